@@ -1,0 +1,59 @@
+"""Every error raised on purpose: what failed, what was left behind, what to do.
+
+Packages keep the errors only they raise in their own ``errors.py``, all below this root.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class FlinkstyleError(Exception):
+    """Root of the package's errors.
+
+    Attributes:
+        code: Stable name for logs, the CLI and tests.
+        retryable: True if the same call can succeed later with nobody changing anything. The
+            hooks turn False into ``AirflowFailException``, so Airflow does not retry in vain.
+        problem: What was attempted, what was expected, what was found.
+        left: What the failed call left behind.
+        remedy: The operator, command or parameter to use next.
+    """
+
+    code: ClassVar[str] = "FLINKSTYLE"
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, problem: str, left: str, remedy: str) -> None:
+        super().__init__(problem, left, remedy)  # positional, so that it survives pickling
+        self.problem, self.left, self.remedy = problem, left, remedy
+
+    def __str__(self) -> str:
+        """Return the three sentences users read in the task log."""
+        return f"{self.problem} {self.left} {self.remedy}"
+
+
+class BadInputError(FlinkstyleError):
+    """A value somebody gave cannot be used: malformed, missing or contradictory."""
+
+    code = "BAD_INPUT"
+
+
+class MessageFormatError(FlinkstyleError):
+    """A stored record cannot be parsed, or is of a version this package does not know."""
+
+    code = "MESSAGE_FORMAT"
+
+
+class ProtocolVersionError(FlinkstyleError):
+    """The agent in the driver and this package speak different protocol versions."""
+
+    code = "PROTOCOL_VERSION"
+
+    @classmethod
+    def between(cls, *, agent: object, orchestrator: int) -> ProtocolVersionError:
+        """Name both versions."""
+        return cls(
+            f"The agent in the Spark driver speaks protocol {agent}, this package speaks {orchestrator}.",
+            left="The command was not acted on.",
+            remedy="Install the same airflow-flinkstyle version next to the job and restart it.",
+        )

@@ -1,0 +1,78 @@
+"""What the package needs of a store, and nothing more: the interface every backend fulfils.
+
+A store is rooted: keys are relative, with forward slashes, never absolute, never with ``..``.
+The two conditional writes (``create`` and ``replace``) carry the whole protocol; a backend that
+cannot do them atomically must refuse to open.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectInfo:
+    """One object, as listed."""
+
+    key: str
+    size_bytes: int
+    version: str
+    """Changes with every write of the key; opaque (S3: the ETag)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Versioned:
+    """Content together with the version that ``replace`` expects."""
+
+    data: bytes
+    version: str
+
+
+class ObjectStore(Protocol):
+    """A rooted key-value store with conditional writes.
+
+    Every method raises ``StoreUnavailableError`` (retryable) when the backend cannot be reached,
+    and ``StoreDeniedError`` when it rejects the credentials.
+    """
+
+    @property
+    def uri(self) -> str:
+        """Where the root is, for messages and manifests (``s3://bucket/prefix`` or ``file:///path``)."""
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """Yield every object whose key starts with ``prefix``, in key order."""
+
+    def head(self, key: str) -> ObjectInfo | None:
+        """Return the object's size and version, or None if it does not exist."""
+
+    def read(self, key: str, *, start: int = 0, length: int | None = None) -> bytes:
+        """Return the content or a range of it; raises ``ObjectMissingError``."""
+
+    def get(self, key: str, *, unless: str | None = None) -> Versioned | None:
+        """Return content and version; None if the key is missing or its version is still ``unless``."""
+
+    def write(self, key: str, data: bytes) -> str:
+        """Create or overwrite; returns the new version."""
+
+    def create(self, key: str, data: bytes) -> str:
+        """Create; raises ``ObjectExistsError`` if the key exists. Exactly one of racing callers wins."""
+
+    def replace(self, key: str, data: bytes, *, expected: str) -> str:
+        """Overwrite if the version is still ``expected``; raises ``ObjectChangedError`` otherwise."""
+
+    def upload(self, key: str, source: Path) -> str:
+        """Create or overwrite from a local file, streamed; returns the new version."""
+
+    def download(self, key: str, target: Path) -> None:
+        """Write the content to a local file, streamed; raises ``ObjectMissingError``."""
+
+    def copy(self, source: str, target: str) -> str:
+        """Copy inside the store without moving bytes through this process; returns the new version."""
+
+    def delete(self, key: str) -> None:
+        """Delete; a missing key is not an error."""

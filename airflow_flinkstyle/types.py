@@ -1,0 +1,25 @@
+"""Numbers that must not be mixed up: an off-by-one here loses or doubles records."""
+
+from __future__ import annotations
+
+from typing import NewType
+
+BatchId = NewType("BatchId", int)
+"""Number of a micro-batch: the file name in ``offsets/`` and ``commits/``."""
+
+StateVersion = NewType("StateVersion", int)
+"""Version of a state store: batch N reads version N and commits version N + 1."""
+
+NextOffset = NewType("NextOffset", int)
+"""Kafka offset of the next record to read; never the last one read."""
+
+Generation = NewType("Generation", int)
+"""One start of a job asked for by a caller; counts from 1 per job."""
+
+Incarnation = NewType("Incarnation", int)
+"""One driver process under a generation; counts from 1 per generation."""
+
+
+def version_after(batch: BatchId) -> StateVersion:
+    """Return the state version that exists once ``batch`` is committed."""
+    return StateVersion(batch + 1)
