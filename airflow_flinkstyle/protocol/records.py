@@ -1,0 +1,280 @@
+"""What callers and the agent tell each other, version 1.
+
+Every record is one JSON object with a ``version``. Silence is never success: an agent that wrote no
+``closed`` has not stopped, whatever else it reported. Secrets never stand in a record.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+from airflow_flinkstyle.errors import MessageFormatError, ProtocolVersionError
+from airflow_flinkstyle.types import BatchId, Generation, Incarnation
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PROTOCOL_VERSION = 1
+"""Counts breaking changes of the records, not of the package."""
+
+Command = Literal["savepoint", "stop", "stop_with_savepoint", "none"]
+RequestState = Literal["sent", "accepted", "cancelled"]
+Outcome = Literal["done", "refused", "failed", "cancelled", "lost"]
+AgentState = Literal["standby", "running", "draining", "closed", "failed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """A record of the protocol; subclasses say where it stands and who writes it."""
+
+    what: ClassVar[str] = "record"
+
+    def to_bytes(self) -> bytes:
+        """Render as JSON with the protocol version."""
+        return json.dumps({"version": PROTOCOL_VERSION, **asdict(self)}, sort_keys=True).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Parse the record.
+
+        Raises:
+            ProtocolVersionError: If another protocol version wrote it; both numbers are named.
+            MessageFormatError: If it is not such a record.
+        """
+        try:
+            values = json.loads(data)
+            version = values.pop("version", None)
+        except (ValueError, AttributeError) as error:
+            raise _malformed(cls.what, repr(data[:80])) from error
+        if version != PROTOCOL_VERSION:
+            raise ProtocolVersionError.between(agent=version, orchestrator=PROTOCOL_VERSION)
+        known = {item.name for item in fields(cls)}
+        if unknown := sorted(set(values) - known):
+            raise _malformed(cls.what, f"unknown fields {unknown}")
+        try:
+            return cls(**cls._revive(values))
+        except (TypeError, KeyError, ValueError, AttributeError) as error:
+            raise _malformed(cls.what, str(error)) from error
+
+    @classmethod
+    def _revive(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Turn nested JSON back into dataclasses; subclasses with nested records override it."""
+        return values
+
+
+def _malformed(what: str, found: str) -> MessageFormatError:
+    return MessageFormatError(
+        f"A {what} of protocol version {PROTOCOL_VERSION} was expected, found {found}.",
+        left="It was not acted on.",
+        remedy="Look at the object in the store; something other than this package wrote it.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Current(Record):
+    """``current.json``: the only driver process that may run batches of the job."""
+
+    what: ClassVar[str] = "current.json"
+
+    generation: Generation
+    incarnation: Incarnation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaOverride:
+    """One rule for the Kafka options of an unmodified script; matches the role and the old servers."""
+
+    role: Literal["source", "sink"]
+    servers: str
+    """``kafka.bootstrap.servers`` as the script writes it."""
+    options: Mapping[str, str]
+    """Options set instead, by the names of Spark's Kafka connector."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim(Record):
+    """``runs/<generation>/claim.json``: the caller's, created once, before anything is submitted."""
+
+    what: ClassVar[str] = "claim"
+
+    claim_key: str
+    """Who asks, without the try number (DAG run and task): a retry finds its own claim again."""
+    follows: Generation | None
+    """The generation it may take over from; None for a job's first."""
+    checkpoint_location: str
+    """Every query's checkpoint stands below it, in a folder of the query's name."""
+    prepare_savepoint_id: str | None
+    """A hot savepoint to restore while waiting, so that less is copied in the window."""
+    overrides: tuple[KafkaOverride, ...]
+    lease_s: float
+    """A predecessor whose heartbeat has not changed for so long is dead; an agent that could not confirm
+    for so long ends its own process."""
+    launch: Mapping[str, Any]
+    """What a deployment needs to start one more incarnation (``jobs.spec``); no secrets."""
+    claimed_at_ms: int
+
+    @classmethod
+    def _revive(cls, values: dict[str, Any]) -> dict[str, Any]:
+        return {**values, "overrides": tuple(KafkaOverride(**rule) for rule in values["overrides"])}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceIdentity:
+    """Which log a Kafka source reads: names and numbers alone do not tell two clusters apart."""
+
+    cluster_id: str
+    topic_ids: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Go(Record):
+    """``runs/<generation>/go.json``: the caller's, created once: the driver may take over now."""
+
+    what: ClassVar[str] = "go"
+
+    savepoint_id: str | None
+    """Restored by the agent into the checkpoint location; None starts from what stands there (or fresh)."""
+    carry_pending: bool
+    """Restore the savepoint's pending batch too, with its id and offsets (Spark's ordinary retry)."""
+    closed_at: Mapping[str, int] | None
+    """Query name -> batch: the predecessor must have closed at exactly these; None accepts a dead one."""
+    expected: Mapping[str, Mapping[str, SourceIdentity]]
+    """Query name -> source -> the log it must read; empty if no run has recorded it yet."""
+
+    @classmethod
+    def _revive(cls, values: dict[str, Any]) -> dict[str, Any]:
+        return {**values, "expected": _identities(values["expected"])}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handle(Record):
+    """``runs/<generation>/handle.json``: the caller's, created once, after the submit."""
+
+    what: ClassVar[str] = "handle"
+
+    deployment: str
+    native_id: Mapping[str, str]
+    submitted_at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncarnationRecord(Record):
+    """``runs/<generation>/incarnations/<n>.json``: the agent's, created once at its start."""
+
+    what: ClassVar[str] = "incarnation"
+
+    host: str
+    pid: int
+    jvm_pid: int
+    pid_started: str
+    """Start time of the JVM from ``/proc`` and the boot id, so that a reused pid is not taken for it."""
+    started_at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryBeat:
+    """One query as its agent last saw it."""
+
+    query_id: str
+    batch_id: BatchId | None
+    """Newest committed batch, from the commit log; None before the first."""
+    batch_committed_at_ms: int | None
+    """When the agent saw that commit's file (its modification time), epoch milliseconds."""
+    sources: Mapping[str, SourceIdentity]
+    """By position (offset log v1) or name (v2), as recorded when the query started."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat(Record):
+    """``runs/<generation>/heartbeat.json``: the agent's, replaced only if unchanged."""
+
+    what: ClassVar[str] = "heartbeat"
+
+    incarnation: Incarnation
+    state: AgentState
+    beat: int
+    """Grows with every write: a lease runs on the reader's clock, from the last change it saw."""
+    written_at_ms: int
+    spark_version: str
+    application_id: str
+    queries: Mapping[str, QueryBeat]
+    request_id: str | None = None
+    """``closed`` only: the stop request that ended the run; None if the script or a signal did."""
+    savepoint_id: str | None = None
+    """``closed`` only: the savepoint the stop ended with."""
+    error: tuple[str, str] | None = None
+    """``failed`` only: error code and text."""
+
+    @classmethod
+    def _revive(cls, values: dict[str, Any]) -> dict[str, Any]:
+        queries = {
+            name: QueryBeat(**{**beat, "sources": _sources(beat["sources"])})
+            for name, beat in values["queries"].items()
+        }
+        error = values.get("error")
+        return {**values, "queries": queries, "error": tuple(error) if error else None}
+
+    def batches(self) -> dict[str, int]:
+        """Return query name -> newest committed batch, leaving out queries without one."""
+        return {name: beat.batch_id for name, beat in self.queries.items() if beat.batch_id is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request(Record):
+    """``runs/<generation>/request.json``: one slot, replaced only if unchanged.
+
+    The agent accepts by replacing the slot before it acts, a caller cancels by the same replace, so
+    exactly one of them wins. ``none`` with state ``cancelled`` closes an empty slot against a late request.
+    """
+
+    what: ClassVar[str] = "request"
+
+    request_id: str
+    """Derived from DAG run, task and incarnation, without the try number: a retry re-attaches."""
+    incarnation: Incarnation
+    """A later incarnation ends the request as ``lost`` and never executes it."""
+    command: Command
+    state: RequestState
+    savepoint_id: str | None
+    """The id the savepoint will have; None for a plain stop."""
+    sent_at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress(Record):
+    """``reports/<id>.progress.json``: newest progress of a savepoint; gaps are normal."""
+
+    what: ClassVar[str] = "progress"
+
+    request_id: str
+    files_done: int
+    files_total: int
+    bytes_done: int
+    bytes_total: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End(Record):
+    """``reports/<id>.end.json``: how a request ended; created once."""
+
+    what: ClassVar[str] = "end report"
+
+    request_id: str
+    outcome: Outcome
+    savepoint_id: str | None
+    detail: str
+    """One sentence for the task log."""
+    ended_at_ms: int
+    batches: Mapping[str, int] = field(default_factory=dict)
+    """Query name -> last committed batch, for a stop."""
+
+
+def _sources(values: Mapping[str, Any]) -> dict[str, SourceIdentity]:
+    return {name: SourceIdentity(**value) for name, value in values.items()}
+
+
+def _identities(values: Mapping[str, Any]) -> dict[str, dict[str, SourceIdentity]]:
+    return {query: _sources(sources) for query, sources in values.items()}
