@@ -1,0 +1,35 @@
+# Targets explain themselves: `make` prints them. Everything they make lives in .flinkstyle/.
+PYTHON ?= python3
+AIRFLOW_BIN := .flinkstyle/venv-airflow/bin
+GUARDED := $(AIRFLOW_BIN)/python testbed/guard.py --
+
+.DEFAULT_GOAL := help
+.PHONY: help setup lint test test-unit demo demo-ui lock clean
+
+help: ## Print the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## Make both virtual environments and fetch the jars (seconds when nothing changed)
+	@$(PYTHON) -m tools.setup
+
+lint: setup ## Check style, types and layers
+	@$(AIRFLOW_BIN)/python -m tools.run_tests lint
+
+test: setup ## Run all tests on the real components
+	@$(PYTHON) -m tools.system
+	@$(GUARDED) $(AIRFLOW_BIN)/python -m tools.run_tests
+
+test-unit: setup ## Run the tests that need no JVM
+	@$(GUARDED) $(AIRFLOW_BIN)/python -m tools.run_tests unit
+
+demo: setup ## Migrate a stateful job between two Kafka clusters, for real, and judge it
+	@$(GUARDED) $(AIRFLOW_BIN)/python -m demo
+
+demo-ui: setup ## The same, approved by you in Airflow's UI, which stays open
+	@$(GUARDED) $(AIRFLOW_BIN)/python -m demo --ui
+
+lock: setup ## Resolve the lock files anew (needs the network)
+	@$(PYTHON) -m tools.lock
+
+clean: ## Remove everything set-up, demo and tests made
+	rm -rf .flinkstyle

@@ -1,0 +1,84 @@
+"""Where set-up puts things, how it remembers what is done, and how it fails."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+ROOT = Path(__file__).resolve().parent.parent
+HOME = ROOT / ".flinkstyle"
+"""The one ignored folder that holds everything set-up, demo and tests make."""
+LOCKS = ROOT / "locks"
+LOGS = HOME / "logs"
+VENV_UV = HOME / "uv"
+VENV_AIRFLOW = HOME / "venv-airflow"
+VENV_SPARK = HOME / "venv-spark"
+JARS = HOME / "jars"
+JAVA_HOME_FILE = HOME / "java_home"
+
+
+def say(message: str) -> None:
+    """Print one line of progress at once, also into a pipe."""
+    print(message, flush=True)  # noqa: T201  # the output of `make`
+
+
+def fail(problem: str, left: str, remedy: str) -> NoReturn:
+    """End set-up with the three sentences every error of this project has."""
+    sys.exit(f"\nset-up: {problem} {left} {remedy}")
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def run(step: str, command: Sequence[str | Path], *, env: Mapping[str, str] | None = None) -> None:
+    """Run a step's command with its output in a log file; print the end of it if it fails."""
+    LOGS.mkdir(parents=True, exist_ok=True)
+    log = LOGS / f"setup-{step.replace(' ', '-')}.log"
+    with log.open("ab") as out:
+        code = subprocess.run(  # noqa: S603  # our own commands
+            [str(part) for part in command], stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env, cwd=ROOT
+        ).returncode
+    if code != 0:
+        tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
+        say(tail)
+        fail(
+            f"{step}: {Path(str(command[0])).name} ended with exit code {code}, 0 was expected.",
+            f"Finished steps are kept; the whole output is in {log.relative_to(ROOT)}.",
+            "Check the network and the lines above, then run the same command again.",
+        )
+
+
+class Stamp:
+    """Remembers that a step was done with these inputs; anything else means doing it again."""
+
+    def __init__(self, name: str, *inputs: str | Path) -> None:
+        self._file = HOME / "stamps" / name
+        digest = hashlib.sha256(str(ROOT).encode())
+        for item in inputs:
+            digest.update(item.read_bytes() if isinstance(item, Path) else item.encode())
+        self._value = digest.hexdigest()
+
+    @property
+    def is_current(self) -> bool:
+        """True if the step ended well with exactly these inputs."""
+        return self._file.exists() and self._file.read_text() == self._value
+
+    def set(self) -> None:
+        """Record the step as done."""
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        self._file.write_text(self._value)
+
+
+def remove(path: Path) -> None:
+    """Delete a folder that may not exist."""
+    shutil.rmtree(path, ignore_errors=True)

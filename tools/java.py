@@ -1,0 +1,67 @@
+"""Find a Java that Spark and Kafka run on, or fetch one into the checkout's folder."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from tools.common import HOME, JAVA_HOME_FILE, LOGS, fail, say
+
+OLDEST, NEWEST = 17, 21
+"""Feature versions Spark 4.2 and Kafka 4.3 support; newer ones drop what Hadoop still uses."""
+
+
+def ensure(python_with_cjdk: Path) -> Path:
+    """Return a suitable Java home and record it for the test bed."""
+    if JAVA_HOME_FILE.exists() and version_of(Path(JAVA_HOME_FILE.read_text())):
+        return Path(JAVA_HOME_FILE.read_text())
+    home = find_installed() or fetch(python_with_cjdk)
+    JAVA_HOME_FILE.write_text(str(home))
+    return home
+
+
+def find_installed() -> Path | None:
+    """Look at JAVA_HOME, PATH and Debian's place for one of the right version."""
+    candidates = [Path(os.environ["JAVA_HOME"])] if os.environ.get("JAVA_HOME") else []
+    on_path = shutil.which("java")
+    if on_path:
+        candidates.append(Path(on_path).resolve().parent.parent)
+    candidates += sorted(Path("/usr/lib/jvm").glob("*"))
+    for home in candidates:
+        version = version_of(home)
+        if version is not None and OLDEST <= version <= NEWEST:
+            return home
+    return None
+
+
+def version_of(home: Path) -> int | None:
+    """Return the feature version of the Java in ``home``, or None if there is none that runs."""
+    java = home / "bin" / "java"
+    if not java.exists():
+        return None
+    try:
+        answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30).stderr  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(r'version "(\d+)', answer)
+    return int(found[1]) if found else None
+
+
+def fetch(python_with_cjdk: Path) -> Path:
+    """Fetch a JDK with cjdk; where that is impossible, say what to install."""
+    say(f"set-up: no Java {OLDEST} to {NEWEST} found, fetching a JDK ...")
+    LOGS.mkdir(parents=True, exist_ok=True)
+    command = [python_with_cjdk, "-m", "cjdk", "--jdk", f"temurin:{OLDEST}", "--cache-dir", HOME / "jdk", "java-home"]
+    with (LOGS / "setup-java.log").open("w") as log:
+        done = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, stderr=log, text=True)  # noqa: S603
+    home = Path(done.stdout.strip() or "/nonexistent")
+    if done.returncode == 0 and version_of(home):
+        return home
+    fail(
+        f"Java {OLDEST} to {NEWEST} is needed, none was found, and a JDK could not be downloaded.",
+        "The Python environments are kept.",
+        "Install Java 17 or 21, e.g. `apt-get install openjdk-17-jre-headless`, then run the same command again.",
+    )

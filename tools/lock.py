@@ -1,0 +1,73 @@
+"""`make lock`: resolve the lock files anew from pyproject.toml, locks/*.in and locks/jars.in."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from tools import jars
+from tools.common import HOME, JAVA_HOME_FILE, LOCKS, ROOT, remove, run, say, sha256_of
+from tools.setup import UV
+
+BESIDE_SPARK = ("s3a", "spark-kafka")
+"""Sets that run inside Spark: what Spark ships is left out."""
+
+
+def main() -> int:
+    """Write every lock file."""
+    compile_requirements("build", LOCKS / "build.in")
+    compile_requirements("bootstrap", LOCKS / "bootstrap.in")
+    project = ROOT / "pyproject.toml"
+    same_tools = ("-c", LOCKS / "build.txt")
+    compile_requirements("airflow", project, "--extra", "airflow", "--extra", "dev", *same_tools)
+    compile_requirements("spark", project, LOCKS / "spark.in", "--extra", "spark", "--extra", "test", *same_tools)
+    lock_jars()
+    return 0
+
+
+def compile_requirements(name: str, *sources: str | Path) -> None:
+    """Write ``locks/NAME.txt`` with hashes, for every platform, naming no index."""
+    say(f"lock: {name}.txt")
+    fixed = ("--universal", "--python-version", "3.11", "--generate-hashes", "--no-annotate", "--no-header")
+    plain = ("--no-emit-index-url", "--no-emit-find-links", "--quiet", "--upgrade")
+    run(f"lock {name}", [UV, "pip", "compile", *fixed, *plain, *sources, "-o", LOCKS / f"{name}.txt"])
+
+
+def lock_jars() -> None:
+    """Resolve the roots in jars.in and write coordinates with checksums."""
+    java_home = Path(JAVA_HOME_FILE.read_text())
+    rows = [line.split() for line in (LOCKS / "jars.in").read_text().splitlines() if line and line[0] != "#"]
+    locked: set[jars.LockedJar] = set()
+    for jar_set in sorted({row[0] for row in rows}):
+        say(f"lock: jars {jar_set}")
+        roots = [coordinate for name, coordinate in rows if name == jar_set]
+        single = [jars.Coordinate.parse(root[1:]) for root in roots if root.startswith("=")]
+        whole = [jars.Coordinate.parse(root) for root in roots if not root.startswith("=")]
+        locked |= _resolve(java_home, jar_set, single, transitive=False)
+        shipped = jars.spark_jar_names() if jar_set in BESIDE_SPARK else set()
+        locked |= {
+            jar
+            for jar in _resolve(java_home, jar_set, whole, transitive=True)
+            if jar.coordinate.artifact not in shipped
+        }
+    lines = [f"{jar.jar_set} {jar.coordinate} {jar.sha256}" for jar in sorted(locked)]
+    head = "# Written by `make lock` from jars.in: set, group:artifact:version[:classifier], SHA-256."
+    jars.LOCK.write_text("\n".join([head, *lines]) + "\n")
+    remove(HOME / "ivy")
+
+
+def _resolve(
+    java_home: Path, jar_set: str, roots: list[jars.Coordinate], *, transitive: bool
+) -> set[jars.LockedJar]:
+    if not roots:
+        return set()
+    folder = HOME / "ivy" / "lock"
+    jars.retrieve(java_home, jar_set, roots, folder, transitive=transitive)
+    return {
+        jars.LockedJar(jar_set, jars.Coordinate(*path.stem.split(jars.SEPARATOR)), sha256_of(path))
+        for path in folder.glob("*.jar")
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+"""`make setup`: both virtual environments, the jars and Java, from lock files, in one ignored folder.
+
+Every step is stamped with its inputs, so a second run takes a moment and needs no network.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import sys
+import time
+import venv
+from typing import TYPE_CHECKING
+
+from tools import jars, java
+from tools.common import HOME, LOCKS, ROOT, VENV_AIRFLOW, VENV_SPARK, VENV_UV, Stamp, fail, remove, run, say
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+UV = VENV_UV / "bin" / "uv"
+
+
+def main() -> int:
+    """Run every step that is not done yet."""
+    if sys.version_info < (3, 11):  # noqa: UP036  # this is the check that says so
+        fail(
+            f"Python 3.11 or newer is needed, this is {sys.version.split()[0]}.",
+            "Nothing was installed.",
+            "Run `make PYTHON=/path/to/python3.11 ...`.",
+        )
+    HOME.mkdir(exist_ok=True)
+    started_s = time.monotonic()
+    with (HOME / "setup.lock").open("w") as lock:
+        # A second `make` in this checkout waits for the first instead of installing over it.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        install_uv()
+        install_venv(VENV_AIRFLOW, LOCKS / "airflow.txt")
+        install_venv(VENV_SPARK, LOCKS / "spark.txt")
+        java_home = java.ensure(VENV_UV / "bin" / "python")
+        jars.ensure(java_home)
+    say(f"set-up: ready after {time.monotonic() - started_s:.0f} s")
+    return 0
+
+
+def install_uv() -> None:
+    """Make the small environment that holds uv, with the pip this Python brings."""
+    stamp = Stamp("uv", sys.version, LOCKS / "bootstrap.txt")
+    if stamp.is_current and UV.exists():
+        return
+    say("set-up: uv ...")
+    remove(VENV_UV)
+    try:
+        venv.create(VENV_UV, with_pip=True)
+    except Exception as error:  # noqa: BLE001  # Debian's Python without python3-venv fails in several ways
+        fail(
+            f"{sys.executable} cannot make a virtual environment with pip ({error}).",
+            "Nothing was installed.",
+            "Install venv, e.g. `apt-get install python3-venv`, then run the same command again.",
+        )
+    pip = [VENV_UV / "bin" / "python", "-m", "pip", "install", "--quiet"]
+    run("uv", [*pip, "--require-hashes", "-r", LOCKS / "bootstrap.txt"])
+    stamp.set()
+
+
+def install_venv(folder: Path, lock: Path) -> None:
+    """Make one environment from its lock file, with this project installed as editable."""
+    build = LOCKS / "build.txt"
+    stamp = Stamp(folder.name, sys.version, build, lock, ROOT / "pyproject.toml")
+    python = folder / "bin" / "python"
+    if stamp.is_current and python.exists():
+        return
+    count = sum("==" in line for line in lock.read_text().splitlines())
+    say(f"set-up: {folder.name}, {count} packages ...")
+    started_s = time.monotonic()
+    if not python.exists():
+        remove(folder)
+        run(folder.name, [UV, "venv", "--quiet", "--python", sys.executable, folder])
+    install = [UV, "pip", "install", "--quiet", "--python", python]
+    run(folder.name, [*install, "--require-hashes", "-r", build])
+    # Source packages and the project are built with the tools locked above, never with newer ones.
+    sync = [UV, "pip", "sync", "--quiet", "--python", python, "--require-hashes", "--no-build-isolation"]
+    run(folder.name, [*sync, build, lock])
+    run(folder.name, [*install, "--no-build-isolation", "--no-deps", "--editable", ROOT])
+    stamp.set()
+    say(f"set-up: {folder.name} done in {time.monotonic() - started_s:.0f} s")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
