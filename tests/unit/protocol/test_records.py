@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from airflow_flinkstyle.errors import MessageFormatError, ProtocolVersionError
+from airflow_flinkstyle.protocol.records import (
+    Claim,
+    Current,
+    End,
+    Go,
+    Handle,
+    Heartbeat,
+    IncarnationRecord,
+    KafkaOverride,
+    Progress,
+    QueryBeat,
+    Record,
+    Request,
+    SourceIdentity,
+)
+from airflow_flinkstyle.types import BatchId, Generation, Incarnation
+
+IDENTITY = SourceIdentity(cluster_id="abc", topic_ids={"orders": "t1"})
+
+RECORDS: list[Record] = [
+    Current(generation=Generation(2), incarnation=Incarnation(1)),
+    Claim(
+        claim_key="run-1/start",
+        follows=None,
+        checkpoint_location="s3://bucket/checkpoints/1",
+        prepare_savepoint_id=None,
+        overrides=(KafkaOverride(role="source", servers="old:9092", options={"startingOffsets": "earliest"}),),
+        lease_s=30.0,
+        launch={"spec": {"args": ["a"]}},
+        claimed_at_ms=1,
+    ),
+    Go(
+        savepoint_id="sp-1",
+        carry_pending=False,
+        closed_at={"orders": 7},
+        expected={"orders": {"0": IDENTITY}},
+    ),
+    Handle(deployment="detached", native_id={"pid": "12"}, submitted_at_ms=1),
+    IncarnationRecord(host="h", pid=1, jvm_pid=2, pid_started="3", started_at_ms=4),
+    Heartbeat(
+        incarnation=Incarnation(1),
+        state="failed",
+        beat=3,
+        written_at_ms=5,
+        spark_version="4.2.0",
+        application_id="app-1",
+        queries={
+            "orders": QueryBeat(
+                query_id="q", batch_id=BatchId(4), batch_committed_at_ms=6, sources={"0": IDENTITY}
+            )
+        },
+        error=("GUARD", "text"),
+    ),
+    Request(
+        request_id="r-1",
+        incarnation=Incarnation(1),
+        command="stop_with_savepoint",
+        state="sent",
+        savepoint_id="sp-2",
+        sent_at_ms=7,
+    ),
+    Progress(request_id="r-1", files_done=1, files_total=2, bytes_done=3, bytes_total=4, at_ms=5),
+    End(
+        request_id="r-1",
+        outcome="done",
+        savepoint_id="sp-2",
+        detail="ok",
+        ended_at_ms=8,
+        batches={"orders": 4},
+    ),
+]
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
+def test_record_survives_a_round_trip(record: Record) -> None:
+    assert type(record).from_bytes(record.to_bytes()) == record
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
+def test_another_protocol_version_is_refused_naming_both(record: Record) -> None:
+    values = {**json.loads(record.to_bytes()), "version": 7}
+    with pytest.raises(ProtocolVersionError, match=r"speaks protocol 7, this package speaks 1"):
+        type(record).from_bytes(json.dumps(values).encode())
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"not json", b'"text"', b"7", b"null"])
+def test_what_is_no_record_is_refused(data: bytes) -> None:
+    with pytest.raises(MessageFormatError, match="current.json of protocol version 1 was expected"):
+        Current.from_bytes(data)
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
+def test_unknown_and_missing_fields_are_refused(record: Record) -> None:
+    values = json.loads(record.to_bytes())
+    with pytest.raises(MessageFormatError, match="unknown fields"):
+        type(record).from_bytes(json.dumps({**values, "surprise": 1}).encode())
+    with pytest.raises(MessageFormatError):
+        type(record).from_bytes(json.dumps({"version": 1}).encode())
+
+
+def test_heartbeat_names_only_the_queries_that_have_committed() -> None:
+    heartbeat = Heartbeat(
+        incarnation=Incarnation(1),
+        state="running",
+        beat=1,
+        written_at_ms=1,
+        spark_version="4.2.0",
+        application_id="a",
+        queries={
+            "new": QueryBeat(query_id="q1", batch_id=None, batch_committed_at_ms=None, sources={}),
+            "old": QueryBeat(query_id="q2", batch_id=BatchId(0), batch_committed_at_ms=1, sources={}),
+        },
+    )
+    assert heartbeat.batches() == {"old": 0}
