@@ -44,6 +44,9 @@ class ObjectStore(Protocol):
     def uri(self) -> str:
         """Where the root is, for messages and manifests (``s3://bucket/prefix`` or ``file:///path``)."""
 
+    def local_path(self, key: str) -> Path | None:
+        """Return the object's place in this machine's file system, or None if it has none."""
+
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """Yield every object whose key starts with ``prefix``, in key order."""
 
@@ -65,8 +68,11 @@ class ObjectStore(Protocol):
     def replace(self, key: str, data: bytes, *, expected: str) -> str:
         """Overwrite if the version is still ``expected``; raises ``ObjectChangedError`` otherwise."""
 
-    def upload(self, key: str, source: Path) -> str:
-        """Create or overwrite from a local file, streamed; returns the new version."""
+    def upload(self, key: str, source: Path, *, sha256: str | None = None) -> str:
+        """Create or overwrite from a local file, streamed; returns the new version.
+
+        With ``sha256`` (hex), content that differs is not written: ``ObjectChangedError``.
+        """
 
     def download(self, key: str, target: Path) -> None:
         """Write the content to a local file, streamed; raises ``ObjectMissingError``."""

@@ -1,0 +1,3 @@
+"""Object stores with conditional writes: local folder, S3, memory."""
+
+from __future__ import annotations

@@ -1,0 +1,104 @@
+"""What can go wrong between this package and a store."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from airflow_flinkstyle.errors import FlinkstyleError
+
+
+class StoreError(FlinkstyleError):
+    """Root of the errors a store raises."""
+
+    code = "STORE"
+
+
+class StoreUnavailableError(StoreError):
+    """The backend cannot be reached, or failed for a reason that may pass."""
+
+    code = "STORE_UNAVAILABLE"
+    retryable = True
+
+    @classmethod
+    def during(cls, action: str, uri: str, cause: object) -> Self:
+        """Name the store, what was tried, and the backend's own words."""
+        return cls(
+            f"The store {uri} could not {action}: {cause}.",
+            left="The call may or may not have taken effect; nothing else was changed.",
+            remedy="Check that the store is reachable from this machine and has space left, then try again.",
+        )
+
+
+class StoreDeniedError(StoreError):
+    """The backend rejects the credentials, or they do not permit the call."""
+
+    code = "STORE_DENIED"
+
+    @classmethod
+    def during(cls, action: str, uri: str, cause: object) -> Self:
+        """Name the store and what was tried; never the keys."""
+        return cls(
+            f"The store {uri} refused to {action}: {cause}.",
+            left="Nothing was changed.",
+            remedy="Correct the access key and secret key (or the bucket's policy) of the store's connection.",
+        )
+
+
+class ObjectMissingError(StoreError):
+    """The object does not exist."""
+
+    code = "OBJECT_MISSING"
+
+    @classmethod
+    def at(cls, uri: str, key: str) -> Self:
+        """Name the object."""
+        return cls(
+            f"Expected an object {key} in {uri}, found none.",
+            left="Nothing was changed.",
+            remedy="Check the location; if it is right, the object was deleted.",
+        )
+
+
+class ObjectExistsError(StoreError):
+    """A conditional create found the object there."""
+
+    code = "OBJECT_EXISTS"
+
+    @classmethod
+    def at(cls, uri: str, key: str) -> Self:
+        """Name the object."""
+        return cls(
+            f"Expected no object {key} in {uri}, found one.",
+            left="The object that was there is unchanged.",
+            remedy="Somebody else created it first: read it, or choose another name.",
+        )
+
+
+class ObjectChangedError(StoreError):
+    """The object is not what the caller saw before: another version, or other content."""
+
+    code = "OBJECT_CHANGED"
+
+    @classmethod
+    def at(cls, uri: str, key: str, *, expected: str, found: str) -> Self:
+        """Name the object and both versions."""
+        return cls(
+            f"Expected {key} in {uri} to be {expected}, found {found}.",
+            left="The object is unchanged by this call.",
+            remedy="Somebody else changed it meanwhile: read it again, then decide again.",
+        )
+
+
+class BadKeyError(StoreError):
+    """A key that would leave the store's root, or that not every backend can hold."""
+
+    code = "BAD_KEY"
+
+    @classmethod
+    def of(cls, key: str, reason: str) -> Self:
+        """Name the key and what is wrong with it."""
+        return cls(
+            f"Expected a relative key with forward slashes, found {key!r}: {reason}.",
+            left="Nothing was read or written.",
+            remedy="Correct the name that the key was built from; a stored file holding it was tampered with.",
+        )

@@ -1,0 +1,35 @@
+"""Keys and locations of stores. Pure."""
+
+from __future__ import annotations
+
+from airflow_flinkstyle.storage.errors import BadKeyError
+
+MAX_KEY_BYTES = 900
+"""S3 allows 1,024 bytes, the store's own prefix included."""
+
+
+def checked_key(key: str) -> str:
+    """Return ``key`` if it is safe in every backend.
+
+    Raises:
+        BadKeyError: If it is empty, absolute, too long, or has ``.``, ``..``, empty or odd segments.
+    """
+    if not key:
+        raise BadKeyError.of(key, "it is empty")
+    if key.startswith("/"):
+        raise BadKeyError.of(key, "it is absolute")
+    if "\\" in key or any(ord(char) < 32 or ord(char) == 127 for char in key):
+        raise BadKeyError.of(key, "it holds a backslash or a control character")
+    if len(key.encode("utf-8", "surrogatepass")) > MAX_KEY_BYTES:
+        raise BadKeyError.of(key, f"it is longer than {MAX_KEY_BYTES} bytes")
+    for segment in key.split("/"):
+        if segment in {"", ".", ".."}:
+            raise BadKeyError.of(key, f"it has the segment {segment!r}")
+    return key
+
+
+def checked_prefix(prefix: str) -> str:
+    """Return ``prefix`` if it is empty, a key, or a key with a trailing slash."""
+    if prefix:
+        checked_key(prefix.removesuffix("/"))
+    return prefix

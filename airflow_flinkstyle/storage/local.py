@@ -1,0 +1,220 @@
+"""A store in a folder, safe between threads and processes of machines that share it.
+
+Content becomes visible at once or not at all: every write goes to a temporary file beside its target
+and is then linked (``create``) or renamed. ``replace`` compares and renames under a lock on the folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import os
+import shutil
+import time
+import uuid
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from airflow_flinkstyle.storage.base import ObjectInfo, Versioned
+from airflow_flinkstyle.storage.errors import (
+    ObjectChangedError,
+    ObjectExistsError,
+    ObjectMissingError,
+    StoreDeniedError,
+    StoreUnavailableError,
+)
+from airflow_flinkstyle.storage.keys import checked_key, checked_prefix
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_TEMPORARY = ".flinkstyle-"
+_CHUNK_BYTES = 1 << 20
+
+
+class LocalStore:
+    """``ObjectStore`` in a folder; the folder is made by the first write."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = Path(os.path.abspath(root))  # noqa: PTH100 - resolve() would follow the root's symlink
+
+    @property
+    def uri(self) -> str:
+        """``file:///path``."""
+        return f"file://{self._root}"
+
+    def local_path(self, key: str) -> Path:
+        """Return where the object is, or would be, in this machine's file system."""
+        return self._root / checked_key(key)
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """Yield every object whose key starts with ``prefix``, in key order."""
+        folder = checked_prefix(prefix).rpartition("/")[0]
+        with self._translated("list", prefix):
+            found = [info for info in self._walk(folder) if info.key.startswith(prefix)]
+        yield from sorted(found, key=lambda info: info.key)
+
+    def head(self, key: str) -> ObjectInfo | None:
+        """Return the object's size and version, or None if it does not exist."""
+        path = self.local_path(key)
+        try:
+            with self._translated("read", key):
+                status = path.stat()
+        except ObjectMissingError:
+            return None
+        return ObjectInfo(key=key, size_bytes=status.st_size, version=_version(status))
+
+    def read(self, key: str, *, start: int = 0, length: int | None = None) -> bytes:
+        """Return the content or a range of it."""
+        with self._translated("read", key), self.local_path(key).open("rb") as file:
+            file.seek(start)
+            return file.read() if length is None else file.read(length)
+
+    def get(self, key: str, *, unless: str | None = None) -> Versioned | None:
+        """Return content and version; None if the key is missing or its version is still ``unless``."""
+        try:
+            with self._translated("read", key), self.local_path(key).open("rb") as file:
+                version = _version(os.fstat(file.fileno()))
+                return None if version == unless else Versioned(data=file.read(), version=version)
+        except ObjectMissingError:
+            return None
+
+    def write(self, key: str, data: bytes) -> str:
+        """Create or overwrite; returns the new version."""
+        with self._translated("write", key), self._temporary(key) as (file, path):
+            file.write(data)
+            version = _finish(file)
+            with _locked(path.parent):
+                path.rename(self.local_path(key))
+            return version
+
+    def create(self, key: str, data: bytes) -> str:
+        """Create; raises ``ObjectExistsError`` if the key exists. Exactly one of racing callers wins."""
+        with self._translated("create", key), self._temporary(key) as (file, path):
+            file.write(data)
+            version = _finish(file)
+            try:
+                os.link(path, self.local_path(key))
+            except FileExistsError:
+                raise ObjectExistsError.at(self.uri, key) from None
+            return version
+
+    def replace(self, key: str, data: bytes, *, expected: str) -> str:
+        """Overwrite if the version is still ``expected``; raises ``ObjectChangedError`` otherwise."""
+        with self._translated("replace", key), self._temporary(key) as (file, path):
+            file.write(data)
+            version = _finish(file)
+            with _locked(path.parent):
+                info = self.head(key)
+                if info is None or info.version != expected:
+                    found = f"version {info.version}" if info else "nothing"
+                    raise ObjectChangedError.at(self.uri, key, expected=f"version {expected}", found=found)
+                path.rename(self.local_path(key))
+            return version
+
+    def upload(self, key: str, source: Path, *, sha256: str | None = None) -> str:
+        """Create or overwrite from a local file, streamed; returns the new version.
+
+        Raises:
+            ObjectChangedError: If ``sha256`` is given and the file's content is not that; nothing is written.
+        """
+        digest = hashlib.sha256()
+        with self._translated("write", key), source.open("rb") as reader:
+            with self._temporary(key) as (file, path):
+                while chunk := reader.read(_CHUNK_BYTES):
+                    digest.update(chunk)
+                    file.write(chunk)
+                if sha256 is not None and digest.hexdigest() != sha256:
+                    raise ObjectChangedError.at(self.uri, key, expected=sha256, found=digest.hexdigest())
+                version = _finish(file)
+                with _locked(path.parent):
+                    path.rename(self.local_path(key))
+                return version
+
+    def download(self, key: str, target: Path) -> None:
+        """Write the content to a local file, streamed."""
+        with self._translated("read", key), self.local_path(key).open("rb") as reader:
+            with target.open("wb") as writer:
+                shutil.copyfileobj(reader, writer, _CHUNK_BYTES)
+
+    def copy(self, source: str, target: str) -> str:
+        """Copy inside the store; returns the new version."""
+        return self.upload(target, self.local_path(source))
+
+    def delete(self, key: str) -> None:
+        """Delete; a missing key is not an error."""
+        path = self.local_path(key)
+        with contextlib.suppress(ObjectMissingError), self._translated("delete", key), _locked(path.parent):
+            path.unlink()
+
+    def _walk(self, folder: str) -> Iterator[ObjectInfo]:
+        """Yield the files below a folder; what vanishes meanwhile is left out, as a listing may."""
+        try:
+            entries = list(os.scandir(self._root / folder))
+        except FileNotFoundError:
+            return
+        for entry in entries:
+            key = f"{folder}/{entry.name}" if folder else entry.name
+            if entry.is_dir():
+                yield from self._walk(key)
+            elif not entry.name.startswith(_TEMPORARY):
+                with contextlib.suppress(FileNotFoundError):
+                    status = entry.stat()
+                    yield ObjectInfo(key=key, size_bytes=status.st_size, version=_version(status))
+
+    @contextlib.contextmanager
+    def _temporary(self, key: str) -> Iterator[tuple[IO[bytes], Path]]:
+        """Open a file that listings leave out, beside the key's place; it is gone afterwards."""
+        folder = self.local_path(key).parent
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{_TEMPORARY}{uuid.uuid4().hex}"
+        try:
+            with path.open("xb") as file:
+                yield file, path
+        finally:
+            path.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _translated(self, action: str, key: str) -> Iterator[None]:
+        """Turn the operating system's errors into the store's."""
+        try:
+            yield
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+            raise ObjectMissingError.at(self.uri, key) from error
+        except PermissionError as error:
+            raise StoreDeniedError.during(f"{action} {key}", self.uri, error.strerror) from error
+        except OSError as error:
+            name = errno.errorcode.get(error.errno or 0, "OSError")
+            raise StoreUnavailableError.during(
+                f"{action} {key}", self.uri, f"{name} {error.strerror}"
+            ) from error
+
+
+def _version(status: os.stat_result) -> str:
+    """Return what changes with every write: each makes a new file with its own nanosecond."""
+    return f"{status.st_mtime_ns:x}-{status.st_ino:x}-{status.st_size:x}"
+
+
+def _finish(file: IO[bytes]) -> str:
+    """Bring the content to disk and return its version.
+
+    File systems count time in milliseconds, and a freed inode is used again at once; so the time is set.
+    """
+    file.flush()
+    now_ns = time.time_ns()
+    os.utime(file.fileno(), ns=(now_ns, now_ns))
+    os.fsync(file.fileno())
+    return _version(os.fstat(file.fileno()))
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Exclude every other writer of the folder; the lock ends with the process at the latest."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

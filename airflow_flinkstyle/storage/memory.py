@@ -1,0 +1,168 @@
+"""A store in memory that can be told to fail; for tests and dry runs."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import threading
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.storage.base import ObjectInfo, Versioned
+from airflow_flinkstyle.storage.errors import (
+    ObjectChangedError,
+    ObjectExistsError,
+    ObjectMissingError,
+    StoreUnavailableError,
+)
+from airflow_flinkstyle.storage.keys import checked_key, checked_prefix
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+class MemoryStore:
+    """``ObjectStore`` in memory.
+
+    Attributes:
+        calls: How many calls reached the store since it was made or last told to fail.
+    """
+
+    def __init__(self, name: str = "test") -> None:
+        self._name = name
+        self._objects: dict[str, Versioned] = {}
+        self._lock = threading.RLock()
+        self._versions = itertools.count(1)
+        self._fail_at: int | None = None
+        self._hang: threading.Event | None = None
+        self._lost_answer = False
+        self.calls = 0
+
+    @property
+    def uri(self) -> str:
+        """``memory://name``."""
+        return f"memory://{self._name}"
+
+    def fail_at(
+        self, call: int | None, *, lost_answer: bool = False, hang: threading.Event | None = None
+    ) -> None:
+        """Let the ``call``-th call from now on fail, and all later ones succeed; None for no failure.
+
+        Args:
+            call: Counts from 1.
+            lost_answer: A write takes effect before it fails, as when the connection broke too late.
+            hang: The call first waits for this event.
+        """
+        with self._lock:
+            self._fail_at, self._lost_answer, self._hang, self.calls = call, lost_answer, hang, 0
+
+    def local_path(self, key: str) -> Path | None:
+        """Return None: the content is in no file."""
+        checked_key(key)
+        return None
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """Yield every object whose key starts with ``prefix``, in key order."""
+        checked_prefix(prefix)
+        self._count("list")
+        with self._lock:
+            found = [self._info(key) for key in sorted(self._objects) if key.startswith(prefix)]
+        yield from found
+
+    def head(self, key: str) -> ObjectInfo | None:
+        """Return the object's size and version, or None if it does not exist."""
+        self._count(f"read {checked_key(key)}")
+        with self._lock:
+            return self._info(key) if key in self._objects else None
+
+    def read(self, key: str, *, start: int = 0, length: int | None = None) -> bytes:
+        """Return the content or a range of it."""
+        self._count(f"read {checked_key(key)}")
+        with self._lock:
+            if key not in self._objects:
+                raise ObjectMissingError.at(self.uri, key)
+            data = self._objects[key].data
+        return data[start:] if length is None else data[start : start + length]
+
+    def get(self, key: str, *, unless: str | None = None) -> Versioned | None:
+        """Return content and version; None if the key is missing or its version is still ``unless``."""
+        self._count(f"read {checked_key(key)}")
+        with self._lock:
+            found = self._objects.get(key)
+        return None if found is None or found.version == unless else found
+
+    def write(self, key: str, data: bytes) -> str:
+        """Create or overwrite; returns the new version."""
+        return self._put("write", key, data)
+
+    def create(self, key: str, data: bytes) -> str:
+        """Create; raises ``ObjectExistsError`` if the key exists. Exactly one of racing callers wins."""
+        return self._put("create", key, data, absent=True)
+
+    def replace(self, key: str, data: bytes, *, expected: str) -> str:
+        """Overwrite if the version is still ``expected``; raises ``ObjectChangedError`` otherwise."""
+        return self._put("replace", key, data, expected=expected)
+
+    def upload(self, key: str, source: Path, *, sha256: str | None = None) -> str:
+        """Create or overwrite from a local file; returns the new version."""
+        data = source.read_bytes()
+        found = hashlib.sha256(data).hexdigest()
+        if sha256 is not None and found != sha256:
+            raise ObjectChangedError.at(self.uri, key, expected=sha256, found=found)
+        return self._put("write", key, data)
+
+    def download(self, key: str, target: Path) -> None:
+        """Write the content to a local file."""
+        target.write_bytes(self.read(key))
+
+    def copy(self, source: str, target: str) -> str:
+        """Copy inside the store; returns the new version."""
+        return self._put("copy", target, self.read(source))
+
+    def delete(self, key: str) -> None:
+        """Delete; a missing key is not an error."""
+        checked_key(key)
+        late = self._count(f"delete {key}", writes=True)
+        with self._lock:
+            self._objects.pop(key, None)
+        self._lose(late)
+
+    def _put(
+        self, action: str, key: str, data: bytes, *, absent: bool = False, expected: str | None = None
+    ) -> str:
+        checked_key(key)
+        late = self._count(f"{action} {key}", writes=True)
+        with self._lock:
+            found = self._objects.get(key)
+            if absent and found is not None:
+                raise ObjectExistsError.at(self.uri, key)
+            if expected is not None and (found is None or found.version != expected):
+                now = f"version {found.version}" if found else "nothing"
+                raise ObjectChangedError.at(self.uri, key, expected=f"version {expected}", found=now)
+            version = str(next(self._versions))
+            self._objects[key] = Versioned(data=bytes(data), version=version)
+        self._lose(late)
+        return version
+
+    def _info(self, key: str) -> ObjectInfo:
+        found = self._objects[key]
+        return ObjectInfo(key=key, size_bytes=len(found.data), version=found.version)
+
+    def _count(self, action: str, *, writes: bool = False) -> StoreUnavailableError | None:
+        """Count the call and let it fail if it is its turn; returns a failure that is to come late."""
+        with self._lock:
+            self.calls += 1
+            due = self.calls == self._fail_at
+        if not due:
+            return None
+        if self._hang is not None:
+            self._hang.wait()
+        error = StoreUnavailableError.during(action, self.uri, "it was told to fail")
+        if writes and self._lost_answer:
+            return error
+        raise error
+
+    def _lose(self, error: StoreUnavailableError | None) -> None:
+        """Fail after the write took effect."""
+        if error is not None:
+            raise error

@@ -1,0 +1,42 @@
+"""From a location, as users write it, to a store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.storage.local import LocalStore
+
+if TYPE_CHECKING:
+    from airflow_flinkstyle.storage.base import ObjectStore
+    from airflow_flinkstyle.storage.s3 import S3Settings
+
+
+def open_store(uri: str, s3: S3Settings | None = None) -> ObjectStore:
+    """Open the store at ``s3://bucket/prefix``, ``file:///path`` or ``/path``.
+
+    ``s3a://`` and ``s3n://``, Spark's names for the same bucket, are understood too.
+
+    Args:
+        uri: The location.
+        s3: Endpoint and keys for an S3 location; None for boto3's standard environment variables.
+
+    Raises:
+        BadInputError: If the location is of another kind.
+    """
+    parts = urlsplit(uri)
+    if parts.scheme in {"s3", "s3a", "s3n"} and parts.netloc:
+        from airflow_flinkstyle.storage.s3 import S3Settings, S3Store  # noqa: PLC0415
+
+        return S3Store(bucket=parts.netloc, prefix=parts.path.strip("/"), settings=s3 or S3Settings())
+    if parts.scheme == "file" and parts.netloc in {"", "localhost"} and parts.path.startswith("/"):
+        return LocalStore(Path(unquote(parts.path)))
+    if not parts.scheme and uri.startswith("/"):
+        return LocalStore(Path(uri))
+    raise BadInputError(
+        f"Expected a location like s3://bucket/prefix, file:///path or /path, found {uri!r}.",
+        left="Nothing was read or written.",
+        remedy="Correct the savepoint root or checkpoint location.",
+    )

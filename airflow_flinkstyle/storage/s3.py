@@ -1,0 +1,349 @@
+"""A store in an S3 bucket (AWS, MinIO, Ceph, ...), through boto3.
+
+Conditional writes carry a token of their own in the object's metadata: where the answer to a write was
+lost and boto3 repeated it, the refusal of the repetition is not mistaken for somebody else's write.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import threading
+import time
+import uuid
+from dataclasses import dataclass, field
+from typing import IO, TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from airflow_flinkstyle.storage.base import ObjectInfo, Versioned
+from airflow_flinkstyle.storage.errors import (
+    ObjectChangedError,
+    ObjectExistsError,
+    ObjectMissingError,
+    StoreDeniedError,
+    StoreUnavailableError,
+)
+from airflow_flinkstyle.storage.keys import checked_key, checked_prefix
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+_TOKEN: Final = "flinkstyle-writer"  # noqa: S105 - a metadata field's name
+_PART_BYTES = 32 << 20
+_SINGLE_PUT_BYTES = 64 << 20
+_CONFLICT_RETRIES = 5
+_MISSING = frozenset({"404", "NoSuchKey", "NotFound"})
+_DENIED = frozenset(
+    {
+        "401",
+        "403",
+        "AccessDenied",
+        "ExpiredToken",
+        "InvalidAccessKeyId",
+        "InvalidToken",
+        "SignatureDoesNotMatch",
+        "Forbidden",
+    }
+)
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Settings:
+    """How to reach an S3 service. What is None comes from boto3's standard environment and files."""
+
+    endpoint: str | None = None
+    """URL of the service; None for AWS, or ``AWS_ENDPOINT_URL``."""
+    region: str | None = None
+    access_key: str | None = field(default=None, repr=False)
+    secret_key: str | None = field(default=None, repr=False)
+    session_token: str | None = field(default=None, repr=False)
+    path_style: bool | None = None
+    """Bucket in the path, not in the host name; None means: whenever an endpoint is given."""
+    connect_timeout_s: float = 5.0
+    read_timeout_s: float = 60.0
+    max_attempts: int = 4
+    """Attempts per call, by boto3, before the store counts as unavailable."""
+    threads: int = 16
+    """Size of the connection pool: at least as many as threads that use the store at once."""
+
+
+class S3Store:
+    """``ObjectStore`` in a bucket, below a prefix."""
+
+    def __init__(self, *, bucket: str, prefix: str = "", settings: S3Settings | None = None) -> None:
+        self._bucket = bucket
+        self._prefix = f"{checked_key(prefix)}/" if prefix else ""
+        self._settings = settings or S3Settings()
+        self._endpoint = self._settings.endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get(
+            "AWS_ENDPOINT_URL"
+        )
+        self._lock = threading.Lock()
+        self._made: Any = None
+
+    @property
+    def uri(self) -> str:
+        """``s3://bucket/prefix``."""
+        return f"s3://{self._bucket}/{self._prefix}".rstrip("/")
+
+    def __repr__(self) -> str:
+        """Name bucket and endpoint, never the keys."""
+        return f"S3Store({self._where})"
+
+    def local_path(self, key: str) -> Path | None:
+        """Return None: the content is in no file of this machine."""
+        checked_key(key)
+        return None
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """Yield every object whose key starts with ``prefix``, in key order."""
+        checked_prefix(prefix)
+        with self._translated("list", prefix):
+            pages = self._client.get_paginator("list_objects_v2").paginate(
+                Bucket=self._bucket, Prefix=self._prefix + prefix
+            )
+            for page in pages:
+                for entry in page.get("Contents", ()):
+                    key = entry["Key"].removeprefix(self._prefix)
+                    if key and not key.endswith("/"):  # folder markers of other tools
+                        yield ObjectInfo(key=key, size_bytes=entry["Size"], version=_tag(entry))
+
+    def head(self, key: str) -> ObjectInfo | None:
+        """Return the object's size and version, or None if it does not exist."""
+        try:
+            with self._translated("read", key):
+                answer = self._client.head_object(**self._at(key))
+        except ObjectMissingError:
+            return None
+        return ObjectInfo(key=key, size_bytes=answer["ContentLength"], version=_tag(answer))
+
+    def read(self, key: str, *, start: int = 0, length: int | None = None) -> bytes:
+        """Return the content or a range of it."""
+        if length == 0:
+            return b""
+        wanted: dict[str, str] = {}
+        if start or length is not None:
+            wanted["Range"] = f"bytes={start}-" + ("" if length is None else str(start + length - 1))
+        with self._translated("read", key):
+            try:
+                content: bytes = self._client.get_object(**self._at(key), **wanted)["Body"].read()
+            except self._client.exceptions.ClientError as error:
+                if _code(error) in {"InvalidRange", "416"}:  # a range that starts at the end, as in files
+                    return b""
+                raise
+        return content
+
+    def get(self, key: str, *, unless: str | None = None) -> Versioned | None:
+        """Return content and version; None if the key is missing or its version is still ``unless``."""
+        condition = {} if unless is None else {"IfNoneMatch": unless}
+        try:
+            with self._translated("read", key):
+                answer = self._client.get_object(**self._at(key), **condition)
+                return Versioned(data=answer["Body"].read(), version=_tag(answer))
+        except (ObjectMissingError, _NotModifiedError):
+            return None
+
+    def write(self, key: str, data: bytes) -> str:
+        """Create or overwrite; returns the new version."""
+        with self._translated("write", key):
+            return _tag(self._client.put_object(**self._at(key), Body=data))
+
+    def create(self, key: str, data: bytes) -> str:
+        """Create; raises ``ObjectExistsError`` if the key exists. Exactly one of racing callers wins."""
+        return self._put_if(key, data, {"IfNoneMatch": "*"}, lambda: ObjectExistsError.at(self.uri, key))
+
+    def replace(self, key: str, data: bytes, *, expected: str) -> str:
+        """Overwrite if the version is still ``expected``; raises ``ObjectChangedError`` otherwise."""
+
+        def changed() -> ObjectChangedError:
+            found = self.head(key)
+            now = f"version {found.version}" if found else "nothing"
+            return ObjectChangedError.at(self.uri, key, expected=f"version {expected}", found=now)
+
+        try:
+            return self._put_if(key, data, {"IfMatch": expected}, changed)
+        except ObjectMissingError:
+            raise changed() from None
+
+    def upload(self, key: str, source: Path, *, sha256: str | None = None) -> str:
+        """Create or overwrite from a local file, streamed; returns the new version.
+
+        Below 64 MiB the service itself compares the digest; above, the digest is compared before.
+        """
+        with source.open("rb") as file:
+            size_bytes = os.fstat(file.fileno()).st_size
+            if size_bytes >= _SINGLE_PUT_BYTES:
+                return self._upload_parts(key, file)
+            checksum = (
+                {} if sha256 is None else {"ChecksumSHA256": base64.b64encode(bytes.fromhex(sha256)).decode()}
+            )
+            with self._translated("write", key, expected=sha256):
+                return _tag(self._client.put_object(**self._at(key), Body=file, **checksum))
+
+    def download(self, key: str, target: Path) -> None:
+        """Write the content to a local file, streamed."""
+        with self._translated("read", key), target.open("wb") as file:
+            self._client.download_fileobj(self._bucket, self._full(key), file, Config=_transfer())
+
+    def copy(self, source: str, target: str) -> str:
+        """Copy inside the store without moving bytes through this process; returns the new version."""
+        with self._translated("copy", source):
+            self._client.copy(
+                {"Bucket": self._bucket, "Key": self._full(source)},
+                self._bucket,
+                self._full(target),
+                Config=_transfer(),
+            )
+            return _tag(self._client.head_object(**self._at(target)))
+
+    def delete(self, key: str) -> None:
+        """Delete; a missing key is not an error."""
+        with contextlib.suppress(ObjectMissingError), self._translated("delete", key):
+            self._client.delete_object(**self._at(key))
+
+    @property
+    def _where(self) -> str:
+        return f"{self.uri} at {self._endpoint or 'AWS'}"
+
+    def _full(self, key: str) -> str:
+        return self._prefix + checked_key(key)
+
+    def _at(self, key: str) -> dict[str, str]:
+        return {"Bucket": self._bucket, "Key": self._full(key)}
+
+    @property
+    def _client(self) -> Any:  # noqa: ANN401 - boto3 makes its client classes at run time
+        with self._lock:
+            if self._made is None:
+                self._made = _client(self._settings, self._endpoint)
+            return self._made
+
+    def _put_if(
+        self, key: str, data: bytes, condition: dict[str, str], refusal: Callable[[], Exception]
+    ) -> str:
+        """Put under a condition; a refusal caused by our own first attempt counts as success."""
+        token = uuid.uuid4().hex
+        for attempt in range(_CONFLICT_RETRIES):
+            try:
+                with self._translated("write", key):
+                    answer = self._client.put_object(
+                        **self._at(key), Body=data, Metadata={_TOKEN: token}, **condition
+                    )
+                    return _tag(answer)
+            except _PreconditionError:
+                return self._mine(key, token, refusal)
+            except _ConflictError:  # two conditional writes at once: S3 wants it sent again
+                time.sleep(0.05 * 2**attempt)
+        raise StoreUnavailableError.during(f"write {key}", self._where, "other writes kept colliding with it")
+
+    def _mine(self, key: str, token: str, refusal: Callable[[], Exception]) -> str:
+        with self._translated("read", key):
+            answer = self._client.head_object(**self._at(key))
+        if answer.get("Metadata", {}).get(_TOKEN) == token:
+            return _tag(answer)
+        raise refusal()
+
+    def _upload_parts(self, key: str, file: IO[bytes]) -> str:
+        with self._translated("write", key):
+            self._client.upload_fileobj(file, self._bucket, self._full(key), Config=_transfer())
+            return _tag(self._client.head_object(**self._at(key)))
+
+    @contextlib.contextmanager
+    def _translated(self, action: str, key: str, *, expected: str | None = None) -> Iterator[None]:
+        """Turn boto3's errors into the store's."""
+        import botocore.exceptions as boto  # noqa: PLC0415
+        from boto3.exceptions import Boto3Error  # noqa: PLC0415
+
+        what = f"{action} {key}".strip()
+        try:
+            yield
+        except boto.ClientError as error:
+            raise self._answered(error, what, key, expected) from error
+        except (boto.NoCredentialsError, boto.PartialCredentialsError, boto.TokenRetrievalError) as error:
+            raise StoreDeniedError.during(what, self._where, error) from error
+        except (boto.BotoCoreError, boto.HTTPClientError, Boto3Error) as error:
+            raise StoreUnavailableError.during(what, self._where, error) from error
+
+    def _answered(self, error: Any, what: str, key: str, expected: str | None) -> Exception:  # noqa: ANN401
+        """Return the store's error for one the service answered with."""
+        code = _code(error)
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        if code in _MISSING:
+            return ObjectMissingError.at(self.uri, key)
+        if code in {"304", "NotModified"}:
+            return _NotModifiedError()
+        if code in {"412", "PreconditionFailed"}:
+            return _PreconditionError()
+        if code in {"ConditionalRequestConflict", "OperationAborted"}:
+            return _ConflictError()
+        if code in {"BadDigest", "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch"}:
+            return ObjectChangedError.at(self.uri, key, expected=f"content {expected}", found="other content")
+        if code in _DENIED or status in {401, 403}:
+            return StoreDeniedError.during(what, self._where, code)
+        if code == "NoSuchBucket":
+            return StoreDeniedError.during(what, self._where, "the bucket does not exist")
+        return StoreUnavailableError.during(what, self._where, f"{code} (HTTP {status})")
+
+
+class _NotModifiedError(Exception):
+    """The object still has the version that the caller knows."""
+
+
+class _PreconditionError(Exception):
+    """A conditional write was refused."""
+
+
+class _ConflictError(Exception):
+    """A conditional write met another one and is to be sent again."""
+
+
+def _client(settings: S3Settings, endpoint: str | None) -> Any:  # noqa: ANN401
+    """Make a client that sends large payloads unsigned only where nobody can change them on the way."""
+    import boto3  # noqa: PLC0415
+    from botocore.config import Config  # noqa: PLC0415
+
+    address = urlsplit(endpoint or "https:")
+    path_style = settings.path_style if settings.path_style is not None else endpoint is not None
+    config = Config(
+        connect_timeout=settings.connect_timeout_s,
+        read_timeout=settings.read_timeout_s,
+        retries={"mode": "standard", "total_max_attempts": settings.max_attempts},
+        max_pool_connections=settings.threads,
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+        s3={
+            "addressing_style": "path" if path_style else "auto",
+            "payload_signing_enabled": not (address.scheme == "https" or address.hostname in _LOOPBACK),
+        },
+    )
+    region = settings.region
+    if region is None and endpoint is not None:
+        region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+    session = boto3.session.Session(
+        aws_access_key_id=settings.access_key,
+        aws_secret_access_key=settings.secret_key,
+        aws_session_token=settings.session_token,
+        region_name=region,
+    )
+    return session.client("s3", endpoint_url=endpoint, config=config)
+
+
+def _transfer() -> Any:  # noqa: ANN401
+    """Two parts of 32 MiB at a time per file; single request below 64 MiB."""
+    from boto3.s3.transfer import TransferConfig  # noqa: PLC0415
+
+    return TransferConfig(
+        multipart_threshold=_SINGLE_PUT_BYTES,
+        multipart_chunksize=_PART_BYTES,
+        max_concurrency=2,
+    )
+
+
+def _tag(answer: Any) -> str:  # noqa: ANN401
+    return str(answer["ETag"])
+
+
+def _code(error: Any) -> str:  # noqa: ANN401
+    return str(error.response.get("Error", {}).get("Code", ""))
