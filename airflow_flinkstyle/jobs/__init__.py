@@ -1,0 +1,1 @@
+"""Callers' side of the protocol: start, watch, stop, migrate and upgrade jobs, without Airflow."""

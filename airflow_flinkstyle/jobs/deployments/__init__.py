@@ -1,0 +1,1 @@
+"""Ways to run a driver process, behind one interface."""

@@ -1,0 +1,58 @@
+"""What a caller needs of a way to run drivers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_flinkstyle.jobs.spec import Submission
+    from airflow_flinkstyle.protocol.records import IncarnationRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Alive:
+    """The driver process runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """The driver process has certainly ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Nobody here can tell; never taken for an end, so nothing is started twice."""
+
+    reason: str
+
+
+DriverState = Alive | Gone | Unknown
+
+
+class Deployment(Protocol):
+    """Starts drivers, and says what became of them."""
+
+    @property
+    def name(self) -> str:
+        """Stands in the handle, so that another deployment does not misread its native id."""
+
+    def submit(self, submission: Submission) -> Mapping[str, str]:
+        """Start the driver and return at once with its native id; raises ``DriverFailedError``."""
+
+    def find(self, submission: Submission) -> Mapping[str, str] | None:
+        """Return a living driver that was submitted before and whose handle was lost with its caller."""
+
+    def native_id(self, record: IncarnationRecord) -> Mapping[str, str]:
+        """Return the native id of a driver that described itself."""
+
+    def state(self, native_id: Mapping[str, str]) -> DriverState:
+        """Return whether the driver lives."""
+
+    def end(self, native_id: Mapping[str, str]) -> DriverState:
+        """Kill the driver, without a chance to drain, and return what is known of it afterwards."""
+
+    def log_tail(self, native_id: Mapping[str, str], *, lines: int = 30) -> str:
+        """Return the end of the driver's log; empty if it cannot be read from here."""

@@ -1,0 +1,140 @@
+"""Drivers as processes of this machine that outlive the task, and the Airflow, that started them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.jobs.deployments.base import Alive, DriverState, Gone, Unknown
+from airflow_flinkstyle.jobs.errors import DriverFailedError
+from airflow_flinkstyle.protocol.process import process_started
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_flinkstyle.jobs.spec import Submission
+    from airflow_flinkstyle.protocol.records import IncarnationRecord
+
+log = logging.getLogger(__name__)
+
+_children: dict[int, subprocess.Popen[bytes]] = {}  # kept, so that ended ones are reaped by poll()
+
+
+class DetachedDeployment:
+    """``spark-submit`` in a session of its own, input closed, output in a file."""
+
+    name = "detached"
+
+    def __init__(self, *, kill_timeout_s: float = 10.0) -> None:
+        self._kill_timeout_s = kill_timeout_s
+        self._host = socket.gethostname()
+
+    def submit(self, submission: Submission) -> Mapping[str, str]:
+        """Start the driver and return at once with its native id."""
+        path = Path(submission.log_path)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("ab") as output:
+                process = subprocess.Popen(  # noqa: S603 - argv is built by submit_argv, no shell
+                    submission.argv,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env=dict(submission.env),
+                    cwd=submission.cwd,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise DriverFailedError(
+                f"The driver could not be started with {submission.argv[0]}: {error}.",
+                left="No driver runs; the generation stays claimed.",
+                remedy="Correct the Spark connection (Spark home, Python, log folder) and try again.",
+            ) from error
+        _children[process.pid] = process
+        log.info("Started driver process %d, log %s", process.pid, path)
+        return self._id(process.pid, process_started(process.pid) or "ended", str(path))
+
+    def find(self, submission: Submission) -> Mapping[str, str] | None:
+        """Look for a process whose command line holds the submission's marker."""
+        wanted = "\0".join(submission.marker).encode() + b"\0"
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            try:
+                found = wanted in (entry / "cmdline").read_bytes()
+                leads = os.getsid(int(entry.name)) == int(entry.name)
+            except OSError:
+                continue  # it ended while we looked, or belongs to somebody else
+            started = process_started(int(entry.name)) if found and leads else None
+            if started is not None:
+                return self._id(int(entry.name), started, submission.log_path)
+        return None
+
+    def native_id(self, record: IncarnationRecord) -> Mapping[str, str]:
+        """Name the JVM of a driver that described itself."""
+        return {"host": record.host, "pid": str(record.jvm_pid), "started": record.pid_started, "log": ""}
+
+    def state(self, native_id: Mapping[str, str]) -> DriverState:
+        """Compare pid and start time, on the same machine only."""
+        if native_id["host"] != self._host:
+            return Unknown(f"it was started on {native_id['host']}, this is {self._host}")
+        pid = int(native_id["pid"])
+        if (child := _children.get(pid)) is not None and child.poll() is not None:
+            del _children[pid]
+        return Alive() if process_started(pid) == native_id["started"] else Gone()
+
+    def end(self, native_id: Mapping[str, str]) -> DriverState:
+        """Kill the driver's whole session: the JVM and the Python process under it."""
+        state = self.state(native_id)
+        if not isinstance(state, Alive):
+            return state
+        group = os.getpgid(int(native_id["pid"]))
+        if group == os.getpgid(0):
+            return Unknown("it runs in this process's own group")
+        os.killpg(group, signal.SIGKILL)
+        deadline = time.monotonic() + self._kill_timeout_s
+        while time.monotonic() < deadline:
+            if isinstance(self.state(native_id), Gone) and not _group_lives(group):
+                return Gone()
+            time.sleep(0.05)
+        return Unknown(f"it did not end within {self._kill_timeout_s:g} s of SIGKILL")
+
+    def log_tail(self, native_id: Mapping[str, str], *, lines: int = 30) -> str:
+        """Return the last lines of the log file."""
+        path = Path(native_id.get("log") or "/nonexistent")
+        try:
+            with path.open(errors="replace") as text:
+                return "".join(deque(text, maxlen=lines)).strip()
+        except OSError:
+            return ""
+
+    def _id(self, pid: int, started: str, log_path: str) -> dict[str, str]:
+        return {"host": self._host, "pid": str(pid), "started": started, "log": log_path}
+
+
+def _group_lives(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    members = (process_started(pid) for pid in _members(group))
+    return any(started is not None for started in members)
+
+
+def _members(group: int) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if os.getpgid(int(entry.name)) == group:
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+    return found

@@ -1,0 +1,121 @@
+"""What can go wrong between a caller and a job."""
+
+from __future__ import annotations
+
+from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
+
+
+class JobError(FlinkstyleError):
+    """Root of the errors about a job's runs."""
+
+    code = "JOB"
+
+
+class JobRunningError(JobError):
+    """Another run of the job is up, or being started."""
+
+    code = "JOB_RUNNING"
+
+
+class JobNotRunningError(JobError):
+    """Something was asked of a job that no driver runs."""
+
+    code = "JOB_NOT_RUNNING"
+
+
+class DriverFailedError(JobError):
+    """The driver ended, or never came up; its own words and the end of its log are in the message."""
+
+    code = "DRIVER_FAILED"
+
+
+class RequestBusyError(JobError):
+    """Another request to the same driver has not ended yet."""
+
+    code = "REQUEST_BUSY"
+    retryable = True
+
+
+class RequestFailedError(JobError):
+    """The driver refused the request or failed at it."""
+
+    code = "REQUEST_FAILED"
+
+
+class StepTimeoutError(JobError):
+    """Something that was waited for did not happen in time."""
+
+    code = "STEP_TIMEOUT"
+    retryable = True
+
+
+class CheckpointMismatchError(JobError):
+    """The checkpoint that was found is not the one the last run recorded."""
+
+    code = "CHECKPOINT_MISMATCH"
+
+
+class RewindError(JobError):
+    """A savepoint older than what the job has committed since, with no word on what to do about it."""
+
+    code = "REWIND"
+
+
+class DeployModeError(BadInputError):
+    """A deploy mode this package cannot drive yet."""
+
+    code = "DEPLOY_MODE"
+
+
+class StaleTokenError(JobError):
+    """An older attempt tried to hold or release producers after a newer one had begun."""
+
+    code = "STALE_TOKEN"
+
+
+class AttemptSupersededError(JobError):
+    """A newer attempt of the same migration has begun; this one must not act any more."""
+
+    code = "ATTEMPT_SUPERSEDED"
+
+
+class MigrationEndedError(JobError):
+    """The migration has ended already: it went back, or its job runs on the target."""
+
+    code = "MIGRATION_ENDED"
+
+
+class WentBackError(JobError):
+    """The migration was given up, and the job runs where it ran before."""
+
+    code = "WENT_BACK"
+
+
+class ProducersNotHeldError(JobError):
+    """Records still arrive on a cluster whose producers should be held."""
+
+    code = "PRODUCERS_NOT_HELD"
+
+
+class MirrorBehindError(JobError):
+    """MirrorMaker has not mirrored everything in time."""
+
+    code = "MIRROR_BEHIND"
+
+
+class PreflightError(JobError):
+    """The pre-flight found something that makes the migration impossible or unsafe."""
+
+    code = "PREFLIGHT"
+
+
+class UpgradeWentBackError(JobError):
+    """The new version failed before it committed a batch; the old version runs again."""
+
+    code = "UPGRADE_WENT_BACK"
+
+
+class UpgradeChoiceError(JobError):
+    """The new version failed after it committed a batch: going back is a rewind, so a person chooses."""
+
+    code = "UPGRADE_CHOICE"

@@ -1,0 +1,198 @@
+"""What to run (``JobSpec``), where (``SubmitTarget``), and the spark-submit command line that results."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import airflow_flinkstyle
+from airflow_flinkstyle.errors import BadInputError, MessageFormatError
+from airflow_flinkstyle.jobs.errors import DeployModeError
+from airflow_flinkstyle.protocol.board import check_name
+from airflow_flinkstyle.protocol.records import KafkaOverride
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_flinkstyle.types import Generation
+
+DEFAULT_LEASE_S = 30.0
+_STRIPPED = (
+    "PYTHONPATH",
+    "PYTHONHOME",
+    "VIRTUAL_ENV",
+    "SPARK_HOME",
+    "PYSPARK_PYTHON",
+    "PYSPARK_DRIVER_PYTHON",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpec:
+    """One version of a job: the user's script and how to call it."""
+
+    name: str
+    """Unique under a savepoint root."""
+    script: str
+    """Path of the PySpark script, as the driver sees it."""
+    args: tuple[str, ...] = ()
+    conf: Mapping[str, str] = field(default_factory=dict)
+    """Spark settings of this job; they win over the target's."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Environment of the driver. Recorded in the store: no secrets here."""
+    overrides: tuple[KafkaOverride, ...] = ()
+    checkpoint_root: str
+    """Each generation's checkpoints stand in a folder of its own below it (``s3a://...`` or a path)."""
+    lease_s: float = DEFAULT_LEASE_S
+    """How long a driver may go unconfirmed before it ends itself and another may take its place."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot run."""
+        check_name("job name", self.name)
+        for what, value in (("script", self.script), ("checkpoint root", self.checkpoint_root)):
+            if not value:
+                raise BadInputError(
+                    f"A {what} was expected for job {self.name}, found none.",
+                    left="Nothing was started.",
+                    remedy=f"Give the {what}.",
+                )
+        if self.lease_s <= 0:
+            raise BadInputError(
+                f"A lease of more than 0 s was expected for job {self.name}, found {self.lease_s}.",
+                left="Nothing was started.",
+                remedy="Give lease_s in seconds, for example 30.",
+            )
+
+    def checkpoint_location(self, generation: Generation) -> str:
+        """Return where a generation with a checkpoint of its own keeps it."""
+        return f"{self.checkpoint_root.rstrip('/')}/{self.name}/{generation:06d}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmitTarget:
+    """Where drivers run; plain values that a hook reads from connections."""
+
+    master: str
+    python: str
+    """Interpreter with PySpark (or, with ``spark_home``, any that its Spark supports)."""
+    spark_home: str | None = None
+    """None: the spark-submit that stands beside ``python``."""
+    conf: Mapping[str, str] = field(default_factory=dict)
+    jars: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    secret_env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Store credentials for the agent's environment; never recorded anywhere."""
+    working_dir: str | None = None
+    log_dir: str
+    deploy_mode: str = "client"
+
+    def __post_init__(self) -> None:
+        """Refuse deploy modes by name."""
+        if self.deploy_mode != "client":
+            raise DeployModeError(
+                f"Deploy mode 'client' was expected, found {self.deploy_mode!r}.",
+                left="Nothing was started.",
+                remedy="Set the Spark connection's deploy mode to client: the driver runs on this machine, "
+                "its executors on the cluster.",
+            )
+
+    @property
+    def spark_submit(self) -> str:
+        """The program to run."""
+        home = Path(self.spark_home) / "bin" if self.spark_home else Path(self.python).parent
+        return str(home / "spark-submit")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """One driver process to start: everything a deployment needs."""
+
+    argv: tuple[str, ...]
+    marker: tuple[str, ...]
+    """The part of ``argv`` that no other generation of any job has: to find the process again."""
+    env: Mapping[str, str] = field(repr=False)
+    cwd: str | None
+    log_path: str
+
+
+def launcher_path() -> str:
+    """Return the launcher's file, without importing the agent (it needs PySpark)."""
+    return str(Path(airflow_flinkstyle.__file__).parent / "agent" / "launcher.py")
+
+
+def launch_of(spec: JobSpec, target: SubmitTarget) -> dict[str, Any]:
+    """Return what a claim records, so that any caller can start one more incarnation; no secrets."""
+    where = {name: value for name, value in asdict(target).items() if name != "secret_env"}
+    return {"spec": asdict(spec), "target": where}
+
+
+def from_launch(launch: Mapping[str, Any], *, secret_env: Mapping[str, str]) -> tuple[JobSpec, SubmitTarget]:
+    """Read a claim's launch back.
+
+    Raises:
+        MessageFormatError: If it is not what ``launch_of`` writes.
+    """
+    try:
+        spec, target = dict(launch["spec"]), dict(launch["target"])
+        spec["args"] = tuple(spec["args"])
+        spec["overrides"] = tuple(KafkaOverride(**rule) for rule in spec["overrides"])
+        target["jars"], target["packages"] = tuple(target["jars"]), tuple(target["packages"])
+        return JobSpec(**spec), SubmitTarget(**target, secret_env=secret_env)
+    except (KeyError, TypeError) as error:
+        raise MessageFormatError(
+            f"A claim's launch with a job spec and a submit target was expected, found a fault at {error}.",
+            left="Nothing was started.",
+            remedy="Start the job anew with StartStreamingJobOperator.",
+        ) from error
+
+
+def submit_argv(spec: JobSpec, target: SubmitTarget, *, root: str, generation: Generation) -> tuple[str, ...]:
+    """Return the spark-submit command line of one driver."""
+    argv = [target.spark_submit, "--master", target.master, "--deploy-mode", target.deploy_mode]
+    argv += ["--name", f"{spec.name}-{generation}"]
+    for name, value in sorted({**target.conf, **spec.conf}.items()):
+        argv += ["--conf", f"{name}={value}"]
+    if target.jars:
+        argv += ["--jars", ",".join(target.jars)]
+    if target.packages:
+        argv += ["--packages", ",".join(target.packages)]
+    argv += [launcher_path(), *_marker(spec, root, generation), "--", spec.script, *spec.args]
+    return tuple(argv)
+
+
+def _marker(spec: JobSpec, root: str, generation: Generation) -> tuple[str, ...]:
+    return ("--root", root, "--job", spec.name, "--generation", str(generation))
+
+
+def driver_env(spec: JobSpec, target: SubmitTarget, base: Mapping[str, str]) -> dict[str, str]:
+    """Return the driver's environment: the caller's without Airflow's and its Python's own variables."""
+    env = {
+        name: value
+        for name, value in base.items()
+        if not name.startswith(("AIRFLOW", "_AIRFLOW", "__AIRFLOW")) and name not in _STRIPPED
+    }
+    env["PYSPARK_PYTHON"] = env["PYSPARK_DRIVER_PYTHON"] = target.python
+    env["PATH"] = f"{Path(target.python).parent}:{env.get('PATH', '/usr/bin:/bin')}"
+    if target.spark_home:
+        env["SPARK_HOME"] = target.spark_home
+    return {**env, **spec.env, **target.secret_env}
+
+
+def submission_of(
+    spec: JobSpec,
+    target: SubmitTarget,
+    *,
+    root: str,
+    generation: Generation,
+    launch_number: int,
+    base_env: Mapping[str, str],
+) -> Submission:
+    """Put together one driver process; ``launch_number`` only tells its log from earlier ones'."""
+    return Submission(
+        argv=submit_argv(spec, target, root=root, generation=generation),
+        marker=_marker(spec, root, generation),
+        env=driver_env(spec, target, base_env),
+        cwd=target.working_dir,
+        log_path=str(Path(target.log_dir) / f"{spec.name}-{generation:06d}-{launch_number}.log"),
+    )
