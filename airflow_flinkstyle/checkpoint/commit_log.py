@@ -1,0 +1,62 @@
+"""``commits/N``: batch N is done. Versions 1, 2 (Spark 4.0) and 3 (Spark 4.2). Pure. Spark: ``CommitLog``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow_flinkstyle.checkpoint.errors import LogFormatError
+from airflow_flinkstyle.checkpoint.logfile import json_object, split_version
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+KNOWN_VERSIONS = (1, 2, 3)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitLog:
+    """One file of the commit log."""
+
+    version: int
+    body: str
+    """Everything behind the version line, raw."""
+
+    def render(self) -> str:
+        """Return exactly the text that was parsed."""
+        return f"v{self.version}\n{self.body}"
+
+    @property
+    def next_watermark_ms(self) -> int:
+        """Watermark of the batch after this one, epoch milliseconds."""
+        value = self._fields().get("nextBatchWatermarkMs", 0)
+        if not isinstance(value, int):
+            raise LogFormatError.of("Commit log", "a number under 'nextBatchWatermarkMs'", self.body)
+        return value
+
+    @property
+    def state_unique_ids(self) -> Mapping[str, Any]:
+        """Ids of the state files that this commit stands for, by operator (checkpoint format v2).
+
+        Empty if the state stores are of format v1.
+        """
+        value = self._fields().get("stateUniqueIds")
+        if value is not None and not isinstance(value, dict):
+            raise LogFormatError.of("Commit log", "an object under 'stateUniqueIds'", self.body)
+        return value or {}
+
+    def _fields(self) -> dict[str, Any]:
+        return json_object(self.body, "Commit log's second line")
+
+
+def parse(text: str) -> CommitLog:
+    """Parse the content of ``commits/N``.
+
+    Raises:
+        LogFormatError: If it is incomplete or malformed.
+        UnsupportedCheckpointError: If its version is newer than 3.
+    """
+    version, body = split_version(text, "Commit log", KNOWN_VERSIONS)
+    log = CommitLog(version=version, body=body)
+    _ = (log.next_watermark_ms, log.state_unique_ids)  # a torn body is refused here, not later
+    return log

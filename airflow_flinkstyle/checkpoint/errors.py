@@ -1,0 +1,105 @@
+"""What can be wrong with a checkpoint."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from airflow_flinkstyle.errors import FlinkstyleError
+
+_UNTOUCHED = "The checkpoint was only read."
+
+
+class CheckpointError(FlinkstyleError):
+    """Root of the errors about a checkpoint's files."""
+
+    code = "CHECKPOINT"
+
+
+class UnsupportedCheckpointError(CheckpointError):
+    """The checkpoint uses a format or mode of Spark that this package does not handle."""
+
+    code = "CHECKPOINT_UNSUPPORTED"
+
+    @classmethod
+    def version(cls, what: str, found: int, known: tuple[int, ...]) -> Self:
+        """Name a log version that is newer than this package."""
+        names = ", ".join(f"v{number}" for number in known)
+        return cls(
+            f"{what} v{found} is newer than this package knows ({names}).",
+            left=_UNTOUCHED,
+            remedy="Upgrade airflow-flinkstyle, or run the job with the Spark version that wrote it.",
+        )
+
+    @classmethod
+    def mode(cls, found: str, remedy: str) -> Self:
+        """Name a mode of Spark whose checkpoints cannot be cut."""
+        return cls(
+            f"Expected a checkpoint that can be cut between two batches, found {found}.",
+            left=_UNTOUCHED,
+            remedy=remedy,
+        )
+
+
+class LogFormatError(CheckpointError):
+    """A log file is incomplete or malformed."""
+
+    code = "CHECKPOINT_LOG_FORMAT"
+
+    @classmethod
+    def of(cls, what: str, expected: str, found: str) -> Self:
+        """Name the file, what was expected and what was found."""
+        shown = found if len(found) <= 80 else f"{found[:80]}..."
+        return cls(
+            f"{what}: expected {expected}, found {shown!r}.",
+            left=_UNTOUCHED,
+            remedy="The file was cut short or edited: go back to an older savepoint of this job.",
+        )
+
+
+class InvariantError(CheckpointError):
+    """The logs contradict each other in a way that Spark never leaves behind."""
+
+    code = "CHECKPOINT_INVARIANT"
+
+    @classmethod
+    def of(cls, location: str, expected: str, found: str) -> Self:
+        """Name the checkpoint, the rule and what breaks it."""
+        return cls(
+            f"Checkpoint {location}: expected {expected}, found {found}.",
+            left=_UNTOUCHED,
+            remedy="Two writers may have used this checkpoint, or files were deleted by hand: "
+            "resume from an older savepoint.",
+        )
+
+
+class NoCommitYetError(CheckpointError):
+    """The query has not committed its first batch."""
+
+    code = "NO_COMMIT_YET"
+    retryable = True
+
+    @classmethod
+    def at(cls, location: str) -> Self:
+        """Name the checkpoint."""
+        return cls(
+            f"Checkpoint {location}: expected at least one committed batch, found none.",
+            left=_UNTOUCHED,
+            remedy="Wait until the query has committed its first batch, then take the savepoint again.",
+        )
+
+
+class StateIncompleteError(CheckpointError):
+    """Files that a state version needs are not there."""
+
+    code = "STATE_INCOMPLETE"
+    retryable = True
+
+    @classmethod
+    def of(cls, store: str, version: int, missing: str) -> Self:
+        """Name the state store, the version and the files."""
+        return cls(
+            f"State store {store}: expected the files of version {version}, found no {missing}.",
+            left=_UNTOUCHED,
+            remedy="If the job runs, try again: Spark replaces files in the background. "
+            "If it is stopped, resume from an older savepoint.",
+        )

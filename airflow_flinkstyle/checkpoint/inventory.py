@@ -1,0 +1,72 @@
+"""Which batch of a checkpoint can be cut out, and whether the logs can be trusted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.checkpoint.errors import InvariantError, NoCommitYetError, UnsupportedCheckpointError
+from airflow_flinkstyle.types import BatchId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from airflow_flinkstyle.storage.base import ObjectStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inventory:
+    """The state of a checkpoint's logs."""
+
+    committed: BatchId
+    """Newest batch that is done (K)."""
+    pending: BatchId | None
+    """K + 1 if it was planned and is not done; Spark runs it again, with the same offsets."""
+
+
+def read_inventory(checkpoint: ObjectStore) -> Inventory:
+    """List the logs of a checkpoint, of a running query too.
+
+    Commits are listed first: a batch that ends between the two listings then only looks pending, and one
+    more listing of the commits tells a batch that went on from a gap.
+    """
+    commits = list_batches(checkpoint, "commits")
+    offsets = list_batches(checkpoint, "offsets")
+    if offsets and commits and max(offsets) > max(commits) + 1:
+        commits = {batch for batch in list_batches(checkpoint, "commits") if batch <= max(offsets)}
+    return take_inventory(offsets, commits, location=checkpoint.uri)
+
+
+def list_batches(checkpoint: ObjectStore, log: str) -> set[BatchId]:
+    """Return the batches in ``offsets`` or ``commits``; temporary and hidden files are left out."""
+    names = (info.key.removeprefix(f"{log}/") for info in checkpoint.list(f"{log}/"))
+    return {BatchId(int(name)) for name in names if name.isascii() and name.isdigit()}
+
+
+def take_inventory(offsets: Iterable[int], commits: Iterable[int], *, location: str) -> Inventory:
+    """Decide from the batches in both logs what can be cut. Pure.
+
+    Raises:
+        NoCommitYetError: If nothing is committed.
+        InvariantError: If commits run ahead of offsets, or the log that a restart needs is missing.
+        UnsupportedCheckpointError: If batches are left out on purpose (asynchronous progress tracking).
+    """
+    planned, done = set(offsets), set(commits)
+    if not done:
+        raise NoCommitYetError.at(location)
+    newest, last = max(done), max(planned, default=-1)
+    if last < newest:
+        found = f"commits up to {newest}, offsets up to {last}" if planned else f"commits up to {newest} alone"
+        raise InvariantError.of(location, "an offset log for each committed batch", found)
+    if newest > 0 and newest - 1 not in planned and any(batch < newest - 1 for batch in planned):
+        raise UnsupportedCheckpointError.mode(
+            f"gaps below batch {newest} in the offset log of {location}: asynchronous progress tracking",
+            remedy="Run the query without asyncProgressTrackingEnabled and without real-time mode.",
+        )
+    if last > newest + 1:
+        found = f"commits up to {newest}, offsets up to {last}"
+        raise InvariantError.of(location, "at most one batch that is not committed", found)
+    for needed in (newest, newest - 1):
+        if needed >= 0 and needed not in planned:
+            raise InvariantError.of(location, f"offsets/{needed}, which a restart reads", "no such file")
+    return Inventory(committed=BatchId(newest), pending=BatchId(last) if last > newest else None)

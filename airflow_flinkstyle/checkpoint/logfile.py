@@ -1,0 +1,45 @@
+"""What offset log, commit log and metadata have in common: text, a version line, compact JSON. Pure."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from airflow_flinkstyle.checkpoint.errors import LogFormatError, UnsupportedCheckpointError
+
+
+def split_version(text: str, what: str, known: tuple[int, ...]) -> tuple[int, str]:
+    """Return the version in the first line and everything behind it.
+
+    Raises:
+        LogFormatError: If the text is empty, has no version line or nothing behind it.
+        UnsupportedCheckpointError: If the version is not one of ``known``.
+    """
+    first, newline, rest = text.partition("\n")
+    if not text:
+        raise LogFormatError.of(what, "a version line", "an empty file")
+    digits = first.removeprefix("v")
+    if first == digits or not (digits.isascii() and digits.isdigit()):
+        raise LogFormatError.of(what, "a version line like 'v1'", first)
+    version = int(digits)
+    if version not in known:
+        raise UnsupportedCheckpointError.version(what, version, known)
+    if not newline or not rest:
+        raise LogFormatError.of(what, "content behind the version line", text)
+    return version, rest
+
+
+def json_object(text: str, what: str) -> dict[str, Any]:
+    """Parse one JSON object; raises ``LogFormatError`` for anything else."""
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise LogFormatError.of(what, "a JSON object", text) from error
+    if not isinstance(value, dict):
+        raise LogFormatError.of(what, "a JSON object", text)
+    return value
+
+
+def compact_json(value: object) -> str:
+    """Render JSON the way Spark does: no spaces, no escapes beyond the necessary."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

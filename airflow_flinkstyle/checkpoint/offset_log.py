@@ -1,0 +1,166 @@
+"""``offsets/N``: what batch N reads, from each source. Versions 1 and 2 (Spark 4.2). Pure.
+
+Lines are kept as they are and only parsed on demand, so that rendering gives the same bytes.
+Spark: ``OffsetSeqLog``, ``OffsetSeq``, ``OffsetMap``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from airflow_flinkstyle.checkpoint.errors import LogFormatError
+from airflow_flinkstyle.checkpoint.logfile import compact_json, json_object, split_version
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.types import NextOffset
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+KNOWN_VERSIONS = (1, 2)
+_NO_OFFSET = "-"
+_Key = TypeVar("_Key", str, int)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetLog:
+    """One file of the offset log."""
+
+    version: int
+    """1: sources by position; 2: sources by name or id, in arbitrary order."""
+    header: str
+    """The second line: watermark, timestamp and pinned confs as raw JSON."""
+    sources: Mapping[str, str]
+    """Raw offset JSON per source, in the file's order; the key is the position in v1, the id in v2."""
+
+    def render(self) -> str:
+        """Return the file's content; for an unchanged log exactly the text that was parsed."""
+        if self.version == 1:
+            lines = list(self.sources.values())
+        else:
+            lines = [f"{source}:{offset}" for source, offset in self.sources.items()]
+        return "\n".join([f"v{self.version}", self.header, *lines])
+
+    @property
+    def confs(self) -> Mapping[str, str]:
+        """Settings that override the session's when Spark restarts from this log."""
+        confs = self._header_fields().get("conf", {})
+        if not isinstance(confs, dict) or not all(isinstance(value, str) for value in confs.values()):
+            raise LogFormatError.of("Offset log", "string settings under 'conf'", self.header)
+        return dict(confs)
+
+    @property
+    def watermark_ms(self) -> int:
+        """Event-time watermark of the batch, epoch milliseconds; 0 if there is none."""
+        return self._integer("batchWatermarkMs")
+
+    @property
+    def timestamp_ms(self) -> int:
+        """Processing time of the batch, epoch milliseconds."""
+        return self._integer("batchTimestampMs")
+
+    @property
+    def kafka_sources(self) -> tuple[str, ...]:
+        """The sources whose offsets have the Kafka connector's form."""
+        return tuple(source for source, raw in self.sources.items() if _as_kafka(raw) is not None)
+
+    def kafka_offsets(self, source: str) -> Mapping[str, Mapping[int, NextOffset]]:
+        """Return the next offset to read per topic and partition; empty if the source has none yet.
+
+        Raises:
+            BadInputError: If there is no such source, or it is not a Kafka source.
+        """
+        raw = self._raw(source)
+        if raw == _NO_OFFSET:
+            return {}
+        offsets = _as_kafka(raw)
+        if offsets is None:
+            raise BadInputError(
+                f"Expected offsets of a Kafka source under {source!r}, found {raw[:80]!r}.",
+                left="Nothing was changed.",
+                remedy=f"Name a Kafka source; this query has {list(self.kafka_sources)}.",
+            )
+        return offsets
+
+    def with_kafka_offsets(self, source: str, offsets: Mapping[str, Mapping[int, NextOffset]]) -> OffsetLog:
+        """Return a log in which one source stands elsewhere; every other byte stays.
+
+        Topics and partitions that were there keep their order, since Spark writes them in no fixed one.
+        """
+        before = self.kafka_offsets(source)
+        rendered = {
+            topic: {
+                str(partition): int(offsets[topic][partition])
+                for partition in _ordered(offsets[topic], before.get(topic, {}))
+            }
+            for topic in _ordered(offsets, before)
+        }
+        return replace(self, sources={**self.sources, source: compact_json(rendered)})
+
+    def _raw(self, source: str) -> str:
+        if source not in self.sources:
+            raise BadInputError(
+                f"Expected a source {source!r} in the offset log, found {list(self.sources)}.",
+                left="Nothing was changed.",
+                remedy="Use the position of the source (log v1) or its name (log v2).",
+            )
+        return self.sources[source]
+
+    def _header_fields(self) -> dict[str, Any]:
+        return json_object(self.header, "Offset log's second line") if self.header else {}
+
+    def _integer(self, name: str) -> int:
+        value = self._header_fields().get(name, 0)
+        if not isinstance(value, int):
+            raise LogFormatError.of("Offset log", f"a number under {name!r}", self.header)
+        return value
+
+
+def parse(text: str) -> OffsetLog:
+    """Parse the content of ``offsets/N``.
+
+    Raises:
+        LogFormatError: If it is incomplete or malformed.
+        UnsupportedCheckpointError: If its version is newer than 2.
+    """
+    version, rest = split_version(text, "Offset log", KNOWN_VERSIONS)
+    header, *lines = rest.split("\n")
+    if not lines or "" in lines:
+        raise LogFormatError.of("Offset log", "a line for each source, no empty one", text)
+    if version == 1:
+        sources = {str(position): line for position, line in enumerate(lines)}
+    else:
+        sources = dict(_source_and_offset(line) for line in lines)
+        if len(sources) != len(lines):
+            raise LogFormatError.of("Offset log v2", "each source once", rest[len(header) + 1 :])
+    log = OffsetLog(version=version, header=header, sources=sources)
+    _ = (log.confs, log.watermark_ms, log.timestamp_ms)  # a torn header is refused here, not later
+    return log
+
+
+def _source_and_offset(line: str) -> tuple[str, str]:
+    source, colon, offset = line.partition(":")
+    if not source or not colon or not offset:
+        raise LogFormatError.of("Offset log v2", "lines like 'source:offset'", line)
+    return source, offset
+
+
+def _as_kafka(raw: str) -> dict[str, dict[int, NextOffset]] | None:
+    """Return the offsets if they have the form ``{"topic":{"0":123}}``, else None."""
+    if not raw.startswith("{"):
+        return None
+    topics = json_object(raw, "Offset of a source")
+    if not topics or not all(isinstance(partitions, dict) for partitions in topics.values()):
+        return None
+    found: dict[str, dict[int, NextOffset]] = {}
+    for topic, partitions in topics.items():
+        for partition, offset in partitions.items():
+            if not (partition.isascii() and partition.isdigit()) or type(offset) is not int:
+                return None
+            found.setdefault(topic, {})[int(partition)] = NextOffset(offset)
+    return found if len(found) == len(topics) else None
+
+
+def _ordered(wanted: Mapping[_Key, object], before: Mapping[_Key, object]) -> list[_Key]:
+    """Return the wanted keys: those that were there first, in their order; then the new ones, sorted."""
+    return [key for key in before if key in wanted] + sorted(key for key in wanted if key not in before)
