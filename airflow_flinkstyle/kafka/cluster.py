@@ -1,0 +1,215 @@
+"""What a cluster is and holds now: identity, topic ids, log ranges, topic settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.kafka.errors import NOTHING_CHANGED, TopicMissingError
+from airflow_flinkstyle.kafka.settings import REQUEST_TIMEOUT_S, KafkaCluster, admin_client
+from airflow_flinkstyle.types import NextOffset
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from confluent_kafka import IsolationLevel
+    from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+
+TopicPartition = tuple[str, int]
+"""Topic name and partition number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogRange:
+    """The offsets of one partition."""
+
+    start: NextOffset
+    """Offset of the oldest record that still exists."""
+    end: NextOffset
+    """High watermark: the offset that the next record gets."""
+    last_stable: NextOffset
+    """Offset of the first open transaction, or ``end`` if none is open."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicView:
+    """One topic."""
+
+    topic_id: str
+    """Given by the cluster when the topic was created; another one means another log."""
+    partitions: Mapping[int, LogRange]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterView:
+    """A cluster's identity and the topics asked for, at one moment."""
+
+    cluster_id: str
+    topics: Mapping[str, TopicView]
+
+    @property
+    def partitions(self) -> frozenset[TopicPartition]:
+        """Every live partition of the topics."""
+        return frozenset((topic, p) for topic, view in self.topics.items() for p in view.partitions)
+
+    def log_range(self, partition: TopicPartition) -> LogRange | None:
+        """Return a partition's offsets, or None if it does not exist."""
+        topic, number = partition
+        view = self.topics.get(topic)
+        return view.partitions.get(number) if view else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSettings:
+    """The settings of a topic that decide whether positions can be translated and survive."""
+
+    compacted: bool
+    """``cleanup.policy`` contains ``compact``."""
+    deletes: bool
+    """``cleanup.policy`` contains ``delete``."""
+    retention_ms: int
+    """-1 is for ever."""
+    retention_bytes: int
+    """Per partition; -1 is unlimited."""
+    log_append_time: bool
+    """The broker overwrites timestamps, so a record's timestamp is no part of its identity."""
+
+
+def describe(cluster: KafkaCluster, topics: Collection[str]) -> ClusterView:
+    """Return the cluster's id and, for each topic, its id and the offsets of every partition.
+
+    Raises:
+        TopicMissingError: Naming all topics that do not exist.
+        ClusterUnreachableError: If no broker answers in time.
+    """
+    with admin_client(cluster) as admin:
+        answer = admin.describe_cluster(request_timeout=REQUEST_TIMEOUT_S).result(REQUEST_TIMEOUT_S)
+        described = _describe_topics(cluster, admin, topics)
+        wanted = [(t, p.id) for t, description in described.items() for p in description.partitions]
+        ranges = list_ranges(admin, wanted)
+        return ClusterView(
+            cluster_id=answer.cluster_id,
+            topics={
+                topic: TopicView(
+                    topic_id=str(description.topic_id),
+                    partitions={p.id: ranges[topic, p.id] for p in description.partitions},
+                )
+                for topic, description in described.items()
+            },
+        )
+
+
+def _describe_topics(cluster: KafkaCluster, admin: AdminClient, topics: Collection[str]) -> dict[str, Any]:
+    from confluent_kafka import KafkaException, TopicCollection
+
+    if not topics:
+        return {}
+    names = sorted(set(topics))
+    futures = admin.describe_topics(TopicCollection(names), request_timeout=REQUEST_TIMEOUT_S)
+    described, missing = {}, []
+    for topic, future in futures.items():
+        try:
+            described[topic] = future.result(REQUEST_TIMEOUT_S)
+        except KafkaException as error:
+            if error.args[0].name() != "UNKNOWN_TOPIC_OR_PART":
+                raise
+            missing.append(topic)
+    if missing:
+        raise TopicMissingError.on(str(cluster), missing)
+    return described
+
+
+def list_ranges(admin: AdminClient, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, LogRange]:
+    """Return the offsets of the partitions: three requests, however many partitions there are."""
+    from confluent_kafka import IsolationLevel
+    from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
+
+    wanted = list(partitions)
+    # The start is asked last: it only grows, and an old one would pass a deleted position.
+    earliest, latest = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    stable = _list_offsets(admin, wanted, latest, IsolationLevel.READ_COMMITTED)
+    ends = _list_offsets(admin, wanted, latest, IsolationLevel.READ_UNCOMMITTED)
+    starts = _list_offsets(admin, wanted, earliest, IsolationLevel.READ_UNCOMMITTED)
+    return {
+        tp: LogRange(
+            start=NextOffset(starts[tp]), end=NextOffset(ends[tp]), last_stable=NextOffset(stable[tp])
+        )
+        for tp in wanted
+    }
+
+
+def first_offsets_since(
+    cluster: KafkaCluster, partitions: Iterable[TopicPartition], since_ms: Mapping[str, int]
+) -> dict[TopicPartition, int | None]:
+    """Return per partition the first offset whose timestamp is at least ``since_ms[topic]``, or None."""
+    from confluent_kafka import IsolationLevel
+    from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
+
+    found: dict[TopicPartition, int | None] = {}
+    with admin_client(cluster) as admin:
+        by_topic: dict[str, list[TopicPartition]] = {}
+        for tp in partitions:
+            by_topic.setdefault(tp[0], []).append(tp)
+        for topic, wanted in by_topic.items():
+            spec = OffsetSpec.for_timestamp(max(0, since_ms[topic]))
+            offsets = _list_offsets(admin, wanted, spec, IsolationLevel.READ_UNCOMMITTED)
+            found.update({tp: offset if offset >= 0 else None for tp, offset in offsets.items()})
+    return found
+
+
+def _list_offsets(
+    admin: AdminClient, partitions: list[TopicPartition], spec: OffsetSpec, isolation: IsolationLevel
+) -> dict[TopicPartition, int]:
+    from confluent_kafka import TopicPartition as ClientPartition
+
+    if not partitions:
+        return {}
+    futures = admin.list_offsets(
+        {ClientPartition(topic, number): spec for topic, number in partitions},
+        isolation_level=isolation,
+        request_timeout=REQUEST_TIMEOUT_S,
+    )
+    return {
+        (tp.topic, tp.partition): future.result(REQUEST_TIMEOUT_S).offset for tp, future in futures.items()
+    }
+
+
+def topic_settings(cluster: KafkaCluster, topics: Collection[str]) -> dict[str, TopicSettings]:
+    """Return the settings in force per topic, broker defaults included."""
+    from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]
+
+    if not topics:
+        return {}
+    with admin_client(cluster) as admin:
+        resources = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in sorted(set(topics))]
+        futures = admin.describe_configs(resources, request_timeout=REQUEST_TIMEOUT_S)
+        return {
+            resource.name: _settings_of(
+                {name: entry.value for name, entry in future.result(REQUEST_TIMEOUT_S).items()}
+            )
+            for resource, future in futures.items()
+        }
+
+
+def _settings_of(config: Mapping[str, str]) -> TopicSettings:
+    policy = {part.strip() for part in config["cleanup.policy"].split(",")}
+    return TopicSettings(
+        compacted="compact" in policy,
+        deletes="delete" in policy,
+        retention_ms=int(config["retention.ms"]),
+        retention_bytes=int(config["retention.bytes"]),
+        log_append_time=config["message.timestamp.type"] == "LogAppendTime",
+    )
+
+
+def require_positions(positions: Mapping[TopicPartition, int]) -> None:
+    """Refuse an empty set of positions and the numbers that stand for earliest and latest."""
+    symbolic = sorted(tp for tp, offset in positions.items() if offset < 0)
+    if symbolic or not positions:
+        found = "there is none" if not positions else f"{symbolic[0]} has {positions[symbolic[0]]}"
+        raise BadInputError(
+            f"Positions must be concrete offsets from 0, one per partition, but {found}.",
+            left=NOTHING_CHANGED,
+            remedy="Give the offset of the next record to read for every partition.",
+        )

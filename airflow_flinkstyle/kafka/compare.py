@@ -1,0 +1,266 @@
+"""Decide every partition once, from what both logs hold at one moment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.kafka.evidence import Evidence
+from airflow_flinkstyle.kafka.mirror import lag_above, missing_position
+from airflow_flinkstyle.kafka.reading import read_windows
+from airflow_flinkstyle.kafka.translate import Proof, Rules, Widen, translate
+from airflow_flinkstyle.kafka.verdict import Refused, Verdict
+from airflow_flinkstyle.kafka.window import Window
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from airflow_flinkstyle.kafka.cluster import LogRange, TopicPartition, TopicSettings
+    from airflow_flinkstyle.kafka.mirror import MirrorSettings
+    from airflow_flinkstyle.kafka.moment import Moment
+    from airflow_flinkstyle.kafka.request import ProofRequest
+    from airflow_flinkstyle.kafka.settings import KafkaCluster
+
+_CONTEXT = 32
+"""Source offsets before the position that are compared too."""
+_MARGIN = 64
+"""Target offsets read beyond the number of unread source offsets, at first."""
+_LEAST_CONTEXT = 8
+"""Fewer records than this before the position widen the source window (markers fill offsets too)."""
+_MOST_CONTEXT_OFFSETS = 8192
+
+
+@dataclass(slots=True, kw_only=True)
+class Round:
+    """One attempt over all partitions."""
+
+    source: KafkaCluster
+    target: KafkaCluster
+    request: ProofRequest
+    moment: Moment
+    settings: Mapping[str, TopicSettings]
+    target_settings: Mapping[str, TopicSettings]
+
+    def target_of(self, tp: TopicPartition) -> TopicPartition:
+        """Return the target's name of a source partition."""
+        return self.request.target_topic(tp[0]), tp[1]
+
+    def ranges(self, tp: TopicPartition) -> tuple[LogRange, LogRange]:
+        """Return the log ranges of a partition that ``_static_refusal`` has let pass."""
+        source, target = (
+            self.moment.source.log_range(tp),
+            self.moment.target.log_range(self.target_of(tp)),
+        )
+        if source is None or target is None:  # pragma: no cover - refused before
+            raise KeyError(tp)
+        return source, target
+
+    def with_timestamp(self, tp: TopicPartition) -> bool:
+        """Return whether timestamps survive the mirror and so belong to a record's identity."""
+        topics = (self.settings[tp[0]], self.target_settings[self.target_of(tp)[0]])
+        return not any(topic.log_append_time for topic in topics)
+
+    def rules(self, tp: TopicPartition) -> Rules:
+        """Return what holds for both logs of a partition that got past the mirror check."""
+        return Rules(
+            compacted=self.target_settings[self.target_of(tp)[0]].compacted,
+            caught_up=self.request.mirror is not None and not self.request.preview,
+            accept_lost_tombstones=self.request.accept_lost_tombstones,
+            growing=self.request.preview,
+        )
+
+
+def prove_round(state: Round) -> dict[TopicPartition, Evidence]:
+    """Decide every partition once, for one moment."""
+    request = state.request
+    refusals = {tp: refusal for tp in request.positions if (refusal := _static_refusal(state, tp))}
+    left = [tp for tp in request.positions if tp not in refusals]
+    if request.mirror is not None and not request.preview:
+        lagging = _mirror_refusals(state, request.mirror, left)
+        refusals.update(lagging)
+        left = [tp for tp in left if tp not in lagging]
+    evidence = {tp: _evidence(state, tp, refusal) for tp, refusal in refusals.items()}
+    for group in _groups(state, left):
+        evidence.update(_prove_group(state, group))
+    return {tp: evidence[tp] for tp in sorted(evidence)}
+
+
+def _static_refusal(state: Round, tp: TopicPartition) -> Refused | None:
+    """Return why a partition cannot be translated whatever its records are, or None."""
+    request, moment = state.request, state.moment
+    target_tp = state.target_of(tp)
+    source, target = moment.source.log_range(tp), moment.target.log_range(target_tp)
+    position = request.positions[tp]
+    known_id, live_id = request.topic_ids.get(tp[0]), moment.source.topics[tp[0]].topic_id
+    reason = None
+    if known_id is not None and known_id != live_id:
+        reason = f"topic {tp[0]} was created again (id {live_id}, the savepoint has {known_id})"
+    elif source is None:
+        reason = f"the source has no partition {tp[0]}-{tp[1]}"
+    elif target is None:
+        reason = f"the target has no partition {target_tp[0]}-{target_tp[1]}"
+    elif position > source.end:
+        reason = f"the position {position} is beyond the source's end {source.end}"
+    elif position < source.start:
+        reason = f"the position {position} is before the source's start {source.start}: records are deleted"
+    elif source.end - position > request.most_unread:
+        reason = f"{source.end - position} unread offsets are more than the limit of {request.most_unread}"
+    elif not request.preview and source.last_stable < source.end:
+        reason = f"a transaction is open on the source from offset {source.last_stable} on"
+    elif not request.preview and target.last_stable < target.end:
+        reason = f"a transaction is open on the target from offset {target.last_stable} on"
+    return Refused(reason, None) if reason else None
+
+
+def _mirror_refusals(
+    state: Round, mirror: MirrorSettings, partitions: list[TopicPartition]
+) -> dict[TopicPartition, Refused]:
+    mirrored = state.moment.mirrored
+    lag = lag_above(state.source, mirror, state.moment.source, mirrored, partitions)
+    refused = {}
+    for tp, records in lag.items():
+        if records and tp not in mirrored:
+            refused[tp] = Refused(missing_position(mirror, state.target, [tp]), None)
+        elif records:
+            refused[tp] = Refused(f"MirrorMaker is {records} records behind", None)
+        elif mirrored.get(tp, -1) >= state.ranges(tp)[0].end:
+            refused[tp] = Refused(
+                f"MirrorMaker's position {mirrored[tp]} is beyond the source's end: it mirrored another log",
+                None,
+            )
+    return refused
+
+
+def _groups(state: Round, partitions: Iterable[TopicPartition]) -> Iterator[list[TopicPartition]]:
+    """Yield groups of partitions whose first windows fit the budget."""
+    group: list[TopicPartition] = []
+    size = 0
+    for tp in partitions:
+        source, _ = state.ranges(tp)
+        span = 2 * (source.end - state.request.positions[tp]) + _CONTEXT + _MARGIN
+        if group and size + span > state.request.window_budget:
+            yield group
+            group, size = [], 0
+        group.append(tp)
+        size += span
+    if group:
+        yield group
+
+
+def _prove_group(state: Round, group: list[TopicPartition]) -> dict[TopicPartition, Evidence]:
+    """Read both sides of some partitions, widening what does not decide, until all are decided."""
+    request = state.request
+    sources: dict[TopicPartition, Window] = {}
+    targets: dict[TopicPartition, Window] = {}
+    source_back = dict.fromkeys(group, _CONTEXT)
+    target_back = {tp: state.ranges(tp)[0].end - request.positions[tp] + _MARGIN for tp in group}
+    evidence: dict[TopicPartition, Evidence] = {}
+    left = list(group)
+    while left:
+        _read_sources(state, sources, {tp: source_back[tp] for tp in left if tp not in sources})
+        _read_targets(state, targets, {tp: target_back[tp] for tp in left if tp not in targets})
+        for tp in list(left):
+            outcome = _decide(state, tp, sources[tp], targets[tp])
+            if isinstance(outcome, Evidence):
+                evidence[tp] = outcome
+                left.remove(tp)
+                del sources[tp], targets[tp]
+            elif outcome.side == "source":
+                source_back[tp] *= 4
+                del sources[tp]
+            else:
+                target_back[tp] *= 4
+                del targets[tp]
+    return evidence
+
+
+def _read_sources(
+    state: Round, windows: dict[TopicPartition, Window], back: Mapping[TopicPartition, int]
+) -> None:
+    new = {}
+    for tp, offsets in back.items():
+        source, _ = state.ranges(tp)
+        low = max(source.start, state.request.positions[tp] - offsets)
+        new[tp] = Window(low=low, high=source.end, log_start=source.start)
+    timestamps = {tp[0]: state.with_timestamp(tp) for tp in new}
+    read_windows(state.source, new, state.request.isolation, with_timestamp=timestamps.__getitem__)
+    windows.update(new)
+
+
+def _read_targets(
+    state: Round, windows: dict[TopicPartition, Window], back: Mapping[TopicPartition, int]
+) -> None:
+    new = {}
+    for tp, offsets in back.items():
+        _, target = state.ranges(tp)
+        low = max(target.start, target.end - offsets)
+        new[state.target_of(tp)] = Window(low=low, high=target.end, log_start=target.start)
+    timestamps = {state.target_of(tp)[0]: state.with_timestamp(tp) for tp in back}
+    read_windows(state.target, new, state.request.isolation, with_timestamp=timestamps.__getitem__)
+    windows.update({tp: new[state.target_of(tp)] for tp in back})
+
+
+def _decide(state: Round, tp: TopicPartition, source: Window, target: Window) -> Evidence | Widen:
+    position = state.request.positions[tp]
+    context = sum(1 for offset in source.offsets[:_CONTEXT] if offset < position)
+    span = position - source.low
+    if context < _LEAST_CONTEXT and not source.whole_log and span < _MOST_CONTEXT_OFFSETS:
+        return Widen(side="source")
+    rules = state.rules(tp)
+    outcome = translate(source, target, position, rules)
+    if isinstance(outcome, Widen):
+        if target.high - target.low >= state.request.window_budget:
+            reason = f"not decided by the newest {state.request.window_budget} offsets of the target"
+            return _evidence(state, tp, Refused(reason, None))
+        return outcome
+    if outcome.extras.get("foreign") and state.request.isolation == "read_committed":
+        outcome = _name_phantoms(state, tp, source, target, rules)
+    return _evidence(state, tp, outcome.verdict, proof=outcome, source=source, target=target)
+
+
+def _name_phantoms(state: Round, tp: TopicPartition, source: Window, target: Window, rules: Rules) -> Proof:
+    """Decide once more, knowing the source's aborted records."""
+    everything = Window(low=source.low, high=source.high, log_start=source.log_start)
+    read_windows(
+        state.source,
+        {tp: everything},
+        "read_uncommitted",
+        with_timestamp=lambda _: state.with_timestamp(tp),
+    )
+    aborted = frozenset(everything.prints) - frozenset(source.prints)
+    outcome = translate(source, target, state.request.positions[tp], replace(rules, aborted=aborted))
+    if isinstance(outcome, Widen):  # pragma: no cover - the same windows have just decided
+        raise TypeError
+    return outcome
+
+
+def _evidence(
+    state: Round,
+    tp: TopicPartition,
+    verdict: Verdict,
+    *,
+    proof: Proof | None = None,
+    source: Window | None = None,
+    target: Window | None = None,
+) -> Evidence:
+    target_tp = state.target_of(tp)
+    target_offset = None if isinstance(verdict, Refused) else verdict.offset
+    return Evidence(
+        topic=tp[0],
+        partition=tp[1],
+        target_topic=target_tp[0],
+        position=state.request.positions[tp],
+        verdict=verdict,
+        target_offset=target_offset,
+        source_topic_id=state.moment.source.topics[tp[0]].topic_id,
+        target_topic_id=state.moment.target.topics[target_tp[0]].topic_id,
+        mirrored_to=state.moment.mirrored.get(tp),
+        unread_records=proof.unread if proof else None,
+        matched_records=proof.matched if proof else None,
+        context_records=proof.context if proof else None,
+        digest=proof.digest if proof else None,
+        extras=proof.extras if proof else {},
+        absent=proof.absent if proof else {},
+        source_window=(source.low, source.high) if source else None,
+        target_window=(target.low, target.high) if target else None,
+    )

@@ -1,0 +1,137 @@
+"""Errors only this package raises."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.errors import FlinkstyleError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+NOTHING_CHANGED = "Nothing was written to either cluster."
+_SHOWN = 8
+"""How many partitions a message names before it only counts."""
+
+
+def name_partitions(partitions: Collection[tuple[str, int]]) -> str:
+    """Return ``topic-0, topic-1, ... and 12 more`` for a message."""
+    shown = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(partitions)[:_SHOWN])
+    more = len(partitions) - _SHOWN
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+class ClusterUnreachableError(FlinkstyleError):
+    """No broker of the cluster answered in time."""
+
+    code = "CLUSTER_UNREACHABLE"
+    retryable = True
+
+
+class ClusterDeniedError(FlinkstyleError):
+    """The cluster answered, and rejected the credentials or lacks a permission."""
+
+    code = "CLUSTER_DENIED"
+
+
+class KafkaRequestError(FlinkstyleError):
+    """The cluster answered with an error this package does not expect."""
+
+    code = "KAFKA_REQUEST"
+
+
+class ClusterMismatchError(FlinkstyleError):
+    """The cluster that answers is not the one the positions belong to."""
+
+    code = "CLUSTER_MISMATCH"
+
+    @classmethod
+    def between(cls, what: str, *, expected: str, found: str) -> ClusterMismatchError:
+        """Build the error from the recorded cluster id and the broker's answer."""
+        return cls(
+            f"{what} belongs to Kafka cluster {expected}, but bootstrap.servers reach cluster {found}.",
+            left=NOTHING_CHANGED,
+            remedy="Correct the connection's bootstrap.servers, or take a savepoint on the cluster "
+            "that is really used.",
+        )
+
+
+class TopicMissingError(FlinkstyleError):
+    """A topic that should exist does not."""
+
+    code = "TOPIC_MISSING"
+
+    @classmethod
+    def on(cls, cluster: str, topics: Collection[str]) -> TopicMissingError:
+        """Name the cluster and the topics."""
+        return cls(
+            f"Cluster {cluster} was expected to have the topics {', '.join(sorted(topics))}, "
+            "but they do not exist there.",
+            left=NOTHING_CHANGED,
+            remedy="Check the rename map (MirrorMaker's replication policy), that the topics are mirrored, "
+            "and that the credentials may describe them.",
+        )
+
+
+class TopicRecreatedError(FlinkstyleError):
+    """A topic has the same name and another id: it was deleted and created again."""
+
+    code = "TOPIC_RECREATED"
+
+    @classmethod
+    def between(cls, cluster: str, topic: str, *, expected: str, found: str) -> TopicRecreatedError:
+        """Name both ids."""
+        return cls(
+            f"Topic {topic} on {cluster} was expected to have id {expected}, but has id {found}: "
+            "it was deleted and created again, so old positions mean nothing there.",
+            left=NOTHING_CHANGED,
+            remedy="Pick positions by hand (specific offsets), or start the job without a savepoint.",
+        )
+
+
+class PartitionSetError(FlinkstyleError):
+    """Positions and live partitions are not the same set."""
+
+    code = "PARTITION_SET"
+
+    @classmethod
+    def between(
+        cls, cluster: str, *, missing: Collection[tuple[str, int]], unknown: Collection[tuple[str, int]]
+    ) -> PartitionSetError:
+        """Name live partitions without a position, and positions without a live partition."""
+        parts = []
+        if missing:
+            parts.append(f"no position for the live partitions {name_partitions(missing)}")
+        if unknown:
+            parts.append(f"positions for partitions that do not exist: {name_partitions(unknown)}")
+        return cls(
+            f"Each live partition of {cluster} needs exactly one position; there is {' and '.join(parts)}.",
+            left=NOTHING_CHANGED,
+            remedy="Give an offset for every partition and no other; Spark would read a partition "
+            "it finds no position for from its start, silently.",
+        )
+
+
+class OffsetBeforeStartError(FlinkstyleError):
+    """A position lies before the log's start: the records it asks for are deleted."""
+
+    code = "OFFSET_BEFORE_START"
+
+
+class OffsetBeyondEndError(FlinkstyleError):
+    """A position lies beyond the log's end."""
+
+    code = "OFFSET_BEYOND_END"
+
+
+class MirrorPositionMissingError(FlinkstyleError):
+    """MirrorMaker's offsets topic does not say how far a partition is mirrored."""
+
+    code = "MIRROR_POSITION_MISSING"
+
+
+class ReadStalledError(FlinkstyleError):
+    """Reading a range of a log did not end in time."""
+
+    code = "READ_STALLED"
+    retryable = True

@@ -1,0 +1,76 @@
+"""What a translation rests on; kept with the rewritten savepoint."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow_flinkstyle.kafka.verdict import Refused, describe
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_flinkstyle.kafka.cluster import ClusterView, TopicPartition
+    from airflow_flinkstyle.kafka.verdict import ExtraClass, Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What was compared for one partition, and what came of it."""
+
+    topic: str
+    partition: int
+    target_topic: str
+    position: int
+    """Next offset to read on the source."""
+    verdict: Verdict
+    target_offset: int | None
+    source_topic_id: str
+    target_topic_id: str
+    mirrored_to: int | None
+    """Last source offset that MirrorMaker says it has replicated."""
+    unread_records: int | None
+    """Source records from the position on; None if refused before anything was read."""
+    matched_records: int | None
+    context_records: int | None
+    """Records just before the position that equal those before the target offset."""
+    digest: str | None
+    """SHA-256 over the unread records' fingerprints, in order."""
+    extras: Mapping[ExtraClass, int]
+    absent: Mapping[ExtraClass, int]
+    source_window: tuple[int, int] | None
+    """Offsets read, end exclusive; the end is the log's."""
+    target_window: tuple[int, int] | None
+
+    def to_json(self) -> str:
+        """Render for the savepoint's manifest."""
+        fields: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
+        fields["verdict"] = describe(self.verdict)
+        return json.dumps(fields, sort_keys=True, separators=(",", ":"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Translation:
+    """The translated positions of one source."""
+
+    source_cluster_id: str
+    target: ClusterView
+    """The target as it was when the records were compared."""
+    evidence: Mapping[TopicPartition, Evidence]
+    """By source partition."""
+    settled: bool
+    """False for a preview made while producers were at work."""
+    attempts: int
+
+    @property
+    def verdicts(self) -> dict[TopicPartition, Verdict]:
+        """The verdict per source partition."""
+        return {tp: entry.verdict for tp, entry in self.evidence.items()}
+
+    @property
+    def refused(self) -> dict[TopicPartition, Refused]:
+        """The partitions without a safe offset."""
+        return {
+            tp: entry.verdict for tp, entry in self.evidence.items() if isinstance(entry.verdict, Refused)
+        }

@@ -1,0 +1,256 @@
+"""How far MirrorMaker 2 has mirrored, by its own account.
+
+Its source connector stores, on the target cluster, the last source offset it has replicated. That
+is the one thing the records themselves cannot prove: that nothing is still missing at the end.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from airflow_flinkstyle.errors import MessageFormatError
+from airflow_flinkstyle.kafka.cluster import TopicPartition, describe
+from airflow_flinkstyle.kafka.errors import (
+    NOTHING_CHANGED,
+    MirrorPositionMissingError,
+    TopicMissingError,
+    name_partitions,
+)
+from airflow_flinkstyle.kafka.reading import ReadRange, count_records, scan
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from airflow_flinkstyle.kafka.cluster import ClusterView
+    from airflow_flinkstyle.kafka.reading import Record
+    from airflow_flinkstyle.kafka.settings import Isolation, KafkaCluster
+
+log = logging.getLogger(__name__)
+
+_COUNTED = 10_000
+"""Offsets above the mirrored position that are read to tell records from markers; more are not read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorSettings:
+    """How MirrorMaker 2 is set up; names as in its properties file."""
+
+    source_alias: str
+    target_alias: str
+    connector_name: str = "MirrorSourceConnector"
+    """The connector's name: that class in dedicated mode, what you called it on a Connect cluster."""
+    offsets_topic: str = ""
+    """On the target; default ``mm2-offsets.<source alias>.internal`` (Connect: its offset.storage.topic)."""
+    replication_policy: Literal["identity", "default"] = "identity"
+    """``default`` puts the source alias and a dot before topic names."""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """Topics a policy of your own names otherwise: source name -> target name."""
+    isolation: Isolation = "read_committed"
+    """What MirrorMaker's consumer reads (``<source alias>.consumer.isolation.level``)."""
+
+    def target_topic(self, topic: str) -> str:
+        """Return what a source topic is called on the target."""
+        if topic in self.renamed:
+            return self.renamed[topic]
+        return topic if self.replication_policy == "identity" else f"{self.source_alias}.{topic}"
+
+    @property
+    def positions_topic(self) -> str:
+        """The topic with MirrorMaker's positions."""
+        return self.offsets_topic or f"mm2-offsets.{self.source_alias}.internal"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaughtUp:
+    """Every source record is on the target."""
+
+    waited_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Behind:
+    """MirrorMaker did not catch up in time."""
+
+    lag: Mapping[TopicPartition, int]
+    """Source records above the mirrored position, only partitions with any; capped when large."""
+    waited_s: float
+
+    def describe(self) -> str:
+        """Return the lag in one sentence."""
+        shown = ", ".join(f"{topic}-{number}: {lag}" for (topic, number), lag in sorted(self.lag.items()))
+        return f"MirrorMaker is behind after {self.waited_s:.0f} s (records by partition: {shown})."
+
+
+def read_positions(target: KafkaCluster, mirror: MirrorSettings) -> dict[TopicPartition, int]:
+    """Return the last source offset that MirrorMaker says it has replicated, per source partition.
+
+    Raises:
+        MirrorPositionMissingError: If its offsets topic does not exist.
+        MessageFormatError: If a record of ours in it cannot be understood.
+    """
+    topic = mirror.positions_topic
+    try:
+        view = describe(target, [topic])
+    except TopicMissingError as error:
+        raise MirrorPositionMissingError(
+            f"MirrorMaker's positions for {mirror.source_alias}->{mirror.target_alias} were expected in "
+            f"topic {topic} on {target}, but there is no such topic.",
+            left=NOTHING_CHANGED,
+            remedy="Start MirrorMaker 2, or set the mirror's source_alias, or offsets_topic "
+            "(Connect: its offset.storage.topic), to what it really uses.",
+        ) from error
+    positions: dict[TopicPartition, int] = {}
+
+    def keep(_: TopicPartition, message: Record) -> None:
+        entry = _parse(message, mirror)
+        if entry is None:
+            return
+        partition, offset = entry
+        if offset is None:
+            positions.pop(partition, None)
+        else:
+            positions[partition] = offset
+
+    ranges = {
+        (topic, number): ReadRange(low=log_range.start, high=log_range.last_stable)
+        for number, log_range in view.topics[topic].partitions.items()
+    }
+    scan(target, ranges, keep, "read_committed")
+    return positions
+
+
+def _parse(message: Record, mirror: MirrorSettings) -> tuple[TopicPartition, int | None] | None:
+    """Return partition and position of one record; None if it belongs to another connector."""
+    try:
+        connector, place = json.loads(message.key() or b"")
+        if connector != mirror.connector_name or place["cluster"] != mirror.source_alias:
+            return None
+        partition = (str(place["topic"]), int(place["partition"]))
+        value = message.value()
+        return partition, None if value is None else int(json.loads(value)["offset"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise MessageFormatError(
+            f"Record {message.offset()} of {message.topic()}-{message.partition()} should be one of "
+            f'["connector", {{"cluster", "partition", "topic"}}] = {{"offset"}}, but its key is '
+            f"{message.key()!r:.200}.",
+            left=NOTHING_CHANGED,
+            remedy="Check that offsets_topic names the topic in which MirrorMaker keeps its positions.",
+        ) from error
+
+
+def mirror_lag(
+    source: KafkaCluster,
+    target: KafkaCluster,
+    mirror: MirrorSettings,
+    view: ClusterView,
+    partitions: Collection[TopicPartition] | None = None,
+) -> dict[TopicPartition, int]:
+    """Return per source partition how many records stand above the mirrored position.
+
+    Args:
+        source: The cluster that is mirrored.
+        target: The cluster that holds the copy and MirrorMaker's positions.
+        mirror: MirrorMaker's settings.
+        view: The source as it is now.
+        partitions: Which ones; all of the view by default.
+
+    Raises:
+        MirrorPositionMissingError: If a partition that holds records has no position.
+    """
+    positions = read_positions(target, mirror)
+    lag = lag_above(source, mirror, view, positions, partitions)
+    missing = [tp for tp, records in lag.items() if records and tp not in positions]
+    if missing:
+        raise MirrorPositionMissingError(
+            missing_position(mirror, target, missing),
+            left=NOTHING_CHANGED,
+            remedy="Check that MirrorMaker mirrors these topics (its `topics` pattern), and the mirror's "
+            "source_alias and connector_name; a new partition appears after refresh.topics.interval.seconds.",
+        )
+    return lag
+
+
+def missing_position(
+    mirror: MirrorSettings, target: KafkaCluster, partitions: Collection[TopicPartition]
+) -> str:
+    """Return the sentence about partitions that MirrorMaker has no position for."""
+    return (
+        f"Connector {mirror.connector_name} was expected to have a position for "
+        f"{name_partitions(partitions)} of {mirror.source_alias} in topic {mirror.positions_topic} on "
+        f"{target}, but has none, although there are records."
+    )
+
+
+def lag_above(
+    source: KafkaCluster,
+    mirror: MirrorSettings,
+    view: ClusterView,
+    positions: Mapping[TopicPartition, int],
+    partitions: Collection[TopicPartition] | None = None,
+) -> dict[TopicPartition, int]:
+    """Return per partition how many source records stand above the given mirrored positions."""
+    lag: dict[TopicPartition, int] = {}
+    unsure: dict[TopicPartition, ReadRange] = {}
+    for tp in view.partitions if partitions is None else partitions:
+        log_range = view.log_range(tp)
+        if log_range is None:
+            continue
+        low = max(log_range.start, positions.get(tp, -1) + 1)
+        above = log_range.end - low
+        if above > _COUNTED:
+            lag[tp] = above
+        elif above > 0:
+            # Offsets above the position may be transaction markers only: look.
+            unsure[tp] = ReadRange(low=low, high=_readable_end(log_range.end, log_range.last_stable, mirror))
+        else:
+            lag[tp] = 0
+    lag.update(count_records(source, unsure, mirror.isolation))
+    for tp in unsure:
+        open_end = view.log_range(tp)
+        if open_end and open_end.last_stable < open_end.end:
+            lag[tp] = max(1, lag[tp])  # an open transaction may still commit records
+    return lag
+
+
+def _readable_end(end: int, last_stable: int, mirror: MirrorSettings) -> int:
+    return last_stable if mirror.isolation == "read_committed" else end
+
+
+def wait_caught_up(
+    source: KafkaCluster,
+    target: KafkaCluster,
+    mirror: MirrorSettings,
+    topics: Collection[str],
+    *,
+    timeout_s: float,
+    poll_s: float = 0.5,
+) -> CaughtUp | Behind:
+    """Wait until MirrorMaker has mirrored every source record of the topics.
+
+    Producers must be held; its position follows its copies only after
+    ``<target alias>.offset.flush.interval.ms``.
+
+    Raises:
+        MirrorPositionMissingError: If a position is still missing when the time is over.
+    """
+    began = time.monotonic()
+    while True:
+        missing: MirrorPositionMissingError | None = None
+        lag: dict[TopicPartition, int] = {}
+        try:
+            lag = mirror_lag(source, target, mirror, describe(source, topics))
+        except MirrorPositionMissingError as error:
+            missing = error
+        waited_s = time.monotonic() - began
+        if missing is None and not any(lag.values()):
+            return CaughtUp(waited_s=waited_s)
+        log.debug("MirrorMaker is not level yet: %s", missing or lag)
+        if waited_s + poll_s > timeout_s:
+            if missing is not None:
+                raise missing
+            return Behind(lag={tp: n for tp, n in lag.items() if n}, waited_s=waited_s)
+        time.sleep(poll_s)

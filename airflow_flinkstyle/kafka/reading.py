@@ -1,0 +1,203 @@
+"""Read ranges of many partitions with one consumer."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, cast
+
+from airflow_flinkstyle.kafka.errors import (
+    NOTHING_CHANGED,
+    OffsetBeforeStartError,
+    ReadStalledError,
+    name_partitions,
+)
+from airflow_flinkstyle.kafka.settings import consumer
+from airflow_flinkstyle.kafka.window import Window, fingerprint, key_print
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from confluent_kafka import KafkaError
+
+    from airflow_flinkstyle.kafka.cluster import TopicPartition
+    from airflow_flinkstyle.kafka.settings import Isolation, KafkaCluster
+
+_BATCH = 1000
+_POLL_S = 0.2
+_LOG_APPEND_TIME = 2  # confluent_kafka.TIMESTAMP_LOG_APPEND_TIME
+
+STALL_S = 60.0
+"""Longest wait during which no record arrives."""
+
+
+class Record(Protocol):
+    """What this package uses of the client's message; the client's own stubs say None everywhere."""
+
+    def topic(self) -> str:
+        """Return the topic."""
+
+    def partition(self) -> int:
+        """Return the partition."""
+
+    def offset(self) -> int:
+        """Return the offset; of an end-of-partition event, the end."""
+
+    def key(self) -> bytes | None:
+        """Return the key."""
+
+    def value(self) -> bytes | None:
+        """Return the value; None for a tombstone."""
+
+    def headers(self) -> Sequence[tuple[str, bytes | None]] | None:
+        """Return the headers in the record's order."""
+
+    def timestamp(self) -> tuple[int, int]:
+        """Return kind and epoch milliseconds."""
+
+    def error(self) -> KafkaError | None:
+        """Return the error or event that stands in a record's place."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadRange:
+    """What to read of one partition."""
+
+    low: int
+    """First offset."""
+    high: int
+    """End, exclusive; at most the log's (last stable) end."""
+
+
+def scan(
+    cluster: KafkaCluster,
+    ranges: Mapping[TopicPartition, ReadRange],
+    on_record: Callable[[TopicPartition, Record], None],
+    isolation: Isolation,
+    *,
+    stall_s: float = STALL_S,
+) -> None:
+    """Call ``on_record`` for every record of the ranges, in order within a partition.
+
+    A range that ends in transaction markers or aborted records has no last record to wait for;
+    the client's end-of-partition event then says that it is read.
+
+    Raises:
+        OffsetBeforeStartError: If a range begins before the log's start.
+        ReadStalledError: If nothing arrives for ``stall_s``.
+    """
+    from confluent_kafka import TopicPartition as ClientPartition
+
+    left = {tp: r for tp, r in ranges.items() if r.low < r.high}
+    if not left:
+        return
+    with consumer(cluster, isolation) as client:
+        client.assign([ClientPartition(topic, number, r.low) for (topic, number), r in left.items()])
+        moved_at = time.monotonic()
+        while left:
+            messages = cast("list[Record]", client.consume(_BATCH, timeout=_POLL_S))
+            if messages:
+                moved_at = time.monotonic()
+            elif time.monotonic() - moved_at > stall_s:
+                raise _stalled(cluster, left, stall_s)
+            done = _take(cluster, messages, left, on_record)
+            if done and left:
+                client.incremental_unassign([ClientPartition(*tp) for tp in done])
+
+
+def _take(
+    cluster: KafkaCluster,
+    messages: list[Record],
+    left: dict[TopicPartition, ReadRange],
+    on_record: Callable[[TopicPartition, Record], None],
+) -> list[TopicPartition]:
+    """Hand records on; remove and return the partitions that are now read."""
+    done = []
+    for message in messages:
+        tp = (message.topic(), message.partition())
+        wanted = left.get(tp)
+        error = message.error()
+        if error is not None and error.name() != "_PARTITION_EOF":
+            _raise_for(cluster, tp, wanted, error)
+        if wanted is None:
+            continue
+        offset = message.offset()
+        if error is None and offset < wanted.high:
+            on_record(tp, message)
+        # After the last record the position is offset + 1; an end-of-partition event holds the position.
+        if offset + (error is None) >= wanted.high:
+            del left[tp]
+            done.append(tp)
+    return done
+
+
+def _raise_for(
+    cluster: KafkaCluster, tp: TopicPartition, wanted: ReadRange | None, error: KafkaError
+) -> None:
+    from confluent_kafka import KafkaException
+
+    if error.name() in ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE") and wanted is not None:
+        raise OffsetBeforeStartError(
+            f"Offset {wanted.low} of {tp[0]}-{tp[1]} on {cluster} was expected to exist, but was deleted "
+            "while it was read.",
+            left=NOTHING_CHANGED,
+            remedy="Raise the topic's retention for the time of the migration, then try again.",
+        )
+    if not error.retriable() or error.fatal():
+        raise KafkaException(error)
+
+
+def _stalled(
+    cluster: KafkaCluster, left: Mapping[TopicPartition, ReadRange], stall_s: float
+) -> ReadStalledError:
+    first = min(left)
+    return ReadStalledError(
+        f"Reading {name_partitions(left)} on {cluster} up to offset {left[first].high} stalled: nothing "
+        f"arrived for {stall_s:.0f} s.",
+        left=NOTHING_CHANGED,
+        remedy="Check that the brokers answer and that no transaction is open there, then retry.",
+    )
+
+
+def read_windows(
+    cluster: KafkaCluster,
+    windows: Mapping[TopicPartition, Window],
+    isolation: Isolation,
+    *,
+    with_timestamp: Callable[[str], bool],
+) -> None:
+    """Fill empty windows with the records between their ``low`` and ``high``.
+
+    Args:
+        cluster: Where to read.
+        windows: To fill, by partition.
+        isolation: The job's own; it decides what a reader sees.
+        with_timestamp: Whether timestamps of a topic belong to a record's identity.
+    """
+
+    def add(tp: TopicPartition, message: Record) -> None:
+        key, value = message.key(), message.value()
+        kind, timestamp_ms = message.timestamp()
+        counts = with_timestamp(tp[0]) and kind != _LOG_APPEND_TIME
+        windows[tp].add(
+            message.offset(),
+            fingerprint(key, value, message.headers() or (), timestamp_ms if counts else None),
+            key_print(key),
+            tombstone=value is None,
+        )
+
+    ranges = {tp: ReadRange(low=w.low, high=w.high) for tp, w in windows.items()}
+    scan(cluster, ranges, add, isolation)
+
+
+def count_records(
+    cluster: KafkaCluster, ranges: Mapping[TopicPartition, ReadRange], isolation: Isolation
+) -> dict[TopicPartition, int]:
+    """Return how many records a reader sees in each range."""
+    counts = dict.fromkeys(ranges, 0)
+
+    def add(tp: TopicPartition, _: Record) -> None:
+        counts[tp] += 1
+
+    scan(cluster, ranges, add, isolation)
+    return counts

@@ -1,0 +1,182 @@
+"""How a cluster is reached, and the clients this package makes from that."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.kafka.errors import (
+    NOTHING_CHANGED,
+    ClusterDeniedError,
+    ClusterUnreachableError,
+    KafkaRequestError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from confluent_kafka import Consumer, KafkaError
+    from confluent_kafka.admin import AdminClient
+
+    from airflow_flinkstyle.errors import FlinkstyleError
+
+log = logging.getLogger(__name__)
+
+Isolation = Literal["read_committed", "read_uncommitted"]
+
+REQUEST_TIMEOUT_S = 20.0
+"""Longest wait for one answer of a cluster."""
+
+_DENIED = frozenset(
+    (
+        "_AUTHENTICATION",
+        "_SSL",
+        "SASL_AUTHENTICATION_FAILED",
+        "TOPIC_AUTHORIZATION_FAILED",
+        "CLUSTER_AUTHORIZATION_FAILED",
+        "GROUP_AUTHORIZATION_FAILED",
+    )
+)
+_UNREACHABLE = frozenset(
+    (
+        "_TIMED_OUT",
+        "_TRANSPORT",
+        "_ALL_BROKERS_DOWN",
+        "_RESOLVE",
+        "REQUEST_TIMED_OUT",
+        "BROKER_NOT_AVAILABLE",
+        "LEADER_NOT_AVAILABLE",
+        "NOT_LEADER_FOR_PARTITION",
+    )
+)
+
+_QUEUE_KIB = 32 * 1024
+"""Prefetched records a consumer may hold; bounds memory however many partitions are read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaCluster:
+    """A Kafka cluster and how to log in to it."""
+
+    name: str
+    """How messages call it: the connection's id, or an alias such as ``old``."""
+    config: Mapping[str, str] = field(repr=False)
+    """Client settings in librdkafka's names, ``bootstrap.servers`` at least. Holds secrets."""
+
+    def __post_init__(self) -> None:
+        if not self.config.get("bootstrap.servers"):
+            raise BadInputError(
+                f"The settings of Kafka cluster {self.name} need bootstrap.servers, but have only "
+                f"{sorted(self.config)}.",
+                left=NOTHING_CHANGED,
+                remedy='Add {"bootstrap.servers": "host:port,..."} to the extra of the Kafka connection.',
+            )
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Addresses the clients connect to first."""
+        return self.config["bootstrap.servers"]
+
+    def __str__(self) -> str:
+        """Return name and address, never a secret."""
+        return f"{self.name} ({self.bootstrap_servers})"
+
+
+@contextmanager
+def admin_client(cluster: KafkaCluster) -> Iterator[AdminClient]:
+    """Yield an ``AdminClient``; client errors inside the block become this package's errors.
+
+    The client must stay referenced while its futures run, which the block makes sure of.
+    """
+    from confluent_kafka.admin import AdminClient
+
+    seen: list[KafkaError] = []
+    with translated_errors(cluster, seen):
+        yield AdminClient(_client_config(cluster, seen))
+
+
+@contextmanager
+def consumer(cluster: KafkaCluster, isolation: Isolation) -> Iterator[Consumer]:
+    """Yield a consumer for reading given ranges: no group, no commits, no silent reset."""
+    from confluent_kafka import Consumer
+
+    seen: list[KafkaError] = []
+    with translated_errors(cluster, seen):
+        client = Consumer(
+            {
+                **_client_config(cluster, seen),
+                "group.id": "airflow-flinkstyle",  # the client insists on one; it is never joined
+                "enable.auto.commit": "false",
+                "enable.auto.offset.store": "false",
+                "auto.offset.reset": "error",  # the default jumps to the end when an offset is deleted
+                "isolation.level": isolation,
+                "enable.partition.eof": "true",
+                "check.crcs": "true",
+                "queued.max.messages.kbytes": str(_QUEUE_KIB),
+                "fetch.wait.max.ms": "50",
+            }
+        )
+        try:
+            yield client
+        finally:
+            client.close()
+
+
+def _client_config(cluster: KafkaCluster, seen: list[KafkaError]) -> dict[str, Any]:
+    def remember(error: KafkaError) -> None:
+        log.debug("Kafka client of %s: %s", cluster.name, error)
+        seen.append(error)
+        del seen[:-5]
+
+    return {"log_level": 2, **cluster.config, "error_cb": remember}
+
+
+@contextmanager
+def translated_errors(cluster: KafkaCluster, seen: list[KafkaError]) -> Iterator[None]:
+    """Turn exceptions of the Kafka client into this package's errors.
+
+    Args:
+        cluster: Named in the message.
+        seen: What the client reported in the background. A refused login shows only there; the
+            request itself just times out.
+    """
+    from concurrent.futures import TimeoutError as FutureTimeoutError
+
+    from confluent_kafka import KafkaException
+
+    try:
+        yield
+    except KafkaException as error:
+        cause = error.args[0] if error.args else None
+        raise _error_for(cluster, cause, seen) from error
+    except FutureTimeoutError as error:
+        raise _error_for(cluster, None, seen) from error
+
+
+def _error_for(cluster: KafkaCluster, cause: KafkaError | None, seen: list[KafkaError]) -> FlinkstyleError:
+    reports = [error for error in (cause, *reversed(seen)) if error is not None]
+    for report in reports:
+        if report.name() in _DENIED:
+            return ClusterDeniedError(
+                f"Kafka cluster {cluster} rejected the request: {report.str()}.",
+                left=NOTHING_CHANGED,
+                remedy="Check user, password, certificates and ACLs of the Kafka connection: describe on "
+                "cluster and topics, read on the topics and on MirrorMaker's offsets topic.",
+            )
+    main = reports[0] if reports else None
+    if cause is None or main is None or main.name() in _UNREACHABLE:
+        detail = f" ({main.str()})" if main else ""
+        return ClusterUnreachableError(
+            f"Kafka cluster {cluster.name} was expected at {cluster.bootstrap_servers}, "
+            f"but no broker answered in time{detail}.",
+            left=NOTHING_CHANGED,
+            remedy="Start the brokers or correct bootstrap.servers in the connection; retrying is safe.",
+        )
+    return KafkaRequestError(
+        f"Kafka cluster {cluster} answered with an unexpected error: {main.str()} ({main.name()}).",
+        left=NOTHING_CHANGED,
+        remedy="Look the error up in the brokers' logs.",
+    )

@@ -1,0 +1,78 @@
+"""The newest records of one partition, reduced to what the suffix proof compares. Pure."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_ABSENT = (-1).to_bytes(4, "big", signed=True)
+NO_KEY = 0
+"""Key print of a record without a key."""
+
+
+def fingerprint(
+    key: bytes | None,
+    value: bytes | None,
+    headers: Sequence[tuple[str, bytes | None]],
+    timestamp_ms: int | None,
+) -> int:
+    """Return 64 bits that identify a record's content.
+
+    Every part goes in with its length, so that no two records have the same bytes.
+
+    Args:
+        key: The record's key.
+        value: The record's value; None for a tombstone.
+        headers: In the record's order.
+        timestamp_ms: None where a broker overwrites timestamps on either side.
+    """
+    parts = [_sized(key), _sized(value)]
+    for name, content in headers:
+        parts += (_sized(name.encode()), _sized(content))
+    parts.append(b"" if timestamp_ms is None else timestamp_ms.to_bytes(8, "big", signed=True))
+    return int.from_bytes(blake2b(b"".join(parts), digest_size=8).digest(), "big")
+
+
+def key_print(key: bytes | None) -> int:
+    """Return 64 bits that identify a key; ``NO_KEY`` for None."""
+    return NO_KEY if key is None else int.from_bytes(blake2b(key, digest_size=8).digest(), "big") | 1
+
+
+def _sized(content: bytes | None) -> bytes:
+    return _ABSENT if content is None else len(content).to_bytes(4, "big") + content
+
+
+@dataclass(slots=True, kw_only=True)
+class Window:
+    """All records a reader sees in ``[low, high)`` of one partition: 25 bytes each."""
+
+    low: int
+    """Offset that reading began at."""
+    high: int
+    """End of the log when the window was planned; exclusive."""
+    log_start: int
+    """Start of the log then."""
+    offsets: array[int] = field(default_factory=lambda: array("q"))
+    prints: array[int] = field(default_factory=lambda: array("Q"))
+    keys: array[int] = field(default_factory=lambda: array("Q"))
+    tombstones: bytearray = field(default_factory=bytearray)
+
+    @property
+    def whole_log(self) -> bool:
+        """True if no older record exists."""
+        return self.low <= self.log_start
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def add(self, offset: int, record_print: int, record_key: int, *, tombstone: bool) -> None:
+        """Append a record; offsets must grow."""
+        self.offsets.append(offset)
+        self.prints.append(record_print)
+        self.keys.append(record_key)
+        self.tombstones.append(tombstone)
