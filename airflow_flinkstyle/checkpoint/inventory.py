@@ -56,7 +56,7 @@ def take_inventory(offsets: Iterable[int], commits: Iterable[int], *, location: 
         raise NoCommitYetError.at(location)
     newest, last = max(done), max(planned, default=-1)
     if last < newest:
-        found = f"commits up to {newest}, offsets up to {last}" if planned else f"commits up to {newest} alone"
+        found = f"commits up to {newest}, offsets up to {last if planned else 'none'}"
         raise InvariantError.of(location, "an offset log for each committed batch", found)
     if newest > 0 and newest - 1 not in planned and any(batch < newest - 1 for batch in planned):
         raise UnsupportedCheckpointError.mode(

@@ -1,4 +1,4 @@
-"""``metadata``: the query's id and, since Spark 4.2, what it knows of its sources. Spark: ``StreamMetadata``."""
+"""``metadata``: the query's id and, since Spark 4.2, what it knows of its sources (``StreamMetadata``)."""
 
 from __future__ import annotations
 

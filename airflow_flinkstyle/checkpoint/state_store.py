@@ -138,7 +138,7 @@ def _named_in(archive: bytes, store: str) -> list[str]:
         ssts = [f"{store}/SSTs/{entry['dfsSstFileName']}" for entry in fields.get("sstFiles") or ()]
         logs = [f"{store}/logs/{entry['dfsLogFileName']}" for entry in fields.get("logFiles") or ()]
     except (zipfile.BadZipFile, KeyError, ValueError, TypeError, AttributeError) as error:
-        raise LogFormatError.of(f"RocksDB version in {store}", "a zip with a file list", str(error)) from error
+        raise LogFormatError.of(f"Zip in {store}", "a zip with a file list", str(error)) from error
     if not text.startswith("v1\n"):
         raise UnsupportedCheckpointError.mode(
             f"a RocksDB file list that does not start with v1 in {store}",

@@ -40,7 +40,7 @@ class StoreDeniedError(StoreError):
         return cls(
             f"The store {uri} refused to {action}: {cause}.",
             left="Nothing was changed.",
-            remedy="Correct the access key and secret key (or the bucket's policy) of the store's connection.",
+            remedy="Correct the access key and secret key, or the bucket, in the store's connection.",
         )
 
 
@@ -100,5 +100,5 @@ class BadKeyError(StoreError):
         return cls(
             f"Expected a relative key with forward slashes, found {key!r}: {reason}.",
             left="Nothing was read or written.",
-            remedy="Correct the name that the key was built from; a stored file holding it was tampered with.",
+            remedy="Correct the name that the key was built from; a stored file with such a key was altered.",
         )

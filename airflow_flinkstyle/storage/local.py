@@ -121,23 +121,26 @@ class LocalStore:
             ObjectChangedError: If ``sha256`` is given and the file's content is not that; nothing is written.
         """
         digest = hashlib.sha256()
-        with self._translated("write", key), source.open("rb") as reader:
-            with self._temporary(key) as (file, path):
-                while chunk := reader.read(_CHUNK_BYTES):
-                    digest.update(chunk)
-                    file.write(chunk)
-                if sha256 is not None and digest.hexdigest() != sha256:
-                    raise ObjectChangedError.at(self.uri, key, expected=sha256, found=digest.hexdigest())
-                version = _finish(file)
-                with _locked(path.parent):
-                    path.rename(self.local_path(key))
-                return version
+        with (
+            self._translated("write", key),
+            source.open("rb") as reader,
+            self._temporary(key) as (file, path),
+        ):
+            while chunk := reader.read(_CHUNK_BYTES):
+                digest.update(chunk)
+                file.write(chunk)
+            if sha256 is not None and digest.hexdigest() != sha256:
+                raise ObjectChangedError.at(self.uri, key, expected=sha256, found=digest.hexdigest())
+            version = _finish(file)
+            with _locked(path.parent):
+                path.rename(self.local_path(key))
+            return version
 
     def download(self, key: str, target: Path) -> None:
         """Write the content to a local file, streamed."""
-        with self._translated("read", key), self.local_path(key).open("rb") as reader:
-            with target.open("wb") as writer:
-                shutil.copyfileobj(reader, writer, _CHUNK_BYTES)
+        path = self.local_path(key)
+        with self._translated("read", key), path.open("rb") as reader, target.open("wb") as writer:
+            shutil.copyfileobj(reader, writer, _CHUNK_BYTES)
 
     def copy(self, source: str, target: str) -> str:
         """Copy inside the store; returns the new version."""

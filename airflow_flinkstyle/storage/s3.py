@@ -77,8 +77,10 @@ class S3Store:
         self._bucket = bucket
         self._prefix = f"{checked_key(prefix)}/" if prefix else ""
         self._settings = settings or S3Settings()
-        self._endpoint = self._settings.endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get(
-            "AWS_ENDPOINT_URL"
+        self._endpoint = (
+            self._settings.endpoint
+            or os.environ.get("AWS_ENDPOINT_URL_S3")
+            or os.environ.get("AWS_ENDPOINT_URL")
         )
         self._lock = threading.Lock()
         self._made: Any = None
@@ -253,8 +255,8 @@ class S3Store:
     @contextlib.contextmanager
     def _translated(self, action: str, key: str, *, expected: str | None = None) -> Iterator[None]:
         """Turn boto3's errors into the store's."""
-        import botocore.exceptions as boto  # noqa: PLC0415
-        from boto3.exceptions import Boto3Error  # noqa: PLC0415
+        import botocore.exceptions as boto
+        from boto3.exceptions import Boto3Error
 
         what = f"{action} {key}".strip()
         try:
@@ -301,8 +303,8 @@ class _ConflictError(Exception):
 
 def _client(settings: S3Settings, endpoint: str | None) -> Any:  # noqa: ANN401
     """Make a client that sends large payloads unsigned only where nobody can change them on the way."""
-    import boto3  # noqa: PLC0415
-    from botocore.config import Config  # noqa: PLC0415
+    import boto3
+    from botocore.config import Config
 
     address = urlsplit(endpoint or "https:")
     path_style = settings.path_style if settings.path_style is not None else endpoint is not None
@@ -332,7 +334,7 @@ def _client(settings: S3Settings, endpoint: str | None) -> Any:  # noqa: ANN401
 
 def _transfer() -> Any:  # noqa: ANN401
     """Two parts of 32 MiB at a time per file; single request below 64 MiB."""
-    from boto3.s3.transfer import TransferConfig  # noqa: PLC0415
+    from boto3.s3.transfer import TransferConfig
 
     return TransferConfig(
         multipart_threshold=_SINGLE_PUT_BYTES,

@@ -1,0 +1,3 @@
+"""Savepoints: manifest, repository, capture, verify, restore."""
+
+from __future__ import annotations

@@ -1,0 +1,36 @@
+"""Names that become keys in the store. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+from airflow_flinkstyle.errors import BadInputError
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+def new_savepoint_id(job: str, request_id: str) -> str:
+    """Return the id of the savepoint that a request makes; a repeated request gives the same id."""
+    return "sp-" + hashlib.sha256(f"{job}\0{request_id}".encode()).hexdigest()[:20]
+
+
+def is_savepoint_id(value: str) -> bool:
+    """Tell whether the text can be a savepoint's id."""
+    return _NAME.fullmatch(value) is not None
+
+
+def is_job_name(value: str) -> bool:
+    """Tell whether the text can be a job's name."""
+    return _NAME.fullmatch(value) is not None
+
+
+def checked_job_name(value: str) -> str:
+    """Return the job's name; raises ``BadInputError`` if it cannot be one folder in every store."""
+    if not is_job_name(value):
+        raise BadInputError(
+            f"Expected a job name of letters, digits, '.', '_' and '-' (at most 128), found {value!r}.",
+            left="Nothing was read or written.",
+            remedy="Rename the job.",
+        )
+    return value

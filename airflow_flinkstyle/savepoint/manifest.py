@@ -1,0 +1,115 @@
+"""The savepoint manifest, format version 1. Pure; ``manifest_json`` turns it into text and back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_flinkstyle.types import BatchId, NextOffset
+
+Alignment = Literal["aligned", "none"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileEntry:
+    """One checkpoint file inside a savepoint."""
+
+    path: str
+    """Relative to the checkpoint root, forward slashes, never ``..``."""
+    size_bytes: int
+    blob: str
+    """Key in the repository: SHA-256 of the content, or ``origin/...`` for a copy made inside the store."""
+    digest: str | None
+    """``sha256:...`` or the store's own checksum; None until a full verify has read the file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaLog:
+    """The log that one Kafka source reads, as the caller saw it; a capture adds the offsets."""
+
+    cluster_id: str
+    """``cluster.id`` reported by the broker when the query started."""
+    topic_ids: Mapping[str, str]
+    log_range: Mapping[str, Mapping[int, tuple[NextOffset, NextOffset]]]
+    """Earliest and end offset per partition when the savepoint was taken."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaPosition:
+    """Where one Kafka source stood, and in which log."""
+
+    cluster_id: str
+    """``cluster.id`` reported by the broker when the query started."""
+    topic_ids: Mapping[str, str]
+    offsets: Mapping[str, Mapping[int, NextOffset]]
+    """From ``offsets/K``: the next record to read, by topic and partition."""
+    log_range: Mapping[str, Mapping[int, tuple[NextOffset, NextOffset]]]
+    """Earliest and end offset per partition when the savepoint was taken."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuerySnapshot:
+    """One query of the job, cut between two batches."""
+
+    name: str
+    query_id: str
+    """Spark's query id, from the checkpoint's ``metadata`` file."""
+    batch_id: BatchId
+    """Newest batch in both ``offsets/`` and ``commits/`` (Spark: CommitLog)."""
+    checkpoint_location: str
+    """Where the checkpoint was when it was copied; for people, a restore goes elsewhere."""
+    pending_offsets: str | None
+    """Raw ``offsets/K+1`` if a batch was planned and not committed."""
+    pinned_confs: Mapping[str, str]
+    """Settings in the offset log that override the session's (shuffle partitions, provider, ...)."""
+    kafka: Mapping[str, KafkaPosition]
+    """By source name (log v2) or position (v1)."""
+    sink_lineage: str | None
+    files: tuple[FileEntry, ...]
+    """Sorted by path."""
+
+    def file(self, path: str) -> FileEntry | None:
+        """Return the entry of one checkpoint file, or None."""
+        return next((entry for entry in self.files if entry.path == path), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """A savepoint: a cut of every query of a job, and where it came from.
+
+    The manifest is created last. A savepoint without one does not exist.
+    """
+
+    format_version: ClassVar[int] = 1
+
+    savepoint_id: str
+    job: str
+    parent: str | None
+    """The savepoint this one was rewritten from."""
+    alignment: Alignment
+    taken_at_ms: int
+    """Epoch milliseconds, UTC, by the clock of the process that took it."""
+    taken_from_generation: int | None
+    """The generation of the job that was running, or ran last; None for a checkpoint from outside."""
+    spark_version: str
+    evidence: Mapping[str, str]
+    """What proves a rewrite, by name; empty for a savepoint as taken."""
+    queries: tuple[QuerySnapshot, ...]
+    """Sorted by name."""
+
+    @property
+    def total_bytes(self) -> int:
+        """Size if nothing were shared with other savepoints."""
+        return sum(entry.size_bytes for query in self.queries for entry in query.files)
+
+    @property
+    def blobs(self) -> Mapping[str, FileEntry]:
+        """Every blob that the savepoint needs, each once."""
+        return {entry.blob: entry for query in self.queries for entry in query.files}
+
+    def query(self, name: str) -> QuerySnapshot | None:
+        """Return the snapshot of one query, or None."""
+        return next((query for query in self.queries if query.name == name), None)

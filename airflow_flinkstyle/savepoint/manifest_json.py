@@ -1,0 +1,190 @@
+"""A manifest as text. Rendering is deterministic; parsing trusts nothing. Pure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from airflow_flinkstyle.savepoint.errors import ManifestFormatError
+from airflow_flinkstyle.savepoint.ids import is_job_name, is_savepoint_id
+from airflow_flinkstyle.savepoint.manifest import FileEntry, KafkaPosition, Manifest, QuerySnapshot
+from airflow_flinkstyle.storage.errors import BadKeyError
+from airflow_flinkstyle.storage.keys import checked_key
+from airflow_flinkstyle.types import BatchId, NextOffset
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_T = TypeVar("_T")
+
+
+def to_json(manifest: Manifest) -> str:
+    """Render the manifest; equal manifests give equal text."""
+    fields = {"format_version": Manifest.format_version, **asdict(manifest)}
+    return json.dumps(fields, sort_keys=True, indent=1, ensure_ascii=False) + "\n"
+
+
+def from_json(text: str) -> Manifest:
+    """Parse a manifest.
+
+    Raises:
+        ManifestFormatError: If it is malformed, of a newer format, has fields this package does not know,
+            or paths that would leave the checkpoint (``..``, absolute, backslash, empty).
+    """
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise ManifestFormatError.of("the whole", "a JSON object", text[:80]) from error
+    fields = _Fields(document, "the whole")
+    version = fields.take("format_version", int)
+    if version != Manifest.format_version:
+        raise ManifestFormatError.of("format_version", f"{Manifest.format_version}", version)
+    manifest = Manifest(
+        savepoint_id=fields.take("savepoint_id", str, check=is_savepoint_id),
+        job=fields.take("job", str, check=is_job_name),
+        parent=fields.take_or_none("parent", str, check=is_savepoint_id),
+        alignment="aligned" if fields.take("alignment", str, check=_is_alignment) == "aligned" else "none",
+        taken_at_ms=fields.take("taken_at_ms", int),
+        taken_from_generation=fields.take_or_none("taken_from_generation", int),
+        spark_version=fields.take("spark_version", str),
+        evidence=fields.take_map("evidence", _text),
+        queries=fields.take_list("queries", _query),
+    )
+    fields.require_empty()
+    _require_unique("queries", [query.name for query in manifest.queries])
+    return manifest
+
+
+class _Fields:
+    """The fields of one JSON object, taken one by one, so that what is left over is noticed."""
+
+    def __init__(self, document: object, where: str) -> None:
+        if not isinstance(document, dict):
+            raise ManifestFormatError.of(where, "a JSON object", document)
+        self._left: dict[str, Any] = dict(document)
+        self._where = where
+
+    def take(self, name: str, kind: type[_T], *, check: Callable[[_T], bool] | None = None) -> _T:
+        """Take a field of exactly this type; ``check`` tells whether its value is allowed."""
+        if name not in self._left:
+            raise ManifestFormatError.of(self._where, f"a field {name!r}", sorted(self._left))
+        value = self._left.pop(name)
+        if type(value) is not kind or (check is not None and not check(value)):
+            raise ManifestFormatError.of(f"{self._where}, {name}", f"a valid {kind.__name__}", value)
+        return value
+
+    def take_or_none(
+        self, name: str, kind: type[_T], *, check: Callable[[_T], bool] | None = None
+    ) -> _T | None:
+        """Take a field that may be null."""
+        if name in self._left and self._left[name] is None:
+            del self._left[name]
+            return None
+        return self.take(name, kind, check=check)
+
+    def take_map(self, name: str, parse: Callable[[object, str], _T]) -> dict[str, _T]:
+        """Take an object whose values all have the same form."""
+        where = f"{self._where}, {name}"
+        return {key: parse(value, f"{where}, {key}") for key, value in self.take(name, dict).items()}
+
+    def take_list(self, name: str, parse: Callable[[object, str], _T]) -> tuple[_T, ...]:
+        """Take a list whose items all have the same form."""
+        where = f"{self._where}, {name}"
+        items = self.take(name, list)
+        return tuple(parse(item, f"{where}[{position}]") for position, item in enumerate(items))
+
+    def require_empty(self) -> None:
+        """Refuse fields that nobody took."""
+        if self._left:
+            raise ManifestFormatError.of(self._where, "no further fields", sorted(self._left))
+
+
+def _query(document: object, where: str) -> QuerySnapshot:
+    fields = _Fields(document, where)
+    query = QuerySnapshot(
+        name=fields.take("name", str, check=bool),
+        query_id=fields.take("query_id", str, check=bool),
+        batch_id=BatchId(fields.take("batch_id", int, check=_not_negative)),
+        checkpoint_location=fields.take("checkpoint_location", str),
+        pending_offsets=fields.take_or_none("pending_offsets", str),
+        pinned_confs=fields.take_map("pinned_confs", _text),
+        kafka=fields.take_map("kafka", _kafka),
+        sink_lineage=fields.take_or_none("sink_lineage", str),
+        files=fields.take_list("files", _file),
+    )
+    fields.require_empty()
+    _require_unique(f"{where}, files", [entry.path for entry in query.files])
+    return query
+
+
+def _file(document: object, where: str) -> FileEntry:
+    fields = _Fields(document, where)
+    entry = FileEntry(
+        path=fields.take("path", str, check=_is_safe_key),
+        size_bytes=fields.take("size_bytes", int, check=_not_negative),
+        blob=fields.take("blob", str, check=_is_safe_key),
+        digest=fields.take_or_none("digest", str, check=bool),
+    )
+    fields.require_empty()
+    return entry
+
+
+def _kafka(document: object, where: str) -> KafkaPosition:
+    fields = _Fields(document, where)
+    position = KafkaPosition(
+        cluster_id=fields.take("cluster_id", str, check=bool),
+        topic_ids=fields.take_map("topic_ids", _text),
+        offsets=fields.take_map("offsets", _by_partition(_offset)),
+        log_range=fields.take_map("log_range", _by_partition(_range)),
+    )
+    fields.require_empty()
+    return position
+
+
+def _by_partition(parse: Callable[[object, str], _T]) -> Callable[[object, str], dict[int, _T]]:
+    def parse_all(document: object, where: str) -> dict[int, _T]:
+        if not isinstance(document, dict) or not all(key.isascii() and key.isdigit() for key in document):
+            raise ManifestFormatError.of(where, "an object by partition number", document)
+        return {int(key): parse(value, f"{where}, {key}") for key, value in document.items()}
+
+    return parse_all
+
+
+def _offset(value: object, where: str) -> NextOffset:
+    if type(value) is not int or value < 0:
+        raise ManifestFormatError.of(where, "an offset", value)
+    return NextOffset(value)
+
+
+def _range(value: object, where: str) -> tuple[NextOffset, NextOffset]:
+    if not isinstance(value, list) or len(value) != 2:
+        raise ManifestFormatError.of(where, "earliest and end offset", value)
+    return _offset(value[0], where), _offset(value[1], where)
+
+
+def _text(value: object, where: str) -> str:
+    if not isinstance(value, str):
+        raise ManifestFormatError.of(where, "a string", value)
+    return value
+
+
+def _is_safe_key(value: str) -> bool:
+    try:
+        checked_key(value)
+    except BadKeyError:
+        return False
+    return True
+
+
+def _not_negative(value: int) -> bool:
+    return value >= 0
+
+
+def _is_alignment(value: str) -> bool:
+    return value in {"aligned", "none"}
+
+
+def _require_unique(where: str, names: list[str]) -> None:
+    for name in {name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else ():
+        raise ManifestFormatError.of(where, "each name once", name)

@@ -1,0 +1,162 @@
+"""Where the savepoints of one job live: ``<job>/savepoints/<id>.json`` and ``<job>/blobs/<key>``.
+
+Blobs are shared by all savepoints of the job; a manifest is created last, and never changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.savepoint import manifest_json
+from airflow_flinkstyle.savepoint.errors import (
+    ManifestFormatError,
+    SavepointConflictError,
+    SavepointMissingError,
+)
+from airflow_flinkstyle.savepoint.ids import checked_job_name, is_savepoint_id
+from airflow_flinkstyle.storage.errors import ObjectExistsError, ObjectMissingError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from airflow_flinkstyle.savepoint.manifest import Manifest
+    from airflow_flinkstyle.storage.base import ObjectStore
+
+_CHUNK_BYTES = 8 << 20
+_NEWEST = 5
+
+
+class SavepointRepository:
+    """The savepoints of one job below a savepoint root."""
+
+    def __init__(self, store: ObjectStore, job: str) -> None:
+        self._store = store
+        self._job = checked_job_name(job)
+
+    @property
+    def job(self) -> str:
+        """Name of the job, unique under the savepoint root."""
+        return self._job
+
+    @property
+    def uri(self) -> str:
+        """Where the job's savepoints are, for messages."""
+        return f"{self._store.uri}/{self._job}"
+
+    def ids(self) -> tuple[str, ...]:
+        """Return the ids of all savepoints, in no meaningful order."""
+        folder = f"{self._job}/savepoints/"
+        names = (info.key.removeprefix(folder) for info in self._store.list(folder))
+        return tuple(name.removesuffix(".json") for name in names if name.endswith(".json"))
+
+    def manifests(self) -> tuple[Manifest, ...]:
+        """Return all savepoints, the newest first."""
+        found = (self.find(savepoint_id) for savepoint_id in self.ids())
+        present = [manifest for manifest in found if manifest is not None]
+        return tuple(sorted(present, key=lambda m: (m.taken_at_ms, m.savepoint_id), reverse=True))
+
+    def find(self, savepoint_id: str) -> Manifest | None:
+        """Return the savepoint, or None if there is none of that id."""
+        if not is_savepoint_id(savepoint_id):
+            return None
+        found = self._store.get(self._manifest_key(savepoint_id))
+        if found is None:
+            return None
+        manifest = manifest_json.from_json(found.data.decode("utf-8", "replace"))
+        self._require_own(manifest, savepoint_id)
+        return manifest
+
+    def read(self, savepoint_id: str) -> Manifest:
+        """Return the savepoint.
+
+        Raises:
+            SavepointMissingError: If there is none of that id; the newest ids are listed.
+            ManifestFormatError: If its manifest is malformed, or belongs to another job or id.
+        """
+        manifest = self.find(savepoint_id)
+        if manifest is None:
+            newest = [found.savepoint_id for found in self.manifests()[:_NEWEST]]
+            raise SavepointMissingError.of(savepoint_id, job=self._job, uri=self._store.uri, newest=newest)
+        return manifest
+
+    def publish(self, manifest: Manifest) -> None:
+        """Make the savepoint exist; all its blobs must be there. Publishing the same again is no error.
+
+        Raises:
+            SavepointConflictError: If another savepoint of this id exists.
+        """
+        self._require_own(manifest, manifest.savepoint_id)
+        text = manifest_json.to_json(manifest)
+        manifest_json.from_json(text)  # what could not be read back must not become a savepoint
+        key = self._manifest_key(manifest.savepoint_id)
+        try:
+            self._store.create(key, text.encode())
+        except ObjectExistsError:
+            if self._store.read(key) != text.encode():
+                raise SavepointConflictError.of(manifest.savepoint_id, self.uri) from None
+
+    def blob_sizes(self) -> Mapping[str, int]:
+        """Return key and size in bytes of every blob, by one listing."""
+        folder = f"{self._job}/blobs/"
+        return {info.key.removeprefix(folder): info.size_bytes for info in self._store.list(folder)}
+
+    def has_blob(self, blob: str) -> bool:
+        """Tell whether the blob is there."""
+        return self._store.head(self._blob_key(blob)) is not None
+
+    def put_blob(self, content: bytes | Path, *, sha256: str | None = None) -> str:
+        """Store content, or a local file's, and return its key: its SHA-256.
+
+        Args:
+            content: The bytes, or a file that is streamed.
+            sha256: The content's digest in hex if it is known; a file that differs is not stored.
+        """
+        if isinstance(content, bytes):
+            blob = hashlib.sha256(content).hexdigest()
+            self._store.write(self._blob_key(blob), content)
+        else:
+            blob = sha256 or _sha256_of(content)
+            self._store.upload(self._blob_key(blob), content, sha256=blob)
+        return blob
+
+    def read_blob(self, blob: str) -> bytes:
+        """Return a blob's content at once; for logs and other small files."""
+        return self._store.read(self._blob_key(blob))
+
+    def open(self, blob: str) -> Iterator[bytes]:
+        """Yield a blob's content in pieces of 8 MiB; raises ``ObjectMissingError``."""
+        key, start = self._blob_key(blob), 0
+        while piece := self._store.read(key, start=start, length=_CHUNK_BYTES):
+            yield piece
+            start += len(piece)
+            if len(piece) < _CHUNK_BYTES:
+                return
+        if start == 0 and self._store.head(key) is None:
+            raise ObjectMissingError.at(self._store.uri, key)
+
+    def download_blob(self, blob: str, target: Path) -> None:
+        """Write a blob's content to a local file, streamed."""
+        self._store.download(self._blob_key(blob), target)
+
+    def blob_path(self, blob: str) -> Path | None:
+        """Return the blob's place in this machine's file system, or None if it has none."""
+        return self._store.local_path(self._blob_key(blob))
+
+    def _manifest_key(self, savepoint_id: str) -> str:
+        return f"{self._job}/savepoints/{savepoint_id}.json"
+
+    def _blob_key(self, blob: str) -> str:
+        return f"{self._job}/blobs/{blob}"
+
+    def _require_own(self, manifest: Manifest, savepoint_id: str) -> None:
+        """Refuse a manifest that lies under a name it does not carry."""
+        found = (manifest.job, manifest.savepoint_id)
+        if found != (self._job, savepoint_id):
+            raise ManifestFormatError.of("job and savepoint_id", f"{(self._job, savepoint_id)}", found)
+
+
+def _sha256_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
