@@ -30,6 +30,11 @@ def totals_per_customer(orders: DataFrame) -> DataFrame:
     )
 
 
+def write_batch(totals: DataFrame, batch_id: int, output: str) -> None:
+    """Write the totals that a batch changed; the same batch again overwrites its own folder."""
+    totals.coalesce(1).write.mode("overwrite").parquet(f"{output}/batch={batch_id}")
+
+
 def main() -> None:
     """Run the query until somebody stops it."""
     parser = argparse.ArgumentParser()
@@ -59,11 +64,8 @@ def main() -> None:
         F.from_json(F.col("value").cast("string"), "customer STRING, number BIGINT, amount BIGINT").alias("o")
     ).select("o.*")
 
-    def write_batch(totals: DataFrame, batch_id: int) -> None:
-        totals.coalesce(1).write.mode("overwrite").parquet(f"{args.output}/batch={batch_id}")
-
     writer = totals_per_customer(orders).writeStream.queryName("orders").outputMode("update")
-    writer = writer.foreachBatch(write_batch)
+    writer = writer.foreachBatch(lambda totals, batch_id: write_batch(totals, batch_id, args.output))
     if args.checkpoint:
         writer = writer.option("checkpointLocation", args.checkpoint)
     if args.available_now:
