@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
 
 TopicPartition = tuple[str, int]
 """Topic name and partition number."""
+
+
+_LEADER_WAIT_S = 5.0
+_NO_LEADER_YET = frozenset(
+    ("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "UNKNOWN_TOPIC_OR_PART", "UNKNOWN_TOPIC_ID")
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +44,10 @@ class TopicView:
     """One topic."""
 
     topic_id: str
-    """Given by the cluster when the topic was created; another one means another log."""
+    """Given by the cluster when the topic was created; another one means another log.
+
+    Written as Kafka's own tools print it (URL-safe Base64).
+    """
     partitions: Mapping[int, LogRange]
 
 
@@ -87,12 +97,12 @@ def describe(cluster: KafkaCluster, topics: Collection[str]) -> ClusterView:
         answer = admin.describe_cluster(request_timeout=REQUEST_TIMEOUT_S).result(REQUEST_TIMEOUT_S)
         described = _describe_topics(cluster, admin, topics)
         wanted = [(t, p.id) for t, description in described.items() for p in description.partitions]
-        ranges = list_ranges(admin, wanted)
+        ranges = _ranges_once_led(admin, wanted)
         return ClusterView(
             cluster_id=answer.cluster_id,
             topics={
                 topic: TopicView(
-                    topic_id=str(description.topic_id),
+                    topic_id=_as_kafka_prints(str(description.topic_id)),
                     partitions={p.id: ranges[topic, p.id] for p in description.partitions},
                 )
                 for topic, description in described.items()
@@ -118,6 +128,24 @@ def _describe_topics(cluster: KafkaCluster, admin: AdminClient, topics: Collecti
     if missing:
         raise TopicMissingError.on(str(cluster), missing)
     return described
+
+
+def _as_kafka_prints(topic_id: str) -> str:
+    return topic_id.translate(str.maketrans("+/", "-_")).rstrip("=")
+
+
+def _ranges_once_led(admin: AdminClient, partitions: list[TopicPartition]) -> dict[TopicPartition, LogRange]:
+    """List the offsets; partitions of a topic just created get their leaders within a moment."""
+    from confluent_kafka import KafkaException
+
+    deadline = time.monotonic() + _LEADER_WAIT_S
+    while True:
+        try:
+            return list_ranges(admin, partitions)
+        except KafkaException as error:
+            if error.args[0].name() not in _NO_LEADER_YET or time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
 
 
 def list_ranges(admin: AdminClient, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, LogRange]:

@@ -1,0 +1,80 @@
+"""Prove that nobody writes to some topics any more.
+
+A quiet moment alone proves nothing about a producer that sleeps: hold the producers first, prove it
+here, and prove it again after the translation (``Steady.ends`` must still be the ends).
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.kafka.cluster import TopicPartition, describe
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from airflow_flinkstyle.kafka.cluster import ClusterView
+    from airflow_flinkstyle.kafka.settings import KafkaCluster
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steady:
+    """No end moved over the window, and no transaction is open."""
+
+    ends: Mapping[TopicPartition, int]
+    """High watermark per partition."""
+    window_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moving:
+    """Somebody still writes, or may still commit what was written."""
+
+    moved: Mapping[TopicPartition, tuple[int, int]]
+    """End before and after the window, partitions that grew."""
+    open_transactions: Mapping[TopicPartition, tuple[int, int]]
+    """Last stable offset and end, partitions with an open transaction."""
+    window_s: float
+
+    def describe(self) -> str:
+        """Return what moved in one sentence."""
+        parts = []
+        if self.moved:
+            parts.append("records arrived on " + _listed(self.moved))
+        if self.open_transactions:
+            parts.append("transactions are open on " + _listed(self.open_transactions))
+        return f"Within {self.window_s:.1f} s {' and '.join(parts)}."
+
+
+def _listed(spans: Mapping[TopicPartition, tuple[int, int]]) -> str:
+    return ", ".join(f"{topic}-{number} ({a} to {b})" for (topic, number), (a, b) in sorted(spans.items()))
+
+
+def steady_ends(cluster: KafkaCluster, topics: Collection[str], window_s: float) -> Steady | Moving:
+    """Look at the ends of all partitions, wait, and look again.
+
+    Args:
+        cluster: Where to look.
+        topics: All their partitions, new ones included.
+        window_s: How long nothing may move; longer than a producer's ``linger.ms`` plus a request.
+    """
+    before = describe(cluster, topics)
+    time.sleep(window_s)
+    return compare_ends(before, describe(cluster, topics), window_s)
+
+
+def compare_ends(before: ClusterView, after: ClusterView, window_s: float) -> Steady | Moving:
+    """Compare two looks at the same topics. Pure."""
+    ends = {tp: log.end for tp in after.partitions if (log := after.log_range(tp))}
+    earlier = {tp: log.end for tp in before.partitions if (log := before.log_range(tp))}
+    moved = {tp: (earlier.get(tp, 0), end) for tp, end in ends.items() if earlier.get(tp, 0) != end}
+    open_transactions = {
+        tp: (log.last_stable, log.end)
+        for tp in after.partitions
+        if (log := after.log_range(tp)) and log.last_stable < log.end
+    }
+    if moved or open_transactions:
+        return Moving(moved=moved, open_transactions=open_transactions, window_s=window_s)
+    return Steady(ends=ends, window_s=window_s)

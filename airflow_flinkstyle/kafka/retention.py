@@ -1,0 +1,118 @@
+"""Pre-flight: would the target delete mirrored records that the job has not read yet?
+
+Retention works on the records' own timestamps, which a mirror keeps. A topic that is new on the
+target can so lose old records minutes after they arrived, while the source still has them.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from airflow_flinkstyle.kafka.cluster import TopicPartition, describe, first_offsets_since, topic_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_flinkstyle.kafka.settings import KafkaCluster
+
+_UNLIMITED = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionFinding:
+    """One setting of a target topic that endangers mirrored records."""
+
+    topic: str
+    target_topic: str
+    setting: Literal["retention.ms", "retention.bytes"]
+    source_value: int
+    target_value: int
+    endangered: Mapping[int, int]
+    """Offsets from the job's position on, per partition, whose records the target would delete."""
+
+    def describe(self) -> str:
+        """Return the finding in two sentences: what would happen, what to do."""
+        where = ", ".join(f"{number}: {count}" for number, count in sorted(self.endangered.items()))
+        return (
+            f"Topic {self.target_topic} has {self.setting}={self.target_value} on the target "
+            f"(source: {self.source_value}), which would delete mirrored records the job has not read "
+            f"(offsets by partition: {where or 'not known'}). Raise {self.setting} on both clusters "
+            "(MirrorMaker copies topic settings from the source) until the job has caught up."
+        )
+
+
+def retention_findings(
+    source: KafkaCluster,
+    target: KafkaCluster,
+    positions: Mapping[TopicPartition, int],
+    rename: Mapping[str, str],
+    *,
+    margin_s: float = 3600.0,
+    now_ms: int | None = None,
+) -> tuple[RetentionFinding, ...]:
+    """Return what the target's retention would delete of the records from ``positions`` on.
+
+    Args:
+        source: Where the job reads now.
+        target: Where the mirrored copy is.
+        positions: Next offset to read, per source partition.
+        rename: Source topic -> target topic; topics left out have the same name.
+        margin_s: Records that expire within this time count as deleted.
+        now_ms: The clock, epoch milliseconds; the machine's by default.
+    """
+    topics = sorted({topic for topic, _ in positions})
+    names = {topic: rename.get(topic, topic) for topic in topics}
+    old, new = topic_settings(source, topics), topic_settings(target, list(names.values()))
+    now_ms = int(time.time() * 1000) if now_ms is None else now_ms
+    cutoffs = {
+        topic: now_ms + int(margin_s * 1000) - new[name].retention_ms
+        for topic, name in names.items()
+        if new[name].deletes and not new[name].log_append_time and new[name].retention_ms != _UNLIMITED
+    }
+    dated = {tp: position for tp, position in positions.items() if tp[0] in cutoffs}
+    expiring = _expiring(source, dated, cutoffs)
+    findings = []
+    for topic, name in names.items():
+        endangered = {number: count for (of, number), count in expiring.items() if of == topic and count > 0}
+        values = {"topic": topic, "target_topic": name}
+        if endangered:
+            findings.append(
+                RetentionFinding(
+                    setting="retention.ms",
+                    source_value=old[topic].retention_ms,
+                    target_value=new[name].retention_ms,
+                    endangered=endangered,
+                    **values,
+                )
+            )
+        if new[name].deletes and _smaller(new[name].retention_bytes, old[topic].retention_bytes):
+            findings.append(
+                RetentionFinding(
+                    setting="retention.bytes",
+                    source_value=old[topic].retention_bytes,
+                    target_value=new[name].retention_bytes,
+                    endangered={},
+                    **values,
+                )
+            )
+    return tuple(findings)
+
+
+def _expiring(
+    source: KafkaCluster, positions: Mapping[TopicPartition, int], cutoffs: Mapping[str, int]
+) -> dict[TopicPartition, int]:
+    """Return per partition how many offsets from the position on are older than the cut-off."""
+    kept_from = first_offsets_since(source, positions, cutoffs)
+    view = describe(source, {topic for topic, _ in positions})
+    expiring = {}
+    for tp, position in positions.items():
+        log_range, kept = view.log_range(tp), kept_from[tp]
+        if log_range is not None:
+            expiring[tp] = (log_range.end if kept is None else kept) - max(position, log_range.start)
+    return expiring
+
+
+def _smaller(target: int, source: int) -> bool:
+    return target != _UNLIMITED and (source == _UNLIMITED or target < source)

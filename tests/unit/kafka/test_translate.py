@@ -1,0 +1,250 @@
+"""The suffix proof on sequences of fingerprints."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airflow_flinkstyle.kafka.translate import Proof, Rules, Widen, translate
+from airflow_flinkstyle.kafka.verdict import Bounded, Exact, Refused
+from airflow_flinkstyle.kafka.window import NO_KEY, Window, fingerprint, key_print
+
+LEVEL = Rules(caught_up=True)
+
+
+@dataclass(frozen=True)
+class Rec:
+    content: int
+    key: int = NO_KEY
+    tombstone: bool = False
+
+
+def a_window(records, *, start=0, gaps=(), high=None, log_start=None):
+    """Records at consecutive offsets from ``start``; before the records at ``gaps`` one is left out."""
+    window = Window(low=start, high=0, log_start=start if log_start is None else log_start)
+    offset = start
+    for index, record in enumerate(records):
+        offset += index in gaps
+        rec = record if isinstance(record, Rec) else Rec(record)
+        window.add(offset, rec.content, rec.key, tombstone=rec.tombstone)
+        offset += 1
+    window.high = offset if high is None else high
+    return window
+
+
+def proved(source, target, position, rules=LEVEL):
+    outcome = translate(source, target, position, rules)
+    assert isinstance(outcome, Proof)
+    return outcome
+
+
+def test_shifted_log_is_exact_at_the_shifted_offset():
+    records = range(1, 51)
+    proof = proved(a_window(records, start=1000), a_window(records, start=900), 1040)
+    assert proof.verdict == Exact(940)
+    assert (proof.unread, proof.matched, proof.context) == (10, 10, 40)
+
+
+def test_transaction_markers_between_records_do_not_disturb():
+    source = a_window(range(1, 21), gaps={3, 11, 15})
+    target = a_window(range(1, 21), gaps={15}, start=500)
+    assert proved(source, target, source.offsets[10]).verdict == Exact(target.offsets[10])
+
+
+def test_position_on_a_marker_means_the_next_record():
+    source = a_window(range(1, 21), gaps={10})
+    assert proved(source, a_window(range(1, 21)), source.offsets[10] - 1).verdict == Exact(10)
+
+
+def test_log_end_is_the_target_end_even_behind_a_marker():
+    target = a_window(range(1, 21), high=25)
+    assert proved(a_window(range(1, 21)), target, 20).verdict == Exact(25)
+
+
+def test_log_end_is_refused_if_the_newest_records_differ():
+    verdict = proved(a_window(range(1, 21)), a_window([*range(1, 20), 99]), 20).verdict
+    assert isinstance(verdict, Refused)
+    assert "differ" in verdict.reason
+
+
+def test_log_end_ignores_second_copies_of_read_records():
+    target = a_window([*range(1, 21), 18, 19, 20])
+    assert proved(a_window(range(1, 21)), target, 20).verdict == Exact(23)
+
+
+def test_log_end_is_refused_if_nothing_says_the_mirror_is_level():
+    verdict = proved(a_window(range(1, 21)), a_window(range(1, 21)), 20, Rules()).verdict
+    assert isinstance(verdict, Refused)
+    assert "level" in verdict.reason
+
+
+def test_empty_and_emptied_partitions_are_exact():
+    assert proved(a_window([], start=50), a_window([]), 50).verdict == Exact(0)
+
+
+def test_missing_records_are_refused_with_their_source_range():
+    verdict = proved(a_window(range(1, 21)), a_window(range(1, 18)), 10).verdict
+    assert isinstance(verdict, Refused)
+    assert verdict.source_range == (17, 20)
+
+
+def test_records_in_another_order_are_refused():
+    verdict = proved(a_window([1, 2, 3, 4]), a_window([1, 2, 4, 3]), 2).verdict
+    assert isinstance(verdict, Refused)
+    assert "order" in verdict.reason
+
+
+def test_second_copies_of_unread_records_are_counted():
+    target = a_window([1, 2, 3, 4, 5, 4, 5])
+    proof = proved(a_window([1, 2, 3, 4, 5]), target, 2)
+    assert proof.verdict == Bounded(2, 2, "duplicate")
+
+
+def test_a_repetition_at_the_end_is_read_once_from_the_last_copy():
+    target = a_window([1, 2, 3, 4, 3, 4])
+    assert proved(a_window([1, 2, 3, 4]), target, 2).verdict == Exact(4)
+
+
+def test_records_nobody_mirrored_are_named_foreign_and_aborted_ones_phantoms():
+    source, target = a_window([1, 2, 3, 4]), a_window([1, 2, 3, 99, 4])
+    assert proved(source, target, 2).verdict == Bounded(2, 1, "foreign")
+    known = Rules(caught_up=True, aborted=frozenset({99}))
+    assert proved(source, target, 2, known).verdict == Bounded(2, 1, "phantom_aborted")
+
+
+def test_a_window_that_is_too_short_is_widened_not_refused():
+    source = a_window(range(1, 21))
+    newest = a_window(range(15, 21), start=14, log_start=0)
+    assert translate(source, newest, 10, LEVEL) == Widen(side="target")
+    assert isinstance(translate(source, a_window(range(1, 21)), 10, LEVEL), Proof)
+
+
+def test_compaction_may_remove_older_versions_of_a_key():
+    source = a_window([Rec(1, 7), Rec(2, 8), Rec(3, 7)])
+    target = a_window([Rec(2, 8), Rec(3, 7)], start=1)
+    proof = proved(source, target, 0, Rules(caught_up=True, compacted=True))
+    assert proof.verdict == Bounded(1, 0, "superseded", absent_records=1)
+    assert isinstance(proved(source, target, 0).verdict, Refused)  # not compacted: it is a loss
+
+
+def test_compaction_may_not_remove_the_newest_version():
+    source = a_window([Rec(1, 7), Rec(2, 8), Rec(3, 7)])
+    target = a_window([Rec(1, 7), Rec(2, 8)])
+    assert isinstance(proved(source, target, 0, Rules(caught_up=True, compacted=True)).verdict, Refused)
+
+
+def test_lost_deletions_are_refused_unless_accepted():
+    source = a_window([Rec(1, 7), Rec(2, 7, tombstone=True), Rec(3, 8)])
+    target = a_window([Rec(3, 8)], start=2)
+    refused = proved(source, target, 1, Rules(caught_up=True, compacted=True)).verdict
+    assert isinstance(refused, Refused)
+    assert "deletions" in refused.reason
+    accepting = Rules(caught_up=True, compacted=True, accept_lost_tombstones=True)
+    assert proved(source, target, 1, accepting).verdict == Bounded(2, 0, "tombstone", absent_records=1)
+
+
+def test_identical_records_are_refused_without_the_mirrors_word():
+    """The attack: the mirror stopped 7 short, and content alone would say exact."""
+    source, target = a_window([5] * 100), a_window([5] * 93)
+    verdict = proved(source, target, 90, Rules()).verdict
+    assert isinstance(verdict, Refused)
+    assert "repeat" in verdict.reason
+
+
+def test_unique_records_are_proved_without_the_mirrors_word():
+    records = range(1, 101)
+    assert proved(a_window(records, start=30), a_window(records), 80, Rules()).verdict == Exact(50)
+
+
+def test_preview_ignores_what_arrives_later():
+    source, target = a_window(range(1, 21)), a_window(range(1, 30), start=100)
+    growing = Rules(growing=True)
+    assert proved(source, target, 15, growing).verdict == Exact(115)
+    assert proved(source, target, 20, growing).verdict == Exact(120)
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_fingerprint_depends_on_every_part(part):
+    base = [b"k", b"v", [("h", b"x")], 5]
+    other = [b"K", b"V", [("h", None)], 6]
+    changed = [*base[:part], other[part], *base[part + 1 :]]
+    assert fingerprint(*base) != fingerprint(*changed)
+
+
+def test_fingerprint_tells_where_one_part_ends():
+    assert fingerprint(b"ab", b"c", (), 0) != fingerprint(b"a", b"bc", (), 0)
+    assert fingerprint(None, b"", (), 0) != fingerprint(b"", None, (), 0)
+    assert key_print(None) != key_print(b"")
+
+
+@st.composite
+def mirrored_logs(draw):
+    """A source log, what a mirror made of it (duplicated, dropped, cut short, shifted), a position."""
+    records = draw(st.lists(st.integers(1, draw(st.sampled_from([3, 8, 10_000]))), max_size=60))
+    copy = list(records)
+    for _ in range(draw(st.integers(0, 3))):
+        kind = draw(st.sampled_from(["repeat", "drop", "head", "foreign"]))
+        at = draw(st.integers(0, max(0, len(copy) - 1)))
+        length = draw(st.integers(1, 8))
+        if kind == "repeat":
+            copy[at + length : at + length] = copy[at : at + length]
+        elif kind == "drop":
+            del copy[at : at + length]
+        elif kind == "head":
+            del copy[:length]
+        else:
+            copy.insert(at, 1_000_000)
+    gaps = draw(st.sets(st.integers(0, 60), max_size=5))
+    position = draw(st.integers(0, len(records)))
+    return records, copy, gaps, position
+
+
+@settings(max_examples=1500, deadline=None)
+@given(mirrored_logs(), st.integers(0, 500))
+def test_exact_means_equal_and_bounded_loses_nothing(logs, shift):
+    records, copy, gaps, at = logs
+    source, target = a_window(records, gaps=gaps), a_window(copy, start=shift)
+    position = source.offsets[at] if at < len(records) else source.high
+    verdict = proved(source, target, position).verdict
+    unread = records[at:]
+    if isinstance(verdict, Refused):
+        return
+    reads = [p for offset, p in zip(target.offsets, target.prints, strict=True) if offset >= verdict.offset]
+    if isinstance(verdict, Exact):
+        assert reads == unread
+    else:
+        remaining = iter(reads)
+        assert all(record in remaining for record in unread)  # in order, nothing lost
+        assert len(reads) - len(unread) == verdict.replayed_records > 0
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.data())
+def test_compaction_never_loses_the_newest_value_of_a_key(data):
+    log = [
+        Rec(i + 1, data.draw(st.integers(1, 5)), tombstone=data.draw(st.booleans()))
+        for i in range(data.draw(st.integers(0, 30)))
+    ]
+    cleaned = [
+        rec
+        for i, rec in enumerate(log)
+        if all(later.key != rec.key for later in log[i + 1 :]) or data.draw(st.booleans())
+    ]
+    gone = data.draw(st.integers(0, 1)) and [rec for rec in cleaned if not rec.tombstone]
+    target = a_window(gone or cleaned)
+    at = data.draw(st.integers(0, len(log)))
+    verdict = proved(a_window(log), target, at, Rules(caught_up=True, compacted=True)).verdict
+    if isinstance(verdict, Refused):
+        return
+    newest = {rec.key: rec.content for rec in log[at:]}
+    read = {
+        key: p
+        for offset, p, key in zip(target.offsets, target.prints, target.keys, strict=True)
+        if offset >= verdict.offset
+    }
+    assert {key: read.get(key) for key in newest} == newest
+    assert not Counter(read) - Counter({rec.key: rec.content for rec in log})
