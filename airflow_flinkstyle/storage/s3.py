@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import hashlib
 import os
 import threading
 import time
 import uuid
 from dataclasses import dataclass, field
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from airflow_flinkstyle.storage.base import ObjectInfo, Versioned
@@ -28,6 +29,7 @@ from airflow_flinkstyle.storage.keys import checked_key, checked_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from io import BufferedReader
     from pathlib import Path
 
 _TOKEN: Final = "flinkstyle-writer"  # noqa: S105 - a metadata field's name
@@ -175,9 +177,8 @@ class S3Store:
         Below 64 MiB the service itself compares the digest; above, the digest is compared before.
         """
         with source.open("rb") as file:
-            size_bytes = os.fstat(file.fileno()).st_size
-            if size_bytes >= _SINGLE_PUT_BYTES:
-                return self._upload_parts(key, file)
+            if os.fstat(file.fileno()).st_size >= _SINGLE_PUT_BYTES:
+                return self._upload_parts(key, file, sha256)
             checksum = (
                 {} if sha256 is None else {"ChecksumSHA256": base64.b64encode(bytes.fromhex(sha256)).decode()}
             )
@@ -247,7 +248,12 @@ class S3Store:
             return _tag(answer)
         raise refusal()
 
-    def _upload_parts(self, key: str, file: IO[bytes]) -> str:
+    def _upload_parts(self, key: str, file: BufferedReader, sha256: str | None) -> str:
+        if sha256 is not None:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+            file.seek(0)
+            if found != sha256:
+                raise ObjectChangedError.at(self.uri, key, expected=sha256, found=found)
         with self._translated("write", key):
             self._client.upload_fileobj(file, self._bucket, self._full(key), Config=_transfer())
             return _tag(self._client.head_object(**self._at(key)))

@@ -1,0 +1,302 @@
+"""Copy one query's checkpoint into the repository, while the query runs or after it stopped.
+
+The logs are read first and the state after them: the state of batch K is then there, and stays for many
+batches. What Spark replaces meanwhile makes the capture start over with a newer batch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.checkpoint import commit_log, metadata, offset_log, state_store
+from airflow_flinkstyle.checkpoint.errors import LogFormatError, StateIncompleteError
+from airflow_flinkstyle.checkpoint.inventory import read_inventory
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.savepoint.errors import BatchMismatchError, CaptureFailedError, TakeCancelledError
+from airflow_flinkstyle.savepoint.manifest import FileEntry, KafkaPosition, QuerySnapshot
+from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectMissingError
+from airflow_flinkstyle.types import BatchId, version_after
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from airflow_flinkstyle.checkpoint.offset_log import OffsetLog
+    from airflow_flinkstyle.savepoint.manifest import KafkaLog
+    from airflow_flinkstyle.savepoint.repository import SavepointRepository
+    from airflow_flinkstyle.storage.base import ObjectStore
+
+log = logging.getLogger(__name__)
+
+_SST = re.compile(r".*/SSTs/\d+-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.sst")
+_IN_MEMORY_BYTES = 1 << 20
+_PAUSE_S = 0.2
+_CHANGING = (ObjectMissingError, ObjectChangedError, StateIncompleteError)
+"""Failures that a running query causes by going on; a newer batch does not have them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureProgress:
+    """How far a capture is."""
+
+    query: str
+    files_done: int
+    files_total: int
+    bytes_done: int
+    """Including files that were in the repository before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cut:
+    """What to copy: the logs' content as read, the other files by path."""
+
+    batch_id: BatchId
+    query_id: str
+    offsets: OffsetLog
+    pending_offsets: str | None
+    contents: Mapping[str, bytes]
+    """Files that were read already; stored exactly as read."""
+    paths: Mapping[str, int]
+    """Files still to be read, with their listed sizes in bytes, each zip's SSTs behind it."""
+
+
+def never() -> bool:
+    """Answer a capture's question whether it was cancelled."""
+    return False
+
+
+def ignore(progress: CaptureProgress) -> None:
+    """Drop a capture's progress."""
+
+
+def capture_query(
+    checkpoint: ObjectStore,
+    repository: SavepointRepository,
+    *,
+    name: str,
+    kafka: Mapping[str, KafkaLog],
+    previous: QuerySnapshot | None = None,
+    sink_lineage: str | None = None,
+    batch_id: BatchId | None = None,
+    cancelled: Callable[[], bool] = never,
+    progress: Callable[[CaptureProgress], None] = ignore,
+    attempts: int = 5,
+    threads: int = 8,
+) -> QuerySnapshot:
+    """Copy the newest committed batch of a checkpoint; uploads only what the repository lacks.
+
+    Args:
+        checkpoint: Rooted at the checkpoint location.
+        repository: Where the files go; nothing is published.
+        name: Name of the query.
+        kafka: The log of each Kafka source, by position (offset log v1) or name (v2).
+        previous: The same query in an earlier savepoint; its SSTs are not read again.
+        sink_lineage: Lineage of the query's sink, if it has one.
+        batch_id: Demand that the checkpoint ends with this batch, as a stopped job's must.
+        cancelled: Asked before each file, by several threads.
+        progress: Told after each file, by the calling thread.
+        attempts: How often to start over when the running query replaces files meanwhile.
+        threads: Files copied at a time.
+
+    Raises:
+        NoCommitYetError: If the query has committed nothing yet.
+        CaptureFailedError: If files kept changing; retryable.
+        BatchMismatchError: If ``batch_id`` is given and is not the newest committed batch.
+        TakeCancelledError: If ``cancelled`` answered yes.
+        CheckpointError: If the checkpoint is of an unsupported kind, or contradicts itself.
+    """
+    copier = _Copier(checkpoint, repository, name, previous, cancelled, progress, threads)
+    for attempt in range(1, attempts + 1):
+        try:
+            cut = _plan_cut(checkpoint, batch_id)
+            positions = _positions(cut.offsets, kafka, name)
+            files = copier.copy(cut)
+        except _CHANGING as error:
+            if attempt == attempts and isinstance(error, StateIncompleteError):
+                raise  # names the store; a stopped checkpoint gets here too
+            if attempt == attempts:
+                raise CaptureFailedError.after(attempts, checkpoint.uri, error) from error
+            log.info("Query %s: a file changed while it was copied, starting over: %s", name, error.problem)
+            time.sleep(_PAUSE_S)
+            continue
+        return QuerySnapshot(
+            name=name,
+            query_id=cut.query_id,
+            batch_id=cut.batch_id,
+            checkpoint_location=checkpoint.uri,
+            pending_offsets=cut.pending_offsets,
+            pinned_confs=cut.offsets.confs,
+            kafka=positions,
+            sink_lineage=sink_lineage,
+            files=files,
+        )
+    raise BadInputError(
+        f"Expected at least one attempt, found {attempts}.",
+        left="No savepoint was made.",
+        remedy="Pass attempts=1 or more.",
+    )
+
+
+def _plan_cut(checkpoint: ObjectStore, demanded: BatchId | None) -> _Cut:
+    """Read the logs, then list what else batch K needs."""
+    inventory = read_inventory(checkpoint)
+    batch = inventory.committed
+    if demanded is not None and batch != demanded:
+        raise BatchMismatchError.between(checkpoint.uri, expected=demanded, found=batch)
+    wanted = [f"commits/{batch}", f"offsets/{batch}", "metadata"]
+    wanted += [f"offsets/{batch - 1}"] if batch > 0 else []
+    contents = {path: checkpoint.read(path) for path in wanted}
+    offsets = offset_log.parse(_text(contents[f"offsets/{batch}"]))
+    if batch > 0:
+        offset_log.parse(_text(contents[f"offsets/{batch - 1}"]))
+    commit = commit_log.parse(_text(contents[f"commits/{batch}"]))
+    query_id = metadata.parse(_text(contents["metadata"])).query_id
+    state_store.refuse_unsupported(offsets.confs, commit.state_unique_ids)
+    pending = None
+    if inventory.pending is not None:
+        pending = _text(checkpoint.read(f"offsets/{inventory.pending}"))
+        offset_log.parse(pending)
+    sizes = {info.key: info.size_bytes for info in checkpoint.list("state/")}
+    state = state_store.state_closure(sizes, version_after(batch), checkpoint.read)
+    sources = {info.key: info.size_bytes for info in checkpoint.list("sources/") if "/." not in info.key}
+    contents |= {file.path: file.content for file in state if file.content is not None}
+    paths = {file.path: sizes[file.path] for file in state if file.content is None}
+    return _Cut(
+        batch_id=batch,
+        query_id=query_id,
+        offsets=offsets,
+        pending_offsets=pending,
+        contents=contents,
+        paths=paths | sources,
+    )
+
+
+def _positions(offsets: OffsetLog, kafka: Mapping[str, KafkaLog], query: str) -> dict[str, KafkaPosition]:
+    """Join the offsets of the logs with what the caller knows of the cluster.
+
+    Raises:
+        BadInputError: If the caller knows a source that is none, or does not know one that is.
+    """
+    positions = {}
+    for source in sorted({*kafka, *offsets.kafka_sources}):
+        read = offsets.kafka_offsets(source)
+        known = kafka.get(source)
+        topics = sorted(known.topic_ids) if known else "none"
+        if known is None or not set(read) <= set(known.topic_ids):
+            raise BadInputError(
+                f"Query {query}: source {source} reads Kafka topics {sorted(read)}, expected the "
+                f"cluster id and topic ids of all of them, found {topics}.",
+                left="No savepoint was made.",
+                remedy="Run the job under the launcher, which records them when the query starts.",
+            )
+        positions[source] = KafkaPosition(
+            cluster_id=known.cluster_id,
+            topic_ids=dict(known.topic_ids),
+            offsets=read,
+            log_range={topic: dict(ranges) for topic, ranges in known.log_range.items()},
+        )
+    return positions
+
+
+@dataclass(slots=True)
+class _Copier:
+    """Copies the files of a cut into the repository, several at a time."""
+
+    checkpoint: ObjectStore
+    repository: SavepointRepository
+    query: str
+    previous: QuerySnapshot | None
+    cancelled: Callable[[], bool]
+    progress: Callable[[CaptureProgress], None]
+    threads: int
+
+    def copy(self, cut: _Cut) -> tuple[FileEntry, ...]:
+        """Copy everything that the repository lacks and return all entries, sorted by path."""
+        stored = self.repository.blob_sizes()
+        known = self._reusable(cut.query_id, stored)
+        total = len(cut.contents) + len(cut.paths)
+
+        def copy_one(path: str) -> FileEntry:
+            if self.cancelled():
+                raise TakeCancelledError.of(f"query {self.query}")
+            if path in cut.contents:
+                return self._store(path, cut.contents[path], stored)
+            same = known.get(path)
+            if same is not None and same.size_bytes == cut.paths[path]:
+                return same
+            return self._copy_file(path, cut.paths[path], stored)
+
+        with ThreadPoolExecutor(max_workers=self.threads, thread_name_prefix="capture") as pool:
+            futures = pool.map(copy_one, [*cut.contents, *cut.paths])
+            try:
+                entries = list(self._reported(futures, total))
+            except BaseException:
+                pool.shutdown(wait=True, cancel_futures=True)
+                raise
+        return tuple(sorted(entries, key=lambda entry: entry.path))
+
+    def _reported(self, entries: Iterable[FileEntry], total: int) -> Iterable[FileEntry]:
+        bytes_done = 0
+        for done, entry in enumerate(entries, start=1):
+            bytes_done += entry.size_bytes
+            self.progress(
+                CaptureProgress(query=self.query, files_done=done, files_total=total, bytes_done=bytes_done)
+            )
+            yield entry
+
+    def _reusable(self, query_id: str, stored: Mapping[str, int]) -> dict[str, FileEntry]:
+        """Return the earlier savepoint's SSTs: their names are unique, so equal names are equal files."""
+        if self.previous is None or self.previous.query_id != query_id:
+            return {}
+        return {
+            entry.path: entry
+            for entry in self.previous.files
+            if _SST.fullmatch(entry.path) and stored.get(entry.blob) == entry.size_bytes
+        }
+
+    def _store(self, path: str, content: bytes, stored: Mapping[str, int]) -> FileEntry:
+        digest = hashlib.sha256(content).hexdigest()
+        if stored.get(digest) != len(content):
+            self.repository.put_blob(content)
+        return _entry(path, len(content), digest)
+
+    def _copy_file(self, path: str, size_bytes: int, stored: Mapping[str, int]) -> FileEntry:
+        if size_bytes <= _IN_MEMORY_BYTES:
+            return self._store(path, self.checkpoint.read(path), stored)
+        place = self.checkpoint.local_path(path)
+        if place is not None:
+            return self._stream(path, place, stored)
+        with tempfile.TemporaryDirectory(prefix="flinkstyle-") as folder:
+            copy = Path(folder) / "file"
+            self.checkpoint.download(path, copy)
+            return self._stream(path, copy, stored)
+
+    def _stream(self, path: str, place: Path, stored: Mapping[str, int]) -> FileEntry:
+        """Hash a file, then store it; a file that changes in between is noticed by its digest."""
+        try:
+            with place.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+                size_bytes = file.tell()
+        except FileNotFoundError:
+            raise ObjectMissingError.at(self.checkpoint.uri, path) from None
+        if stored.get(digest) != size_bytes:
+            self.repository.put_blob(place, sha256=digest)
+        return _entry(path, size_bytes, digest)
+
+
+def _entry(path: str, size_bytes: int, digest: str) -> FileEntry:
+    return FileEntry(path=path, size_bytes=size_bytes, blob=digest, digest=f"sha256:{digest}")
+
+
+def _text(content: bytes) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise LogFormatError.of("A log file", "UTF-8 text", content[:40].hex()) from error

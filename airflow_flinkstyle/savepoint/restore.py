@@ -1,0 +1,294 @@
+"""Write one query of a savepoint where Spark can start from it.
+
+Spark must never start from a folder that is half written: without logs it would begin again from batch 0.
+So the first write is an offset log of a version that no Spark knows (the seal), in the place of the newest
+one; every start fails on it. The last write replaces it with the real one. No-claim mode: the restored
+checkpoint shares nothing with the savepoint.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import re
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from airflow_flinkstyle.checkpoint import metadata
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.savepoint.errors import SavepointDamagedError, TargetOccupiedError
+from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectMissingError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from airflow_flinkstyle.savepoint.manifest import FileEntry, Manifest, QuerySnapshot
+    from airflow_flinkstyle.savepoint.repository import SavepointRepository
+    from airflow_flinkstyle.storage.base import ObjectStore
+
+log = logging.getLogger(__name__)
+
+_SEAL: Final = "v2147483647\n"
+_SST = re.compile(r".*/SSTs/\d+-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.sst")
+_IN_MEMORY_BYTES = 1 << 20
+_SEALED = (
+    "The target holds an unfinished restore, from which Spark refuses to start; the savepoint is unchanged."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """What a restore did."""
+
+    complete: bool
+    """False for a pre-copy: Spark refuses to start until a restore completes it."""
+    files_written: int
+    files_kept: int
+    """Files that were there already, equal to the savepoint's."""
+    files_removed: int
+    bytes_written: int
+
+
+def restore_query(
+    manifest: Manifest,
+    query: QuerySnapshot,
+    repository: SavepointRepository,
+    target: ObjectStore,
+    *,
+    prefix: str = "",
+    carry_pending: bool = False,
+    discard_first_batch: bool = False,
+    complete: bool = True,
+    threads: int = 8,
+) -> Restored:
+    """Restore one query; a repeated call writes only what is missing and removes what does not belong.
+
+    Args:
+        manifest: The savepoint.
+        query: One of its queries.
+        repository: Where its files are.
+        target: The store of the new checkpoint location.
+        prefix: The location inside ``target``; empty for its root.
+        carry_pending: Also write the pending batch's offsets, so that Spark runs it again under its id.
+        discard_first_batch: Permit a target whose first batch was planned and never committed; it is undone.
+            Only for a batch of which nothing reached a sink.
+        complete: False copies everything but leaves the seal, so that only the files that differ are left
+            for the final savepoint.
+        threads: Files written at a time.
+
+    Raises:
+        TargetOccupiedError: If the target holds another query, or the checkpoint was run since.
+        SavepointDamagedError: If a file is missing or altered; the target stays sealed.
+    """
+    writer = _Writer(manifest, query, repository, target, f"{prefix.strip('/')}/" if prefix else "", threads)
+    pending = _pending_content(query, carry=carry_pending)
+    newest = query.batch_id + 1 if pending is not None else query.batch_id
+    listed = {info.key.removeprefix(writer.prefix): info.size_bytes for info in target.list(writer.prefix)}
+    _require_free(writer, listed, newest=query.batch_id + 1 if discard_first_batch else newest)
+    last = f"offsets/{newest}"
+    kept = writer.equal_files(listed)
+    extra = listed.keys() - {entry.path for entry in query.files} - {last}
+    if complete and not extra and len(kept) == len(query.files) and _holds(writer, listed, last, pending):
+        return _restored(complete=True, kept=len(kept))
+    writer.seal(last)
+    kept.discard(last)
+    missing = [entry for entry in query.files if entry.path not in kept and entry.path != last]
+    missing.sort(
+        key=lambda entry: entry.path != "metadata"
+    )  # with its own id first, no start can give it one
+    for path in sorted(extra):
+        target.delete(writer.prefix + path)
+    bytes_written = writer.write_all(missing)
+    if complete:
+        bytes_written += writer.unseal(last, pending)
+    return _restored(
+        complete=complete,
+        written=len(missing) + complete,
+        kept=len(kept),
+        removed=len(extra),
+        bytes_written=bytes_written,
+    )
+
+
+def _restored(
+    *, complete: bool, written: int = 0, kept: int = 0, removed: int = 0, bytes_written: int = 0
+) -> Restored:
+    return Restored(
+        complete=complete,
+        files_written=written,
+        files_kept=kept,
+        files_removed=removed,
+        bytes_written=bytes_written,
+    )
+
+
+def _pending_content(query: QuerySnapshot, *, carry: bool) -> bytes | None:
+    if not carry:
+        return None
+    if query.pending_offsets is None:
+        raise BadInputError(
+            f"Expected a pending batch after batch {query.batch_id} of query {query.name}, found none.",
+            left="Nothing was written.",
+            remedy="Restore without carrying a pending batch over.",
+        )
+    return query.pending_offsets.encode()
+
+
+def _holds(writer: _Writer, listed: Collection[str], path: str, pending: bytes | None) -> bool:
+    """Tell whether the newest offset log is the real one; a carried one is in no list of files."""
+    if pending is None:
+        return True
+    return path in listed and writer.target.read(writer.prefix + path) == pending
+
+
+def _require_free(writer: _Writer, listed: Mapping[str, int], *, newest: int) -> None:
+    """Refuse a target that is not ours to write to.
+
+    Ours is: an empty one, a sealed one of the same query, and one of the same query that was restored and
+    never run, which shows in logs that are as short as a restore writes them.
+    """
+    if not listed:
+        return
+    query = writer.query
+    expected = f"empty, or restored from query {query.query_id} and not run since"
+    sealed_for = writer.sealed_for(listed)
+    if sealed_for is not None:
+        if sealed_for != query.query_id:
+            raise writer.occupied(expected, f"an unfinished restore of query {sealed_for}")
+        return
+    if "metadata" not in listed:
+        raise writer.occupied(expected, f"{len(listed)} files that are no checkpoint, like {min(listed)}")
+    found_id = metadata.parse(
+        writer.target.read(f"{writer.prefix}metadata").decode("utf-8", "replace")
+    ).query_id
+    if found_id != query.query_id:
+        raise writer.occupied(expected, f"a checkpoint of query {found_id}")
+    offsets, commits = _batches(listed, "offsets"), _batches(listed, "commits")
+    last = max(offsets, default=-1)
+    if last > newest:
+        raise writer.occupied(expected, f"its checkpoint with offsets of batch {last}")
+    done = max(commits, default=-1)
+    if commits != {done} or min(offsets, default=done) < done - 1:
+        raise writer.occupied(expected, f"its checkpoint with {len(commits)} committed batches up to {done}")
+
+
+def _batches(paths: Collection[str], folder: str) -> set[int]:
+    names = (path.removeprefix(f"{folder}/") for path in paths if path.startswith(f"{folder}/"))
+    return {int(name) for name in names if name.isascii() and name.isdigit()}
+
+
+@dataclass(slots=True)
+class _Writer:
+    """Writes one query's files to the target, comparing every digest."""
+
+    manifest: Manifest
+    query: QuerySnapshot
+    repository: SavepointRepository
+    target: ObjectStore
+    prefix: str
+    threads: int
+
+    def occupied(self, expected: str, found: str) -> TargetOccupiedError:
+        """Build the error that names the target."""
+        uri = f"{self.target.uri}/{self.prefix}".rstrip("/")
+        return TargetOccupiedError.of(uri, expected=expected, found=found)
+
+    def equal_files(self, listed: Mapping[str, int]) -> set[str]:
+        """Return the paths that need not be written again."""
+        candidates = [entry for entry in self.query.files if listed.get(entry.path) == entry.size_bytes]
+        with ThreadPoolExecutor(max_workers=self.threads, thread_name_prefix="compare") as pool:
+            equal = pool.map(self._is_equal, candidates)
+            return {entry.path for entry, same in zip(candidates, equal, strict=True) if same}
+
+    def _is_equal(self, entry: FileEntry) -> bool:
+        """Compare by content, but for SSTs, whose names are unique."""
+        if _SST.fullmatch(entry.path):
+            return True
+        content = self.target.read(self.prefix + entry.path)
+        return entry.digest == f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+    def seal(self, path: str) -> None:
+        """Make every start of Spark fail from here on."""
+        note = {
+            "unfinished restore of savepoint": self.manifest.savepoint_id,
+            "query id": self.query.query_id,
+            "remedy": "restore again; do not edit",
+        }
+        self.target.write(self.prefix + path, f"{_SEAL}{json.dumps(note)}".encode())
+
+    def sealed_for(self, listed: Collection[str]) -> str | None:
+        """Return the query id of an unfinished restore, or None if there is no seal."""
+        for batch in sorted(_batches(listed, "offsets"), reverse=True)[:3]:
+            content = self.target.read(f"{self.prefix}offsets/{batch}").decode("utf-8", "replace")
+            if content.startswith(_SEAL):
+                return str(json.loads(content.removeprefix(_SEAL))["query id"])
+        return None
+
+    def unseal(self, path: str, pending: bytes | None) -> int:
+        """Write the newest offset log, last; returns its size in bytes."""
+        if pending is not None:
+            self.target.write(self.prefix + path, pending)
+            return len(pending)
+        return self.write_all([entry for entry in self.query.files if entry.path == path])
+
+    def write_all(self, entries: list[FileEntry]) -> int:
+        """Write files, several at a time; returns their size in bytes."""
+        with ThreadPoolExecutor(max_workers=self.threads, thread_name_prefix="restore") as pool:
+            try:
+                findings = [finding for finding in pool.map(self._write, entries) if finding]
+            except BaseException:
+                pool.shutdown(wait=True, cancel_futures=True)
+                raise
+        if findings:
+            raise SavepointDamagedError.of(self.manifest.savepoint_id, findings, left=_SEALED)
+        return sum(entry.size_bytes for entry in entries)
+
+    def _write(self, entry: FileEntry) -> str | None:
+        """Write one file; returns what is wrong with it, or None."""
+        try:
+            if entry.size_bytes <= _IN_MEMORY_BYTES:
+                return self._write_small(entry)
+            place = self.repository.blob_path(entry.blob)
+            if place is not None:
+                return self._write_file(entry, place)
+            with tempfile.TemporaryDirectory(prefix="flinkstyle-") as folder:
+                copy = Path(folder) / "file"
+                self.repository.download_blob(entry.blob, copy)
+                return self._write_file(entry, copy)
+        except ObjectMissingError:
+            return f"{entry.path} is missing (blob {entry.blob})"
+
+    def _write_small(self, entry: FileEntry) -> str | None:
+        content = self.repository.read_blob(entry.blob)
+        if len(content) != entry.size_bytes:
+            return _other_size(entry, len(content))
+        if _sha256(entry) not in {None, hashlib.sha256(content).hexdigest()}:
+            return f"{entry.path} was altered (blob {entry.blob})"
+        self.target.write(self.prefix + entry.path, content)
+        return None
+
+    def _write_file(self, entry: FileEntry, source: Path) -> str | None:
+        if not source.exists():
+            raise ObjectMissingError.at(self.repository.uri, entry.blob)
+        size_bytes = source.stat().st_size
+        if size_bytes != entry.size_bytes:
+            return _other_size(entry, size_bytes)
+        try:
+            self.target.upload(self.prefix + entry.path, source, sha256=_sha256(entry))
+        except ObjectChangedError:
+            return f"{entry.path} was altered (blob {entry.blob})"
+        return None
+
+
+def _other_size(entry: FileEntry, found: int) -> str:
+    return f"{entry.path} has {found} bytes instead of {entry.size_bytes} (blob {entry.blob})"
+
+
+def _sha256(entry: FileEntry) -> str | None:
+    """Return the expected SHA-256 in hex; None where a full verify has not read the file yet."""
+    kind, _, digest = (entry.digest or "").partition(":")
+    return digest if kind == "sha256" else None

@@ -1,0 +1,37 @@
+"""Large objects in pieces."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.storage.errors import ObjectMissingError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from airflow_flinkstyle.storage.base import ObjectStore
+
+CHUNK_BYTES = 8 << 20
+
+
+def chunks(store: ObjectStore, key: str) -> Iterator[bytes]:
+    """Yield an object's content in pieces of 8 MiB; raises ``ObjectMissingError``."""
+    start = 0
+    while piece := store.read(key, start=start, length=CHUNK_BYTES):
+        yield piece
+        start += len(piece)
+        if len(piece) < CHUNK_BYTES:
+            return
+    if start == 0 and store.head(key) is None:
+        raise ObjectMissingError.at(store.uri, key)
+
+
+def sha256_of(store: ObjectStore, key: str) -> tuple[str, int]:
+    """Return the SHA-256 in hex and the size in bytes of an object, never holding it whole."""
+    digest = hashlib.sha256()
+    size_bytes = 0
+    for piece in chunks(store, key):
+        digest.update(piece)
+        size_bytes += len(piece)
+    return digest.hexdigest(), size_bytes
