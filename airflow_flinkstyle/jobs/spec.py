@@ -185,14 +185,13 @@ def submission_of(
     *,
     root: str,
     generation: Generation,
-    launch_number: int,
     base_env: Mapping[str, str],
 ) -> Submission:
-    """Put together one driver process; ``launch_number`` only tells its log from earlier ones'."""
+    """Put together one driver process; all incarnations of a generation append to one log."""
     return Submission(
         argv=submit_argv(spec, target, root=root, generation=generation),
         marker=_marker(spec, root, generation),
         env=driver_env(spec, target, base_env),
         cwd=target.working_dir,
-        log_path=str(Path(target.log_dir) / f"{spec.name}-{generation:06d}-{launch_number}.log"),
+        log_path=str(Path(target.log_dir) / f"{spec.name}-{generation:06d}.log"),
     )

@@ -1,0 +1,194 @@
+"""``JobClient``: what ``JobRuns`` does, and asking the running driver for savepoints and stops."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.jobs import requests
+from airflow_flinkstyle.jobs.deployments.base import Gone
+from airflow_flinkstyle.jobs.errors import (
+    JobNotRunningError,
+    RequestBusyError,
+    RequestFailedError,
+    StepTimeoutError,
+)
+from airflow_flinkstyle.jobs.requests import Asked, Ended, InProgress, Lost, PendingRequest, request_for
+from airflow_flinkstyle.jobs.runs import JobRuns
+from airflow_flinkstyle.jobs.status import Closed, JobStatus, Running, Starting, describe_status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from airflow_flinkstyle.types import Generation
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped:
+    """The run has closed at these batches."""
+
+    generation: Generation
+    batches: Mapping[str, int]
+    savepoint_id: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavepointOnly:
+    """The savepoint exists, but the run did not close."""
+
+    savepoint_id: str
+    reason: str
+
+
+StopOutcome = Stopped | SavepointOnly
+
+
+@dataclass(kw_only=True)
+class JobClient(JobRuns):
+    """One job, seen by a caller; holds no state that a retry would miss."""
+
+    def request(
+        self, request_key: str, command: Asked, *, confirm: Callable[[], None] | None = None
+    ) -> PendingRequest:
+        """Ask the running driver; the same key finds the same request again.
+
+        Raises:
+            JobNotRunningError: If no driver runs.
+            RequestBusyError: If another request has not ended yet.
+        """
+        status = self.status()
+        if not isinstance(status, (Running, Closed)):
+            raise self._not_running(status)
+        pending = request_for(request_key, command, status.run.generation, status.heartbeat.incarnation)
+        if isinstance(status, Closed):
+            if pending.request_id == status.heartbeat.request_id or self._has_ended(pending):
+                return pending  # a retry after its own stop
+            raise self._not_running(status)
+        requests.send(self.board, pending, confirm=confirm)
+        return pending
+
+    def request_savepoint(self, request_key: str) -> PendingRequest:
+        """Ask the running driver for a savepoint."""
+        return self.request(request_key, "savepoint")
+
+    def request_stop(
+        self, request_key: str, *, savepoint: bool, confirm: Callable[[], None] | None = None
+    ) -> PendingRequest:
+        """Ask the running driver to stop at a batch boundary."""
+        return self.request(request_key, "stop_with_savepoint" if savepoint else "stop", confirm=confirm)
+
+    def _has_ended(self, pending: PendingRequest) -> bool:
+        return self.board.end(pending.generation, pending.request_id) is not None
+
+    def poll(self, pending: PendingRequest) -> requests.RequestState:
+        """Return how far a request is."""
+        state = requests.poll(self.board, pending)
+        if isinstance(state, Lost) and self._was_published(pending):
+            return Ended(
+                outcome="done" if pending.command == "savepoint" else "failed",
+                savepoint_id=pending.savepoint_id,
+                detail=f"The savepoint was complete, then: {state.reason}",
+                batches={},
+            )
+        if isinstance(state, InProgress) and isinstance(self.run(pending.generation).driver, Gone):
+            again = requests.poll(self.board, pending)  # its last words may have come after the first look
+            return Lost("The driver process has ended.") if isinstance(again, InProgress) else again
+        return state
+
+    def _was_published(self, pending: PendingRequest) -> bool:
+        return pending.savepoint_id is not None and self.repository.find(pending.savepoint_id) is not None
+
+    def cancel(self, pending: PendingRequest) -> requests.Withdrawn | requests.TooLate:
+        """Take a request back, if the driver has not gone too far with it."""
+        return requests.withdraw(self.board, pending)
+
+    def wait(
+        self,
+        pending: PendingRequest,
+        *,
+        timeout_s: float,
+        relaunch: bool = True,
+        confirm: Callable[[], None] | None = None,
+    ) -> tuple[PendingRequest, Ended]:
+        """Wait for the end; a request that died with its driver is asked anew of the next one.
+
+        Returns:
+            The request that ended, which may be a later one than ``pending``, and its end.
+
+        Raises:
+            StepTimeoutError: If it has not ended in time; it goes on, and waiting again finds it.
+            JobNotRunningError: If the driver is gone and nothing starts it again.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            state = self.poll(pending)
+            if isinstance(state, Ended):
+                return pending, state
+            if isinstance(state, Lost):
+                pending = self._ask_anew(pending, state, relaunch=relaunch, confirm=confirm)
+            if time.monotonic() > deadline:
+                raise StepTimeoutError(
+                    f"Request {pending.request_id} ({pending.command}) to job {self.board.job} was expected "
+                    f"to end within {timeout_s:g} s.",
+                    left="The driver goes on with it.",
+                    remedy="Wait again with the same key, or cancel it.",
+                )
+            time.sleep(self.poll_s)
+
+    def _ask_anew(
+        self,
+        pending: PendingRequest,
+        lost: Lost,
+        *,
+        relaunch: bool,
+        confirm: Callable[[], None] | None,
+    ) -> PendingRequest:
+        status = self.ensure_running() if relaunch else self.status()
+        if isinstance(status, Starting):
+            return pending  # poll says Lost again until the next incarnation runs
+        log.info("Request %s is lost (%s), asking anew", pending.request_id, lost.reason)
+        try:
+            return self.request(pending.request_key, pending.command, confirm=confirm)
+        except RequestBusyError:
+            return pending
+
+    def stop(
+        self,
+        request_key: str,
+        *,
+        savepoint: bool,
+        timeout_s: float,
+        confirm: Callable[[], None] | None = None,
+    ) -> StopOutcome:
+        """Stop the job at a batch boundary, with a savepoint if asked, and wait for it.
+
+        Raises:
+            RequestFailedError: If the driver refused or failed; the job goes on, or will from its checkpoint.
+        """
+        pending = self.request_stop(request_key, savepoint=savepoint, confirm=confirm)
+        pending, end = self.wait(pending, timeout_s=timeout_s, confirm=confirm)
+        if end.outcome == "done":
+            return Stopped(generation=pending.generation, batches=end.batches, savepoint_id=end.savepoint_id)
+        if self._was_published(pending) and pending.savepoint_id is not None:
+            return SavepointOnly(savepoint_id=pending.savepoint_id, reason=end.detail)
+        raise self.request_failed(pending, end)
+
+    def request_failed(self, pending: PendingRequest, end: Ended) -> RequestFailedError:
+        """Build the error for a request that ended otherwise than ``done``."""
+        return RequestFailedError(
+            f"Request {pending.request_id} ({pending.command}) to job {self.board.job} was expected to end "
+            f"as done, found {end.outcome}: {end.detail}",
+            left=f"The job is as follows: {describe_status(self.status())}.",
+            remedy="Correct the cause, then ask again.",
+        )
+
+    def _not_running(self, status: JobStatus) -> JobNotRunningError:
+        return JobNotRunningError(
+            f"Job {self.board.job} was expected to run, found that {describe_status(status)}.",
+            left="Nothing was asked of it.",
+            remedy="Start it with StartStreamingJobOperator; a savepoint of a stopped job needs no driver.",
+        )

@@ -1,0 +1,177 @@
+"""Where a start goes on from: which checkpoint, which savepoint, and what its driver must find."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from airflow_flinkstyle.jobs import stopped
+from airflow_flinkstyle.jobs.errors import JobNotRunningError, RewindError
+from airflow_flinkstyle.jobs.status import Closed, NeverStarted
+from airflow_flinkstyle.protocol.records import Go, SourceIdentity
+
+if TYPE_CHECKING:
+    from airflow_flinkstyle.jobs.runs import JobRuns
+    from airflow_flinkstyle.protocol.records import Heartbeat
+    from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
+    from airflow_flinkstyle.savepoint.repository import SavepointRepository
+
+_METADATA = "metadata"
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """Start with an empty checkpoint of its own: the script's ``startingOffsets`` count."""
+
+
+@dataclass(frozen=True, slots=True)
+class FromCheckpoint:
+    """Go on where the last run closed, in its checkpoint."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FromSavepoint:
+    """Restore a savepoint into a new checkpoint and go on from there."""
+
+    savepoint_id: str
+    rewind: Literal["fork", "re-emit"] | None = None
+    """Needed if the job has committed batches after the savepoint: ``fork`` gives the query a new id,
+    ``re-emit`` keeps it and uses batch ids again."""
+    carry_pending: bool = False
+
+
+Origin = Fresh | FromCheckpoint | FromSavepoint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartPlan:
+    """What a start's claim and go will say."""
+
+    checkpoint_location: str | None
+    """None: a new one, named by the generation."""
+    go: Go
+
+
+def plan_start(runs: JobRuns, origin: Origin, claim_key: str) -> StartPlan:
+    """Decide what a start goes on from; may take a savepoint of a job whose driver died."""
+    match origin:
+        case Fresh():
+            return StartPlan(checkpoint_location=None, go=_go(runs, None))
+        case FromSavepoint(savepoint_id=savepoint_id, rewind=rewind, carry_pending=carry_pending):
+            manifest = runs.repository.read(savepoint_id)
+            if rewind is None:
+                require_newest(runs, manifest)
+            elif rewind == "fork":
+                manifest = fork(manifest, runs.repository, claim_key)
+            return StartPlan(checkpoint_location=None, go=_go(runs, manifest, carry_pending=carry_pending))
+        case FromCheckpoint():
+            return _from_checkpoint(runs, claim_key)
+
+
+def _from_checkpoint(runs: JobRuns, claim_key: str) -> StartPlan:
+    """Adopt the checkpoint of a run that closed; copy that of a run that did not, fenced first."""
+    status = runs.status()
+    if isinstance(status, NeverStarted):
+        raise JobNotRunningError(
+            f"Job {runs.board.job} was expected to have a checkpoint, found that it was never started.",
+            left="Nothing was started.",
+            remedy="Start it fresh, or from a savepoint.",
+        )
+    if isinstance(status, Closed):
+        location = status.run.claim.checkpoint_location
+        return StartPlan(checkpoint_location=location, go=go_on(status.heartbeat))
+    manifest = stopped.take_stopped(runs, f"{claim_key}/checkpoint")
+    return StartPlan(checkpoint_location=None, go=_go(runs, manifest, carry_pending=True))
+
+
+def go_on(closed: Heartbeat) -> Go:
+    """Go on in the checkpoint of a run that closed, exactly where it did, on the log that it read."""
+    expected = {name: dict(beat.sources) for name, beat in closed.queries.items() if beat.sources}
+    return Go(savepoint_id=None, carry_pending=False, closed_at=closed.batches(), expected=expected)
+
+
+def go_restored(manifest: Manifest, *, closed_at: dict[str, int] | None, carry_pending: bool = False) -> Go:
+    """Go on from a savepoint, on the log that it names."""
+    return Go(
+        savepoint_id=manifest.savepoint_id,
+        carry_pending=carry_pending,
+        closed_at=closed_at,
+        expected=identities(manifest),
+    )
+
+
+def _go(runs: JobRuns, manifest: Manifest | None, *, carry_pending: bool = False) -> Go:
+    status = runs.status()
+    closed_at = status.heartbeat.batches() if isinstance(status, Closed) else None
+    if manifest is None:
+        return Go(savepoint_id=None, carry_pending=False, closed_at=closed_at, expected={})
+    return go_restored(manifest, closed_at=closed_at, carry_pending=carry_pending)
+
+
+def identities(manifest: Manifest) -> dict[str, dict[str, SourceIdentity]]:
+    """Return the logs that a savepoint's offsets mean something in."""
+    return {
+        query.name: {
+            source: SourceIdentity(cluster_id=position.cluster_id, topic_ids=dict(position.topic_ids))
+            for source, position in query.kafka.items()
+        }
+        for query in manifest.queries
+        if query.kafka
+    }
+
+
+def require_newest(runs: JobRuns, manifest: Manifest) -> None:
+    """Require that the job has committed nothing after the savepoint, on its lineage.
+
+    Raises:
+        RewindError: If it has, or if that cannot be known because the last run did not close.
+    """
+    for query in manifest.queries:
+        found = _last_batch(runs, query)
+        if found is not None and found != query.batch_id:
+            last = f"batch {found}" if found >= 0 else "a batch that no run recorded when it ended"
+            raise RewindError(
+                f"Savepoint {manifest.savepoint_id} was expected to hold the last batch of query "
+                f"{query.name}, found batch {query.batch_id}, and the job went on to {last}.",
+                left="Nothing was started.",
+                remedy="Start from the checkpoint (FromCheckpoint) to lose nothing, or choose rewind='fork' "
+                "(new query id) or rewind='re-emit' (batch ids are used again).",
+            )
+
+
+def _last_batch(runs: JobRuns, query: QuerySnapshot) -> int | None:
+    """Return the lineage's last batch; -1 if it ended unseen, None if no run of this job had it."""
+    for generation in reversed(runs.board.generations()):
+        slot = runs.board.heartbeat(generation)
+        beat = slot.value.queries.get(query.name) if slot else None
+        if slot is None or beat is None or beat.query_id != query.query_id or beat.batch_id is None:
+            continue
+        return beat.batch_id if slot.value.state == "closed" else -1
+    return None
+
+
+def fork(manifest: Manifest, repository: SavepointRepository, key: str) -> Manifest:
+    """Publish the savepoint under new query ids, so that no sink takes its batches for known ones."""
+    digest = hashlib.sha256(f"{manifest.savepoint_id}\0{key}".encode()).hexdigest()[:20]
+    queries = tuple(_forked(query, repository, digest) for query in manifest.queries)
+    forked = replace(
+        manifest, savepoint_id=f"sp-fork-{digest}", parent=manifest.savepoint_id, queries=queries
+    )
+    repository.publish(forked)
+    return forked
+
+
+def _forked(query: QuerySnapshot, repository: SavepointRepository, digest: str) -> QuerySnapshot:
+    query_id = str(uuid.uuid5(uuid.NAMESPACE_OID, f"{query.query_id}/{digest}"))
+    files = []
+    for entry in query.files:
+        if entry.path == _METADATA:
+            metadata = {**json.loads(repository.read_blob(entry.blob)), "id": query_id}
+            content = json.dumps(metadata, separators=(",", ":")).encode()
+            blob = repository.put_blob(content)
+            entry = replace(entry, size_bytes=len(content), blob=blob, digest=f"sha256:{blob}")
+        files.append(entry)
+    return replace(query, query_id=query_id, files=tuple(files))

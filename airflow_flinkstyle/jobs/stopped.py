@@ -1,0 +1,228 @@
+"""What a caller does itself with a job that no driver runs: fence it off, and take its savepoint.
+
+The caller acts as a generation of its own that runs no batch: it claims one, takes ``current.json`` over
+so that no old driver can wake up, reads the checkpoint, and writes ``closed`` in the driver's place.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.checkpoint import metadata
+from airflow_flinkstyle.checkpoint.inventory import Inventory, read_inventory
+from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.jobs.errors import CheckpointMismatchError, JobNotRunningError, JobRunningError
+from airflow_flinkstyle.jobs.status import Run, Running, Starting, describe_status, now_ms
+from airflow_flinkstyle.protocol.records import Claim, Current, Heartbeat, QueryBeat
+from airflow_flinkstyle.savepoint.ids import new_savepoint_id
+from airflow_flinkstyle.savepoint.manifest import KafkaLog, Manifest
+from airflow_flinkstyle.savepoint.take import QuerySource, SavepointLabel, take_savepoint
+from airflow_flinkstyle.storage.errors import ObjectExistsError
+from airflow_flinkstyle.types import Generation, Incarnation
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_flinkstyle.jobs.runs import JobRuns
+    from airflow_flinkstyle.storage.base import ObjectStore
+    from airflow_flinkstyle.types import BatchId
+
+CALLER = Incarnation(0)
+"""Stands in ``current.json`` and in the heartbeat while a caller, not a driver, holds the job."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fence:
+    """A generation that a caller holds; until it is lifted, no driver may take over."""
+
+    generation: Generation
+    last: Run
+    """The run whose checkpoint it stands for."""
+    last_words: Heartbeat
+
+
+def take_stopped(runs: JobRuns, key: str) -> Manifest:
+    """Take a savepoint of a job that does not run; a retry with the same key finds it again.
+
+    Raises:
+        JobRunningError: If a driver runs or starts: ask it instead.
+        JobNotRunningError: If there is nothing to take: the job never committed a batch.
+        CheckpointMismatchError: If this machine sees another checkpoint than the last run recorded.
+    """
+    savepoint_id = new_savepoint_id(runs.board.job, key)
+    existing = runs.repository.find(savepoint_id)
+    status = runs.status()
+    if existing is None and isinstance(status, (Running, Starting)) and not _is_own(status.run, key):
+        raise JobRunningError(
+            f"Job {runs.board.job} was expected not to run, found that {describe_status(status)}.",
+            left="Nothing was taken.",
+            remedy="Ask its driver for the savepoint (TakeSavepointOperator).",
+        )
+    fence = raise_fence(runs, key)
+    if existing is None:
+        existing = _take(runs, fence, savepoint_id)
+    lift_fence(runs, fence, {query.name: query.batch_id for query in existing.queries})
+    return existing
+
+
+def raise_fence(runs: JobRuns, key: str) -> Fence:
+    """Hold the job against every driver, once the last one has ended; a retry goes on where it was."""
+    own = next((run for run in map(runs.run, runs.board.generations()) if _is_own(run, key)), None)
+    if own is None:
+        own = _claim(runs, key)
+    fence = _fence(runs, own)
+    seen = runs.board.current()
+    if seen is None or seen.value.generation != own.generation:
+        _require_recorded(runs, fence)
+        await_end(runs, fence.last)
+        runs.board.take_current(Current(generation=own.generation, incarnation=CALLER), seen=seen)
+    return fence
+
+
+def lift_fence(runs: JobRuns, fence: Fence, batches: Mapping[str, BatchId]) -> None:
+    """Say ``closed`` in the driver's place, so that the next start may go on from here."""
+    queries = {
+        name: replace(beat, batch_id=batches.get(name, beat.batch_id))
+        for name, beat in fence.last_words.queries.items()
+    }
+    closed = replace(
+        fence.last_words,
+        incarnation=CALLER,
+        state="closed",
+        beat=1,
+        written_at_ms=now_ms(),
+        queries=queries,
+        request_id=None,
+        savepoint_id=None,
+        error=None,
+    )
+    try:
+        runs.board.beat(fence.generation, closed, seen=None)
+    except ObjectExistsError:
+        return  # an earlier attempt of the same call lifted it
+
+
+def await_end(runs: JobRuns, run: Run) -> None:
+    """Wait until a run has certainly ended: it closed, or was silent for its lease on this clock.
+
+    Raises:
+        JobRunningError: If its driver still writes.
+    """
+    seen = runs.board.heartbeat(run.generation)
+    if seen is not None and seen.value.state == "closed":
+        return
+    deadline = time.monotonic() + run.claim.lease_s
+    while time.monotonic() < deadline:
+        now = runs.board.heartbeat(run.generation)
+        if now is not None and now.value.state == "closed":
+            return
+        if (now and now.version) != (seen and seen.version):
+            raise JobRunningError(
+                f"The driver of generation {run.generation} of job {runs.board.job} was expected to have "
+                "ended, found that it still writes heartbeats.",
+                left="The job goes on as it was.",
+                remedy="Stop it, or ask it for a savepoint while it runs.",
+            )
+        time.sleep(runs.poll_s)
+
+
+def read_checkpoint(runs: JobRuns, run: Run, query: str) -> ObjectStore:
+    """Open one query's checkpoint of a run."""
+    return runs.open_checkpoint(f"{run.claim.checkpoint_location.rstrip('/')}/{query}")
+
+
+def _is_own(run: Run, key: str) -> bool:
+    return run.claim.claim_key == f"fence:{key}"
+
+
+def _claim(runs: JobRuns, key: str) -> Run:
+    current = runs.board.current()
+    if current is None:
+        raise JobNotRunningError(
+            f"Job {runs.board.job} was expected to have run, found that no driver ever took it over.",
+            left="Nothing was taken.",
+            remedy="Check the job's name and the savepoint root, or start the job.",
+        )
+    last = runs.run(current.value.generation)
+    generation = Generation(runs.board.generations()[-1] + 1)
+    claim = Claim(
+        claim_key=f"fence:{key}",
+        follows=last.generation,
+        checkpoint_location=last.claim.checkpoint_location,
+        prepare_savepoint_id=None,
+        overrides=last.claim.overrides,
+        lease_s=last.claim.lease_s,
+        launch={},
+        claimed_at_ms=now_ms(),
+    )
+    try:
+        runs.board.create_claim(generation, claim)
+    except ObjectExistsError as error:
+        raise JobRunningError(
+            f"Job {runs.board.job} was expected to be left alone, found that another caller has just "
+            f"claimed generation {generation}.",
+            left="Nothing was taken.",
+            remedy="Wait until that start or savepoint is done, then try again.",
+        ) from error
+    return runs.run(generation)
+
+
+def _fence(runs: JobRuns, own: Run) -> Fence:
+    """Find the last driver's words: behind the claims of callers that ended half-way."""
+    run = own
+    while run.claim.follows is not None:
+        run = runs.run(run.claim.follows)
+        if run.heartbeat is not None and (run.claim.launch or run.heartbeat.state == "closed"):
+            return Fence(generation=own.generation, last=run, last_words=run.heartbeat)
+    raise JobNotRunningError(
+        f"The last run of {runs.board.job} was expected to have recorded its queries, found no word of it.",
+        left="Nothing was taken.",
+        remedy="Start the job; it has committed nothing yet.",
+    )
+
+
+def _require_recorded(runs: JobRuns, fence: Fence) -> None:
+    """Require that this machine sees the checkpoints that the last run wrote, before anything is held."""
+    closed = fence.last_words.state == "closed"
+    for name, beat in fence.last_words.queries.items():
+        checkpoint = read_checkpoint(runs, fence.last, name)
+        try:
+            query_id = metadata.parse(checkpoint.read("metadata").decode()).query_id
+            batch = read_inventory(checkpoint).committed
+        except FlinkstyleError as error:
+            raise _mismatch(checkpoint, beat, str(error.problem)) from error
+        recorded = -1 if beat.batch_id is None else beat.batch_id
+        if query_id != beat.query_id or batch < recorded or (closed and batch != recorded):
+            raise _mismatch(checkpoint, beat, f"query {query_id} at batch {batch}")
+
+
+def _mismatch(checkpoint: ObjectStore, beat: QueryBeat, found: str) -> CheckpointMismatchError:
+    return CheckpointMismatchError(
+        f"Checkpoint {checkpoint.uri} was expected to hold query {beat.query_id} at batch {beat.batch_id}, "
+        f"as its last run recorded, found: {found}",
+        left="Nothing was taken; the checkpoint is as it was.",
+        remedy="A local path means the driver's disk: call from the machine where the driver ran.",
+    )
+
+
+def _take(runs: JobRuns, fence: Fence, savepoint_id: str) -> Manifest:
+    queries = []
+    for name, beat in sorted(fence.last_words.queries.items()):
+        checkpoint = read_checkpoint(runs, fence.last, name)
+        inventory: Inventory = read_inventory(checkpoint)
+        logs = {
+            source: KafkaLog(cluster_id=seen.cluster_id, topic_ids=dict(seen.topic_ids), log_range={})
+            for source, seen in beat.sources.items()
+        }
+        queries.append(
+            QuerySource(name=name, checkpoint=checkpoint, kafka=logs, batch_id=inventory.committed)
+        )
+    label = SavepointLabel(
+        savepoint_id=savepoint_id,
+        taken_at_ms=now_ms(),
+        spark_version=fence.last_words.spark_version,
+        taken_from_generation=fence.last.generation,
+    )
+    return take_savepoint(runs.repository, queries, label)
