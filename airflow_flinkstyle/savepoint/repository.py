@@ -15,7 +15,8 @@ from airflow_flinkstyle.savepoint.errors import (
     SavepointMissingError,
 )
 from airflow_flinkstyle.savepoint.ids import checked_job_name, is_savepoint_id
-from airflow_flinkstyle.storage.errors import ObjectExistsError, ObjectMissingError
+from airflow_flinkstyle.storage.errors import ObjectExistsError
+from airflow_flinkstyle.storage.streams import chunks, sha256_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.storage.base import ObjectStore
 
-_CHUNK_BYTES = 8 << 20
 _NEWEST = 5
 
 
@@ -127,14 +127,11 @@ class SavepointRepository:
 
     def open(self, blob: str) -> Iterator[bytes]:
         """Yield a blob's content in pieces of 8 MiB; raises ``ObjectMissingError``."""
-        key, start = self._blob_key(blob), 0
-        while piece := self._store.read(key, start=start, length=_CHUNK_BYTES):
-            yield piece
-            start += len(piece)
-            if len(piece) < _CHUNK_BYTES:
-                return
-        if start == 0 and self._store.head(key) is None:
-            raise ObjectMissingError.at(self._store.uri, key)
+        return chunks(self._store, self._blob_key(blob))
+
+    def digest_of(self, blob: str) -> tuple[str, int]:
+        """Read a blob and return the SHA-256 in hex and the size in bytes of its content."""
+        return sha256_of(self._store, self._blob_key(blob))
 
     def download_blob(self, blob: str, target: Path) -> None:
         """Write a blob's content to a local file, streamed."""

@@ -22,6 +22,7 @@ from airflow_flinkstyle.checkpoint import metadata
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.savepoint.errors import SavepointDamagedError, TargetOccupiedError
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectMissingError
+from airflow_flinkstyle.storage.streams import sha256_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -35,9 +36,7 @@ log = logging.getLogger(__name__)
 _SEAL: Final = "v2147483647\n"
 _SST = re.compile(r".*/SSTs/\d+-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.sst")
 _IN_MEMORY_BYTES = 1 << 20
-_SEALED = (
-    "The target holds an unfinished restore, from which Spark refuses to start; the savepoint is unchanged."
-)
+_SEALED = "The target holds an unfinished restore, from which Spark refuses to start."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,9 +96,7 @@ def restore_query(
     writer.seal(last)
     kept.discard(last)
     missing = [entry for entry in query.files if entry.path not in kept and entry.path != last]
-    missing.sort(
-        key=lambda entry: entry.path != "metadata"
-    )  # with its own id first, no start can give it one
+    missing.sort(key=lambda entry: entry.path != "metadata")  # early, so that no start gives it another id
     for path in sorted(extra):
         target.delete(writer.prefix + path)
     bytes_written = writer.write_all(missing)
@@ -162,9 +159,8 @@ def _require_free(writer: _Writer, listed: Mapping[str, int], *, newest: int) ->
         return
     if "metadata" not in listed:
         raise writer.occupied(expected, f"{len(listed)} files that are no checkpoint, like {min(listed)}")
-    found_id = metadata.parse(
-        writer.target.read(f"{writer.prefix}metadata").decode("utf-8", "replace")
-    ).query_id
+    found = writer.target.read(f"{writer.prefix}metadata").decode("utf-8", "replace")
+    found_id = metadata.parse(found).query_id
     if found_id != query.query_id:
         raise writer.occupied(expected, f"a checkpoint of query {found_id}")
     offsets, commits = _batches(listed, "offsets"), _batches(listed, "commits")
@@ -208,8 +204,7 @@ class _Writer:
         """Compare by content, but for SSTs, whose names are unique."""
         if _SST.fullmatch(entry.path):
             return True
-        content = self.target.read(self.prefix + entry.path)
-        return entry.digest == f"sha256:{hashlib.sha256(content).hexdigest()}"
+        return sha256_of(self.target, self.prefix + entry.path)[0] == _sha256(entry)
 
     def seal(self, path: str) -> None:
         """Make every start of Spark fail from here on."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -61,22 +60,18 @@ def _file_findings(
             yield f"{entry.path} is missing (blob {blob})"
         elif size_bytes != entry.size_bytes:
             yield f"{entry.path} has {size_bytes} bytes instead of {entry.size_bytes} (blob {blob})"
-        elif repository is not None and not content_matches(entry, repository):
+        elif repository is not None and not _content_matches(entry, repository):
             yield f"{entry.path} was altered (blob {blob})"
 
 
-def content_matches(entry: FileEntry, repository: SavepointRepository) -> bool:
+def _content_matches(entry: FileEntry, repository: SavepointRepository) -> bool:
     """Read a blob in pieces and compare it with its digest; one without a SHA-256 only has its size."""
     kind, _, expected = (entry.digest or "").partition(":")
-    digest = hashlib.sha256()
-    size_bytes = 0
     try:
-        for piece in repository.open(entry.blob):
-            digest.update(piece)
-            size_bytes += len(piece)
+        digest, size_bytes = repository.digest_of(entry.blob)
     except ObjectMissingError:
         return False
-    return size_bytes == entry.size_bytes and (kind != "sha256" or digest.hexdigest() == expected)
+    return size_bytes == entry.size_bytes and (kind != "sha256" or digest == expected)
 
 
 def _content_findings(query: QuerySnapshot, repository: SavepointRepository) -> Iterator[str]:
