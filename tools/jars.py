@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
@@ -12,6 +14,7 @@ from xml.sax.saxutils import quoteattr
 from tools.common import HOME, JARS, LOCKS, LOGS, ROOT, VENV_SPARK, Stamp, fail, remove, say, sha256_of
 
 LOCK = LOCKS / "jars.lock"
+DOWNLOADS_AT_ONCE = 4
 SEPARATOR = "__"
 """Between the parts of a coordinate in the names of retrieved files; occurs in none of them."""
 
@@ -66,38 +69,65 @@ def ensure(java_home: Path) -> None:
     if stamp.is_current and JARS.exists():
         return
     locked = read_lock()
-    have = {sha256_of(path): path for path in JARS.glob("*/*.jar")} if JARS.exists() else {}
+    JARS.mkdir(exist_ok=True)
+    have = {sha256_of(path): path for path in JARS.glob("*/*.jar")}
+    missing = {jar.sha256: jar for jar in locked if jar.sha256 not in have}
+    have |= _fetch(java_home, list(missing.values()))
     sets = sorted({jar.jar_set for jar in locked})
     for jar_set in sets:
-        wanted = [jar for jar in locked if jar.jar_set == jar_set]
-        _fetch_missing(java_home, jar_set, wanted, have)
-        _lay_out(jar_set, wanted, have)
+        _lay_out(jar_set, [jar for jar in locked if jar.jar_set == jar_set], have)
     for stray in set(JARS.iterdir()) - {JARS / jar_set for jar_set in sets}:
         remove(stray)
     remove(HOME / "ivy")
     stamp.set()
 
 
-def _fetch_missing(java_home: Path, jar_set: str, wanted: list[LockedJar], have: dict[str, Path]) -> None:
-    missing = [jar for jar in wanted if jar.sha256 not in have]
+def _fetch(java_home: Path, missing: list[LockedJar]) -> dict[str, Path]:
+    """Download jars, several Ivys at once since each fetches one file at a time, and verify them."""
     if not missing:
-        return
+        return {}
     started_s = time.monotonic()
-    folder = HOME / "ivy" / f"set-{jar_set}"
-    retrieve(java_home, jar_set, [jar.coordinate for jar in missing], folder, transitive=False)
-    for jar in missing:
-        path = folder / jar.coordinate.retrieved_name
-        found = sha256_of(path) if path.exists() else "no file"
-        if found != jar.sha256:
-            path.unlink(missing_ok=True)
-            fail(
-                f"{jar.coordinate} of jar set {jar_set} was expected to have SHA-256 {jar.sha256}, found {found}.",
-                "The jar was deleted; jars that matched are kept.",
-                "Run again; if it stays, what the repository serves is not what was locked: check it, "
-                "then run `make lock` and review the difference.",
-            )
-        have[jar.sha256] = path
-    say(f"set-up: jars {jar_set} done in {time.monotonic() - started_s:.0f} s")
+    chunks = [chunk for n in range(DOWNLOADS_AT_ONCE) if (chunk := missing[n::DOWNLOADS_AT_ONCE])]
+    folders = [HOME / "ivy" / f"jars-{n}" for n in range(len(chunks))]
+    progress = Progress(len(missing))
+    with ThreadPoolExecutor(DOWNLOADS_AT_ONCE) as pool:
+        downloads = [
+            pool.submit(retrieve, java_home, [jar.coordinate for jar in chunk], folder, progress, transitive=False)
+            for chunk, folder in zip(chunks, folders, strict=True)
+        ]
+    failed = sum(download.result() != 0 for download in downloads)
+    # What came is kept among the sets, so that the next try fetches only the rest.
+    incoming = JARS / "incoming"
+    incoming.mkdir(exist_ok=True)
+    fetched = {}
+    for chunk, folder in zip(chunks, folders, strict=True):
+        for jar in chunk:
+            if path := _verified(jar, folder):
+                fetched[jar.sha256] = path.rename(incoming / path.name)
+    if failed or len(fetched) != len(missing):
+        fail(
+            f"{len(missing)} jars were to be fetched, Ivy brought {len(fetched)}.",
+            f"Those are kept, no jar set was changed; Ivy's whole output is in {LOGS.relative_to(ROOT)}/setup-jars-*.log.",
+            "Check the network, then run the same command again.",
+        )
+    say(f"set-up: jars done in {time.monotonic() - started_s:.0f} s")
+    return fetched
+
+
+def _verified(jar: LockedJar, folder: Path) -> Path | None:
+    """Return where the jar was put, None if it did not come; end set-up if it is another one."""
+    path = folder / jar.coordinate.retrieved_name
+    if not path.exists():
+        return None
+    found = sha256_of(path)
+    if found != jar.sha256:
+        fail(
+            f"{jar.coordinate} was expected to have SHA-256 {jar.sha256}, found {found}.",
+            "No jar set was changed.",
+            "Run again; if it stays, the repository serves another file than the one locked: find out why, "
+            "and only then run `make lock` and review the difference.",
+        )
+    return path
 
 
 def _lay_out(jar_set: str, wanted: list[LockedJar], have: dict[str, Path]) -> None:
@@ -112,10 +142,26 @@ def _lay_out(jar_set: str, wanted: list[LockedJar], have: dict[str, Path]) -> No
     have.update({jar.sha256: target / jar.coordinate.file_name for jar in wanted})
 
 
+class Progress:
+    """Counts downloaded jars over several Ivys and prints every tenth."""
+
+    def __init__(self, total: int | None) -> None:
+        self._total = "?" if total is None else str(total)
+        self._done = 0
+        self._lock = threading.Lock()
+
+    def add(self) -> None:
+        """Count one jar."""
+        with self._lock:
+            self._done += 1
+            if self._done % 10 == 0:
+                say(f"set-up: jars {self._done}/{self._total}")
+
+
 def retrieve(
-    java_home: Path, name: str, coordinates: list[Coordinate], folder: Path, *, transitive: bool
-) -> None:
-    """Let Ivy download jars into ``folder``, with progress printed as a count."""
+    java_home: Path, coordinates: list[Coordinate], folder: Path, progress: Progress, *, transitive: bool
+) -> int:
+    """Let Ivy download jars into ``folder`` and return its exit code."""
     remove(folder)
     folder.mkdir(parents=True)
     ivy_file = folder / "ivy.xml"
@@ -123,29 +169,20 @@ def retrieve(
     pattern = SEPARATOR.join(("[organisation]", "[module]", "[revision]", "([classifier])"))
     command = [
         java_home / "bin" / "java",
-        *("-cp", _ivy_jar(), "org.apache.ivy.Main", "-cache", HOME / "ivy" / "cache", "-ivy", ivy_file),
+        # A cache of its own: Ivys that share one disturb each other.
+        *("-cp", _ivy_jar(), "org.apache.ivy.Main", "-cache", folder / "cache", "-ivy", ivy_file),
         *("-types", "jar", "bundle", "-retrieve", folder / f"{pattern}.[ext]"),
     ]
     LOGS.mkdir(parents=True, exist_ok=True)
-    log = LOGS / f"setup-jars-{name}.log"
-    total = "?" if transitive else len(coordinates)
-    done = 0
+    log = LOGS / f"setup-{folder.name}.log"
     with log.open("w") as out, subprocess.Popen(  # noqa: S603  # our own command
         [str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as ivy:
-        assert ivy.stdout is not None  # noqa: S101  # asked for above
-        for line in ivy.stdout:
+        for line in ivy.stdout or ():
             out.write(line)
             if "[SUCCESSFUL ]" in line and ".jar" in line:
-                done += 1
-                if done % 10 == 0:
-                    say(f"set-up: jars {name} {done}/{total}")
-    if ivy.returncode != 0 and not transitive:
-        fail(
-            f"Ivy could not fetch all {total} jars of set {name} (exit code {ivy.returncode}, {done} came).",
-            f"Sets that were complete are kept; the whole output is in {log.relative_to(ROOT)}.",
-            "Check the network, then run the same command again.",
-        )
+                progress.add()
+    return ivy.returncode
 
 
 def _ivy_jar() -> Path:
@@ -161,6 +198,8 @@ def _ivy_jar() -> Path:
 
 def _ivy_xml(coordinates: list[Coordinate], *, transitive: bool) -> str:
     conf = "default->default" if transitive else "default->master"
+    # Sets may hold different versions of one module: exact coordinates are all wanted.
+    conflicts = "" if transitive else '<conflict org="*" module="*" manager="all"/>'
     rows = []
     for jar in coordinates:
         # Naming the artifact keeps jars whose pom declares another packaging, and classifiers.
@@ -173,7 +212,7 @@ def _ivy_xml(coordinates: list[Coordinate], *, transitive: bool) -> str:
     return (
         '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">'
         '<info organisation="local" module="jars"/><configurations><conf name="default"/></configurations>'
-        f"<dependencies>{''.join(rows)}</dependencies></ivy-module>"
+        f"<dependencies>{''.join(rows)}{conflicts}</dependencies></ivy-module>"
     )
 
 

@@ -61,8 +61,9 @@ def _resolve(
 ) -> set[jars.LockedJar]:
     if not roots:
         return set()
-    folder = HOME / "ivy" / "lock"
-    jars.retrieve(java_home, jar_set, roots, folder, transitive=transitive)
+    folder = HOME / "ivy" / f"lock-{jar_set}"
+    # The exit code tells nothing here: some poms name artifacts that exist nowhere and nobody needs.
+    jars.retrieve(java_home, roots, folder, jars.Progress(None), transitive=transitive)
     return {
         jars.LockedJar(jar_set, jars.Coordinate(*path.stem.split(jars.SEPARATOR)), sha256_of(path))
         for path in folder.glob("*.jar")

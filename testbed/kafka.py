@@ -1,0 +1,191 @@
+"""A Kafka broker of its own (KRaft, one node)."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from typing import TYPE_CHECKING, Any, Self
+
+from testbed import paths
+from testbed.ports import free_port, is_listening
+from testbed.process import Service
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from confluent_kafka.admin import AdminClient
+
+_SMALL_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+_CALL_TIMEOUT_S = 30
+
+
+class Broker:
+    """One broker: start, stop, kill, restart on the same data and port."""
+
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        *,
+        heap_mb: int = 384,
+        settings: Mapping[str, str] | None = None,
+        port: int | None = None,
+    ) -> None:
+        self.name = name
+        self.port = port or free_port()
+        self._controller_port = free_port()
+        self._folder = folder
+        self._settings = dict(settings or {})
+        self._admin: AdminClient | None = None
+        self._jvm = (
+            *(paths.java(), f"-Xmx{heap_mb}m", *_SMALL_JVM, "-Dorg.apache.logging.log4j.level=INFO"),
+            *("-cp", paths.class_path("kafka")),
+        )
+        self.service = Service(
+            f"Kafka broker {name}",
+            [*self._jvm, "kafka.Kafka", self._properties],
+            log_file=folder / "broker.log",
+            ready=self._answers,
+        )
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def bootstrap(self) -> str:
+        """``host:port`` for clients."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster's id, as the broker tells it."""
+        return str(self.admin().describe_cluster().result(_CALL_TIMEOUT_S).cluster_id)
+
+    def start(self) -> None:
+        """Format the data folder if it is new, start the broker, wait until it answers."""
+        self.launch()
+        self.wait_ready()
+
+    def launch(self) -> None:
+        """Start without waiting, so that several components can start side by side."""
+        if not self._properties.exists():
+            self._format()
+        self.service.launch()
+
+    def wait_ready(self) -> None:
+        """Return once the broker answers; end it if it does not."""
+        try:
+            self.service.wait_ready()
+        except BaseException:
+            self.service.stop(grace_s=1)
+            raise
+
+    def stop(self) -> None:
+        """Shut the broker down in order; its data stays."""
+        self.service.stop()
+
+    def kill(self) -> None:
+        """End the broker with SIGKILL; its data stays."""
+        self.service.kill()
+
+    def admin(self) -> AdminClient:
+        """Return an admin client; one that is not kept referenced would fail its calls."""
+        if self._admin is None:
+            from confluent_kafka.admin import AdminClient
+
+            # Silent while the broker is down: tests take it down on purpose.
+            self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        return self._admin
+
+    def create_topic(self, topic: str, *, partitions: int, config: Mapping[str, str] | None = None) -> None:
+        """Create a topic and wait until the broker knows it."""
+        from confluent_kafka.admin import NewTopic
+
+        new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
+        self.admin().create_topics([new])[topic].result(_CALL_TIMEOUT_S)
+        self.wait_for_topic(topic)
+
+    def wait_for_topic(self, topic: str, *, timeout_s: float = 60) -> int:
+        """Wait until the topic exists, e.g. because it was mirrored; return its partition count."""
+        deadline_s = time.monotonic() + timeout_s
+        while time.monotonic() < deadline_s:
+            found = self.admin().list_topics(timeout=_CALL_TIMEOUT_S).topics.get(topic)
+            if found is not None and found.partitions:
+                return len(found.partitions)
+            time.sleep(0.2)
+        raise TimeoutError(f"Topic {topic} was expected on broker {self.name} within {timeout_s} s.")
+
+    def delete_records(self, topic: str, before: Mapping[int, int]) -> None:
+        """Delete the records of each partition below the given offset."""
+        from confluent_kafka import TopicPartition
+
+        cuts = [TopicPartition(topic, partition, offset) for partition, offset in before.items()]
+        for future in self.admin().delete_records(cuts).values():
+            future.result(_CALL_TIMEOUT_S)
+
+    def log_range(self, topic: str) -> dict[int, tuple[int, int]]:
+        """Return per partition the earliest offset and the end offset."""
+        from confluent_kafka import TopicPartition
+        from confluent_kafka.admin import OffsetSpec
+
+        def ask(spec: Any) -> dict[int, int]:  # noqa: ANN401  # OffsetSpec has no public base type
+            answers = self.admin().list_offsets(dict.fromkeys(cuts, spec))
+            return {cut.partition: int(answer.result(_CALL_TIMEOUT_S).offset) for cut, answer in answers.items()}
+
+        cuts = [TopicPartition(topic, partition) for partition in range(self.wait_for_topic(topic))]
+        earliest, latest = ask(OffsetSpec.earliest()), ask(OffsetSpec.latest())
+        return {partition: (earliest[partition], latest[partition]) for partition in sorted(earliest)}
+
+    @property
+    def _properties(self) -> Path:
+        return self._folder / "server.properties"
+
+    def _answers(self) -> bool:
+        if not is_listening(self.port):
+            return False
+        from confluent_kafka import KafkaException
+
+        try:
+            return bool(self.admin().list_topics(timeout=2).brokers)
+        except KafkaException:
+            return False
+
+    def _format(self) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        settings = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@127.0.0.1:{self._controller_port}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self._controller_port}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": str(self._folder / "data"),
+            "offsets.topic.replication.factor": "1",
+            "offsets.topic.num.partitions": "4",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.num.partitions": "4",
+            "transaction.state.log.min.isr": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            "auto.create.topics.enable": "false",
+            **self._settings,
+        }
+        draft = self._properties.with_suffix(".draft")
+        draft.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        tool = [*self._jvm, "kafka.tools.StorageTool"]
+        cluster_id = self._run([*tool, "random-uuid"]).split()[-1]
+        self._run([*tool, "format", "-t", cluster_id, "-c", draft])
+        draft.rename(self._properties)
+
+    def _run(self, command: list[str | Path]) -> str:
+        done = subprocess.run(  # noqa: S603  # our own command
+            [str(part) for part in command], capture_output=True, text=True, timeout=60
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"Formatting broker {self.name} failed with exit code {done.returncode}: {done.stderr}")
+        return done.stdout

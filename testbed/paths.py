@@ -1,0 +1,40 @@
+"""Where set-up has put things; found from the checkout, never from the environment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+HOME = ROOT / ".flinkstyle"
+VENV_AIRFLOW = HOME / "venv-airflow"
+VENV_SPARK = HOME / "venv-spark"
+
+
+def jar_set(name: str) -> tuple[Path, ...]:
+    """Return the jars of a set of ``locks/jars.lock``, sorted.
+
+    Raises:
+        FileNotFoundError: If set-up has not fetched that set.
+    """
+    jars = tuple(sorted((HOME / "jars" / name).glob("*.jar")))
+    if not jars:
+        raise FileNotFoundError(
+            f"Jar set {name} was expected in {HOME / 'jars' / name}, found no jar. "
+            "Nothing was started. Run `make setup`."
+        )
+    return jars
+
+
+def class_path(*names: str) -> str:
+    """Return the jars of one or more sets, joined for ``java -cp``."""
+    return ":".join(str(jar) for name in names for jar in jar_set(name))
+
+
+def java_home() -> Path:
+    """Return the Java that set-up has chosen."""
+    return Path((HOME / "java_home").read_text())
+
+
+def java() -> Path:
+    """Return the java program."""
+    return java_home() / "bin" / "java"

@@ -1,0 +1,42 @@
+"""Free ports, so that two checkouts can run side by side."""
+
+from __future__ import annotations
+
+import random
+import socket
+
+_given: set[int] = set()
+_FIRST, _LAST = 20_000, 32_000
+"""Below the range from which Linux takes ports for outgoing connections."""
+
+
+def free_port() -> int:
+    """Return a port nobody listens on and that was not given out before.
+
+    It is drawn at random, so that another checkout asking at the same moment gets another one.
+    """
+    for _ in range(1000):
+        port = random.randint(_FIRST, _LAST)  # noqa: S311  # spreading, not a secret
+        if port not in _given and _can_bind(port):
+            _given.add(port)
+            return port
+    raise RuntimeError(
+        f"A free port between {_FIRST} and {_LAST} was expected, 1000 tries found none. "
+        "Nothing was started. End the programs that hold them."
+    )
+
+
+def is_listening(port: int) -> bool:
+    """True if somebody accepts connections on the port of this machine."""
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _can_bind(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,120 @@
+"""An S3 server with conditional writes: s3proxy over a folder."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+from testbed import paths
+from testbed.ports import free_port, is_listening
+from testbed.process import Service
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ACCESS_KEY = "flinkstyle"
+SECRET_KEY = "flinkstyle-secret"  # noqa: S105  # of a server that lives for one test run
+REGION = "us-east-1"
+
+
+class S3Server:
+    """The server: endpoint, keys, buckets; restarts keep what is stored."""
+
+    def __init__(self, folder: Path, *, heap_mb: int = 768) -> None:
+        self.port = free_port()
+        self.access_key, self.secret_key, self.region = ACCESS_KEY, SECRET_KEY, REGION
+        self._folder = folder
+        self._client: Any = None
+        self.service = Service(
+            "S3 server",
+            [
+                # The full JIT: with the first tier only it is some ten times slower.
+                *(paths.java(), f"-Xmx{heap_mb}m", "-XX:+UseSerialGC", "-cp", paths.class_path("s3proxy")),
+                *("org.gaul.s3proxy.Main", "--properties", folder / "s3proxy.properties"),
+            ],
+            log_file=folder / "s3proxy.log",
+            ready=lambda: is_listening(self.port),
+        )
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def endpoint(self) -> str:
+        """URL of the server."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start the server and wait until it listens."""
+        self._configure()
+        self.service.start()
+
+    def launch(self) -> None:
+        """Start without waiting."""
+        self._configure()
+        self.service.launch()
+
+    def wait_ready(self) -> None:
+        """Return once the server listens."""
+        self.service.wait_ready()
+
+    def stop(self) -> None:
+        """Stop the server; the buckets stay."""
+        self.service.stop()
+
+    def kill(self) -> None:
+        """End the server with SIGKILL; the buckets stay."""
+        self.service.kill()
+
+    def client(self) -> Any:  # noqa: ANN401  # boto3 makes its clients at run time
+        """Return a boto3 client with the server's keys."""
+        if self._client is None:
+            import boto3
+            from botocore.config import Config
+
+            self._client = boto3.client(
+                "s3",
+                endpoint_url=self.endpoint,
+                aws_access_key_id=self.access_key,
+                aws_secret_access_key=self.secret_key,
+                region_name=self.region,
+                config=Config(s3={"addressing_style": "path"}),
+            )
+        return self._client
+
+    def create_bucket(self, name: str) -> str:
+        """Create a bucket and return its name."""
+        self.client().create_bucket(Bucket=name)
+        return name
+
+    def spark_conf(self) -> dict[str, str]:
+        """Return the Spark settings with which ``s3a://`` paths reach this server."""
+        s3a = {
+            "endpoint": self.endpoint,
+            "endpoint.region": self.region,
+            "access.key": self.access_key,
+            "secret.key": self.secret_key,
+            "path.style.access": "true",
+            "connection.ssl.enabled": "false",
+            "aws.credentials.provider": "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
+        }
+        return {f"spark.hadoop.fs.s3a.{key}": value for key, value in s3a.items()}
+
+    def _configure(self) -> None:
+        data = self._folder / "data"
+        data.mkdir(parents=True, exist_ok=True)
+        settings = {
+            "s3proxy.authorization": "aws-v2-or-v4",
+            "s3proxy.endpoint": self.endpoint,
+            "s3proxy.identity": self.access_key,
+            "s3proxy.credential": self.secret_key,
+            "s3proxy.v4-max-non-chunked-request-size": "134217728",
+            "s3proxy.v4-max-chunk-size": "134217728",
+            "jclouds.provider": "filesystem-nio2",
+            "jclouds.filesystem.basedir": str(data),
+        }
+        text = "".join(f"{key}={value}\n" for key, value in settings.items())
+        (self._folder / "s3proxy.properties").write_text(text)
