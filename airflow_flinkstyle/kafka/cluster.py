@@ -63,6 +63,11 @@ class ClusterView:
         """Every live partition of the topics."""
         return frozenset((topic, p) for topic, view in self.topics.items() for p in view.partitions)
 
+    def only(self, topics: Collection[str]) -> ClusterView:
+        """Return the view with these topics only; those it lacks stay absent."""
+        kept = {topic: view for topic, view in self.topics.items() if topic in topics}
+        return ClusterView(cluster_id=self.cluster_id, topics=kept)
+
     def log_range(self, partition: TopicPartition) -> LogRange | None:
         """Return a partition's offsets, or None if it does not exist."""
         topic, number = partition

@@ -16,7 +16,7 @@ from airflow_flinkstyle.kafka.verdict import Chosen
 from airflow_flinkstyle.types import NextOffset
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 
 def require_within_log(positions: Mapping[TopicPartition, int], view: ClusterView, where: str) -> None:
@@ -35,14 +35,37 @@ def require_within_log(positions: Mapping[TopicPartition, int], view: ClusterVie
         OffsetBeyondEndError: If the log does not reach the position.
     """
     require_positions(positions)
-    absent = {topic for topic, _ in positions} - view.topics.keys()
+    require_partitions(positions.keys(), view, where)
+    require_inside(positions, view, where)
+
+
+def require_partitions(partitions: Collection[TopicPartition], view: ClusterView, where: str) -> None:
+    """Check that the partitions are exactly the live ones of their topics.
+
+    Raises:
+        TopicMissingError: If the view lacks a topic.
+        PartitionSetError: If a live partition is left out, or one is named that does not exist.
+    """
+    given, topics = frozenset(partitions), {topic for topic, _ in partitions}
+    absent = topics - view.topics.keys()
     if absent:
         raise TopicMissingError.on(where, absent)
-    missing, unknown = view.partitions - positions.keys(), positions.keys() - view.partitions
-    if missing or unknown:
-        raise PartitionSetError.between(where, missing=missing, unknown=unknown)
-    for (topic, number), offset in sorted(positions.items()):
-        _require_inside(topic, number, offset, view.topics[topic].partitions[number], where)
+    live = {tp for tp in view.partitions if tp[0] in topics}
+    if given != live:
+        raise PartitionSetError.between(where, missing=live - given, unknown=given - live)
+
+
+def require_inside(positions: Mapping[TopicPartition, int], view: ClusterView, where: str) -> None:
+    """Check that each position lies in its log; partitions the view lacks are left to others.
+
+    Raises:
+        OffsetBeforeStartError: If records the position asks for are deleted.
+        OffsetBeyondEndError: If the log does not reach the position.
+    """
+    for tp, offset in sorted(positions.items()):
+        log_range = view.log_range(tp)
+        if log_range is not None:
+            _require_inside(*tp, offset, log_range, where)
 
 
 def _require_inside(topic: str, number: int, offset: int, log: LogRange, where: str) -> None:

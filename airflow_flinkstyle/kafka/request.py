@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class ProofRequest:
     """What is to be translated, and under which rules."""
 
-    positions: Mapping[TopicPartition, int]
+    positions: Mapping[TopicPartition, int] = field(default_factory=dict)
     """Next offset to read, per source partition."""
     cluster_id: str | None = None
     """The source cluster's id as the savepoint recorded it; None skips the check."""
@@ -38,6 +38,12 @@ class ProofRequest:
     """Offsets of both sides in memory at a time (some 150 bytes each)."""
     attempts: int = 3
     """Tries when ends or MirrorMaker's positions change while the proof runs."""
+
+    def about(
+        self, positions: Mapping[TopicPartition, int], *, cluster_id: str, topic_ids: Mapping[str, str]
+    ) -> ProofRequest:
+        """Return the same rules for these positions of this cluster."""
+        return replace(self, positions=positions, cluster_id=cluster_id, topic_ids=topic_ids)
 
     def target_topic(self, topic: str) -> str:
         """Return what a source topic is called on the target."""

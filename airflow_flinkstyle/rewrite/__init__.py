@@ -1,0 +1,1 @@
+"""Move a savepoint to other offsets: plan (pure), preconditions, application to a copy."""

@@ -1,0 +1,136 @@
+"""Apply a plan: a new savepoint whose parent is the old one. The old one is never touched."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.checkpoint import offset_log
+from airflow_flinkstyle.rewrite.errors import PlanMismatchError
+from airflow_flinkstyle.rewrite.plan import SourceRef, nested
+from airflow_flinkstyle.rewrite.plan_json import to_json
+from airflow_flinkstyle.rewrite.preconditions import Situation, check_all, default_preconditions
+from airflow_flinkstyle.savepoint.ids import new_savepoint_id
+from airflow_flinkstyle.savepoint.manifest import FileEntry, KafkaPosition
+
+if TYPE_CHECKING:
+    from airflow_flinkstyle.checkpoint.offset_log import OffsetLog
+    from airflow_flinkstyle.kafka.cluster import ClusterView
+    from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
+    from airflow_flinkstyle.rewrite.preconditions import VerdictKind
+    from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
+    from airflow_flinkstyle.savepoint.repository import SavepointRepository
+
+log = logging.getLogger(__name__)
+
+
+def rewritten_id(plan: OffsetRewritePlan) -> str:
+    """Return the id of the savepoint that the plan makes; the same plan gives the same id."""
+    return new_savepoint_id(plan.job, "rewrite " + hashlib.sha256(to_json(plan).encode()).hexdigest())
+
+
+def apply_plan(
+    plan: OffsetRewritePlan,
+    manifest: Manifest,
+    repository: SavepointRepository,
+    *,
+    live: ClusterView,
+    allow: frozenset[VerdictKind] = frozenset({"exact"}),
+) -> Manifest:
+    """Write the rewritten savepoint and return its manifest; doing it again changes nothing.
+
+    Only ``offsets/K`` differs in content: in it only the offsets of the sources that move.
+    Watermark, pinned confs, commit log and state stay, and so does ``offsets/K-1``, which Spark
+    only requires to be there.
+
+    Args:
+        plan: What to change.
+        manifest: The savepoint it was made for.
+        repository: Holds the savepoint, gets the new one.
+        live: The target cluster as it is now, with every target topic of the plan.
+        allow: Kinds of verdict that are good enough.
+
+    Raises:
+        FlinkstyleError: If a precondition does not hold; all are checked before the first write.
+    """
+    check_all(default_preconditions(plan, allow), Situation(plan=plan, manifest=manifest, live=live))
+    moved = {ref.query for ref in plan.sources}
+    edits = {q.name: _edited_log(plan, q, repository) for q in manifest.queries if q.name in moved}
+    queries = tuple(
+        _moved_query(plan, query, edits[query.name], repository) if query.name in edits else query
+        for query in manifest.queries
+    )
+    result = replace(
+        manifest,
+        savepoint_id=rewritten_id(plan),
+        parent=manifest.savepoint_id,  # taken_at_ms stays: it is the moment of the cut
+        evidence={**manifest.evidence, **plan.evidence},
+        queries=queries,
+    )
+    repository.publish(result)
+    log.info("Savepoint %s is %s moved to %s", result.savepoint_id, result.parent, plan.target_cluster_id)
+    return result
+
+
+def _offsets_path(query: QuerySnapshot) -> str:
+    return f"offsets/{query.batch_id}"
+
+
+def _edited_log(plan: OffsetRewritePlan, query: QuerySnapshot, repository: SavepointRepository) -> OffsetLog:
+    """Return the query's offset log with the sources moved; nothing is written yet."""
+    entry = query.file(_offsets_path(query))
+    if entry is None:
+        raise PlanMismatchError.between("file", planned=_offsets_path(query), found="no such file")
+    parsed = offset_log.parse(repository.read_blob(entry.blob).decode())
+    for source, position in query.kafka.items():
+        if parsed.kafka_offsets(source) != position.offsets:
+            raise PlanMismatchError.between(
+                f"offsets of source {source} in {entry.path}",
+                planned=str(position.offsets),
+                found=str(parsed.kafka_offsets(source)),
+            )
+    return _with_moves(plan, query, parsed, pending=False)
+
+
+def _with_moves(
+    plan: OffsetRewritePlan, query: QuerySnapshot, parsed: OffsetLog, *, pending: bool
+) -> OffsetLog:
+    for ref in plan.sources:
+        if ref.query == query.name:
+            offsets = nested(plan.positions(ref, pending=pending))
+            parsed = parsed.with_kafka_offsets(ref.source, offsets)
+    return parsed
+
+
+def _moved_query(
+    plan: OffsetRewritePlan, query: QuerySnapshot, edited: OffsetLog, repository: SavepointRepository
+) -> QuerySnapshot:
+    content = edited.render().encode()
+    blob = repository.put_blob(content)
+    entry = FileEntry(path=_offsets_path(query), size_bytes=len(content), blob=blob, digest=f"sha256:{blob}")
+    pending = query.pending_offsets
+    if pending is not None:
+        pending = _with_moves(plan, query, offset_log.parse(pending), pending=True).render()
+    moved = {ref.source: _position(plan, ref) for ref in plan.sources if ref.query == query.name}
+    return replace(
+        query,
+        pending_offsets=pending,
+        kafka={**query.kafka, **moved},
+        files=tuple(entry if file.path == entry.path else file for file in query.files),
+    )
+
+
+def _position(plan: OffsetRewritePlan, ref: SourceRef) -> KafkaPosition:
+    offsets = nested(plan.positions(ref))
+    topics = {topic: plan.target.topics[topic] for topic in offsets}
+    return KafkaPosition(
+        cluster_id=plan.target_cluster_id,
+        topic_ids={name: topic.topic_id for name, topic in topics.items()},
+        offsets=offsets,
+        log_range={
+            name: {number: (log.start, log.end) for number, log in topic.partitions.items()}
+            for name, topic in topics.items()
+        },
+    )

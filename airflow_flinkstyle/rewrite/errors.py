@@ -1,0 +1,95 @@
+"""Why a rewrite is not applied. Whatever the reason: nothing was written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from airflow_flinkstyle.errors import FlinkstyleError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow_flinkstyle.rewrite.plan import PartitionMove
+
+NOTHING_WRITTEN = "Nothing was written; the savepoint is unchanged."
+_SHOWN = 8
+
+
+class RewriteError(FlinkstyleError):
+    """Root of the errors about rewrites."""
+
+    code = "REWRITE"
+
+
+class PlanFormatError(RewriteError):
+    """A stored plan is malformed, or of a newer format."""
+
+    code = "PLAN_FORMAT"
+
+    @classmethod
+    def of(cls, expected: str, found: object) -> Self:
+        """Name what was expected and what was found."""
+        return cls(
+            f"Rewrite plan: expected {expected}, found {found!r:.200}.",
+            left=NOTHING_WRITTEN,
+            remedy="Plan again with PlanOffsetRewriteOperator.",
+        )
+
+
+class PlanMismatchError(RewriteError):
+    """The plan was made for another savepoint, or another cluster than the one that answers."""
+
+    code = "PLAN_MISMATCH"
+
+    @classmethod
+    def between(cls, what: str, *, planned: str, found: str) -> Self:
+        """Name what differs, and both values."""
+        return cls(
+            f"The plan was made for {what} {planned}, but found {found}.",
+            left=NOTHING_WRITTEN,
+            remedy="Plan again with PlanOffsetRewriteOperator, for this savepoint and this cluster.",
+        )
+
+
+class PendingBatchError(RewriteError):
+    """A batch was planned and not committed, and its end has no exact place on the target."""
+
+    code = "PENDING_BATCH"
+
+
+class MovesRefusedError(RewriteError):
+    """Partitions have no safe offset, or one of a kind that was not allowed."""
+
+    code = "MOVES_REFUSED"
+
+    @classmethod
+    def of(cls, problem: str, moves: Sequence[PartitionMove], remedy: str) -> Self:
+        """List the partitions, each with its verdict."""
+        rows = "; ".join(move.describe() for move in moves[:_SHOWN])
+        more = f"; and {len(moves) - _SHOWN} more" if len(moves) > _SHOWN else ""
+        return cls(f"{problem}: {rows}{more}.", left=NOTHING_WRITTEN, remedy=remedy)
+
+
+class PreviewOnlyError(RewriteError):
+    """The plan is a preview, made while producers were at work."""
+
+    code = "PREVIEW_ONLY"
+
+
+class RewriteRefusedError(RewriteError):
+    """Several preconditions of a rewrite do not hold."""
+
+    code = "REWRITE_REFUSED"
+
+    @classmethod
+    def of(cls, savepoint_id: str, failures: Sequence[FlinkstyleError]) -> FlinkstyleError:
+        """Return the only failure as it is, or one error that tells them all."""
+        if len(failures) == 1:
+            return failures[0]
+        problems = " ".join(f"({i}) {failure.problem}" for i, failure in enumerate(failures, 1))
+        remedies = " ".join(f"({i}) {failure.remedy}" for i, failure in enumerate(failures, 1))
+        return cls(
+            f"Savepoint {savepoint_id} cannot be rewritten for {len(failures)} reasons. {problems}",
+            left=NOTHING_WRITTEN,
+            remedy=remedies,
+        )

@@ -1,0 +1,227 @@
+"""OffsetRewritePlan: what a rewrite would change. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.checkpoint import offset_log
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.kafka.verdict import Refused, Verdict, describe, offset_of
+from airflow_flinkstyle.rewrite.errors import NOTHING_WRITTEN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from airflow_flinkstyle.kafka.cluster import ClusterView, TopicPartition
+    from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest, QuerySnapshot
+    from airflow_flinkstyle.types import BatchId, NextOffset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class SourceRef:
+    """One Kafka source of one query."""
+
+    query: str
+    source: str
+    """Source name (offset log v2) or position in the query (v1)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionMove:
+    """One row of the approval table."""
+
+    query: str
+    source: str
+    """Source name (offset log v2) or position in the query (v1)."""
+    topic: str
+    target_topic: str
+    partition: int
+    before: NextOffset | None
+    """None for a partition that the savepoint did not read."""
+    after: Verdict
+
+    @property
+    def ref(self) -> SourceRef:
+        """The source it belongs to."""
+        return SourceRef(query=self.query, source=self.source)
+
+    @property
+    def shift(self) -> int | None:
+        """How far the offset moves: target minus source; None if there is no pair."""
+        after = offset_of(self.after)
+        return None if after is None or self.before is None else after - self.before
+
+    def describe(self) -> str:
+        """Return the row for a message."""
+        return (
+            f"{self.topic}-{self.partition} of query {self.query} from {self.before}: {describe(self.after)}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetRewritePlan:
+    """What a rewrite would change; the dry run prints this and applies nothing."""
+
+    savepoint_id: str
+    job: str
+    batches: Mapping[str, BatchId]
+    """Committed batch per query: whose ``offsets/`` file is edited."""
+    target: ClusterView
+    """The target's identity and logs when the offsets were found; only the topics of the moves."""
+    moves: tuple[PartitionMove, ...]
+    pending: tuple[PartitionMove, ...] = ()
+    """Where the end of a batch that was planned and not committed would stand."""
+    settled: bool = True
+    """False for a preview made while producers were at work: it may be shown, never applied."""
+    evidence: Mapping[str, str] = field(default_factory=dict)
+    """What the verdicts rest on, by ``query/source/topic-partition``."""
+
+    @property
+    def target_cluster_id(self) -> str:
+        """The cluster that the new offsets belong to."""
+        return self.target.cluster_id
+
+    @property
+    def refused(self) -> tuple[PartitionMove, ...]:
+        """Rows that block the plan."""
+        return tuple(move for move in (*self.moves, *self.pending) if isinstance(move.after, Refused))
+
+    def positions(self, ref: SourceRef, *, pending: bool = False) -> dict[TopicPartition, NextOffset]:
+        """Return the target offsets of one source; refused partitions are left out."""
+        rows = self.pending if pending else self.moves
+        found = {(m.target_topic, m.partition): offset_of(m.after) for m in rows if m.ref == ref}
+        return {tp: offset for tp, offset in found.items() if offset is not None}
+
+    @property
+    def sources(self) -> tuple[SourceRef, ...]:
+        """The sources that move, sorted."""
+        return tuple(sorted({move.ref for move in self.moves}))
+
+    def as_markdown(self) -> str:
+        """Render the table shown by the approval task, the dry run and the log."""
+        lines = [
+            "| query | topic | partition | from | to | shift |",
+            "|---|---|---|---|---|---|",
+            *(_row(move) for move in self.moves),
+        ]
+        if self.pending:
+            lines += ["", "The end of the batch that was planned and not committed:", "", *lines[:2]]
+            lines += [_row(move) for move in self.pending]
+        if not self.settled:
+            lines += ["", "Preview: producers were at work. The offsets are proved again before any is used."]
+        return "\n".join(lines)
+
+
+def _row(move: PartitionMove) -> str:
+    topic = move.topic if move.topic == move.target_topic else f"{move.topic} -> {move.target_topic}"
+    before = "-" if move.before is None else str(move.before)
+    shift = "" if move.shift is None else f"{move.shift:+d}"
+    cells = [move.query, topic, str(move.partition), before, describe(move.after), shift]
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceVerdicts:
+    """What was found out about one source."""
+
+    verdicts: Mapping[TopicPartition, Verdict]
+    """By source topic and partition."""
+    pending: Mapping[TopicPartition, Verdict] = field(default_factory=dict)
+    """For the end of a batch that was planned and not committed."""
+    evidence: Mapping[TopicPartition, str] = field(default_factory=dict)
+    """JSON per partition, kept in the new savepoint."""
+    settled: bool = True
+
+
+def plan_rewrite(
+    manifest: Manifest,
+    target: ClusterView,
+    verdicts: Mapping[SourceRef, SourceVerdicts],
+    rename: Mapping[str, str],
+) -> OffsetRewritePlan:
+    """Say what moving the given sources to the target would change.
+
+    Args:
+        manifest: The savepoint to move.
+        target: The cluster to move to, as the verdicts saw it.
+        verdicts: Per source; sources left out stay where they are. A partition of the savepoint without
+            a verdict becomes a refusal, a verdict for a partition the savepoint lacks a new row.
+        rename: Source topic -> target topic; topics left out keep their name.
+
+    Raises:
+        BadInputError: If a named source is not a Kafka source of the savepoint.
+    """
+    moves: list[PartitionMove] = []
+    pending: list[PartitionMove] = []
+    evidence: dict[str, str] = {}
+    for ref, found in sorted(verdicts.items()):
+        query, position = source_position(manifest, ref)
+        moves += _moves(ref, flat(position.offsets), found.verdicts, rename)
+        pending += _moves(ref, pending_positions(query, ref.source), found.pending, rename)
+        for (topic, number), text in sorted(found.evidence.items()):
+            evidence[f"{ref.query}/{ref.source}/{topic}-{number}"] = text
+    topics = {move.target_topic for move in moves}
+    return OffsetRewritePlan(
+        savepoint_id=manifest.savepoint_id,
+        job=manifest.job,
+        batches={query.name: query.batch_id for query in manifest.queries},
+        target=target.only(topics),
+        moves=tuple(moves),
+        pending=tuple(pending),
+        settled=all(found.settled for found in verdicts.values()),
+        evidence=evidence,
+    )
+
+
+def source_position(manifest: Manifest, ref: SourceRef) -> tuple[QuerySnapshot, KafkaPosition]:
+    """Return a source's query and position in the savepoint."""
+    query = manifest.query(ref.query)
+    position = query.kafka.get(ref.source) if query else None
+    if query is None or position is None:
+        known = [f"{q.name}/{source}" for q in manifest.queries for source in q.kafka]
+        raise BadInputError(
+            f"Savepoint {manifest.savepoint_id} has no Kafka source {ref.query}/{ref.source}, only {known}.",
+            left=NOTHING_WRITTEN,
+            remedy="Name one of these.",
+        )
+    return query, position
+
+
+def pending_positions(query: QuerySnapshot, source: str) -> dict[TopicPartition, NextOffset]:
+    """Return where the batch that was planned and not committed would end; empty if there is none."""
+    if query.pending_offsets is None:
+        return {}
+    return flat(offset_log.parse(query.pending_offsets).kafka_offsets(source))
+
+
+def flat(offsets: Mapping[str, Mapping[int, NextOffset]]) -> dict[TopicPartition, NextOffset]:
+    """Return offsets by topic and partition in one mapping."""
+    return {(topic, number): offset for topic, parts in offsets.items() for number, offset in parts.items()}
+
+
+def nested(offsets: Mapping[TopicPartition, NextOffset]) -> dict[str, dict[int, NextOffset]]:
+    """Return offsets as Spark's files have them: by topic, then partition."""
+    found: dict[str, dict[int, NextOffset]] = {}
+    for (topic, number), offset in sorted(offsets.items()):
+        found.setdefault(topic, {})[number] = offset
+    return found
+
+
+def _moves(
+    ref: SourceRef,
+    before: Mapping[TopicPartition, NextOffset],
+    verdicts: Mapping[TopicPartition, Verdict],
+    rename: Mapping[str, str],
+) -> Iterator[PartitionMove]:
+    for topic, number in sorted(before.keys() | verdicts.keys()):
+        after = verdicts.get((topic, number), Refused("nobody looked for this partition", None))
+        yield PartitionMove(
+            query=ref.query,
+            source=ref.source,
+            topic=topic,
+            target_topic=rename.get(topic, topic),
+            partition=number,
+            before=before.get((topic, number)),
+            after=after,
+        )

@@ -1,0 +1,229 @@
+"""What must hold before a plan is applied; all of it is checked before the first write."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.kafka.errors import TopicRecreatedError
+from airflow_flinkstyle.kafka.positions import require_inside, require_partitions
+from airflow_flinkstyle.kafka.verdict import Bounded, Chosen, Exact, Refused
+from airflow_flinkstyle.rewrite.errors import (
+    NOTHING_WRITTEN,
+    MovesRefusedError,
+    PendingBatchError,
+    PlanMismatchError,
+    PreviewOnlyError,
+    RewriteRefusedError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow_flinkstyle.kafka.cluster import ClusterView
+    from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
+    from airflow_flinkstyle.savepoint.manifest import Manifest
+
+VerdictKind = Literal["exact", "bounded", "chosen"]
+
+_TARGET = "the target cluster"
+_KINDS: dict[type, VerdictKind] = {Exact: "exact", Bounded: "bounded", Chosen: "chosen"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """What the preconditions look at."""
+
+    plan: OffsetRewritePlan
+    manifest: Manifest
+    """The savepoint to rewrite."""
+    live: ClusterView
+    """The target as it is now, with every target topic of the plan."""
+
+
+class Precondition(Protocol):
+    """Something that must hold."""
+
+    def check(self, situation: Situation) -> None:
+        """Raise a ``FlinkstyleError`` if it does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequireSavepoint:
+    """The plan was made for this savepoint, at these batches."""
+
+    def check(self, situation: Situation) -> None:
+        """Raise ``PlanMismatchError``."""
+        plan, manifest = situation.plan, situation.manifest
+        if (plan.job, plan.savepoint_id) != (manifest.job, manifest.savepoint_id):
+            raise PlanMismatchError.between(
+                "savepoint",
+                planned=f"{plan.savepoint_id} of job {plan.job}",
+                found=f"{manifest.savepoint_id} of job {manifest.job}",
+            )
+        batches = {query.name: query.batch_id for query in manifest.queries}
+        if plan.batches != batches:
+            raise PlanMismatchError.between("batches", planned=str(dict(plan.batches)), found=str(batches))
+
+
+@dataclass(frozen=True, slots=True)
+class RequireClusterId:
+    """The cluster that answers is the one the plan was made for."""
+
+    cluster_id: str
+
+    def check(self, situation: Situation) -> None:
+        """Raise ``PlanMismatchError``."""
+        if situation.live.cluster_id != self.cluster_id:
+            raise PlanMismatchError.between(
+                "cluster", planned=self.cluster_id, found=situation.live.cluster_id
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class RequireTopicIds:
+    """No target topic was deleted and created again since the plan."""
+
+    def check(self, situation: Situation) -> None:
+        """Raise ``TopicRecreatedError``."""
+        for topic, planned in situation.plan.target.topics.items():
+            live = situation.live.topics.get(topic)
+            if live is not None and live.topic_id != planned.topic_id:
+                raise TopicRecreatedError.between(
+                    _TARGET, topic, expected=planned.topic_id, found=live.topic_id
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class RequirePartitions:
+    """Each source has an offset for exactly the live partitions of its topics."""
+
+    def check(self, situation: Situation) -> None:
+        """Raise ``TopicMissingError`` or ``PartitionSetError``."""
+        plan = situation.plan
+        for ref in plan.sources:
+            rows = [(move.target_topic, move.partition) for move in plan.moves if move.ref == ref]
+            require_partitions(rows, situation.live, _TARGET)
+
+
+@dataclass(frozen=True, slots=True)
+class RequireWithinLog:
+    """Each offset lies between the start and the end of its log."""
+
+    def check(self, situation: Situation) -> None:
+        """Raise ``OffsetBeforeStartError`` or ``OffsetBeyondEndError``."""
+        for ref in situation.plan.sources:
+            for pending in (False, True):
+                offsets = situation.plan.positions(ref, pending=pending)
+                require_inside(offsets, situation.live, _TARGET)
+
+
+@dataclass(frozen=True, slots=True)
+class RequireNoPending:
+    """No batch is planned and uncommitted, or both its ends stand exactly on the target."""
+
+    def check(self, situation: Situation) -> None:
+        """Raise ``PendingBatchError``."""
+        plan = situation.plan
+        for query in situation.manifest.queries:
+            if query.pending_offsets is None or query.name not in {ref.query for ref in plan.sources}:
+                continue
+            rows = [m for m in (*plan.moves, *plan.pending) if m.query == query.name]
+            inexact = [m for m in rows if not isinstance(m.after, Exact)]
+            known = {(m.source, m.topic, m.partition) for m in plan.pending if m.query == query.name}
+            wanted = {(m.source, m.topic, m.partition) for m in plan.moves if m.query == query.name}
+            if inexact or known != wanted:
+                raise PendingBatchError(
+                    f"Query {query.name} planned batch {query.batch_id + 1} and did not commit it, and "
+                    f"{len(inexact) or len(wanted - known)} of its offsets have no exact place on the target.",
+                    left=NOTHING_WRITTEN,
+                    remedy="Start the job once on the old cluster so that the batch commits, stop it with a "
+                    "savepoint (StopStreamingJobOperator), and rewrite that one.",
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class RequireNoRefusal:
+    """Every partition has an offset."""
+
+    def check(self, situation: Situation) -> None:
+        """Raise ``MovesRefusedError``."""
+        refused = situation.plan.refused
+        if refused:
+            raise MovesRefusedError.of(
+                f"{len(refused)} partitions have no safe offset on the target",
+                refused,
+                remedy="Remove the reasons (let MirrorMaker catch up, hold the producers) and plan again; "
+                "or choose offsets for these partitions by hand and accept what that skips or repeats.",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class RequireVerdictPolicy:
+    """Every offset is of an allowed kind."""
+
+    allow: frozenset[VerdictKind] = frozenset({"exact"})
+
+    def check(self, situation: Situation) -> None:
+        """Raise ``MovesRefusedError``; refusals are ``RequireNoRefusal``'s."""
+        denied = [
+            move
+            for move in situation.plan.moves
+            if not isinstance(move.after, Refused) and _KINDS[type(move.after)] not in self.allow
+        ]
+        if denied:
+            raise MovesRefusedError.of(
+                f"{len(denied)} offsets are of a kind that is not allowed (allowed: "
+                f"{', '.join(sorted(self.allow))})",
+                denied,
+                remedy="Read what these offsets repeat or leave out; allow their kind if that is acceptable.",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class RequireSettled:
+    """The plan is more than a preview."""
+
+    def check(self, situation: Situation) -> None:
+        """Raise ``PreviewOnlyError``."""
+        if not situation.plan.settled:
+            raise PreviewOnlyError(
+                f"The plan for savepoint {situation.plan.savepoint_id} should rest on logs nobody writes to, "
+                "but is a preview made while producers were at work.",
+                left=NOTHING_WRITTEN,
+                remedy="Hold the producers, wait until MirrorMaker has caught up, and plan again.",
+            )
+
+
+def default_preconditions(
+    plan: OffsetRewritePlan, allow: frozenset[VerdictKind] = frozenset({"exact"})
+) -> tuple[Precondition, ...]:
+    """Return everything that must hold before a plan is applied."""
+    return (
+        RequireSavepoint(),
+        RequireClusterId(plan.target_cluster_id),
+        RequireTopicIds(),
+        RequirePartitions(),
+        RequireWithinLog(),
+        RequireSettled(),
+        RequireNoRefusal(),
+        RequireVerdictPolicy(allow),
+        RequireNoPending(),
+    )
+
+
+def check_all(preconditions: Sequence[Precondition], situation: Situation) -> None:
+    """Check every precondition, then report all that failed.
+
+    Raises:
+        FlinkstyleError: The failure itself if it is the only one, else ``RewriteRefusedError`` with all.
+    """
+    failures: list[FlinkstyleError] = []
+    for precondition in preconditions:
+        try:
+            precondition.check(situation)
+        except FlinkstyleError as error:
+            failures.append(error)
+    if failures:
+        raise RewriteRefusedError.of(situation.plan.savepoint_id, failures)
