@@ -1,0 +1,192 @@
+"""What a migration or an upgrade has done so far: intent before each phase, result after it.
+
+A retry begins a new attempt and goes on behind the last result. Every phase can be done twice: its ids
+derive from the migration's, not from the attempt. An older attempt that wakes up finds its number
+replaced, in the attempt record and in the phase it was in.
+"""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow_flinkstyle.jobs.errors import AttemptSupersededError
+from airflow_flinkstyle.jobs.status import now_ms
+from airflow_flinkstyle.protocol.board import check_name
+from airflow_flinkstyle.protocol.records import Record
+from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from airflow_flinkstyle.storage.base import ObjectStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptRecord(Record):
+    """``0-attempt.json``: the attempt in charge."""
+
+    what: ClassVar[str] = "migration attempt"
+
+    attempt: int
+    token: int
+    """For the producer switch; drawn after the attempt before it was seen, so it is higher than its."""
+    holder: str
+    begun_at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseRecord(Record):
+    """``<n>-<phase>.json``."""
+
+    what: ClassVar[str] = "migration phase"
+
+    phase: str
+    attempt: int
+    intent: Mapping[str, Any]
+    intent_at_ms: int
+    """When the phase was first begun, by whichever attempt."""
+    result: Mapping[str, Any] | None = None
+    result_at_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenPhase:
+    """A phase this attempt has written its intent for."""
+
+    record: PhaseRecord
+    version: str
+
+
+class CutoverJournal:
+    """The records of one migration, ``<job>/migrations/<id>/``."""
+
+    def __init__(self, store: ObjectStore, job: str, migration_id: str, phases: tuple[str, ...]) -> None:
+        self._store, self._phases = store, phases
+        self._prefix = f"{job}/migrations/{check_name('migration id', migration_id)}"
+        self.migration_id = migration_id
+        self._attempt: AttemptRecord | None = None
+
+    # --- attempts -----------------------------------------------------------------------------
+
+    def begin(self, draw_token: Callable[[], int]) -> AttemptRecord:
+        """Take charge as the newest attempt.
+
+        Raises:
+            AttemptSupersededError: If another attempt begins at the same moment.
+        """
+        found = self._store.get(self._attempt_key)
+        before = AttemptRecord.from_bytes(found.data).attempt if found else 0
+        attempt = AttemptRecord(
+            attempt=before + 1, token=draw_token(), holder=socket.gethostname(), begun_at_ms=now_ms()
+        )
+        try:
+            if found is None:
+                self._store.create(self._attempt_key, attempt.to_bytes())
+            else:
+                self._store.replace(self._attempt_key, attempt.to_bytes(), expected=found.version)
+        except (ObjectExistsError, ObjectChangedError) as error:
+            raise self._superseded(attempt.attempt) from error
+        self._attempt = attempt
+        return attempt
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether any attempt was ever made."""
+        return self._store.get(self._attempt_key) is not None
+
+    def check(self) -> None:
+        """Require that this attempt is still the newest.
+
+        Raises:
+            AttemptSupersededError: If a later one has begun.
+        """
+        found = self._store.get(self._attempt_key)
+        mine = self._mine()
+        if found is None or AttemptRecord.from_bytes(found.data) != mine:
+            raise self._superseded(mine.attempt)
+
+    @property
+    def token(self) -> int:
+        """This attempt's token for the producer switch."""
+        return self._mine().token
+
+    # --- phases -------------------------------------------------------------------------------
+
+    def read(self, phase: str) -> PhaseRecord | None:
+        """Return a phase's record, or None if it was never begun."""
+        found = self._store.get(self._key(phase))
+        return PhaseRecord.from_bytes(found.data) if found else None
+
+    def result(self, phase: str) -> Mapping[str, Any] | None:
+        """Return a phase's result, or None while it has none."""
+        record = self.read(phase)
+        return record.result if record else None
+
+    def open(self, phase: str, intent: Mapping[str, Any]) -> OpenPhase:
+        """Write the intent; a phase begun by an earlier attempt keeps its intent, and its result.
+
+        Raises:
+            AttemptSupersededError: If a later attempt has begun.
+        """
+        self.check()
+        found = self._store.get(self._key(phase))
+        try:
+            if found is None:
+                record = PhaseRecord(
+                    phase=phase, attempt=self._mine().attempt, intent=intent, intent_at_ms=now_ms()
+                )
+                version = self._store.create(self._key(phase), record.to_bytes())
+                return OpenPhase(record=record, version=version)
+            record = PhaseRecord.from_bytes(found.data)
+            if record.result is not None or record.attempt == self._mine().attempt:
+                return OpenPhase(record=record, version=found.version)
+            record = replace(record, attempt=self._mine().attempt)
+            version = self._store.replace(self._key(phase), record.to_bytes(), expected=found.version)
+            return OpenPhase(record=record, version=version)
+        except (ObjectExistsError, ObjectChangedError) as error:
+            raise self._superseded(self._mine().attempt) from error
+
+    def close(self, phase: OpenPhase, result: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Write the result, if no later attempt has opened the phase since.
+
+        Raises:
+            AttemptSupersededError: If one has.
+        """
+        done = replace(phase.record, result=result, result_at_ms=now_ms())
+        try:
+            self._store.replace(self._key(done.phase), done.to_bytes(), expected=phase.version)
+        except ObjectChangedError as error:
+            raise self._superseded(self._mine().attempt) from error
+        return result
+
+    def seconds(self) -> dict[str, float]:
+        """Return how long each finished phase took, retries included."""
+        records = [record for phase in self._phases if (record := self.read(phase))]
+        return {
+            record.phase: (record.result_at_ms - record.intent_at_ms) / 1000
+            for record in records
+            if record.result_at_ms is not None
+        }
+
+    # --- keys ---------------------------------------------------------------------------------
+
+    @property
+    def _attempt_key(self) -> str:
+        return f"{self._prefix}/0-attempt.json"
+
+    def _key(self, phase: str) -> str:
+        return f"{self._prefix}/{self._phases.index(phase) + 1}-{phase}.json"
+
+    def _mine(self) -> AttemptRecord:
+        if self._attempt is None:
+            raise self._superseded(0)
+        return self._attempt
+
+    def _superseded(self, attempt: int) -> AttemptSupersededError:
+        return AttemptSupersededError(
+            f"Attempt {attempt} of {self.migration_id} was expected to be the newest, found a later one.",
+            left="This attempt does nothing more; the later one goes on.",
+            remedy="Look at the newest try of the task.",
+        )
