@@ -1,0 +1,188 @@
+"""From Airflow connections to plain values. Secrets end here: in fields that are never shown or stored."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.errors import BadInputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow.sdk import Connection
+
+    from airflow_flinkstyle.jobs.spec import SubmitTarget
+    from airflow_flinkstyle.kafka.settings import KafkaCluster
+    from airflow_flinkstyle.storage.s3 import S3Settings
+
+_NOTHING = "Nothing was started or changed."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Defaults:
+    """What a ``flinkstyle`` connection says."""
+
+    savepoint_root: str
+    """``s3://bucket/prefix`` or an absolute path."""
+    aws_conn_id: str | None
+    checkpoint_root: str
+    """As Spark writes it: ``s3a://...`` or a path."""
+    lease_s: float
+    spark_home: str | None
+    python: str | None
+    log_dir: str | None
+    """None: ``flinkstyle`` below Airflow's own log folder."""
+    producer_switch: str | None
+    """``store``, ``manual`` or ``module:attribute``."""
+
+    @classmethod
+    def of(cls, connection: Connection) -> Defaults:
+        """Read the form's answers; empty ones count as not given."""
+        _require_type(connection, "flinkstyle")
+        extra = connection.extra_dejson
+        root = extra.get("savepoint_root")
+        if not root:
+            raise _incomplete(connection, "a savepoint_root (s3://bucket/prefix or an absolute path)")
+        return cls(
+            savepoint_root=str(root).rstrip("/"),
+            aws_conn_id=extra.get("aws_conn_id") or None,
+            checkpoint_root=extra.get("checkpoint_root") or _below(str(root)),
+            lease_s=float(extra.get("lease_s") or 30.0),
+            spark_home=extra.get("spark_home") or None,
+            python=extra.get("python") or None,
+            log_dir=extra.get("log_dir") or None,
+            producer_switch=extra.get("producer_switch") or None,
+        )
+
+
+def s3_settings(connection: Connection) -> S3Settings:
+    """Turn an amazon connection into S3 settings; a role it names is assumed here."""
+    from airflow.providers.amazon.aws.hooks.base_aws import BaseSessionFactory
+    from airflow.providers.amazon.aws.utils.connection_wrapper import AwsConnectionWrapper
+    from airflow.sdk.log import mask_secret
+
+    from airflow_flinkstyle.storage.s3 import S3Settings
+
+    _require_type(connection, "aws")
+    wrapper = AwsConnectionWrapper(conn=connection)
+    session = BaseSessionFactory(conn=wrapper, region_name=wrapper.region_name).create_session()
+    credentials = session.get_credentials()
+    if credentials is None:
+        raise _incomplete(connection, "an access key (login) and a secret key (password)")
+    frozen = credentials.get_frozen_credentials()
+    for secret in (frozen.secret_key, frozen.token):
+        if secret:
+            mask_secret(secret)
+    return S3Settings(
+        endpoint=wrapper.get_service_endpoint_url("s3"),
+        region=wrapper.region_name,
+        access_key=frozen.access_key,
+        secret_key=frozen.secret_key,
+        session_token=frozen.token,
+    )
+
+
+def s3_environment(settings: S3Settings) -> dict[str, str]:
+    """Return the settings as the environment variables the driver's agent reads."""
+    values = {
+        "AWS_ACCESS_KEY_ID": settings.access_key,
+        "AWS_SECRET_ACCESS_KEY": settings.secret_key,
+        "AWS_SESSION_TOKEN": settings.session_token,
+        "AWS_ENDPOINT_URL_S3": settings.endpoint,
+        "AWS_REGION": settings.region,
+    }
+    return {name: value for name, value in values.items() if value}
+
+
+def kafka_cluster(connection: Connection) -> KafkaCluster:
+    """Turn an apache-kafka connection into a cluster; its extra holds librdkafka's settings."""
+    from airflow.sdk.log import mask_secret
+
+    from airflow_flinkstyle.kafka.settings import KafkaCluster
+
+    _require_type(connection, "kafka")
+    config = {name: plain(value) for name, value in connection.extra_dejson.items()}
+    for name, value in config.items():
+        if name.endswith((".password", ".secret", ".key.pem")):
+            mask_secret(value)
+    return KafkaCluster(name=connection.conn_id, config=config)
+
+
+def submit_target(
+    connection: Connection, defaults: Defaults, *, secret_env: Mapping[str, str]
+) -> SubmitTarget:
+    """Turn an apache-spark connection into where and how a driver is started.
+
+    Args:
+        connection: Of type ``spark``: host and port name the master; the extra may hold ``deploy-mode``,
+            ``spark-home``, ``python``, ``conf``, ``jars`` and ``packages``.
+        defaults: The ``flinkstyle`` connection's, where the Spark connection's form has no field.
+        secret_env: Credentials for the agent; they reach the driver through its environment only.
+    """
+    from airflow.sdk import conf as airflow_conf
+
+    from airflow_flinkstyle.jobs.spec import SubmitTarget
+
+    _require_type(connection, "spark")
+    extra = connection.extra_dejson
+    python = extra.get("python") or defaults.python or os.environ.get("PYSPARK_PYTHON")
+    if not python:
+        raise _incomplete(connection, "python in its extra (or python in the flinkstyle connection)")
+    return SubmitTarget(
+        master=_master(connection),
+        spark_home=extra.get("spark-home") or extra.get("spark_home") or defaults.spark_home,
+        python=str(python),
+        deploy_mode=extra.get("deploy-mode") or extra.get("deploy_mode") or "client",
+        conf={str(name): plain(value) for name, value in (extra.get("conf") or {}).items()},
+        jars=_names(extra.get("jars")),
+        packages=_names(extra.get("packages")),
+        secret_env=dict(secret_env),
+        log_dir=defaults.log_dir or f"{airflow_conf.get('logging', 'base_log_folder')}/flinkstyle",
+    )
+
+
+def _master(connection: Connection) -> str:
+    """Return the master as the apache-spark provider reads it: ``local[2]``, ``yarn``, ``spark://host:port``."""
+    host = connection.host or ""
+    if not host:
+        raise _incomplete(connection, "a host (local[2], yarn, spark://host, k8s://host)")
+    master = f"{host}:{connection.port}" if connection.port else host
+    if "://" not in master and connection.port:
+        return f"spark://{master}"
+    return master
+
+
+def _below(savepoint_root: str) -> str:
+    """Return the default checkpoint root: ``checkpoints`` beside the jobs, under Spark's scheme."""
+    path = savepoint_root.rstrip("/").removeprefix("file://")
+    return f"{path.replace('s3://', 's3a://', 1)}/checkpoints"
+
+
+def _names(value: object) -> tuple[str, ...]:
+    parts = value.split(",") if isinstance(value, str) else value or ()
+    return tuple(part.strip() for part in parts if part.strip())  # type: ignore[attr-defined]
+
+
+def plain(value: object) -> str:
+    """Render a JSON value as Spark and librdkafka write it: booleans in lower case."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _require_type(connection: Connection, expected: str) -> None:
+    if connection.conn_type != expected:
+        raise BadInputError(
+            f"Connection {connection.conn_id} should be of type {expected!r}, but is of type "
+            f"{connection.conn_type!r}.",
+            left=_NOTHING,
+            remedy=f"Name a connection of type {expected!r}, or change its type.",
+        )
+
+
+def _incomplete(connection: Connection, missing: str) -> BadInputError:
+    return BadInputError(
+        f"Connection {connection.conn_id} should name {missing}, but does not.",
+        left=_NOTHING,
+        remedy="Add it to the connection.",
+    )

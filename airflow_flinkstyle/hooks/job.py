@@ -1,0 +1,270 @@
+"""``StreamingJobHook``: the library's clients, made from Airflow connections."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from functools import cached_property, partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseHook
+
+from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
+from airflow_flinkstyle.hooks import connections
+from airflow_flinkstyle.hooks.urls import manifest_url
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from airflow_flinkstyle.hooks.connections import Defaults
+    from airflow_flinkstyle.jobs.client import JobClient
+    from airflow_flinkstyle.jobs.producers import ProducerSwitch
+    from airflow_flinkstyle.jobs.requests import PendingRequest
+    from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
+    from airflow_flinkstyle.jobs.status import Running, Starting
+    from airflow_flinkstyle.kafka.settings import KafkaCluster
+    from airflow_flinkstyle.protocol.board import JobBoard
+    from airflow_flinkstyle.savepoint.manifest import Manifest
+    from airflow_flinkstyle.savepoint.repository import SavepointRepository
+    from airflow_flinkstyle.storage.base import ObjectStore
+    from airflow_flinkstyle.storage.s3 import S3Settings
+
+
+class StreamingJobHook(BaseHook):
+    """Reads connections people already have and hands out what works with plain values.
+
+    :param flinkstyle_conn_id: Connection of type ``flinkstyle``: savepoint root and defaults.
+    :param spark_conn_id: Connection of type ``spark``: where drivers are submitted.
+    """
+
+    conn_name_attr = "flinkstyle_conn_id"
+    default_conn_name = "flinkstyle_default"
+    conn_type = "flinkstyle"
+    hook_name = "Flinkstyle savepoints"
+
+    def __init__(
+        self, flinkstyle_conn_id: str = default_conn_name, spark_conn_id: str = "spark_default"
+    ) -> None:
+        super().__init__()
+        self.flinkstyle_conn_id = flinkstyle_conn_id
+        self.spark_conn_id = spark_conn_id
+
+    # --- connections --------------------------------------------------------------------------
+
+    @cached_property
+    def defaults(self) -> Defaults:
+        """What the ``flinkstyle`` connection says."""
+        return connections.Defaults.of(self.get_connection(self.flinkstyle_conn_id))
+
+    @cached_property
+    def s3(self) -> S3Settings | None:
+        """Keys and endpoint of the store; None for a local one, or for the environment's keys."""
+        if self.defaults.aws_conn_id is None:
+            return None
+        return connections.s3_settings(self.get_connection(self.defaults.aws_conn_id))
+
+    @property
+    def secret_env(self) -> dict[str, str]:
+        """The store's credentials as the driver's agent gets them."""
+        return {} if self.s3 is None else connections.s3_environment(self.s3)
+
+    @cached_property
+    def store(self) -> ObjectStore:
+        """The store at the savepoint root."""
+        from airflow_flinkstyle.storage.open import open_store
+
+        return open_store(self.defaults.savepoint_root, self.s3)
+
+    def target(self) -> SubmitTarget:
+        """Return where drivers run."""
+        connection = self.get_connection(self.spark_conn_id)
+        return connections.submit_target(connection, self.defaults, secret_env=self.secret_env)
+
+    def kafka(self, conn_id: str) -> KafkaCluster:
+        """Return the cluster of an apache-kafka connection."""
+        return connections.kafka_cluster(self.get_connection(conn_id))
+
+    # --- one job ------------------------------------------------------------------------------
+
+    def board(self, job: str) -> JobBoard:
+        """Return the job's records."""
+        from airflow_flinkstyle.protocol.board import JobBoard
+
+        return JobBoard(self.store, job)
+
+    def repository(self, job: str) -> SavepointRepository:
+        """Return the job's savepoints."""
+        from airflow_flinkstyle.savepoint.repository import SavepointRepository
+
+        return SavepointRepository(self.store, job)
+
+    def client(self, job: str) -> JobClient:
+        """Return the job's client; detached drivers run on the machine of the task that starts them."""
+        from airflow_flinkstyle.jobs.client import JobClient
+        from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
+        from airflow_flinkstyle.storage.open import open_store
+
+        return JobClient(
+            board=self.board(job),
+            repository=self.repository(job),
+            deployment=DetachedDeployment(),
+            secret_env=self.secret_env,
+            open_checkpoint=partial(open_store, s3=self.s3),
+        )
+
+    def spec(
+        self,
+        job: str,
+        script: str,
+        *,
+        args: Sequence[str] | str | None = None,
+        conf: Mapping[str, Any] | str | None = None,
+        env: Mapping[str, str] | None = None,
+        overrides: Sequence[Mapping[str, Any]] = (),
+    ) -> JobSpec:
+        """Return what to run.
+
+        Args:
+            job: The job's name.
+            script: The PySpark script.
+            args: Its arguments: a list, or one line as a shell would split it.
+            conf: Spark settings, as a mapping or as JSON.
+            env: The driver's environment.
+            overrides: ``KafkaOverride`` rules as mappings.
+        """
+        from airflow_flinkstyle.jobs.spec import JobSpec
+        from airflow_flinkstyle.protocol.records import KafkaOverride
+
+        return JobSpec(
+            name=job,
+            script=script,
+            args=tuple(shlex.split(args) if isinstance(args, str) else map(str, args or ())),
+            conf={name: connections.plain(value) for name, value in _mapping(conf).items()},
+            env=dict(env or {}),
+            overrides=tuple(KafkaOverride(**rule) for rule in overrides),
+            checkpoint_root=self.defaults.checkpoint_root,
+            lease_s=self.defaults.lease_s,
+        )
+
+    def look_after(self, job: str) -> Running | Starting:
+        """Start the driver again if it died without a word, and return what it is doing.
+
+        Raises:
+            DriverFailedError: If it said why it failed.
+            JobNotRunningError: If the job has stopped, or was never started.
+        """
+        from airflow_flinkstyle.jobs.errors import JobNotRunningError
+        from airflow_flinkstyle.jobs.status import Running, Starting, describe_status
+
+        status = self.client(job).ensure_running()
+        if isinstance(status, (Running, Starting)):
+            return status
+        raise JobNotRunningError(
+            f"Job {job} was expected to run, found that {describe_status(status)}.",
+            left="Nothing was started.",
+            remedy="Start it with StartStreamingJobOperator.",
+        )
+
+    def ask_to_stop(self, job: str, request_key: str) -> None:
+        """Ask for a stop at a batch boundary, without waiting for it."""
+        self.client(job).request_stop(request_key, savepoint=False)
+
+    # --- savepoints ---------------------------------------------------------------------------
+
+    def begin_savepoint(self, job: str, key: str, *, running_timeout_s: float) -> PendingRequest | Manifest:
+        """Ask the driver for a savepoint, or take one at once if the job has ended.
+
+        A driver that died without a word, or is still coming up, is brought up and waited for first.
+        """
+        from airflow_flinkstyle.jobs.status import Closed, Dead, Failed, Starting
+        from airflow_flinkstyle.jobs.stopped import take_stopped
+
+        client = self.client(job)
+        status = client.status()
+        if isinstance(status, (Closed, Failed)):
+            return take_stopped(client, key)
+        if isinstance(status, (Dead, Starting)):
+            client.ensure_running()
+            client.wait_running(status.run.generation, timeout_s=running_timeout_s)
+        return client.request_savepoint(key)
+
+    def finish_savepoint(self, job: str, pending: PendingRequest, *, timeout_s: float) -> Manifest:
+        """Wait for a savepoint asked for, and return it; one that died with its driver is asked for anew."""
+        client = self.client(job)
+        pending, end = client.wait(pending, timeout_s=timeout_s)
+        if end.outcome != "done" or end.savepoint_id is None:
+            raise client.request_failed(pending, end)
+        return self.repository(job).read(end.savepoint_id)
+
+    def newest_savepoint(self, job: str) -> Manifest | None:
+        """Return the newest savepoint of a job, by the time it was taken."""
+        return next(iter(self.repository(job).manifests()), None)
+
+    def fresh_savepoint(self, job: str, max_age_s: float) -> Manifest | None:
+        """Return the newest savepoint if it is at most ``max_age_s`` old."""
+        newest = self.newest_savepoint(job)
+        if newest is None or time.time() - newest.taken_at_ms / 1000 > max_age_s:
+            return None
+        return newest
+
+    def savepoint_url(self, job: str, savepoint_id: str) -> str:
+        """Return an absolute address of a savepoint's manifest, for the extra link."""
+        endpoint = self.s3.endpoint if self.s3 is not None else None
+        return manifest_url(self.defaults.savepoint_root, endpoint, job, savepoint_id)
+
+    # --- producers ----------------------------------------------------------------------------
+
+    def producer_switch(self, job: str, switch: str | None = None) -> ProducerSwitch:
+        """Return what holds and releases the producers of a job.
+
+        Args:
+            job: The job whose input they write.
+            switch: ``store`` (a record in the savepoint root that producers poll), ``manual`` (people
+                do it, and it is proved), or ``module:attribute``, a switch or a callable that makes one
+                from this hook; None for what the connection says.
+        """
+        from airflow_flinkstyle.jobs.producers import ManualSwitch, StoreProducerSwitch
+
+        chosen = switch or self.defaults.producer_switch or "manual"
+        if chosen == "manual":
+            return ManualSwitch()
+        if chosen == "store":
+            return StoreProducerSwitch(self.store, f"{job}/producers.json")
+        found = _load(chosen)
+        made = found if hasattr(found, "apply") and not isinstance(found, type) else found(self)
+        return made  # type: ignore[no-any-return]
+
+    # --- the connection form's button ---------------------------------------------------------
+
+    def test_connection(self) -> tuple[bool, str]:
+        """List the savepoint root, for the Test button of the connection form."""
+        try:
+            next(iter(self.store.list()), None)
+        except FlinkstyleError as error:
+            return False, str(error)
+        return True, f"The savepoint root {self.store.uri} can be listed."
+
+
+def _mapping(value: Mapping[str, Any] | str | None) -> Mapping[str, Any]:
+    found = json.loads(value) if isinstance(value, str) and value.strip() else value or {}
+    if isinstance(found, dict):
+        return found
+    raise BadInputError(
+        f"Spark settings were expected as a JSON object, found {value!r}.",
+        left="Nothing was started.",
+        remedy='Write them as {"spark.name": "value"}.',
+    )
+
+
+def _load(path: str) -> Any:  # noqa: ANN401 - whatever stands there
+    module, _, attribute = path.partition(":")
+    try:
+        return getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise BadInputError(
+            f"A switch ('store', 'manual', 'module:attribute') was expected, found {path!r}: {error}.",
+            left="No producer was held or released.",
+            remedy="Name an importable attribute, with a colon between module and attribute.",
+        ) from error

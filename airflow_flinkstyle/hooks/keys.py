@@ -1,0 +1,29 @@
+"""Names of what a task asks for, the same for every try."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+def request_key(context: Context) -> str:
+    """Return who asks: DAG run, task and map index, without the try number, so that a retry re-attaches."""
+    ti = context["ti"]
+    return _key(ti.dag_id, ti.task_id, ti.run_id, str(ti.map_index))
+
+
+def run_key(context: Context) -> str:
+    """Return a key that all tasks of one DAG run share."""
+    ti = context["ti"]
+    return _key(ti.dag_id, ti.run_id)
+
+
+def _key(*parts: str) -> str:
+    """Join into a name that can stand in an object's key: readable first, unique by its digest."""
+    readable = re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(parts[:2])).strip("._-")[:60]
+    digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+    return f"{readable or 'run'}-{digest}"

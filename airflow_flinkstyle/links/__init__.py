@@ -1,0 +1,1 @@
+"""Links shown on a task's page."""

@@ -1,0 +1,45 @@
+"""The operators: each says what to do and leaves the doing to the hook."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from airflow_flinkstyle.operators.migrate import (
+        MigrateStreamingJobOperator as MigrateStreamingJobOperator,
+    )
+    from airflow_flinkstyle.operators.migrate import PreflightMigrationOperator as PreflightMigrationOperator
+    from airflow_flinkstyle.operators.migrate import SettleMigrationOperator as SettleMigrationOperator
+    from airflow_flinkstyle.operators.migrate import VerifyMigrationOperator as VerifyMigrationOperator
+    from airflow_flinkstyle.operators.rewrite import PlanOffsetRewriteOperator as PlanOffsetRewriteOperator
+    from airflow_flinkstyle.operators.rewrite import (
+        RewriteSavepointOffsetsOperator as RewriteSavepointOffsetsOperator,
+    )
+    from airflow_flinkstyle.operators.savepoint import TakeSavepointOperator as TakeSavepointOperator
+    from airflow_flinkstyle.operators.start import StartStreamingJobOperator as StartStreamingJobOperator
+    from airflow_flinkstyle.operators.stop import StopStreamingJobOperator as StopStreamingJobOperator
+    from airflow_flinkstyle.operators.upgrade import (
+        UpgradeStreamingJobOperator as UpgradeStreamingJobOperator,
+    )
+
+_HOME = {
+    "MigrateStreamingJobOperator": "migrate",
+    "PlanOffsetRewriteOperator": "rewrite",
+    "PreflightMigrationOperator": "migrate",
+    "RewriteSavepointOffsetsOperator": "rewrite",
+    "SettleMigrationOperator": "migrate",
+    "StartStreamingJobOperator": "start",
+    "StopStreamingJobOperator": "stop",
+    "TakeSavepointOperator": "savepoint",
+    "UpgradeStreamingJobOperator": "upgrade",
+    "VerifyMigrationOperator": "migrate",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import an operator's module when the operator is first asked for."""
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found: object = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    return found

@@ -1,0 +1,59 @@
+"""What every operator on a streaming job has: the job, the connections, a key that survives retries."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+
+from airflow_flinkstyle.hooks.failures import airflow_errors
+from airflow_flinkstyle.hooks.keys import request_key, run_key
+from airflow_flinkstyle.links.savepoint import SavepointLink
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow.sdk import Context
+
+    from airflow_flinkstyle.hooks.job import StreamingJobHook
+
+
+class StreamingJobOperator(BaseOperator):
+    """Base of the operators.
+
+    :param job: Name of the job, unique under the savepoint root. (templated)
+    :param flinkstyle_conn_id: Connection with the savepoint root. (templated)
+    :param spark_conn_id: Connection of type ``spark``: where the driver runs. (templated)
+    """
+
+    template_fields: Sequence[str] = ("job", "flinkstyle_conn_id", "spark_conn_id")
+    operator_extra_links: Sequence[SavepointLink] = (SavepointLink(),)
+    ui_color = "#e6ddf4"
+
+    def __init__(
+        self,
+        *,
+        job: str,
+        flinkstyle_conn_id: str = "flinkstyle_default",
+        spark_conn_id: str = "spark_default",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.job = job
+        self.flinkstyle_conn_id = flinkstyle_conn_id
+        self.spark_conn_id = spark_conn_id
+
+    @property
+    def hook(self) -> StreamingJobHook:
+        """A hook on the rendered connections."""
+        from airflow_flinkstyle.hooks.job import StreamingJobHook
+
+        return StreamingJobHook(self.flinkstyle_conn_id, self.spark_conn_id)
+
+    def show_savepoint(self, context: Context, savepoint_id: str | None) -> None:
+        """Show the link to a savepoint while the task still runs."""
+        if savepoint_id is not None:
+            SavepointLink.show(context, self.hook.savepoint_url(self.job, savepoint_id))
+
+
+__all__ = ["StreamingJobOperator", "airflow_errors", "request_key", "run_key"]

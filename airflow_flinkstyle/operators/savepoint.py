@@ -1,0 +1,98 @@
+"""Take a savepoint of a job while it runs, or of one that has stopped."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import conf
+
+from airflow_flinkstyle.hooks.failures import raise_failure
+from airflow_flinkstyle.operators.base import StreamingJobOperator, airflow_errors, request_key
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow.sdk import Context
+
+    from airflow_flinkstyle.savepoint.manifest import Manifest
+
+
+class TakeSavepointOperator(StreamingJobOperator):
+    """Take a savepoint; the job goes on meanwhile. Returns the savepoint's id.
+
+    A retry, or a clear, re-attaches to the savepoint asked for by the earlier try of the same DAG run.
+
+    :param timeout_s: How long the savepoint may take.
+    :param deferrable: Wait in the triggerer, so that no worker slot is held.
+    :param poll_interval_s: Between two looks of the triggerer.
+    """
+
+    def __init__(
+        self,
+        *,
+        timeout_s: float = 3600.0,
+        deferrable: bool | None = None,
+        poll_interval_s: float = 2.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.timeout_s = timeout_s
+        self.deferrable = (
+            conf.getboolean("operators", "default_deferrable", fallback=False)
+            if deferrable is None
+            else deferrable
+        )
+        self.poll_interval_s = poll_interval_s
+
+    def execute(self, context: Context) -> str:
+        """Ask, show the link, and wait here or in the triggerer."""
+        from airflow_flinkstyle.jobs.requests import PendingRequest
+
+        with airflow_errors():
+            begun = self.hook.begin_savepoint(
+                self.job, request_key(context), running_timeout_s=self.timeout_s
+            )
+            self.show_savepoint(context, begun.savepoint_id)
+            if not isinstance(begun, PendingRequest):
+                return self._taken(begun)
+            if self.deferrable:
+                self._defer(asdict(begun))
+            return self._taken(self.hook.finish_savepoint(self.job, begun, timeout_s=self.timeout_s))
+
+    def _defer(self, request: dict[str, Any]) -> None:
+        from airflow_flinkstyle.triggers.savepoint import RequestTrigger
+
+        self.defer(
+            trigger=RequestTrigger(
+                request=request,
+                job=self.job,
+                flinkstyle_conn_id=self.flinkstyle_conn_id,
+                spark_conn_id=self.spark_conn_id,
+                poll_interval_s=self.poll_interval_s,
+            ),
+            method_name="execute_complete",
+            kwargs={"request": request},
+            timeout=timedelta(seconds=self.timeout_s),
+        )
+
+    def execute_complete(self, context: Context, event: Mapping[str, Any], request: dict[str, Any]) -> str:
+        """Read the outcome; a request that died with its driver is asked anew of the next one."""
+        from airflow_flinkstyle.jobs.requests import PendingRequest
+
+        if "failure" in event:
+            raise_failure(event["failure"])
+        with airflow_errors():
+            manifest = self.hook.finish_savepoint(
+                self.job, PendingRequest(**request), timeout_s=self.timeout_s
+            )
+            self.show_savepoint(context, manifest.savepoint_id)
+        return self._taken(manifest)
+
+    def _taken(self, manifest: Manifest) -> str:
+        batches = {query.name: query.batch_id for query in manifest.queries}
+        self.log.info(
+            "Savepoint %s at batches %s, %d bytes", manifest.savepoint_id, batches, manifest.total_bytes
+        )
+        return manifest.savepoint_id

@@ -1,0 +1,122 @@
+"""Start a job: fresh, where its last run closed, or from a savepoint."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, assert_never
+
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.operators.base import StreamingJobOperator, airflow_errors, request_key
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from airflow.sdk import Context
+
+    from airflow_flinkstyle.jobs.lineage import Origin
+
+StartFrom = Literal["fresh", "checkpoint", "savepoint"]
+
+
+class StartStreamingJobOperator(StreamingJobOperator):
+    """Start a streaming job and return once its driver runs; the driver outlives the task.
+
+    A retry finds the start of the earlier try. While the job runs, another start is refused.
+
+    :param script: The PySpark script, as the driver sees it, unmodified. (templated)
+    :param args: The script's arguments. (templated)
+    :param conf: Spark settings. (templated)
+    :param env: The driver's environment; it is recorded, so no secrets. (templated)
+    :param kafka_overrides: Kafka options set instead of the script's: mappings with ``role`` (source or
+        sink), ``servers`` (as the script writes them) and ``options``. (templated)
+    :param start_from: ``fresh``, ``checkpoint`` (where the last run closed) or ``savepoint``. (templated)
+    :param savepoint_id: For ``savepoint``: which; ``latest`` is the newest one. (templated)
+    :param rewind: For a savepoint the job has run past: ``fork`` (new query id) or ``re-emit``. (templated)
+    :param running_timeout_s: How long the driver may take until it runs.
+    :param stop_on_kill: Stop the job, at a batch boundary, when a person kills the task while it starts.
+    """
+
+    template_fields: Sequence[str] = (
+        *StreamingJobOperator.template_fields,
+        *("script", "args", "conf", "env", "kafka_overrides", "start_from", "savepoint_id", "rewind"),
+    )
+
+    def __init__(
+        self,
+        *,
+        script: str,
+        args: Sequence[str] | str = (),
+        conf: Mapping[str, Any] | str | None = None,
+        env: Mapping[str, str] | None = None,
+        kafka_overrides: Sequence[Mapping[str, Any]] = (),
+        start_from: StartFrom = "fresh",
+        savepoint_id: str | None = None,
+        rewind: Literal["fork", "re-emit"] | None = None,
+        running_timeout_s: float = 300.0,
+        stop_on_kill: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.script = script
+        self.args = args
+        self.conf = conf
+        self.env = env
+        self.kafka_overrides = kafka_overrides
+        self.start_from = start_from
+        self.savepoint_id = savepoint_id
+        self.rewind = rewind
+        self.running_timeout_s = running_timeout_s
+        self.stop_on_kill = stop_on_kill
+        self._stop_key = ""
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Start, wait until the driver runs, and return the run's generation and checkpoint location."""
+        key = request_key(context)
+        self._stop_key = f"{key}-killed"
+        with airflow_errors():
+            hook = self.hook
+            origin = self._origin()
+            spec = hook.spec(
+                self.job,
+                self.script,
+                args=self.args,
+                conf=self.conf,
+                env=self.env,
+                overrides=self.kafka_overrides,
+            )
+            client = hook.client(self.job)
+            handle = client.start(spec, hook.target(), claim_key=key, origin=origin)
+            self.show_savepoint(context, getattr(origin, "savepoint_id", None))
+            client.wait_running(handle.generation, timeout_s=self.running_timeout_s)
+        self.log.info("Job %s runs as generation %d", self.job, handle.generation)
+        return {"generation": handle.generation, "checkpoint_location": handle.checkpoint_location}
+
+    def _origin(self) -> Origin:
+        from airflow_flinkstyle.jobs.lineage import Fresh, FromCheckpoint, FromSavepoint
+
+        match self.start_from:
+            case "fresh":
+                return Fresh()
+            case "checkpoint":
+                return FromCheckpoint()
+            case "savepoint":
+                return FromSavepoint(savepoint_id=self._chosen_savepoint(), rewind=self.rewind)
+            case _:
+                assert_never(self.start_from)
+
+    def _chosen_savepoint(self) -> str:
+        if self.savepoint_id and self.savepoint_id != "latest":
+            return self.savepoint_id
+        newest = self.hook.newest_savepoint(self.job) if self.savepoint_id else None
+        if newest is None:
+            raise BadInputError(
+                f"A savepoint of job {self.job} was expected, found savepoint_id={self.savepoint_id!r}"
+                f"{' and no savepoint' if self.savepoint_id else ''}.",
+                left="Nothing was started.",
+                remedy="Name a savepoint, take one (TakeSavepointOperator), or start otherwise.",
+            )
+        return newest.savepoint_id
+
+    def on_kill(self) -> None:
+        """Leave the stream alone, unless ``stop_on_kill`` was asked for."""
+        if self.stop_on_kill and self._stop_key:
+            self.hook.ask_to_stop(self.job, self._stop_key)

@@ -1,0 +1,49 @@
+"""Stop a job at a batch boundary, with a savepoint or without."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_flinkstyle.operators.base import StreamingJobOperator, airflow_errors, request_key
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+SAVEPOINT_KEY = "savepoint_id"
+"""XCom with the savepoint, pushed also where the stop itself failed."""
+
+
+class StopStreamingJobOperator(StreamingJobOperator):
+    """Stop a streaming job between two batches, so that no batch is run twice.
+
+    Returns ``{"batches": ..., "savepoint_id": ...}``. Where the savepoint exists but the run did not
+    close, the task fails and says so, and the savepoint's id is in XCom ``savepoint_id``.
+
+    :param savepoint: Take a savepoint of the stopped job.
+    :param timeout_s: How long draining and savepoint may take.
+    """
+
+    def __init__(self, *, savepoint: bool = True, timeout_s: float = 900.0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.savepoint = savepoint
+        self.timeout_s = timeout_s
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Ask, wait, and tell a stopped job from a mere savepoint."""
+        from airflow_flinkstyle.jobs.client import SavepointOnly
+
+        with airflow_errors():
+            outcome = self.hook.client(self.job).stop(
+                request_key(context), savepoint=self.savepoint, timeout_s=self.timeout_s
+            )
+            self.show_savepoint(context, outcome.savepoint_id)
+        if outcome.savepoint_id is not None:
+            context["ti"].xcom_push(key=SAVEPOINT_KEY, value=outcome.savepoint_id)
+        if isinstance(outcome, SavepointOnly):
+            raise AirflowFailException(
+                f"Job {self.job} did not stop: {outcome.reason} Savepoint {outcome.savepoint_id} was taken "
+                "and can be used. Look at the driver, then stop the job again."
+            )
+        return {"batches": dict(outcome.batches), "savepoint_id": outcome.savepoint_id}

@@ -1,0 +1,83 @@
+"""What both sensors have: the job, the connections, and waiting in the triggerer if asked."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from airflow.sdk import BaseSensorOperator, conf
+from airflow.sdk.exceptions import AirflowSensorTimeout
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow_flinkstyle.hooks.job import StreamingJobHook
+    from airflow_flinkstyle.triggers.base import PollTrigger
+
+
+class StreamingJobSensor(BaseSensorOperator):
+    """Base of the sensors.
+
+    :param job: Name of the job, unique under the savepoint root. (templated)
+    :param flinkstyle_conn_id: Connection with the savepoint root. (templated)
+    :param spark_conn_id: Connection of type ``spark``. (templated)
+    :param deferrable: Wait in the triggerer, so that no worker slot is held.
+    """
+
+    template_fields: Sequence[str] = ("job", "flinkstyle_conn_id", "spark_conn_id")
+    ui_color = "#e6ddf4"
+
+    def __init__(
+        self,
+        *,
+        job: str,
+        flinkstyle_conn_id: str = "flinkstyle_default",
+        spark_conn_id: str = "spark_default",
+        deferrable: bool | None = None,
+        poke_interval: timedelta | float = 10,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(poke_interval=poke_interval, **kwargs)
+        self.job = job
+        self.flinkstyle_conn_id = flinkstyle_conn_id
+        self.spark_conn_id = spark_conn_id
+        self.deferrable = (
+            conf.getboolean("operators", "default_deferrable", fallback=False)
+            if deferrable is None
+            else deferrable
+        )
+
+    @property
+    def hook(self) -> StreamingJobHook:
+        """A hook on the rendered connections."""
+        from airflow_flinkstyle.hooks.job import StreamingJobHook
+
+        return StreamingJobHook(self.flinkstyle_conn_id, self.spark_conn_id)
+
+    def trigger_arguments(self) -> dict[str, Any]:
+        """Return what every trigger needs to know."""
+        return {
+            "job": self.job,
+            "flinkstyle_conn_id": self.flinkstyle_conn_id,
+            "spark_conn_id": self.spark_conn_id,
+            "poll_interval_s": float(self.poke_interval),
+        }
+
+    def wait_in_triggerer(self, trigger: PollTrigger, *, deadline_s: float | None = None) -> NoReturn:
+        """Defer to ``trigger``; the event and the deadline go to ``execute_complete``.
+
+        Args:
+            trigger: What to wait for.
+            deadline_s: Epoch seconds at which the sensor times out, however often it wakes up between;
+                None: the sensor's time-out from now on.
+        """
+        until_s = time.time() + self.timeout if deadline_s is None else deadline_s
+        if until_s <= time.time():
+            raise AirflowSensorTimeout(f"Nothing came within {self.timeout:g} s.")
+        self.defer(
+            trigger=trigger,
+            method_name="execute_complete",
+            kwargs={"deadline_s": until_s},
+            timeout=timedelta(seconds=until_s - time.time()),
+        )

@@ -1,0 +1,93 @@
+"""Wait for a job to commit batches, and keep it running meanwhile."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from airflow.sdk import PokeReturnValue
+
+from airflow_flinkstyle.hooks.failures import airflow_errors, raise_failure
+from airflow_flinkstyle.hooks.keys import request_key
+from airflow_flinkstyle.sensors.base import StreamingJobSensor
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow.sdk import Context
+
+    from airflow_flinkstyle.triggers.progress import ProgressWatch
+
+
+class StreamingJobProgressSensor(StreamingJobSensor):
+    """Succeeds once every query has committed ``batches`` more; returns query name -> newest batch.
+
+    A detached driver that died without a word is started again on the way, from its own checkpoint. One
+    that said why it failed fails the task with that error. Spark commits nothing while there is nothing
+    to read: then the sensor times out.
+
+    :param batches: How many batches more than when the sensor began.
+    :param stop_on_kill: Stop the job, at a batch boundary, when a person kills or clears the task.
+    """
+
+    def __init__(self, *, batches: int = 1, stop_on_kill: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if self.reschedule:
+            raise ValueError("mode='reschedule' forgets where the sensor began: use deferrable=True")
+        self.batches = batches
+        self.stop_on_kill = stop_on_kill
+        self._stop_key = ""
+        self._watch: ProgressWatch | None = None
+
+    def poke(self, context: Context) -> PokeReturnValue:
+        """Bring the driver up if it died, then compare its batches with those at the beginning."""
+        from airflow_flinkstyle.jobs.status import Running
+        from airflow_flinkstyle.triggers.progress import ProgressWatch
+
+        with airflow_errors():
+            status = self.hook.look_after(self.job)
+        self._watch = self._watch or ProgressWatch(self.batches)
+        reached = self._watch.reached(status) if isinstance(status, Running) else None
+        return PokeReturnValue(reached is not None, reached)
+
+    def execute(self, context: Context) -> dict[str, int]:
+        """Look once, and if need be wait, here or in the triggerer."""
+        self._stop_key = f"{request_key(context)}-killed"
+        result = self._wait_deferred(context) if self.deferrable else super().execute(context)
+        return cast("dict[str, int]", result)
+
+    def _wait_deferred(self, context: Context, deadline_s: float | None = None) -> dict[str, int]:
+        from airflow_flinkstyle.triggers.progress import ProgressTrigger
+
+        found = self.poke(context)
+        if found or self._watch is None:
+            return cast("dict[str, int]", found.xcom_value)
+        self.wait_in_triggerer(
+            ProgressTrigger(
+                batches=self.batches,
+                baseline=self._watch.baseline,
+                stop_on_kill=self.stop_on_kill,
+                request_key=self._stop_key,
+                **self.trigger_arguments(),
+            ),
+            deadline_s=deadline_s,
+        )
+
+    def execute_complete(
+        self, context: Context, event: Mapping[str, Any], deadline_s: float
+    ) -> dict[str, int]:
+        """Return the batches, or look after the driver and wait on."""
+        from airflow_flinkstyle.triggers.progress import ProgressWatch
+
+        if "failure" in event:
+            raise_failure(event["failure"])
+        if "batches" in event:
+            return dict(event["batches"])
+        self.log.warning("Job %s: %s", self.job, event["look"])
+        self._stop_key = f"{request_key(context)}-killed"
+        self._watch = ProgressWatch(self.batches, event["baseline"])
+        return self._wait_deferred(context, deadline_s)
+
+    def on_kill(self) -> None:
+        """Leave the stream alone, unless ``stop_on_kill`` was asked for."""
+        if self.stop_on_kill and self._stop_key:
+            self.hook.ask_to_stop(self.job, self._stop_key)

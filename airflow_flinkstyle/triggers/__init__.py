@@ -1,0 +1,1 @@
+"""Waiting in the triggerer: for a savepoint, for progress, for a fresh savepoint."""

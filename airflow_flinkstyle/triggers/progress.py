@@ -1,0 +1,100 @@
+"""A trigger about a job's batches."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+from airflow_flinkstyle.jobs.status import Running, Starting, describe_status
+from airflow_flinkstyle.triggers.base import PollTrigger
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_flinkstyle.jobs.status import Run
+
+
+class ProgressWatch:
+    """Compares a run's batches with those it had when the watch began.
+
+    Args:
+        batches: How many more batches every query must commit.
+        baseline: ``{"generation": ..., "batches": ...}`` where the watch began; None begins it now. Another
+            generation begins it anew, because a restored run counts from its savepoint's batch.
+    """
+
+    def __init__(self, batches: int, baseline: Mapping[str, Any] | None = None) -> None:
+        self.batches = batches
+        self.baseline = None if baseline is None else dict(baseline)
+
+    def reached(self, status: Running) -> dict[str, int] | None:
+        """Return the newest batches once every query has committed enough, else None."""
+        now = status.heartbeat.batches()
+        if self.baseline is None or self.baseline["generation"] != status.run.generation:
+            self.baseline = {"generation": int(status.run.generation), "batches": now}
+        before = self.baseline["batches"]
+        done = [now.get(name, -1) - before.get(name, -1) >= self.batches for name in status.heartbeat.queries]
+        return now if done and all(done) else None
+
+
+class ProgressTrigger(PollTrigger):
+    """Fires when every query has committed enough batches, or when the driver needs looking after.
+
+    The triggerer relaunches nothing: a detached driver would run on the triggerer's machine. It wakes
+    the task, which looks and relaunches from a worker.
+
+    Args:
+        batches: How many more batches every query must commit.
+        baseline: See ``ProgressWatch``.
+        stop_on_kill: Stop the job, at a batch boundary, when a person kills or clears the task.
+        request_key: Who asks for that stop.
+    """
+
+    def __init__(
+        self,
+        *,
+        batches: int,
+        baseline: Mapping[str, Any] | None = None,
+        stop_on_kill: bool = False,
+        request_key: str = "",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.watch = ProgressWatch(batches, baseline)
+        self.stop_on_kill = stop_on_kill
+        self.request_key = request_key
+        self._beat: object = None
+        self._beat_seen_s = 0.0
+
+    def arguments(self) -> dict[str, Any]:
+        """Return what to wait for."""
+        return {
+            "batches": self.watch.batches,
+            "baseline": self.watch.baseline,
+            "stop_on_kill": self.stop_on_kill,
+            "request_key": self.request_key,
+        }
+
+    def check(self) -> dict[str, Any] | None:
+        """Return ``{"batches": ...}`` once reached, or ``{"look": ...}`` for a driver that does not run."""
+        status = self.hook.client(self.job).status()
+        if isinstance(status, Running) and (reached := self.watch.reached(status)) is not None:
+            return {"batches": reached}
+        if not isinstance(status, (Running, Starting)):
+            return {"look": describe_status(status), "baseline": self.watch.baseline}
+        if self._is_silent(status.run):
+            return {"look": "no heartbeat has come for a lease", "baseline": self.watch.baseline}
+        return None
+
+    def _is_silent(self, run: Run) -> bool:
+        """Tell whether the heartbeat has stood still for the lease, on this machine's own clock."""
+        beat = (run.generation, run.heartbeat and (run.heartbeat.incarnation, run.heartbeat.beat))
+        if beat != self._beat:
+            self._beat, self._beat_seen_s = beat, time.monotonic()
+        return time.monotonic() - self._beat_seen_s > run.claim.lease_s
+
+    async def on_kill(self) -> None:
+        """Stop the job if that was asked for; else a stream outlives the tasks that watch it."""
+        if self.stop_on_kill:
+            await asyncio.to_thread(self.hook.ask_to_stop, self.job, self.request_key)

@@ -1,0 +1,56 @@
+"""Triggers about savepoints: one is being taken, or one must be fresh enough."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow_flinkstyle.triggers.base import PollTrigger
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class RequestTrigger(PollTrigger):
+    """Fires when the driver has ended a request, or will never answer it.
+
+    Args:
+        request: ``jobs.requests.PendingRequest`` as a mapping.
+    """
+
+    def __init__(self, *, request: Mapping[str, Any], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.request = dict(request)
+        self._shown = -1
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the request."""
+        return {"request": self.request}
+
+    def check(self) -> dict[str, Any] | None:
+        """Return ``{"ended": True}``; the task reads the outcome itself, where it can also ask anew."""
+        from airflow_flinkstyle.jobs.requests import InProgress, PendingRequest, poll
+
+        state = poll(self.hook.board(self.job), PendingRequest(**self.request))
+        if not isinstance(state, InProgress):
+            return {"ended": True}
+        if state.progress is not None and state.progress.files_done != self._shown:
+            self._shown = state.progress.files_done
+            self.log.info("%d of %d files copied", state.progress.files_done, state.progress.files_total)
+        return None
+
+
+class FreshSavepointTrigger(PollTrigger):
+    """Fires when the job has a savepoint not older than ``max_age_s``."""
+
+    def __init__(self, *, max_age_s: float, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.max_age_s = max_age_s
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the age allowed."""
+        return {"max_age_s": self.max_age_s}
+
+    def check(self) -> dict[str, Any] | None:
+        """Return ``{"savepoint_id": ...}`` of the fresh one."""
+        fresh = self.hook.fresh_savepoint(self.job, self.max_age_s)
+        return None if fresh is None else {"savepoint_id": fresh.savepoint_id}
