@@ -134,7 +134,7 @@ class Broker:
         from confluent_kafka.admin import OffsetSpec
 
         def ask(spec: Any) -> dict[int, int]:  # noqa: ANN401  # OffsetSpec has no public base type
-            answers = self.admin().list_offsets(dict.fromkeys(cuts, spec))
+            answers = self.admin().list_offsets(dict.fromkeys(cuts, spec), request_timeout=_CALL_TIMEOUT_S)
             return {cut.partition: int(answer.result(_CALL_TIMEOUT_S).offset) for cut, answer in answers.items()}
 
         cuts = [TopicPartition(topic, partition) for partition in range(self.wait_for_topic(topic))]

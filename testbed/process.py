@@ -110,11 +110,15 @@ class Service:
         Raises:
             ServiceError: If it ended or was not ready in time.
         """
+        self.wait_ready_with(self._ready)
+
+    def wait_ready_with(self, ready: Callable[[], bool]) -> None:
+        """Wait for another sign than the usual one, with the same time-out and error."""
         deadline_s = time.monotonic() + self._ready_timeout_s
         while True:
             if not self.is_running:
                 raise ServiceError(f"{self.name} was expected to become ready, it ended. {self._explain()}")
-            if self._ready():
+            if ready():
                 return
             if time.monotonic() > deadline_s:
                 raise ServiceError(
@@ -123,12 +127,12 @@ class Service:
                 )
             time.sleep(0.2)
 
-    def stop(self, *, grace_s: float = 15) -> None:
-        """End the process and its session: SIGTERM, and SIGKILL after ``grace_s``."""
+    def stop(self, *, grace_s: float = 15, with_signal: signal.Signals = signal.SIGTERM) -> None:
+        """End the process and its session: a polite signal first, SIGKILL after ``grace_s``."""
         if self._guard is None:
             return
         if self.is_running:
-            self._guard.terminate()
+            self._guard.send_signal(with_signal)
             try:
                 self._guard.wait(grace_s)
             except subprocess.TimeoutExpired:

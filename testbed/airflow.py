@@ -1,0 +1,122 @@
+"""Airflow standalone in a folder of its own: SQLite, four tasks at once, everybody is an admin."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING, Self
+
+from testbed import paths
+from testbed.airflow_api import AirflowApi
+from testbed.ports import free_port
+from testbed.process import Service
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+_CALLERS_OWN = ("AIRFLOW", "VIRTUAL_ENV", "PYTHON")
+"""Prefixes of environment variables that must not leak from the caller into Airflow."""
+
+
+class Airflow:
+    """Airflow with API server, scheduler, DAG processor and triggerer."""
+
+    def __init__(
+        self,
+        folder: Path,
+        dags_folder: Path,
+        *,
+        connections: Mapping[str, str] | None = None,
+        env: Mapping[str, str] | None = None,
+        parallelism: int = 4,
+        all_admins: bool = True,
+    ) -> None:
+        """Describe an Airflow.
+
+        Args:
+            folder: Becomes ``AIRFLOW_HOME``.
+            dags_folder: Where the DAG files are.
+            connections: Connection id to URI or JSON.
+            env: Further environment variables of Airflow and its tasks.
+            parallelism: How many tasks run at once; each costs memory.
+            all_admins: False turns authentication on, to test it.
+        """
+        self.port = free_port()
+        self.folder = folder
+        self.api = AirflowApi(self.base_url)
+        settings = {
+            "core__dags_folder": str(dags_folder),
+            "core__load_examples": "False",
+            "core__parallelism": str(parallelism),
+            "core__simple_auth_manager_all_admins": str(all_admins),
+            "api__host": "127.0.0.1",
+            "api__port": str(self.port),
+            # Tasks reach the API server by this; without it they try the default port.
+            "api__base_url": self.base_url,
+            "database__sql_alchemy_conn": f"sqlite:///{folder / 'airflow.db'}",
+            "scheduler__scheduler_idle_sleep_time": "0.2",
+            "dag_processor__refresh_interval": "5",
+            "dag_processor__min_file_process_interval": "5",
+            "logging__worker_log_server_port": str(free_port()),
+            "logging__trigger_log_server_port": str(free_port()),
+            "usage_data_collection__enabled": "False",
+        }
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith(_CALLERS_OWN)}
+        self.env = {
+            **inherited,
+            "PATH": f"{paths.VENV_AIRFLOW / 'bin'}:{os.environ.get('PATH', '')}",
+            "JAVA_HOME": str(paths.java_home()),
+            "AIRFLOW_HOME": str(folder),
+            **{f"AIRFLOW__{key.upper()}": value for key, value in settings.items()},
+            **{f"AIRFLOW_CONN_{key.upper()}": value for key, value in (connections or {}).items()},
+            **(env or {}),
+        }
+        self.service = Service(
+            "Airflow",
+            [paths.VENV_AIRFLOW / "bin" / "airflow", "standalone"],
+            log_file=folder / "airflow.log",
+            ready=self.api.is_healthy,
+            ready_timeout_s=180,
+            env=self.env,
+            cwd=folder,
+        )
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def base_url(self) -> str:
+        """Address of UI and API."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start all parts and wait until each reports healthy."""
+        self.launch()
+        self.wait_ready()
+
+    def launch(self) -> None:
+        """Start without waiting."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.service.launch()
+
+    def wait_ready(self) -> None:
+        """Return once every part reports healthy; end Airflow if it does not."""
+        try:
+            self.service.wait_ready()
+        except BaseException:
+            self.service.stop(grace_s=1)
+            raise
+
+    def stop(self) -> None:
+        """Stop every part and every task; detached drivers live on."""
+        # standalone ends its parts in order on SIGINT only; the guard ends what is left.
+        self.service.stop(with_signal=signal.SIGINT)
+
+    def kill(self) -> None:
+        """End it with SIGKILL, as a machine that loses power would; detached drivers live on."""
+        self.service.kill()

@@ -1,0 +1,196 @@
+"""Airflow's REST API as a person or a script uses it: trigger a DAG, wait, approve, read."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+FINISHED = frozenset({"success", "failed"})
+_CALL_TIMEOUT_S = 30
+_POLL_S = 0.3
+
+
+class AirflowApiError(RuntimeError):
+    """Airflow refused a call.
+
+    Attributes:
+        status: HTTP status.
+        body: What Airflow said about it.
+    """
+
+    def __init__(self, call: str, status: int, body: str) -> None:
+        super().__init__(f"Airflow answered {status} to {call}: {body}")
+        self.status, self.body = status, body
+
+
+class AirflowApi:
+    """A client of one Airflow whose users are all admins."""
+
+    def __init__(self, base_url: str) -> None:
+        self.base_url = base_url.rstrip("/")
+        self._token: str | None = None
+
+    def is_healthy(self) -> bool:
+        """True once API, scheduler, DAG processor and triggerer report healthy."""
+        try:
+            parts = self._send("GET", "/api/v2/monitor/health")
+        except (OSError, AirflowApiError):
+            return False
+        needed = ("metadatabase", "scheduler", "dag_processor", "triggerer")
+        return all((parts.get(part) or {}).get("status") == "healthy" for part in needed)
+
+    def import_errors(self) -> dict[str, str]:
+        """Return the stack trace by file of every DAG file that failed to import."""
+        found = self.call("GET", "/importErrors")["import_errors"]
+        return {error["filename"]: error["stack_trace"] for error in found}
+
+    def wait_for_dag(self, dag_id: str, *, timeout_s: float = 60) -> None:
+        """Wait until the DAG has been parsed, and unpause it."""
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            try:
+                self.call("PATCH", f"/dags/{dag_id}", {"is_paused": False})
+            except AirflowApiError as error:
+                if error.status != 404:
+                    raise
+            else:
+                return
+            if time.monotonic() > deadline_s:
+                raise TimeoutError(
+                    f"DAG {dag_id} was expected within {timeout_s} s. Import errors: {self.import_errors()}"
+                )
+            time.sleep(_POLL_S)
+
+    def trigger(self, dag_id: str, conf: Mapping[str, Any] | None = None) -> str:
+        """Start a run and return its id.
+
+        Raises:
+            AirflowApiError: With status 400 if a parameter does not fit its schema.
+        """
+        body = {"logical_date": None, "conf": dict(conf or {})}
+        return str(self.call("POST", f"/dags/{dag_id}/dagRuns", body)["dag_run_id"])
+
+    def run_state(self, dag_id: str, run_id: str) -> str:
+        """Return queued, running, success or failed."""
+        return str(self.call("GET", _run_path(dag_id, run_id))["state"])
+
+    def wait_for_run(self, dag_id: str, run_id: str, *, timeout_s: float) -> str:
+        """Wait until the run has ended and return ``success`` or ``failed``."""
+        deadline_s = time.monotonic() + timeout_s
+        while (state := self.run_state(dag_id, run_id)) not in FINISHED:
+            if time.monotonic() > deadline_s:
+                states = {task["task_id"]: task["state"] for task in self.task_instances(dag_id, run_id)}
+                raise TimeoutError(f"Run {run_id} of {dag_id} still {state} after {timeout_s} s: {states}")
+            time.sleep(_POLL_S)
+        return state
+
+    def task_instances(self, dag_id: str, run_id: str) -> list[dict[str, Any]]:
+        """Return the run's task instances as Airflow describes them."""
+        return list(self.call("GET", f"{_run_path(dag_id, run_id)}/taskInstances")["task_instances"])
+
+    def task_state(self, dag_id: str, run_id: str, task_id: str) -> str | None:
+        """Return the state of one task, None before it was scheduled."""
+        state = self.call("GET", f"{_run_path(dag_id, run_id)}/taskInstances/{task_id}")["state"]
+        return None if state is None else str(state)
+
+    def wait_for_task(
+        self, dag_id: str, run_id: str, task_id: str, states: Sequence[str], *, timeout_s: float
+    ) -> str:
+        """Wait until the task is in one of the states; a run that ends before is an error."""
+        deadline_s = time.monotonic() + timeout_s
+        while (state := self.task_state(dag_id, run_id, task_id)) not in states:
+            if time.monotonic() > deadline_s or self.run_state(dag_id, run_id) in FINISHED:
+                state = self.task_state(dag_id, run_id, task_id)
+                if state in states:
+                    break
+                raise TimeoutError(f"Task {task_id} of {run_id} was expected in {states}, it is {state}.")
+            time.sleep(_POLL_S)
+        return str(state)
+
+    def approval(self, dag_id: str, run_id: str, task_id: str) -> dict[str, Any]:
+        """Return what a task that awaits a person shows: subject, body, options, params."""
+        return self.call("GET", f"{_hitl_path(dag_id, run_id, task_id)}")
+
+    def respond(
+        self,
+        dag_id: str,
+        run_id: str,
+        task_id: str,
+        options: Sequence[str],
+        params: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Answer a task that awaits a person, e.g. with ``["Approve"]``."""
+        body = {"chosen_options": list(options), "params_input": dict(params or {})}
+        self.call("PATCH", f"{_hitl_path(dag_id, run_id, task_id)}", body)
+
+    def clear(self, dag_id: str, run_id: str, task_ids: Sequence[str]) -> None:
+        """Clear tasks, as a person who wants them to run again does."""
+        body = {"dry_run": False, "dag_run_id": run_id, "task_ids": list(task_ids), "only_failed": False}
+        self.call("POST", f"/dags/{dag_id}/clearTaskInstances", body)
+
+    def xcom(self, dag_id: str, run_id: str, task_id: str, key: str = "return_value") -> Any:  # noqa: ANN401  # JSON
+        """Return what a task pushed."""
+        path = f"{_run_path(dag_id, run_id)}/taskInstances/{task_id}/xcomEntries/{key}?deserialize=true"
+        return self.call("GET", path)["value"]
+
+    def logs(self, dag_id: str, run_id: str, task_id: str, *, try_number: int = 1) -> str:
+        """Return a task's log as plain lines."""
+        path = f"{_run_path(dag_id, run_id)}/taskInstances/{task_id}/logs/{try_number}?full_content=true"
+        content = self.call("GET", path)["content"]
+        return "\n".join(_log_line(entry) for entry in content)
+
+    def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Call the API below ``/api/v2`` with a token, which is fetched anew when it has expired."""
+        if self._token is None:
+            self._token = str(self._send("GET", "/auth/token")["access_token"])
+        try:
+            return self._send(method, f"/api/v2{path}", body)
+        except AirflowApiError as error:
+            if error.status != 401:
+                raise
+            self._token = str(self._send("GET", "/auth/token")["access_token"])
+            return self._send(method, f"/api/v2{path}", body)
+
+    def _send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        headers = {"Accept": "application/json", "Content-Type": "application/json"}
+        if self._token is not None:
+            headers["Authorization"] = f"Bearer {self._token}"
+        request = urllib.request.Request(  # noqa: S310  # our own server
+            self.base_url + path,
+            data=None if body is None else json.dumps(body).encode(),
+            headers=headers,
+            method=method,
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=_CALL_TIMEOUT_S) as answer:  # noqa: S310
+                text = answer.read().decode()
+        except urllib.error.HTTPError as error:
+            raise AirflowApiError(f"{method} {path}", error.code, error.read().decode(errors="replace")) from error
+        parsed: dict[str, Any] = json.loads(text) if text else {}
+        return parsed
+
+
+def _run_path(dag_id: str, run_id: str) -> str:
+    return f"/dags/{dag_id}/dagRuns/{urllib.parse.quote(run_id, safe='')}"
+
+
+def _hitl_path(dag_id: str, run_id: str, task_id: str) -> str:
+    return f"{_run_path(dag_id, run_id)}/taskInstances/{task_id}/-1/hitlDetails"
+
+
+def _log_line(entry: dict[str, Any] | str) -> str:
+    if isinstance(entry, str):
+        return entry
+    details = {
+        key: value
+        for key, value in entry.items()
+        if key not in {"event", "timestamp", "level", "logger", "filename", "lineno"}
+    }
+    return f"{entry.get('event', '')} {details or ''}".rstrip()

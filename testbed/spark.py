@@ -1,0 +1,173 @@
+"""Spark: where it is, the jars jobs need, and a standalone cluster of real workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import urllib.request
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from testbed import paths
+from testbed.ports import free_port
+from testbed.process import Service
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkPaths:
+    """The Spark side of this checkout."""
+
+    python: Path
+    """Interpreter of the environment with PySpark, pandas and this package."""
+    spark_home: Path
+    java_home: Path
+    jars: tuple[Path, ...]
+    """Kafka connector and S3A: put into ``spark.jars`` and ``spark.driver.extraClassPath``."""
+
+    @property
+    def spark_submit(self) -> Path:
+        """The program that starts a driver."""
+        return self.spark_home / "bin" / "spark-submit"
+
+    @property
+    def conf(self) -> dict[str, str]:
+        """Settings with which a driver finds the jars and this Python."""
+        return {
+            "spark.jars": ",".join(str(jar) for jar in self.jars),
+            "spark.driver.extraClassPath": ":".join(str(jar) for jar in self.jars),
+            "spark.pyspark.python": str(self.python),
+            "spark.pyspark.driver.python": str(self.python),
+        }
+
+    @property
+    def env(self) -> dict[str, str]:
+        """Environment in which spark-submit finds itself, Java and Python."""
+        return {
+            "SPARK_HOME": str(self.spark_home),
+            "JAVA_HOME": str(self.java_home),
+            "PYSPARK_PYTHON": str(self.python),
+            "PYSPARK_DRIVER_PYTHON": str(self.python),
+            # Drivers of a test talk to this machine only, whatever its host name resolves to.
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        }
+
+
+def spark_paths() -> SparkPaths:
+    """Return where set-up has put Spark."""
+    homes = sorted(paths.VENV_SPARK.glob("lib/python3*/site-packages/pyspark"))
+    if not homes:
+        raise FileNotFoundError(f"PySpark was expected in {paths.VENV_SPARK}, found none. Run `make setup`.")
+    return SparkPaths(
+        python=paths.VENV_SPARK / "bin" / "python",
+        spark_home=homes[-1],
+        java_home=paths.java_home(),
+        jars=(*paths.jar_set("spark-kafka"), *paths.jar_set("s3a")),
+    )
+
+
+class SparkCluster:
+    """A standalone master with workers; client and, through the REST port, cluster deploy mode."""
+
+    def __init__(
+        self, folder: Path, *, workers: int = 2, cores_per_worker: int = 1, memory_per_worker_mb: int = 1024
+    ) -> None:
+        self.port, self.web_port, self.rest_port = free_port(), free_port(), free_port()
+        self._spark = spark_paths()
+        self._worker_count = workers
+        recovery = (
+            "-Dspark.deploy.recoveryMode=FILESYSTEM",
+            f"-Dspark.deploy.recoveryDirectory={folder / 'recovery'}",
+            "-Dspark.master.rest.enabled=true",
+            f"-Dspark.master.rest.port={self.rest_port}",
+        )
+        self.master_service = Service(
+            "Spark master",
+            [
+                *self._daemon("org.apache.spark.deploy.master.Master"),
+                *("--host", "127.0.0.1", "--port", str(self.port), "--webui-port", str(self.web_port)),
+            ],
+            log_file=folder / "master.log",
+            ready=self._answers,
+            env=self._env(*recovery),
+        )
+        self.worker_services = tuple(
+            Service(
+                f"Spark worker {number}",
+                [
+                    *self._daemon("org.apache.spark.deploy.worker.Worker"),
+                    *("--host", "127.0.0.1", "--webui-port", str(free_port())),
+                    *("--cores", str(cores_per_worker), "--memory", f"{memory_per_worker_mb}m"),
+                    *("--work-dir", str(folder / f"worker-{number}"), self.master),
+                ],
+                log_file=folder / f"worker-{number}.log",
+                ready=lambda: True,
+                env=self._env(),
+            )
+            for number in range(1, workers + 1)
+        )
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def master(self) -> str:
+        """The master URL for ``--master``."""
+        return f"spark://127.0.0.1:{self.port}"
+
+    @property
+    def rest_url(self) -> str:
+        """Where submissions in cluster deploy mode go."""
+        return f"http://127.0.0.1:{self.rest_port}"
+
+    def start(self) -> None:
+        """Start master and workers and wait until all workers are registered."""
+        try:
+            self.master_service.start()
+            for worker in self.worker_services:
+                worker.start()
+            self.wait_for_workers(self._worker_count)
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Stop the workers, then the master."""
+        for service in (*self.worker_services, self.master_service):
+            service.stop()
+
+    def state(self) -> dict[str, Any]:
+        """Return what the master's web page tells as JSON: workers, active and completed applications."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.web_port}/json/", timeout=10) as answer:
+            found: dict[str, Any] = json.load(answer)
+        return found
+
+    def wait_for_workers(self, count: int) -> None:
+        """Wait until that many workers are alive."""
+        self.master_service.wait_ready_with(lambda: self._alive_workers() >= count)
+
+    def _alive_workers(self) -> int:
+        return sum(worker["state"] == "ALIVE" for worker in self.state()["workers"])
+
+    def _answers(self) -> bool:
+        try:
+            return bool(self.state()["status"] == "ALIVE")
+        except OSError:
+            return False
+
+    def _daemon(self, main_class: str) -> tuple[Path | str, ...]:
+        return self._spark.spark_home / "bin" / "spark-class", main_class
+
+    def _env(self, *options: str) -> dict[str, str]:
+        return {
+            **os.environ,
+            **self._spark.env,
+            "SPARK_DAEMON_MEMORY": "384m",
+            "SPARK_DAEMON_JAVA_OPTS": " ".join(("-XX:+UseSerialGC", *options)),
+        }
