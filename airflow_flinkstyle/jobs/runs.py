@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.jobs import lineage
+from airflow_flinkstyle.jobs import lineage, requests
 from airflow_flinkstyle.jobs.deployments.base import Alive, DriverState, Gone, Unknown
 from airflow_flinkstyle.jobs.errors import (
     DriverFailedError,
@@ -111,15 +111,27 @@ class JobRuns:
         )
 
     def _active(self, current: Current | None) -> Run | None:
-        """Return the newest run that was told to go and may still take over, else the current one."""
+        """Return the newest run that was told to go and may take over, else the current one."""
         named = current.generation if current else None
         for generation in reversed(self.board.generations()):
             if named is not None and generation <= named:
                 break
-            claim = self.board.claim(generation)
-            if claim is not None and claim.follows == named and self.board.go(generation) is not None:
+            claim, go = self.board.claim(generation), self.board.go(generation)
+            if (
+                claim is not None
+                and claim.follows == named
+                and go is not None
+                and self._may_follow(named, go)
+            ):
                 return self.run(generation)
         return self.run(named) if named is not None else None
+
+    def _may_follow(self, named: Generation | None, go: Go) -> bool:
+        """Return whether the guard would let a driver with this ``go`` take over now."""
+        if go.closed_at is None or named is None:
+            return True
+        slot = self.board.heartbeat(named)
+        return slot is not None and slot.value.state == "closed" and slot.value.batches() == go.closed_at
 
     def _driver(
         self,
@@ -156,7 +168,7 @@ class JobRuns:
             RewindError: If the savepoint is older than what the job has committed since.
             DriverFailedError: If the driver process could not be started.
         """
-        generation = self._own_claim(claim_key)
+        generation = self.own_claim(claim_key)
         if generation is None:
             self._require_stopped()
             plan = lineage.plan_start(self, origin or lineage.Fresh(), claim_key)
@@ -171,7 +183,7 @@ class JobRuns:
         self, spec: JobSpec, target: SubmitTarget, *, claim_key: str, prepare_savepoint_id: str | None
     ) -> RunHandle:
         """Start a driver that comes up, restores a hot savepoint, and waits for ``go``."""
-        generation = self._own_claim(claim_key)
+        generation = self.own_claim(claim_key)
         if generation is None:
             self._require_no_waiting_run()
             generation = self._claim(spec, target, claim_key, None, prepare_savepoint_id)
@@ -186,7 +198,7 @@ class JobRuns:
                 left="Nothing was started.",
                 remedy="Stop it first.",
             )
-        own = self._own_claim(claim_key)
+        own = self.own_claim(claim_key)
         if own is None:
             spec, target = from_launch(run.claim.launch, secret_env=self.secret_env)
             own = self._claim(spec, target, claim_key, run.claim.checkpoint_location, None, generation)
@@ -203,7 +215,8 @@ class JobRuns:
         except ObjectExistsError:
             log.info("Generation %d was told to go before", generation)
 
-    def _own_claim(self, claim_key: str) -> Generation | None:
+    def own_claim(self, claim_key: str) -> Generation | None:
+        """Return the generation that was claimed under this key, or None."""
         for generation in reversed(self.board.generations()):
             claim = self.board.claim(generation)
             if claim is not None and claim.claim_key == claim_key:
@@ -352,6 +365,23 @@ class JobRuns:
                     remedy="Look at its log; wait again, or stop it.",
                 )
             time.sleep(self.poll_s)
+
+    def end_driver(self, generation: Generation) -> DriverState:
+        """Kill a generation's driver without a chance to drain."""
+        run = self.run(generation)
+        state = run.driver if run.handle is None else self.deployment.end(run.handle.native_id)
+        if run.incarnation is not None and (record := self.board.incarnation(generation, run.incarnation)):
+            state = self.deployment.end(self.deployment.native_id(record))
+        log.info("Ended the driver of generation %d: %s", generation, state)
+        return state
+
+    def dismiss(self, generation: Generation) -> None:
+        """End a driver that only waits; it holds nothing, so there is nothing to drain."""
+        run = self.run(generation)
+        if run.is_over or isinstance(self.end_driver(generation), Gone) or run.heartbeat is None:
+            return
+        pending = requests.request_for("dismiss", "stop", generation, run.heartbeat.incarnation)
+        requests.send(self.board, pending)  # it runs where nobody here can reach it
 
     def log_tail(self, run: Run) -> str:
         """Return the end of the driver's log, as far as it can be read from here."""

@@ -67,16 +67,23 @@ def take_stopped(runs: JobRuns, key: str) -> Manifest:
     return existing
 
 
-def raise_fence(runs: JobRuns, key: str) -> Fence:
-    """Hold the job against every driver, once the last one has ended; a retry goes on where it was."""
+def raise_fence(runs: JobRuns, key: str, *, driver_has_ended: bool = False) -> Fence:
+    """Hold the job against every driver, once the last one has ended; a retry goes on where it was.
+
+    Args:
+        runs: The job.
+        key: Who asks, without the try number.
+        driver_has_ended: The caller killed the driver and saw it gone, so that no lease need pass.
+    """
     own = next((run for run in map(runs.run, runs.board.generations()) if _is_own(run, key)), None)
     if own is None:
         own = _claim(runs, key)
     fence = _fence(runs, own)
     seen = runs.board.current()
-    if seen is None or seen.value.generation != own.generation:
+    if not own.is_over and (seen is None or seen.value.generation != own.generation):
         _require_recorded(runs, fence)
-        await_end(runs, fence.last)
+        if not driver_has_ended:
+            await_end(runs, fence.last)
         runs.board.take_current(Current(generation=own.generation, incarnation=CALLER), seen=seen)
     return fence
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -92,13 +93,14 @@ class DetachedDeployment:
 
     def end(self, native_id: Mapping[str, str]) -> DriverState:
         """Kill the driver's whole session: the JVM and the Python process under it."""
-        state = self.state(native_id)
-        if not isinstance(state, Alive):
+        state, pid = self.state(native_id), int(native_id["pid"])
+        if isinstance(state, Unknown):
             return state
-        group = os.getpgid(int(native_id["pid"]))
+        group = os.getpgid(pid) if isinstance(state, Alive) else pid  # it led its own session
         if group == os.getpgid(0):
             return Unknown("it runs in this process's own group")
-        os.killpg(group, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(group, signal.SIGKILL)
         deadline = time.monotonic() + self._kill_timeout_s
         while time.monotonic() < deadline:
             if isinstance(self.state(native_id), Gone) and not _group_lives(group):
@@ -120,10 +122,6 @@ class DetachedDeployment:
 
 
 def _group_lives(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
     members = (process_started(pid) for pid in _members(group))
     return any(started is not None for started in members)
 
