@@ -19,8 +19,9 @@ from testbed.ledger import MAX_NUMBER, Entry, LedgerWriter, Order
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from airflow_flinkstyle.jobs.producers import StoreProducerSwitch
     from confluent_kafka import KafkaError, Message, Producer
+
+    from airflow_flinkstyle.jobs.producers import StoreProducerSwitch
 
 TICK_S = 0.02
 SWITCH_POLL_S = 0.2
@@ -90,7 +91,6 @@ class OrderProducer:
         self._quiet = frozenset(int(partition) for partition in settings.opening)
         self._cluster: Literal["old", "new"] | None = None
         self._producer: Producer | None = None
-        self._token = -1
 
     def run(self, stop: threading.Event) -> None:
         """Write until ``stop`` is set; then flush, so that the ledger is complete."""
@@ -130,13 +130,10 @@ class OrderProducer:
 
     def _obey(self) -> None:
         asked = self._switch.read()
-        if asked is None or asked.token <= self._token:
-            return
-        self._token = asked.token
-        if asked.position == "hold":
+        if asked == "hold":
             self._hold()
-        else:
-            cluster: Literal["old", "new"] = "old" if asked.position == "release_old" else "new"
+        elif asked is not None:
+            cluster: Literal["old", "new"] = "old" if asked == "release_old" else "new"
             if cluster != self._cluster:
                 self._hold()
                 self._release(cluster)
@@ -161,7 +158,6 @@ class OrderProducer:
         line = {
             "event": event,
             "cluster": self._cluster,
-            "token": self._token,
             "at_ms": int(time.time() * 1000),
             "acknowledged": self._ledger.written,
         }
@@ -201,7 +197,6 @@ def read_events(ledger: Path) -> Iterator[dict[str, Any]]:
 def main() -> None:
     """Run one producer until SIGTERM."""
     from airflow_flinkstyle.jobs.producers import StoreProducerSwitch
-
     from airflow_flinkstyle.storage.open import open_store
 
     settings = ProducerSettings(**json.loads(sys.argv[1]))

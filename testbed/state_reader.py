@@ -34,6 +34,7 @@ def main() -> None:
         .config("spark.ui.enabled", "false")
         .getOrCreate()
     )
+    _ = spark.streams  # the reader looks for the coordinator that only this brings up
     for line in sys.stdin:
         try:
             answer: dict[str, object] = {"totals": read_totals(spark, json.loads(line)["checkpoint"])}

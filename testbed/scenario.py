@@ -1,0 +1,342 @@
+"""One orders job on a pair of brokers, with its producer, ledger and judge: what demo and stories share."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow_flinkstyle.jobs.client import JobClient
+from airflow_flinkstyle.jobs.cutover import PHASES, Cutover, CutoverSettings
+from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
+from airflow_flinkstyle.jobs.journal import CutoverJournal
+from airflow_flinkstyle.jobs.kafka_side import LiveKafka
+from airflow_flinkstyle.jobs.producers import StoreProducerSwitch
+from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
+from airflow_flinkstyle.jobs.status import Running
+from airflow_flinkstyle.kafka.mirror import MirrorSettings
+from airflow_flinkstyle.kafka.settings import KafkaCluster
+from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.protocol.records import KafkaOverride
+from airflow_flinkstyle.savepoint.repository import SavepointRepository
+from airflow_flinkstyle.storage.open import open_store
+from testbed import paths
+from testbed.judge import Judgement, StateReader, judge
+from testbed.ledger import read_ledger
+from testbed.process import Service
+from testbed.producer import OrderBook, ProducerSettings, read_events
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from types import TracebackType
+    from typing import Self
+
+    from airflow_flinkstyle.types import Generation
+    from testbed.kafka import Broker
+
+QUERY = "orders"
+PARTITIONS = 4
+CUSTOMERS = 200
+ORDERS_JOB = paths.ROOT / "examples" / "orders_job.py"
+SPARK_PYTHON = paths.VENV_SPARK / "bin" / "python"
+# The first tier of the JIT only: start-up is most of what a short-lived driver does.
+_QUICK_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss512k"
+POLL_S = 0.2
+
+
+def spark_env(more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return this process's environment with the Java and the Python that drivers need."""
+    return {
+        **os.environ,
+        "JAVA_HOME": str(paths.java_home()),
+        "PYSPARK_PYTHON": str(SPARK_PYTHON),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        **(more or {}),
+    }
+
+
+def spark_conf() -> dict[str, str]:
+    """Return the Spark settings that every driver of the test bed gets."""
+    kafka = paths.class_path("spark-kafka")
+    return {
+        "spark.driver.extraClassPath": kafka,
+        "spark.executor.extraClassPath": kafka,
+        "spark.driver.extraJavaOptions": _QUICK_JVM,
+        "spark.driver.memory": "512m",
+        "spark.ui.enabled": "false",
+    }
+
+
+def state_reader(folder: Path) -> StateReader:
+    """Return the judge's reader of Spark state."""
+    command = [str(SPARK_PYTHON), str(paths.ROOT / "testbed" / "state_reader.py")]
+    return StateReader(command=command, env=spark_env(), log=folder / "state-reader.log")
+
+
+def wait_until(what: str, met: Callable[[], bool], *, timeout_s: float) -> None:
+    """Return once ``met``; raises ``TimeoutError`` naming ``what``."""
+    deadline = time.monotonic() + timeout_s
+    while not met():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"Not within {timeout_s:g} s: {what}")
+        time.sleep(POLL_S)
+
+
+def committed_offsets(checkpoint: Path) -> tuple[int, dict[str, dict[int, int]]] | None:
+    """Return the newest committed batch and its positions, read without the package's own parser."""
+    batches = [int(path.name) for path in (checkpoint / "commits").glob("[0-9]*") if path.name.isdigit()]
+    if not batches:
+        return None
+    lines = (checkpoint / "offsets" / str(max(batches))).read_text().splitlines()
+    topics = json.loads(lines[2])
+    return max(batches), {
+        topic: {int(number): offset for number, offset in numbers.items()}
+        for topic, numbers in topics.items()
+    }
+
+
+class OrdersScenario:
+    """A topic, a job that counts its orders, a producer, and everything needed to move and judge them."""
+
+    def __init__(
+        self,
+        *,
+        folder: Path,
+        old: Broker,
+        new: Broker,
+        topic: str,
+        job: str = "orders",
+        store_uri: str | None = None,
+        secret_env: Mapping[str, str] | None = None,
+        master: str = "local[2]",
+        lease_s: float = 10.0,
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder, self.old, self.new, self.topic = folder, old, new, topic
+        self.ledger = folder / "ledger"
+        self.store_uri = store_uri or (folder / "store").as_uri()
+        self.secret_env = dict(secret_env or {})
+        self.target = SubmitTarget(
+            master=master,
+            python=str(SPARK_PYTHON),
+            conf=spark_conf(),
+            secret_env=self.secret_env,
+            log_dir=str(folder / "drivers"),
+        )
+        self.spec = JobSpec(
+            name=job,
+            script=str(ORDERS_JOB),
+            args=("--bootstrap", old.bootstrap, "--topic", topic, "--output", str(folder / "output")),
+            checkpoint_root=str(folder / "checkpoints"),
+            lease_s=lease_s,
+        )
+        self.book = OrderBook(customers=CUSTOMERS, partitions=PARTITIONS)
+        self.producer: Service | None = None
+        store = open_store(self.store_uri)
+        self.board = JobBoard(store, job)
+        self.switch = StoreProducerSwitch(store, self.switch_key)
+        self.client = JobClient(
+            board=self.board,
+            repository=SavepointRepository(store, job),
+            deployment=DetachedDeployment(),
+            secret_env=self.secret_env,
+            base_env=spark_env(),
+        )
+
+    def __enter__(self) -> Self:
+        """Return the scenario."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the producer and every driver that was started for the job."""
+        self.end_producer()
+        self.end_drivers()
+
+    # --- the topic and its producer -----------------------------------------------------------
+
+    @property
+    def switch_key(self) -> str:
+        """Where the producer looks for its position."""
+        return f"{self.spec.name}/producer-switch.json"
+
+    def create_topic(self, deleted: Mapping[int, int] | None = None) -> None:
+        """Create the topic on ``old``; its first records, as many as told, are gone by retention."""
+        self.old.create_topic(self.topic, partitions=PARTITIONS)
+        if not deleted:
+            return
+        from confluent_kafka import Producer
+
+        producer = Producer({"bootstrap.servers": self.old.bootstrap})
+        history = OrderBook(customers=CUSTOMERS, partitions=PARTITIONS)
+        for partition, records in deleted.items():
+            for _ in range(records):
+                order = history.next(only=partition)
+                producer.produce(self.topic, key=order.customer, value=order.to_json(), partition=partition)
+        producer.flush(30)
+        self.old.delete_records(self.topic, deleted)
+
+    def start_producer(
+        self, *, rate_per_s: float = 300.0, opening: Mapping[int, int] | None = None, obeys: bool = True
+    ) -> None:
+        """Start writing orders to ``old``; returns when the first are acknowledged."""
+        settings = ProducerSettings(
+            servers={"old": self.old.bootstrap, "new": self.new.bootstrap},
+            topic=self.topic,
+            partitions=PARTITIONS,
+            customers=CUSTOMERS,
+            rate_per_s=rate_per_s,
+            ledger=str(self.ledger),
+            store_uri=self.store_uri,
+            switch_key=self.switch_key,
+            opening={str(partition): orders for partition, orders in (opening or {}).items()},
+            ignores_switch=not obeys,
+        )
+        self.producer = Service(
+            "order producer",
+            [sys.executable, "-m", "testbed.producer", settings.to_json()],
+            log_file=self.folder / "producer.log",
+            ready=lambda: self.acknowledged() > sum((opening or {}).values()),
+            env={**os.environ, **self.secret_env},
+            cwd=paths.ROOT,
+        )
+        self.producer.start()
+
+    def end_producer(self) -> None:
+        """Let the producer flush and end; the ledger is complete then."""
+        if self.producer is not None:
+            self.producer.stop(grace_s=30)
+
+    def acknowledged(self) -> int:
+        """Return how many lines the ledger has."""
+        return sum(1 for _ in read_ledger(self.ledger)) if self.ledger.exists() else 0
+
+    def producer_is_at(self) -> str | None:
+        """Return the cluster the producer was last released to, or None while it is held."""
+        events = list(read_events(self.ledger))
+        return events[-1]["cluster"] if events else None
+
+    # --- the job ------------------------------------------------------------------------------
+
+    @property
+    def on_new(self) -> tuple[KafkaOverride, ...]:
+        """The override that points the unmodified script to ``new``."""
+        options = {"kafka.bootstrap.servers": self.new.bootstrap}
+        return (KafkaOverride(role="source", servers=self.old.bootstrap, options=options),)
+
+    def start(self, *, key: str = "start", spec: JobSpec | None = None) -> Generation:
+        """Start the job and wait for its first commit."""
+        handle = self.client.start(spec or self.spec, self.target, claim_key=key)
+        self.client.wait_running(handle.generation, timeout_s=180)
+        self.wait_commits(1)
+        return handle.generation
+
+    def running(self) -> Running:
+        """Return the run that runs; anything else is an error."""
+        status = self.client.status()
+        if not isinstance(status, Running):
+            raise RuntimeError(f"The job was expected to run, found {status}")  # noqa: TRY004
+        return status
+
+    def checkpoint(self, generation: Generation | None = None) -> Path:
+        """Return the query's checkpoint of the current generation, or of another."""
+        if generation is None:
+            current = self.board.current()
+            if current is None:
+                raise RuntimeError("no generation has run yet")
+            generation = current.value.generation
+        claim = self.board.claim(generation)
+        if claim is None:
+            raise RuntimeError(f"generation {generation} was never claimed")
+        return Path(claim.checkpoint_location) / QUERY
+
+    def last_batch(self) -> int:
+        """Return the newest committed batch of the current generation; -1 before the first."""
+        found = committed_offsets(self.checkpoint())
+        return found[0] if found else -1
+
+    def wait_commits(self, more: int, *, timeout_s: float = 120) -> None:
+        """Wait until the job has committed so many batches more than it has now."""
+        before = self.last_batch()
+        wait_until(
+            f"{more} more batches after {before}",
+            lambda: self.last_batch() >= before + more,
+            timeout_s=timeout_s,
+        )
+
+    def end_drivers(self) -> None:
+        """Kill every driver that is still alive."""
+        for generation in self.board.generations():
+            for native_id in self._native_ids(generation):
+                self.client.deployment.end(native_id)
+
+    def kill_driver(self) -> None:
+        """``kill -9`` the driver that runs."""
+        generation = self.running().run.generation
+        for native_id in self._native_ids(generation):
+            self.client.deployment.end(native_id)
+
+    def _native_ids(self, generation: Generation) -> Iterator[Mapping[str, str]]:
+        if (handle := self.board.handle(generation)) is not None:
+            yield handle.native_id
+        for incarnation in self.board.incarnations(generation):
+            if (record := self.board.incarnation(generation, incarnation)) is not None:
+                yield self.client.deployment.native_id(record)
+
+    # --- migration ----------------------------------------------------------------------------
+
+    def kafka_side(self) -> LiveKafka:
+        """Return both clusters with the mirror between them."""
+        return LiveKafka(
+            old=KafkaCluster(name="old", config={"bootstrap.servers": self.old.bootstrap}),
+            new=KafkaCluster(name="new", config={"bootstrap.servers": self.new.bootstrap}),
+            mirror=MirrorSettings(source_alias="old", target_alias="new"),
+        )
+
+    def cutover(self, *, migration_id: str = "m1", hot: str | None = None, **changes: Any) -> Cutover:
+        """Return the window of a migration to ``new``; ``changes`` replace its parts."""
+        parts: dict[str, Any] = {
+            "client": self.client,
+            "journal": CutoverJournal(self.board.store, self.spec.name, migration_id, PHASES),
+            "switch": self.switch,
+            "kafka": self.kafka_side(),
+            "spec": replace(self.spec, overrides=self.on_new),
+            "target": self.target,
+            "hot_savepoint_id": hot,
+            "settings": CutoverSettings(),
+        }
+        return Cutover(**{**parts, **changes})
+
+    def hot_savepoint(self, *, key: str = "hot") -> str:
+        """Take a savepoint while the job runs and return its id."""
+        pending = self.client.request_savepoint(key)
+        _, end = self.client.wait(pending, timeout_s=120)
+        if end.outcome != "done" or end.savepoint_id is None:
+            raise RuntimeError(f"the savepoint ended as {end}")
+        return end.savepoint_id
+
+    # --- judgement ----------------------------------------------------------------------------
+
+    def wait_all_read(self, broker: Broker, *, timeout_s: float = 120) -> None:
+        """Wait until the job has committed everything that stands in the topic."""
+        ends = {number: end for number, (_, end) in broker.log_range(self.topic).items()}
+
+        def read() -> bool:
+            with contextlib.suppress(FileNotFoundError):  # a log file that was just purged
+                found = committed_offsets(self.checkpoint())
+                return found is not None and found[1].get(self.topic) == ends
+            return False
+
+        wait_until(f"everything up to {ends} read from {broker.name}", read, timeout_s=timeout_s)
+
+    def judge(self, reader: StateReader, broker: Broker) -> Judgement:
+        """End the producer, let the job read everything, and judge its state."""
+        self.end_producer()
+        self.wait_all_read(broker)
+        return judge(read_ledger(self.ledger), reader.read(self.checkpoint()))
