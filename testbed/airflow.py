@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from typing import TYPE_CHECKING, Self
 
 from testbed import paths
@@ -114,8 +113,7 @@ class Airflow:
 
     def stop(self) -> None:
         """Stop every part and every task; detached drivers live on."""
-        # standalone ends its parts in order on SIGINT only; the guard ends what is left.
-        self.service.stop(with_signal=signal.SIGINT)
+        self.service.stop()
 
     def kill(self) -> None:
         """End it with SIGKILL, as a machine that loses power would; detached drivers live on."""

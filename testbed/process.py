@@ -127,12 +127,12 @@ class Service:
                 )
             time.sleep(0.2)
 
-    def stop(self, *, grace_s: float = 15, with_signal: signal.Signals = signal.SIGTERM) -> None:
-        """End the process and its session: a polite signal first, SIGKILL after ``grace_s``."""
+    def stop(self, *, grace_s: float = 15) -> None:
+        """End the process and its session: SIGTERM, and SIGKILL after ``grace_s``."""
         if self._guard is None:
             return
         if self.is_running:
-            self._guard.send_signal(with_signal)
+            self._guard.terminate()
             try:
                 self._guard.wait(grace_s)
             except subprocess.TimeoutExpired:
