@@ -1,0 +1,125 @@
+"""The guard and the restore of one query, against the real cluster and the real checkpoint."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.agent.guard import check_source, read_positions, require_same_sources
+from airflow_flinkstyle.agent.jvm_kafka import describe_source
+from airflow_flinkstyle.kafka.errors import OffsetBeforeStartError, OffsetBeyondEndError, PartitionSetError
+from airflow_flinkstyle.protocol.records import SourceIdentity
+from airflow_flinkstyle.savepoint.restore import restore_query
+from airflow_flinkstyle.storage.open import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_flinkstyle.agent.queries import JobQuery
+    from airflow_flinkstyle.agent.untyped import Java
+    from airflow_flinkstyle.protocol.records import Go, Heartbeat
+    from airflow_flinkstyle.savepoint.manifest import Manifest
+    from airflow_flinkstyle.savepoint.repository import SavepointRepository
+
+Expected = dict[str, dict[str, list[SourceIdentity]]]
+"""Query name -> source -> every identity somebody recorded for it."""
+log = logging.getLogger(__name__)
+
+
+def expected_identities(go: Go, manifest: Manifest | None, prior: Heartbeat | None) -> Expected:
+    """Collect what a source must read: by the caller, by the savepoint, by an earlier incarnation."""
+    expected: Expected = {}
+
+    def add(query: str, source: str, identity: SourceIdentity) -> None:
+        expected.setdefault(query, {}).setdefault(source, []).append(identity)
+
+    for query, sources in go.expected.items():
+        for source, identity in sources.items():
+            add(query, source, identity)
+    for snapshot in manifest.queries if manifest else ():
+        for source, position in snapshot.kafka.items():
+            add(
+                snapshot.name,
+                source,
+                SourceIdentity(cluster_id=position.cluster_id, topic_ids=position.topic_ids),
+            )
+    for query, beat in prior.queries.items() if prior else ():
+        for source, identity in beat.sources.items():
+            add(query, source, identity)
+    return expected
+
+
+def guard(jvm: Java, query: JobQuery, expected: Mapping[str, list[SourceIdentity]]) -> None:
+    """Check every Kafka source of the query, and record what they read.
+
+    Raises:
+        FlinkstyleError: If Spark must not start it; nothing was written.
+    """
+    positions = read_positions(query.checkpoint)
+    require_same_sources(query.name, query.sources, positions)
+    found = {}
+    for source in query.sources:
+        if source.is_kafka:
+            key = source.key(positions.log_version)
+            recorded = [*expected.get(key, []), *([query.identities[key]] if key in query.identities else [])]
+            view = describe_source(jvm, source)
+            found[key] = check_source(query.name, key, view, expected=recorded, positions=positions)
+            log.info("Query %s, source %s reads cluster %s", query.name, key, view.cluster_id)
+    query.identities = found
+
+
+def restore(
+    manifest: Manifest,
+    repository: SavepointRepository,
+    checkpoint_location: str,
+    *,
+    complete: bool,
+    carry_pending: bool = False,
+) -> None:
+    """Restore every query of a savepoint below the checkpoint location; files that are there stay."""
+    for snapshot in manifest.queries:
+        done = restore_query(
+            manifest,
+            snapshot,
+            repository,
+            open_store(f"{checkpoint_location.rstrip('/')}/{snapshot.name}"),
+            carry_pending=carry_pending,
+            complete=complete,
+        )
+        log.info(
+            "Savepoint %s, query %s: %d files written, %d kept%s",
+            manifest.savepoint_id,
+            snapshot.name,
+            done.files_written,
+            done.files_kept,
+            "" if complete else " (prepared)",
+        )
+
+
+def guard_or_restore_anew(
+    jvm: Java,
+    query: JobQuery,
+    expected: Mapping[str, list[SourceIdentity]],
+    *,
+    manifest: Manifest | None,
+    repository: SavepointRepository,
+) -> None:
+    """Guard a query of a relaunched generation.
+
+    Spark writes a batch's offsets before it checks their range. A first batch that this generation planned
+    and that the guard refuses is discarded, and the savepoint restored anew.
+    """
+    try:
+        guard(jvm, query, expected)
+    except (OffsetBeforeStartError, OffsetBeyondEndError, PartitionSetError):
+        snapshot = manifest.query(query.name) if manifest else None
+        if manifest is None or snapshot is None or not _only_planned(query, snapshot.batch_id):
+            raise
+        log.warning("Query %s: its first batch was refused; restoring %s", query.name, manifest.savepoint_id)
+        restore_query(manifest, snapshot, repository, query.checkpoint, discard_first_batch=True)
+        guard(jvm, query, expected)
+
+
+def _only_planned(query: JobQuery, restored: int) -> bool:
+    """Return whether nothing beyond the savepoint was committed, and one batch was planned."""
+    return query.look() == restored and read_positions(query.checkpoint).pending is not None

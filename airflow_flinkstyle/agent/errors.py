@@ -1,0 +1,70 @@
+"""Errors only the agent raises."""
+
+from __future__ import annotations
+
+from airflow_flinkstyle.errors import FlinkstyleError
+
+NOT_STARTED = "No query was started by this; checkpoints are as they were."
+
+
+class NotClaimedError(FlinkstyleError):
+    """The driver was started for a generation that no caller claimed."""
+
+    code = "NOT_CLAIMED"
+
+
+class QueryNameError(FlinkstyleError):
+    """A query cannot be told from the job's others."""
+
+    code = "QUERY_NAME"
+
+
+class UnsupportedModeError(FlinkstyleError):
+    """The script uses a mode of Spark whose checkpoints cannot be cut between two batches."""
+
+    code = "UNSUPPORTED_MODE"
+
+    @classmethod
+    def named(cls, mode: str, remedy: str) -> UnsupportedModeError:
+        """Name the mode and what to use instead."""
+        return cls(
+            f"Classic PySpark with micro-batches was expected, but the script uses {mode}.",
+            left=NOT_STARTED,
+            remedy=remedy,
+        )
+
+
+class PredecessorError(FlinkstyleError):
+    """The predecessor did not end the way this driver was told to require."""
+
+    code = "PREDECESSOR"
+
+
+class SourcesChangedError(FlinkstyleError):
+    """The query reads other sources than its checkpoint stands for."""
+
+    code = "SOURCES_CHANGED"
+
+
+class PendingBatchError(FlinkstyleError):
+    """A batch was planned and could not be committed while stopping."""
+
+    code = "PENDING_BATCH"
+
+
+class ScriptFailedError(FlinkstyleError):
+    """The user's script, or a query of it, failed."""
+
+    code = "SCRIPT_FAILED"
+
+
+class NoQueryError(FlinkstyleError):
+    """The script ended and never started a streaming query."""
+
+    code = "NO_QUERY"
+
+
+class SupersededError(FlinkstyleError):
+    """Another driver process has taken this one's place."""
+
+    code = "SUPERSEDED"

@@ -1,0 +1,157 @@
+"""The Kafka cluster as Spark reaches it: the JVM's own client, with the very options of the source."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.agent.errors import SourcesChangedError
+from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
+from airflow_flinkstyle.kafka.errors import ClusterUnreachableError, KafkaRequestError, TopicMissingError
+from airflow_flinkstyle.types import NextOffset
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from airflow_flinkstyle.agent.sources import Source
+    from airflow_flinkstyle.agent.untyped import Java
+
+REQUEST_TIMEOUT_S = 20
+_PREFIX = "kafka."
+
+
+def describe_source(jvm: Java, source: Source) -> ClusterView:
+    """Return the cluster that a source reads, with exactly the partitions it subscribes to.
+
+    Raises:
+        ClusterUnreachableError: If no broker answers in time.
+        TopicMissingError: If a topic does not exist.
+    """
+    from py4j.protocol import Py4JJavaError
+
+    servers = source.option("kafka.bootstrap.servers") or "?"
+    try:
+        admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(_client_options(jvm, source))
+    except Py4JJavaError as error:
+        raise _refused(servers, error) from error
+    try:
+        return _describe(jvm, admin, source)
+    except Py4JJavaError as error:
+        raise _refused(servers, error) from error
+    finally:
+        admin.close(jvm.java.time.Duration.ofSeconds(1))
+
+
+def _client_options(jvm: Java, source: Source) -> Java:
+    options = jvm.java.util.HashMap()
+    for name, value in source.options.items():
+        if name.lower().startswith(_PREFIX):
+            options.put(name[len(_PREFIX) :], value)
+    options.put("request.timeout.ms", str(REQUEST_TIMEOUT_S * 500))
+    options.put("default.api.timeout.ms", str(REQUEST_TIMEOUT_S * 1000))
+    return options
+
+
+def _describe(jvm: Java, admin: Java, source: Source) -> ClusterView:
+    cluster_id = _wait(jvm, admin.describeCluster().clusterId())
+    assigned = _assigned(source)
+    topics = _wait(jvm, admin.describeTopics(_strings(jvm, _topics(jvm, admin, source))).allTopicNames())
+    partitions = [
+        (topic, info.partition())
+        for topic, description in topics.items()
+        for info in description.partitions()
+        if assigned is None or (topic, info.partition()) in assigned
+    ]
+    starts = _offsets(jvm, admin, partitions, jvm.org.apache.kafka.clients.admin.OffsetSpec.earliest())
+    ends = _offsets(jvm, admin, partitions, jvm.org.apache.kafka.clients.admin.OffsetSpec.latest())
+    return ClusterView(
+        cluster_id=cluster_id,
+        topics={
+            topic: TopicView(
+                topic_id=description.topicId().toString(),
+                partitions={
+                    number: LogRange(
+                        start=NextOffset(starts[name, number]),
+                        end=NextOffset(ends[name, number]),
+                        last_stable=NextOffset(ends[name, number]),
+                    )
+                    for name, number in partitions
+                    if name == topic
+                },
+            )
+            for topic, description in topics.items()
+        },
+    )
+
+
+def _topics(jvm: Java, admin: Java, source: Source) -> list[str]:
+    """Return the topics behind ``subscribe``, ``subscribePattern`` or ``assign``."""
+    if (subscribed := source.option("subscribe")) is not None:
+        return [topic.strip() for topic in subscribed.split(",") if topic.strip()]
+    if (pattern := source.option("subscribePattern")) is not None:
+        compiled = jvm.java.util.regex.Pattern.compile(pattern)
+        names = _wait(jvm, admin.listTopics().names())
+        return sorted(name for name in names if compiled.matcher(name).matches())
+    assigned = _assigned(source)
+    if assigned is None:
+        raise SourcesChangedError(
+            f"Source {source.position} was expected to set subscribe, subscribePattern or assign, "
+            "found none of them.",
+            left="The query was not started.",
+            remedy="Give the Kafka source its topics.",
+        )
+    return sorted({topic for topic, _ in assigned})
+
+
+def _assigned(source: Source) -> set[tuple[str, int]] | None:
+    raw = source.option("assign")
+    if raw is None:
+        return None
+    topics: Mapping[str, Iterable[int]] = json.loads(raw)
+    return {(topic, number) for topic, numbers in topics.items() for number in numbers}
+
+
+def _offsets(
+    jvm: Java, admin: Java, partitions: list[tuple[str, int]], spec: Java
+) -> dict[tuple[str, int], int]:
+    wanted = jvm.java.util.HashMap()
+    for topic, number in partitions:
+        wanted.put(jvm.org.apache.kafka.common.TopicPartition(topic, number), spec)
+    found = _wait(jvm, admin.listOffsets(wanted).all())
+    return {(tp.topic(), tp.partition()): result.offset() for tp, result in found.items()}
+
+
+def _wait(jvm: Java, future: Java) -> Java:
+    return future.get(REQUEST_TIMEOUT_S, jvm.java.util.concurrent.TimeUnit.SECONDS)
+
+
+def _strings(jvm: Java, values: Iterable[str]) -> Java:
+    strings = jvm.java.util.ArrayList()
+    for value in values:
+        strings.add(value)
+    return strings
+
+
+def _refused(servers: str, error: Java) -> ClusterUnreachableError | TopicMissingError | KafkaRequestError:
+    cause = error.java_exception
+    while cause.getCause() is not None:
+        cause = cause.getCause()
+    name, text = cause.getClass().getSimpleName(), cause.getMessage() or ""
+    if "Timeout" in name or name in {"ConfigException", "DisconnectException"}:
+        return ClusterUnreachableError(
+            f"The Kafka cluster at {servers} was expected to answer within {REQUEST_TIMEOUT_S} s, "
+            f"found {name}: {text}.",
+            left="The query was not started; its checkpoint is as it was.",
+            remedy="Check kafka.bootstrap.servers and that the driver's machine reaches the brokers.",
+        )
+    if name == "UnknownTopicOrPartitionException":
+        return TopicMissingError(
+            f"Cluster {servers} was expected to have the query's topics: {text}",
+            left="The query was not started; its checkpoint is as it was.",
+            remedy="Create or mirror the topic, or correct the script's subscription.",
+        )
+    return KafkaRequestError(
+        f"The Kafka cluster at {servers} refused to describe the query's topics: {name}: {text}.",
+        left="The query was not started; its checkpoint is as it was.",
+        remedy="Give the source's credentials the rights to describe the cluster and the topics.",
+    )

@@ -1,0 +1,146 @@
+"""``spark-submit launcher.py --root URI --job NAME --generation N -- user_app.py args...``.
+
+Runs an unmodified PySpark script under the agent. Exit codes: see ``process``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import runpy
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow_flinkstyle.agent.runtime import Runtime
+
+_LOOK_S = 0.2
+log = logging.getLogger("airflow_flinkstyle.agent.launcher")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the script and return the driver's exit code."""
+    arguments = _parse(argv)
+    _log_to_stderr()
+    from airflow_flinkstyle.agent.errors import SupersededError
+    from airflow_flinkstyle.agent.process import EXIT_DONE, EXIT_FAILED
+    from airflow_flinkstyle.agent.takeover import NotOursError
+    from airflow_flinkstyle.errors import FlinkstyleError
+
+    try:
+        runtime = _open(arguments.root, arguments.job, arguments.generation)
+    except (NotOursError, SupersededError) as reason:
+        log.warning("Leaving job %s before Spark starts: %s", arguments.job, reason)
+        return EXIT_DONE
+    except FlinkstyleError as error:
+        log.error("%s: %s", error.code, error)  # noqa: TRY400  # three sentences say it all
+        return EXIT_FAILED
+    _run_to_end(runtime, arguments.script, arguments.args)
+    runtime.close()
+    return runtime.exit_code
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="launcher.py", description="Run a PySpark script under the agent.")
+    parser.add_argument("--root", required=True, help="savepoint root: s3://bucket/prefix or a folder")
+    parser.add_argument("--job", required=True, help="name of the job")
+    parser.add_argument("--generation", required=True, type=int, help="claimed by the caller")
+    parser.add_argument("script", help="the PySpark script")
+    parser.add_argument("args", nargs=argparse.REMAINDER, help="the script's own arguments")
+    return parser.parse_args(list(argv))
+
+
+def _log_to_stderr() -> None:
+    logger = logging.getLogger("airflow_flinkstyle")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s flinkstyle: %(message)s"))
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+
+
+def _open(root: str, job: str, generation: int) -> Runtime:
+    """Begin this process's incarnation, wrap PySpark, and show a heartbeat."""
+    from airflow_flinkstyle.agent import takeover
+    from airflow_flinkstyle.agent.ending import Signalled
+    from airflow_flinkstyle.agent.process import DriverProcess
+    from airflow_flinkstyle.agent.runtime import Runtime
+    from airflow_flinkstyle.agent.signals import on_sigterm
+    from airflow_flinkstyle.agent.wrapping import refuse_connect, wrap
+    from airflow_flinkstyle.protocol.board import JobBoard
+    from airflow_flinkstyle.savepoint.repository import SavepointRepository
+    from airflow_flinkstyle.storage.open import open_store
+    from airflow_flinkstyle.types import Generation
+
+    refuse_connect()
+    store = open_store(root)
+    board, process = JobBoard(store, job), DriverProcess()
+    turn = takeover.begin(board, Generation(generation), process)
+    runtime = Runtime(board, SavepointRepository(store, job), turn, process)
+    wrap(runtime, turn.claim.overrides)
+    on_sigterm(lambda: runtime.finish(Signalled()))
+    runtime.open()
+    return runtime
+
+
+def _run_to_end(runtime: Runtime, script: str, args: Sequence[str]) -> None:
+    """Run the script, then its queries until they end; afterwards the run has ended."""
+    from airflow_flinkstyle.agent.ending import Failure, ScriptEnded, Signalled
+
+    try:
+        _run_script(script, args)
+        _await_queries(runtime)
+    except SystemExit as left:
+        if left.code in (None, 0):
+            runtime.finish(ScriptEnded())
+        else:
+            runtime.finish(Failure("SCRIPT_FAILED", f"The script left with exit code {left.code}."))
+    except KeyboardInterrupt:
+        runtime.finish(Signalled())
+    except BaseException as error:  # noqa: BLE001  # whatever the script raises ends the run
+        runtime.finish(Failure.of(error))
+    else:
+        runtime.finish(ScriptEnded())
+
+
+def _run_script(script: str, args: Sequence[str]) -> None:
+    sys.argv = [script, *args]
+    sys.path.insert(0, str(Path(script).resolve().parent))  # as python itself does
+    runpy.run_path(script, run_name="__main__")
+
+
+def _await_queries(runtime: Runtime) -> None:
+    """Wait for queries and threads that the script left behind."""
+    while not runtime.ending.is_set():
+        queries = runtime.queries.all()
+        failed = next((query.failure for query in queries if query.failure is not None), None)
+        if failed is not None:
+            raise failed
+        if not _script_threads() and not any(query.query.isActive for query in queries):
+            return
+        time.sleep(_LOOK_S)
+
+
+def _script_threads() -> list[threading.Thread]:
+    mine = threading.current_thread()
+    return [thread for thread in threading.enumerate() if not thread.daemon and thread is not mine]
+
+
+def _leave_own_folder() -> None:
+    """Python put this file's folder first on the path: its modules would shadow others of their names."""
+    here = Path(__file__).resolve().parent
+    sys.path[:] = [entry for entry in sys.path if not entry or Path(entry).resolve() != here]
+    try:
+        import airflow_flinkstyle  # noqa: F401
+    except ImportError:
+        sys.path.append(str(here.parent.parent))
+
+
+if __name__ == "__main__":
+    _leave_own_folder()
+    sys.exit(main(sys.argv[1:]))

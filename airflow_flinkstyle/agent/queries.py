@@ -1,0 +1,161 @@
+"""The queries of the job, by name: where their checkpoints stand, what they read, how far they are."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.agent.errors import NOT_STARTED, QueryNameError
+from airflow_flinkstyle.agent.process import now_ms
+from airflow_flinkstyle.checkpoint.inventory import list_batches
+from airflow_flinkstyle.protocol.board import check_name
+from airflow_flinkstyle.protocol.records import QueryBeat
+from airflow_flinkstyle.storage.open import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from airflow_flinkstyle.agent.sources import Source
+    from airflow_flinkstyle.agent.untyped import PySpark
+    from airflow_flinkstyle.protocol.records import SourceIdentity
+    from airflow_flinkstyle.storage.base import ObjectStore
+    from airflow_flinkstyle.types import BatchId
+
+ONLY_QUERY = "query"
+"""Name of a job's only query if the script gives it none."""
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class JobQuery:
+    """One query of the job, over all the times its script starts it."""
+
+    name: str
+    writer: PySpark
+    """The script's ``DataStreamWriter``."""
+    run: Callable[[], PySpark]
+    """Spark's own ``start`` or ``toTable`` with the script's arguments."""
+    checkpoint: ObjectStore
+    location: str
+    """Where the checkpoint stands, as Spark writes it."""
+    sources: Sequence[Source]
+    identities: Mapping[str, SourceIdentity] = field(default_factory=dict)
+    """By source, from the newest guard."""
+    query: PySpark = None
+    """Spark's ``StreamingQuery``; None until it was started."""
+    before: BatchId | None = None
+    """Newest committed batch when it was started."""
+    committed: BatchId | None = None
+    committed_at_ms: int | None = None
+
+    @property
+    def failure(self) -> PySpark:
+        """Return the exception that ended the query, if one did."""
+        return None if self.query is None else self.query.exception()
+
+    def look(self) -> BatchId | None:
+        """Read the newest committed batch from the commit log, and note when it was seen."""
+        newest = max(list_batches(self.checkpoint, "commits"), default=None)
+        if newest != self.committed:
+            self.committed, self.committed_at_ms = newest, self._commit_time(newest)
+        return newest
+
+    def _commit_time(self, batch: BatchId | None) -> int | None:
+        if batch is None:
+            return None
+        if self.checkpoint.uri.startswith("file:"):
+            path = Path(self.checkpoint.uri.removeprefix("file://")) / "commits" / str(batch)
+            if path.exists():
+                return path.stat().st_mtime_ns // 1_000_000
+        return _ended_at_ms(self.query.lastProgress, batch) if self.query is not None else None
+
+    def beat(self) -> QueryBeat:
+        """Return what the heartbeat says of the query."""
+        self.look()
+        return QueryBeat(
+            query_id=str(self.query.id) if self.query is not None else "",
+            batch_id=self.committed,
+            batch_committed_at_ms=self.committed_at_ms,
+            sources=self.identities,
+        )
+
+
+def _ended_at_ms(progress: PySpark, batch: BatchId) -> int:
+    """Return when Spark says the batch ended; now, if it does not speak of that batch yet."""
+    if progress is None or progress["batchId"] != batch:
+        return now_ms()
+    begun = datetime.fromisoformat(progress["timestamp"])
+    return int(begun.timestamp() * 1000) + int(progress["durationMs"].get("triggerExecution", 0))
+
+
+class Queries:
+    """Every query that the script has started, or is about to start."""
+
+    def __init__(self, checkpoint_location: str) -> None:
+        self.root = checkpoint_location.rstrip("/")
+        self._lock = threading.Lock()
+        self._known: dict[str, JobQuery] = {}
+        self._unnamed: set[str] = set()
+
+    def all(self) -> list[JobQuery]:
+        """Return the queries that passed the guard and were started, by name."""
+        with self._lock:
+            return [query for _, query in sorted(self._known.items()) if query.query is not None]
+
+    def beats(self) -> dict[str, QueryBeat]:
+        """Return what the heartbeat says of them."""
+        with self._lock:
+            known = sorted(self._known.items())
+        return {name: query.beat() for name, query in known if query.query is not None or query.identities}
+
+    def news(self) -> bool:
+        """Return whether a query has committed its first batch since it was started and nobody was told."""
+        waiting = [query for query in self.all() if query.committed == query.before]
+        return any(query.look() != query.before for query in waiting)
+
+    def register(
+        self, name: str | None, writer: PySpark, run: Callable[[], PySpark], sources: Sequence[Source]
+    ) -> JobQuery:
+        """Note a query before it starts; its checkpoint stands in a folder of its name.
+
+        Raises:
+            QueryNameError: If it has no name although the job has several queries.
+        """
+        with self._lock:
+            chosen = self._name(name)
+            known = self._known.get(chosen)
+            query = JobQuery(
+                name=chosen,
+                writer=writer,
+                run=run,
+                checkpoint=open_store(f"{self.root}/{chosen}"),
+                location=_as_spark_writes(f"{self.root}/{chosen}"),
+                sources=sources,
+                identities=known.identities if known else {},
+            )
+            if known is not None and known.query is not None and known.query.isActive:
+                return query  # Spark refuses a second one of the name, in its own words
+            self._known[chosen] = query
+            return query
+
+    def _name(self, name: str | None) -> str:
+        others = self._known.keys() - {ONLY_QUERY if name is None else name}
+        if name is None and not others:
+            self._unnamed.add(ONLY_QUERY)
+            return ONLY_QUERY
+        if name is None or self._unnamed:
+            found = f"one without a name beside {', '.join(sorted(others | self._unnamed))}"
+            raise QueryNameError(
+                f"A job of several queries was expected to name each of them, found {found}.",
+                left=NOT_STARTED,
+                remedy="Give every query a name of its own with .queryName(...).",
+            )
+        return check_name("query name", name)
+
+
+def _as_spark_writes(location: str) -> str:
+    return "s3a://" + location.removeprefix("s3://") if location.startswith("s3://") else location

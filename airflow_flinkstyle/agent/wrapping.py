@@ -1,0 +1,244 @@
+"""PySpark's readers and writers, wrapped so that an unmodified script runs under the agent."""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import TYPE_CHECKING, Any, Protocol
+
+from airflow_flinkstyle.agent.errors import UnsupportedModeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from airflow_flinkstyle.agent.untyped import PySpark
+    from airflow_flinkstyle.protocol.records import KafkaOverride
+
+_SERVERS = "kafka.bootstrap.servers"
+
+
+class Agent(Protocol):
+    """What the wrappers call."""
+
+    def start_query(self, writer: PySpark, seen: Remembered, run: Callable[[], PySpark]) -> PySpark:
+        """Start a query in place of Spark."""
+
+    def hold(self) -> bool:
+        """Return False at once, or True when everything has drained if it began to."""
+
+    def script_stops_spark(self) -> None:
+        """Drain before the script stops its session."""
+
+
+class Remembered:
+    """What a script set on one reader or writer: Spark's own objects do not tell."""
+
+    def __init__(self) -> None:
+        self.format: str | None = None
+        self.query_name: str | None = None
+        self.trigger: tuple[str, ...] = ()
+        self.options: dict[str, str] = {}
+
+    @staticmethod
+    def of(target: PySpark) -> Remembered:
+        """Return what was set on this reader or writer so far."""
+        found = target.__dict__.setdefault("_flinkstyle", Remembered())
+        assert isinstance(found, Remembered)  # noqa: S101  # for mypy
+        return found
+
+    def set_options(self, options: dict[str, Any]) -> None:
+        """Remember options; Spark ignores the case of their names."""
+        self.options.update({name.lower(): str(value) for name, value in options.items()})
+
+
+def overrides_for(rules: Sequence[KafkaOverride], role: str, seen: Remembered) -> dict[str, str]:
+    """Return the options to set over the script's own: those of the rules that match role and servers."""
+    if (seen.format or "").lower() != "kafka":
+        return {}
+    servers = seen.options.get(_SERVERS)
+    matching = [rule for rule in rules if rule.role == role and rule.servers == servers]
+    return {name: value for rule in matching for name, value in rule.options.items()}
+
+
+def refuse_unsupported(seen: Remembered) -> None:
+    """Refuse modes of Spark by name.
+
+    Raises:
+        UnsupportedModeError: For real-time mode, continuous processing, asynchronous progress tracking.
+    """
+    if "realTime" in seen.trigger:
+        raise UnsupportedModeError.named("real-time mode", "Use trigger(processingTime=...).")
+    if "continuous" in seen.trigger:
+        raise UnsupportedModeError.named("continuous processing", "Use trigger(processingTime=...).")
+    if seen.options.get("asyncprogresstrackingenabled", "false").lower() == "true":
+        raise UnsupportedModeError.named(
+            "asynchronous progress tracking", "Remove the option asyncProgressTrackingEnabled."
+        )
+
+
+def wrap(agent: Agent, rules: Sequence[KafkaOverride]) -> None:
+    """Wrap PySpark's classes; called once, before the script runs."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+    from pyspark.sql.readwriter import DataFrameReader, DataFrameWriter
+    from pyspark.sql.streaming.query import StreamingQuery, StreamingQueryManager
+    from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
+
+    for cls in (DataStreamReader, DataStreamWriter, DataFrameReader, DataFrameWriter):
+        _remember(cls)
+    _remember_query(DataStreamWriter)
+    _override_before(DataStreamReader, "load", "source", rules)
+    _override_before(DataFrameReader, "load", "source", rules)
+    _override_before(DataFrameWriter, "save", "sink", rules)
+    _start_through(DataStreamWriter, "start", agent, rules)
+    _start_through(DataStreamWriter, "toTable", agent, rules)
+    _hold_after(StreamingQuery, "awaitTermination", agent)
+    _hold_after(StreamingQueryManager, "awaitAnyTermination", agent)
+    for stopped in (SparkSession, SparkContext):
+        _drain_before(stopped, "stop", agent)
+    _replace(SparkSession.Builder, "remote", lambda _original: _refuse_remote)
+
+
+def refuse_connect() -> None:
+    """Refuse Spark Connect by name; it has no streams this process could hold.
+
+    Raises:
+        UnsupportedModeError: If the environment asks for it.
+    """
+    if "SPARK_REMOTE" in os.environ or os.environ.get("SPARK_API_MODE", "").lower() == "connect":
+        raise UnsupportedModeError.named("Spark Connect", "Unset SPARK_REMOTE and SPARK_API_MODE.")
+
+
+def _refuse_remote(_builder: PySpark, _url: str) -> PySpark:
+    raise UnsupportedModeError.named("Spark Connect", "Build the session without .remote(...).")
+
+
+def _replace(cls: PySpark, name: str, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    original = getattr(cls, name)
+    setattr(cls, name, functools.wraps(original)(wrapper(original)))
+
+
+def _remember(cls: PySpark) -> None:
+    def option(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(self: PySpark, key: str, value: PySpark) -> PySpark:
+            Remembered.of(self).set_options({key: value})
+            return original(self, key, value)
+
+        return call
+
+    def options(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(self: PySpark, **values: PySpark) -> PySpark:
+            Remembered.of(self).set_options(values)
+            return original(self, **values)
+
+        return call
+
+    def form(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(self: PySpark, source: str) -> PySpark:
+            Remembered.of(self).format = source
+            return original(self, source)
+
+        return call
+
+    _replace(cls, "option", option)
+    _replace(cls, "options", options)
+    _replace(cls, "format", form)
+
+
+def _remember_query(cls: PySpark) -> None:
+    def query_name(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(self: PySpark, queryName: str) -> PySpark:  # Spark's name
+            result = original(self, queryName)
+            Remembered.of(self).query_name = queryName
+            return result
+
+        return call
+
+    def trigger(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(self: PySpark, **kinds: PySpark) -> PySpark:
+            Remembered.of(self).trigger = tuple(name for name, value in kinds.items() if value is not None)
+            refuse_unsupported(Remembered.of(self))  # Spark has no answer of its own for some versions
+            return original(self, **kinds)
+
+        return call
+
+    _replace(cls, "queryName", query_name)
+    _replace(cls, "trigger", trigger)
+
+
+def _override_before(cls: PySpark, name: str, role: str, rules: Sequence[KafkaOverride]) -> None:
+    def wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(
+            self: PySpark, path: PySpark = None, format: str | None = None, *args: PySpark, **options: PySpark
+        ) -> PySpark:
+            own = {key: options.pop(key) for key in ("schema", "mode", "partitionBy") if key in options}
+            if format is not None:
+                self.format(format)
+            if options:
+                self.options(**options)
+            for key, value in overrides_for(rules, role, Remembered.of(self)).items():
+                self.option(key, value)
+            return original(self, path, None, *args, **own)
+
+        return call
+
+    _replace(cls, name, wrapper)
+
+
+def _start_through(cls: PySpark, name: str, agent: Agent, rules: Sequence[KafkaOverride]) -> None:
+    def wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(
+            self: PySpark,
+            path: str | None = None,
+            format: str | None = None,
+            outputMode: str | None = None,
+            partitionBy: PySpark = None,
+            queryName: str | None = None,
+            **options: PySpark,
+        ) -> PySpark:
+            target = options.pop("tableName", path)
+            self.options(**options)
+            if outputMode is not None:
+                self.outputMode(outputMode)
+            if partitionBy is not None:
+                self.partitionBy(partitionBy)
+            if format is not None:
+                self.format(format)
+            if queryName is not None:
+                self.queryName(queryName)
+            seen = Remembered.of(self)
+            for key, value in overrides_for(rules, "sink", seen).items():
+                self.option(key, value)
+            return agent.start_query(self, seen, functools.partial(original, self, target))
+
+        return call
+
+    _replace(cls, name, wrapper)
+
+
+def _hold_after(cls: PySpark, name: str, agent: Agent) -> None:
+    def wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(self: PySpark, timeout: int | None = None) -> PySpark:
+            try:
+                result = original(self, timeout)
+            except Exception:
+                if agent.hold():
+                    return None  # what a query says while it is drained is not the script's business
+                raise
+            agent.hold()
+            return result
+
+        return call
+
+    _replace(cls, name, wrapper)
+
+
+def _drain_before(cls: PySpark, name: str, agent: Agent) -> None:
+    def wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(self: PySpark) -> PySpark:
+            agent.script_stops_spark()
+            return original(self)
+
+        return call
+
+    _replace(cls, name, wrapper)

@@ -1,0 +1,224 @@
+"""Real drivers under the agent, started with spark-submit, and a caller's side of the protocol."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow_flinkstyle import agent
+from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.protocol.records import Claim, Go, Request
+from airflow_flinkstyle.savepoint.repository import SavepointRepository
+from airflow_flinkstyle.storage.open import open_store
+from airflow_flinkstyle.types import Generation, Incarnation
+from testbed.spark import spark_paths
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from airflow_flinkstyle.protocol.records import Current, End, Heartbeat
+
+LAUNCHER = Path(agent.__file__).parent / "launcher.py"
+
+COUNT_JOB = """
+import json, sys, time
+from pyspark.sql import SparkSession, functions as F
+out = sys.argv[1]
+spark = SparkSession.builder.appName("count").getOrCreate()
+rows = spark.readStream.format("rate").option("rowsPerSecond", 20).load()
+counts = rows.groupBy((F.col("value") % 7).alias("k")).agg(F.count("*").alias("n"), F.max("value").alias("top"))
+def note(batch, batch_id):
+    total = batch.agg(F.sum("n").alias("n"), F.max("top").alias("top")).first()
+    with open(out, "a") as f:
+        f.write(json.dumps({"batch": batch_id, "n": total.n, "top": total.top}) + "\\n")
+q = (counts.writeStream.queryName("counts").outputMode("complete").foreachBatch(note)
+     .trigger(processingTime="500 milliseconds").option("checkpointLocation", "/nonexistent/ignored").start())
+q.awaitTermination()
+print("SCRIPT WENT ON")
+"""
+"""Counts numbered rows: in every batch the count is the highest number plus one, or rows were lost or doubled."""
+
+
+class Driver:
+    """One spark-submit process."""
+
+    def __init__(self, argv: list[str], env: Mapping[str, str], log: Path, cwd: Path) -> None:
+        self.log = log
+        with log.open("wb") as file:
+            self.process = subprocess.Popen(
+                argv,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                cwd=cwd,
+            )
+
+    @property
+    def text(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def python_pid(self) -> int:
+        """Return the agent's process: the JVM's child."""
+        children = Path(f"/proc/{self.process.pid}/task").glob("*/children")
+        return int(next(pid for task in children for pid in task.read_text().split()))
+
+    def wait(self, timeout_s: float = 60) -> int:
+        try:
+            return self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"The driver did not end:\n{self.text[-4000:]}") from None
+
+    def kill(self) -> None:
+        """End JVM and Python at once, as a lost machine does."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait(20)
+
+
+class Lab:
+    """One job in a folder of its own, and its callers."""
+
+    def __init__(self, folder: Path, *, job: str = "job", lease_s: float = 6.0) -> None:
+        self.folder, self.job, self.lease_s = folder, job, lease_s
+        folder.mkdir(parents=True, exist_ok=True)
+        self.root = folder / "root"
+        store = open_store(str(self.root))
+        self.board, self.repository = JobBoard(store, job), SavepointRepository(store, job)
+        self.out = folder / "out.jsonl"
+        self.drivers: list[Driver] = []
+        self.conf: dict[str, str] = {}
+        self._asked = 0
+
+    def script(self, text: str, name: str = "app.py") -> Path:
+        path = self.folder / name
+        path.write_text(text)
+        return path
+
+    def claim(self, generation: int, *, follows: int | None = None, **changes: Any) -> str:
+        location = changes.pop("checkpoint_location", str(self.folder / f"checkpoints-{generation}"))
+        values: dict[str, Any] = {
+            "claim_key": f"test-{generation}",
+            "follows": Generation(follows) if follows else None,
+            "checkpoint_location": location,
+            "prepare_savepoint_id": None,
+            "overrides": (),
+            "lease_s": self.lease_s,
+            "launch": {},
+            "claimed_at_ms": 0,
+        }
+        self.board.create_claim(Generation(generation), Claim(**{**values, **changes}))
+        return location
+
+    def go(self, generation: int, **changes: Any) -> None:
+        values: dict[str, Any] = {
+            "savepoint_id": None, "carry_pending": False, "closed_at": None, "expected": {},
+        }  # fmt: skip
+        self.board.create_go(Generation(generation), Go(**{**values, **changes}))
+
+    def launch(self, generation: int, script: Path, *args: str) -> Driver:
+        spark = spark_paths()
+        conf = {
+            **spark.conf,
+            "spark.ui.enabled": "false",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.driver.memory": "600m",
+            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+            "spark.sql.streaming.stateStore.providerClass": (
+                "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+            ),
+            **self.conf,
+        }
+        argv = [str(spark.spark_submit), "--master", "local[2]"]
+        for name, value in conf.items():
+            argv += ["--conf", f"{name}={value}"]
+        argv += [str(LAUNCHER), "--root", str(self.root), "--job", self.job]
+        argv += ["--generation", str(generation), "--", str(script), *(args or (str(self.out),))]
+        env = {"PATH": "/usr/bin:/bin", "HOME": str(self.folder), **spark.env}
+        log = self.folder / f"driver-{len(self.drivers)}.log"
+        driver = Driver(argv, env, log, self.folder)
+        self.drivers.append(driver)
+        return driver
+
+    def start(self, generation: int, script: Path, *args: str, **go: Any) -> Driver:
+        self.claim(generation, follows=generation - 1 or None)
+        self.go(generation, **go)
+        return self.launch(generation, script, *args)
+
+    def close(self) -> None:
+        for driver in self.drivers:
+            driver.kill()
+
+    # --- what callers see ---
+
+    def heartbeat(self, generation: int) -> Heartbeat | None:
+        slot = self.board.heartbeat(Generation(generation))
+        return slot.value if slot else None
+
+    def current(self) -> Current | None:
+        slot = self.board.current()
+        return slot.value if slot else None
+
+    def until(self, what: str, check: Callable[[], Any], timeout_s: float = 60) -> Any:
+        end_s = time.monotonic() + timeout_s
+        while time.monotonic() < end_s:
+            if found := check():
+                return found
+            time.sleep(0.1)
+        logs = "\n".join(f"--- {d.log.name}\n{d.text[-3000:]}" for d in self.drivers)
+        raise AssertionError(f"Never: {what}\n{logs}")
+
+    def until_state(self, generation: int, state: str, *, incarnation: int | None = None) -> Heartbeat:
+        def check() -> Heartbeat | None:
+            beat = self.heartbeat(generation)
+            matches = beat is not None and beat.state == state
+            return beat if matches and incarnation in (None, beat.incarnation) else None  # type: ignore[union-attr]
+
+        return self.until(f"generation {generation} {state}", check)
+
+    def until_batch(self, generation: int, query: str = "counts", *, above: int = -1) -> int:
+        def check() -> list[int]:
+            beat = self.heartbeat(generation)
+            batch = beat.batches().get(query, -1) if beat is not None and beat.state == "running" else -1
+            return [batch] if batch > above else []
+
+        return self.until(f"a batch above {above} of generation {generation}", check)[0]
+
+    def ask(self, generation: int, command: Any, *, incarnation: int = 1) -> Request:
+        self._asked += 1
+        request = Request(
+            request_id=f"rq-{self._asked}",
+            incarnation=Incarnation(incarnation),
+            command=command,
+            state="sent",
+            savepoint_id=f"sp-{self._asked}" if "savepoint" in command else None,
+            sent_at_ms=0,
+        )
+        slot = self.board.request(Generation(generation))
+        self.board.put_request(Generation(generation), request, seen=slot)
+        return request
+
+    def end_of(self, generation: int, request: Request) -> End:
+        return self.until(
+            f"the end of {request.command}", lambda: self.board.end(Generation(generation), request.request_id)
+        )
+
+    def rows(self) -> list[dict[str, int]]:
+        """Return what the job wrote, batch by batch."""
+        return [json.loads(line) for line in self.out.read_text().splitlines()] if self.out.exists() else []
+
+
+def logs_of(location: str, query: str = "counts") -> tuple[set[int], set[int]]:
+    """Return the batches in the offset log and in the commit log of a checkpoint."""
+
+    def batches(log: str) -> set[int]:
+        folder = Path(location) / query / log
+        return {int(p.name) for p in folder.iterdir() if p.name.isdigit()} if folder.exists() else set()
+
+    return batches("offsets"), batches("commits")
