@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.kafka.errors import NOTHING_CHANGED, TopicMissingError
-from airflow_flinkstyle.kafka.settings import REQUEST_TIMEOUT_S, KafkaCluster, admin_client
+from airflow_flinkstyle.kafka.settings import admin_client
 from airflow_flinkstyle.types import NextOffset
 
 if TYPE_CHECKING:
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from confluent_kafka import IsolationLevel
     from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+
+    from airflow_flinkstyle.kafka.settings import KafkaCluster
 
 TopicPartition = tuple[str, int]
 """Topic name and partition number."""
@@ -99,10 +101,12 @@ def describe(cluster: KafkaCluster, topics: Collection[str]) -> ClusterView:
         ClusterUnreachableError: If no broker answers in time.
     """
     with admin_client(cluster) as admin:
-        answer = admin.describe_cluster(request_timeout=REQUEST_TIMEOUT_S).result(REQUEST_TIMEOUT_S)
+        answer = admin.describe_cluster(request_timeout=cluster.request_timeout_s).result(
+            cluster.request_timeout_s
+        )
         described = _describe_topics(cluster, admin, topics)
         wanted = [(t, p.id) for t, description in described.items() for p in description.partitions]
-        ranges = _ranges_once_led(admin, wanted)
+        ranges = _ranges_once_led(cluster, admin, wanted)
         return ClusterView(
             cluster_id=answer.cluster_id,
             topics={
@@ -121,11 +125,11 @@ def _describe_topics(cluster: KafkaCluster, admin: AdminClient, topics: Collecti
     if not topics:
         return {}
     names = sorted(set(topics))
-    futures = admin.describe_topics(TopicCollection(names), request_timeout=REQUEST_TIMEOUT_S)
+    futures = admin.describe_topics(TopicCollection(names), request_timeout=cluster.request_timeout_s)
     described, missing = {}, []
     for topic, future in futures.items():
         try:
-            described[topic] = future.result(REQUEST_TIMEOUT_S)
+            described[topic] = future.result(cluster.request_timeout_s)
         except KafkaException as error:
             if error.args[0].name() != "UNKNOWN_TOPIC_OR_PART":
                 raise
@@ -139,21 +143,25 @@ def _as_kafka_prints(topic_id: str) -> str:
     return topic_id.translate(str.maketrans("+/", "-_")).rstrip("=")
 
 
-def _ranges_once_led(admin: AdminClient, partitions: list[TopicPartition]) -> dict[TopicPartition, LogRange]:
+def _ranges_once_led(
+    cluster: KafkaCluster, admin: AdminClient, partitions: list[TopicPartition]
+) -> dict[TopicPartition, LogRange]:
     """List the offsets; partitions of a topic just created get their leaders within a moment."""
     from confluent_kafka import KafkaException
 
     deadline = time.monotonic() + _LEADER_WAIT_S
     while True:
         try:
-            return list_ranges(admin, partitions)
+            return _list_ranges(cluster, admin, partitions)
         except KafkaException as error:
             if error.args[0].name() not in _NO_LEADER_YET or time.monotonic() > deadline:
                 raise
             time.sleep(0.2)
 
 
-def list_ranges(admin: AdminClient, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, LogRange]:
+def _list_ranges(
+    cluster: KafkaCluster, admin: AdminClient, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, LogRange]:
     """Return the offsets of the partitions: three requests, however many partitions there are."""
     from confluent_kafka import IsolationLevel
     from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
@@ -161,9 +169,9 @@ def list_ranges(admin: AdminClient, partitions: Iterable[TopicPartition]) -> dic
     wanted = list(partitions)
     # The start is asked last: it only grows, and an old one would pass a deleted position.
     earliest, latest = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
-    stable = _list_offsets(admin, wanted, latest, IsolationLevel.READ_COMMITTED)
-    ends = _list_offsets(admin, wanted, latest, IsolationLevel.READ_UNCOMMITTED)
-    starts = _list_offsets(admin, wanted, earliest, IsolationLevel.READ_UNCOMMITTED)
+    stable = _list_offsets(cluster, admin, wanted, latest, IsolationLevel.READ_COMMITTED)
+    ends = _list_offsets(cluster, admin, wanted, latest, IsolationLevel.READ_UNCOMMITTED)
+    starts = _list_offsets(cluster, admin, wanted, earliest, IsolationLevel.READ_UNCOMMITTED)
     return {
         tp: LogRange(
             start=NextOffset(starts[tp]), end=NextOffset(ends[tp]), last_stable=NextOffset(stable[tp])
@@ -186,13 +194,17 @@ def first_offsets_since(
             by_topic.setdefault(tp[0], []).append(tp)
         for topic, wanted in by_topic.items():
             spec = OffsetSpec.for_timestamp(max(0, since_ms[topic]))
-            offsets = _list_offsets(admin, wanted, spec, IsolationLevel.READ_UNCOMMITTED)
+            offsets = _list_offsets(cluster, admin, wanted, spec, IsolationLevel.READ_UNCOMMITTED)
             found.update({tp: offset if offset >= 0 else None for tp, offset in offsets.items()})
     return found
 
 
 def _list_offsets(
-    admin: AdminClient, partitions: list[TopicPartition], spec: OffsetSpec, isolation: IsolationLevel
+    cluster: KafkaCluster,
+    admin: AdminClient,
+    partitions: list[TopicPartition],
+    spec: OffsetSpec,
+    isolation: IsolationLevel,
 ) -> dict[TopicPartition, int]:
     from confluent_kafka import TopicPartition as ClientPartition
 
@@ -201,10 +213,11 @@ def _list_offsets(
     futures = admin.list_offsets(
         {ClientPartition(topic, number): spec for topic, number in partitions},
         isolation_level=isolation,
-        request_timeout=REQUEST_TIMEOUT_S,
+        request_timeout=cluster.request_timeout_s,
     )
     return {
-        (tp.topic, tp.partition): future.result(REQUEST_TIMEOUT_S).offset for tp, future in futures.items()
+        (tp.topic, tp.partition): future.result(cluster.request_timeout_s).offset
+        for tp, future in futures.items()
     }
 
 
@@ -216,10 +229,10 @@ def topic_settings(cluster: KafkaCluster, topics: Collection[str]) -> dict[str, 
         return {}
     with admin_client(cluster) as admin:
         resources = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in sorted(set(topics))]
-        futures = admin.describe_configs(resources, request_timeout=REQUEST_TIMEOUT_S)
+        futures = admin.describe_configs(resources, request_timeout=cluster.request_timeout_s)
         return {
             resource.name: _settings_of(
-                {name: entry.value for name, entry in future.result(REQUEST_TIMEOUT_S).items()}
+                {name: entry.value for name, entry in future.result(cluster.request_timeout_s).items()}
             )
             for resource, future in futures.items()
         }

@@ -27,9 +27,6 @@ log = logging.getLogger(__name__)
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 
-REQUEST_TIMEOUT_S = 20.0
-"""Longest wait for one answer of a cluster."""
-
 _DENIED = frozenset(
     (
         "_AUTHENTICATION",
@@ -65,6 +62,8 @@ class KafkaCluster:
     """How messages call it: the connection's id, or an alias such as ``old``."""
     config: Mapping[str, str] = field(repr=False)
     """Client settings in librdkafka's names, ``bootstrap.servers`` at least. Holds secrets."""
+    request_timeout_s: float = 20.0
+    """Longest wait for one answer."""
 
     def __post_init__(self) -> None:
         if not self.config.get("bootstrap.servers"):

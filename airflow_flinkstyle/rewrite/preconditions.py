@@ -135,7 +135,7 @@ class RequireNoPending:
             wanted = {(m.source, m.topic, m.partition) for m in plan.moves if m.query == query.name}
             if inexact or known != wanted:
                 raise PendingBatchError(
-                    f"Query {query.name} planned batch {query.batch_id + 1} and did not commit it, and "
+                    f"Query {query.name} planned batch {query.batch_id + 1} and did not commit it; "
                     f"{len(inexact) or len(wanted - known)} of its offsets have no exact place on the target.",
                     left=NOTHING_WRITTEN,
                     remedy="Start the job once on the old cluster so that the batch commits, stop it with a "

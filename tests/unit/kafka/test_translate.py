@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
@@ -12,6 +13,11 @@ from hypothesis import strategies as st
 from airflow_flinkstyle.kafka.translate import Proof, Rules, Widen, translate
 from airflow_flinkstyle.kafka.verdict import Bounded, Exact, Refused
 from airflow_flinkstyle.kafka.window import NO_KEY, Window, fingerprint, key_print
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    Logs = tuple[list[int], list[int], set[int], int]
 
 LEVEL = Rules(caught_up=True)
 
@@ -23,7 +29,14 @@ class Rec:
     tombstone: bool = False
 
 
-def a_window(records, *, start=0, gaps=(), high=None, log_start=None):
+def a_window(
+    records: Iterable[int | Rec],
+    *,
+    start: int = 0,
+    gaps: Collection[int] = (),
+    high: int | None = None,
+    log_start: int | None = None,
+) -> Window:
     """Records at consecutive offsets from ``start``; before the records at ``gaps`` one is left out."""
     window = Window(low=start, high=0, log_start=start if log_start is None else log_start)
     offset = start
@@ -36,7 +49,7 @@ def a_window(records, *, start=0, gaps=(), high=None, log_start=None):
     return window
 
 
-def proved(source, target, position, rules=LEVEL):
+def proved(source: Window, target: Window, position: int, rules: Rules = LEVEL) -> Proof:
     outcome = translate(source, target, position, rules)
     assert isinstance(outcome, Proof)
     return outcome
@@ -168,7 +181,7 @@ def test_preview_ignores_what_arrives_later():
 
 
 @pytest.mark.parametrize("part", range(4))
-def test_fingerprint_depends_on_every_part(part):
+def test_fingerprint_depends_on_every_part(part: int):
     base = [b"k", b"v", [("h", b"x")], 5]
     other = [b"K", b"V", [("h", None)], 6]
     changed = [*base[:part], other[part], *base[part + 1 :]]
@@ -182,7 +195,7 @@ def test_fingerprint_tells_where_one_part_ends():
 
 
 @st.composite
-def mirrored_logs(draw):
+def mirrored_logs(draw: st.DrawFn):
     """A source log, what a mirror made of it (duplicated, dropped, cut short, shifted), a position."""
     records = draw(st.lists(st.integers(1, draw(st.sampled_from([3, 8, 10_000]))), max_size=60))
     copy = list(records)
@@ -205,7 +218,7 @@ def mirrored_logs(draw):
 
 @settings(max_examples=1500, deadline=None)
 @given(mirrored_logs(), st.integers(0, 500))
-def test_exact_means_equal_and_bounded_loses_nothing(logs, shift):
+def test_exact_means_equal_and_bounded_loses_nothing(logs: Logs, shift: int):
     records, copy, gaps, at = logs
     source, target = a_window(records, gaps=gaps), a_window(copy, start=shift)
     position = source.offsets[at] if at < len(records) else source.high
@@ -224,7 +237,7 @@ def test_exact_means_equal_and_bounded_loses_nothing(logs, shift):
 
 @settings(max_examples=500, deadline=None)
 @given(st.data())
-def test_compaction_never_loses_the_newest_value_of_a_key(data):
+def test_compaction_never_loses_the_newest_value_of_a_key(data: st.DataObject):
     log = [
         Rec(i + 1, data.draw(st.integers(1, 5)), tombstone=data.draw(st.booleans()))
         for i in range(data.draw(st.integers(0, 30)))

@@ -1,0 +1,361 @@
+"""Plan, preconditions and application of a rewrite, on a store in memory."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_flinkstyle.checkpoint import offset_log
+from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
+from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
+from airflow_flinkstyle.kafka.errors import (
+    OffsetBeforeStartError,
+    OffsetBeyondEndError,
+    PartitionSetError,
+    TopicMissingError,
+    TopicRecreatedError,
+)
+from airflow_flinkstyle.kafka.verdict import Bounded, Chosen, Exact, Refused, Verdict
+from airflow_flinkstyle.rewrite.apply import apply_plan, rewritten_id
+from airflow_flinkstyle.rewrite.errors import (
+    MovesRefusedError,
+    PendingBatchError,
+    PlanFormatError,
+    PlanMismatchError,
+    PreviewOnlyError,
+    RewriteRefusedError,
+)
+from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan, SourceRef, SourceVerdicts, plan_rewrite
+from airflow_flinkstyle.rewrite.plan_json import from_json, to_json
+from airflow_flinkstyle.rewrite.preconditions import Situation, check_all, default_preconditions
+from airflow_flinkstyle.savepoint.manifest import FileEntry, KafkaPosition, Manifest, QuerySnapshot
+from airflow_flinkstyle.savepoint.repository import SavepointRepository
+from airflow_flinkstyle.savepoint.verify import verify_savepoint
+from airflow_flinkstyle.storage.errors import StoreUnavailableError
+from airflow_flinkstyle.storage.memory import MemoryStore
+from airflow_flinkstyle.types import BatchId, NextOffset
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+HEADER = '{"batchWatermarkMs":5,"batchTimestampMs":7,"conf":{"spark.sql.shuffle.partitions":"4"}}'
+V1 = f'v1\n{HEADER}\n{{"orders":{{"1":2040,"0":1050}}}}\n{{"other":{{"0":9}}}}'
+V2 = f'v2\n{HEADER}\nzeta:{{"orders":{{"1":2040,"0":1050}}}}\nalpha:{{"other":{{"0":9}}}}'
+PENDING = V1.replace("1050", "1060").replace("2040", "2041")
+COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'
+
+
+def a_view(
+    ends: Mapping[int, int] | None = None, *, topic: str = "orders", topic_id: str = "t-new", start: int = 0
+) -> ClusterView:
+    partitions = {
+        number: LogRange(start=NextOffset(start), end=NextOffset(end), last_stable=NextOffset(end))
+        for number, end in (ends or {0: 2000, 1: 3000}).items()
+    }
+    topics = {topic: TopicView(topic_id=topic_id, partitions=partitions)}
+    return ClusterView(cluster_id="new", topics=topics)
+
+
+def a_position(offsets: Mapping[str, Mapping[int, int]], cluster_id: str = "old") -> KafkaPosition:
+    return KafkaPosition(
+        cluster_id=cluster_id,
+        topic_ids=dict.fromkeys(offsets, "t-old"),
+        offsets={t: {p: NextOffset(o) for p, o in parts.items()} for t, parts in offsets.items()},
+        log_range={},
+    )
+
+
+class Shop:
+    """A repository with one savepoint of a query that reads two Kafka sources."""
+
+    def __init__(self, log: str = V1, pending: str | None = None) -> None:
+        self.store = MemoryStore()
+        self.repository = SavepointRepository(self.store, "shop")
+        names = ("0", "1") if log.startswith("v1") else ("zeta", "alpha")
+        self.ref = SourceRef(query="totals", source=names[0])
+        files = {
+            "commits/7": COMMIT,
+            "metadata": '{"id":"0b0b0b0b-0000-4000-8000-000000000000"}',
+            "offsets/6": log,
+            "offsets/7": log,
+            "sources/0/0": "0v1",
+        }
+        query = QuerySnapshot(
+            name="totals",
+            query_id="0b0b0b0b-0000-4000-8000-000000000000",
+            batch_id=BatchId(7),
+            checkpoint_location="file:///checkpoint",
+            pending_offsets=pending,
+            pinned_confs={"spark.sql.shuffle.partitions": "4"},
+            kafka={
+                names[0]: a_position({"orders": {0: 1050, 1: 2040}}),
+                names[1]: a_position({"other": {0: 9}}, "third"),
+            },
+            sink_lineage=None,
+            files=tuple(self._file(path, content) for path, content in sorted(files.items())),
+        )
+        self.manifest = Manifest(
+            savepoint_id="sp-1",
+            job="shop",
+            parent=None,
+            alignment="none",
+            taken_at_ms=1,
+            taken_from_generation=1,
+            spark_version="4.2.0",
+            evidence={},
+            queries=(query,),
+        )
+        self.repository.publish(self.manifest)
+
+    def _file(self, path: str, content: str) -> FileEntry:
+        blob = self.repository.put_blob(content.encode())
+        return FileEntry(path=path, size_bytes=len(content), blob=blob, digest=f"sha256:{blob}")
+
+    def plan(
+        self,
+        verdicts: Mapping[int, Verdict] | None = None,
+        *,
+        view: ClusterView | None = None,
+        rename: Mapping[str, str] | None = None,
+        **found: Any,
+    ) -> OffsetRewritePlan:
+        verdicts = verdicts or {0: Exact(NextOffset(950)), 1: Exact(NextOffset(2045))}
+        source = SourceVerdicts(
+            verdicts={("orders", number): verdict for number, verdict in verdicts.items()},
+            evidence={("orders", 0): json.dumps({"digest": "d"})},
+            **found,
+        )
+        return plan_rewrite(self.manifest, view or a_view(), {self.ref: source}, rename or {})
+
+    def text(self, manifest: Manifest, path: str) -> str:
+        entry = manifest.queries[0].file(path)
+        assert entry is not None
+        return self.repository.read_blob(entry.blob).decode()
+
+    def failure(
+        self,
+        plan: OffsetRewritePlan,
+        live: ClusterView | None = None,
+        allow: frozenset[Any] = frozenset({"exact"}),
+    ) -> FlinkstyleError:
+        before = self.snapshot()
+        with pytest.raises(FlinkstyleError) as caught:
+            apply_plan(plan, self.manifest, self.repository, live=live or a_view(), allow=allow)
+        assert self.snapshot() == before
+        return caught.value
+
+    def snapshot(self) -> dict[str, str]:
+        return {info.key: info.version for info in self.store.list()}
+
+
+def test_table_shows_from_to_shift_and_verdict():
+    shop = Shop()
+    table = shop.plan({0: Exact(NextOffset(950)), 1: Refused("gone", (NextOffset(2040), NextOffset(2050)))})
+    lines = table.as_markdown().splitlines()
+    assert lines[2] == "| totals | orders | 0 | 1050 | 950 exact | -100 |"
+    assert lines[3] == "| totals | orders | 1 | 2040 | refused: gone (source offsets 2040 to 2049) |  |"
+
+
+def test_table_names_renamed_topics_and_says_when_it_is_a_preview():
+    view = a_view(topic="old.orders")
+    text = Shop().plan(view=view, rename={"orders": "old.orders"}, settled=False).as_markdown()
+    assert "orders -> old.orders" in text
+    assert "Preview" in text
+
+
+def test_partition_nobody_looked_for_is_a_refused_row():
+    (refused,) = Shop().plan({0: Exact(NextOffset(950))}).refused
+    assert (refused.partition, refused.before) == (1, 2040)
+
+
+def test_planning_a_source_the_savepoint_lacks_names_those_it_has():
+    shop = Shop()
+    with pytest.raises(BadInputError, match="totals/0"):
+        plan_rewrite(
+            shop.manifest, a_view(), {SourceRef(query="totals", source="9"): SourceVerdicts(verdicts={})}, {}
+        )
+
+
+@pytest.mark.parametrize(
+    "verdict",
+    [
+        Exact(NextOffset(950)),
+        Bounded(NextOffset(940), 7, "duplicate", 2),
+        Chosen(NextOffset(1), None, 4),
+        Refused("no", (NextOffset(1), NextOffset(3))),
+        Refused("no", None),
+    ],
+)
+def test_plan_survives_json(verdict: Verdict):
+    plan = Shop().plan({0: verdict, 1: Exact(NextOffset(2045))})
+    assert from_json(to_json(plan)) == plan
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format_version":2}', '{"format_version":1,"job":"x"}'])
+def test_malformed_or_newer_plan_is_refused(text: str):
+    with pytest.raises(PlanFormatError):
+        from_json(text)
+
+
+@pytest.mark.parametrize("log", [V1, V2])
+def test_application_changes_the_moved_offsets_and_not_one_byte_more(log: str):
+    shop = Shop(log)
+    result = apply_plan(shop.plan(), shop.manifest, shop.repository, live=a_view())
+    assert shop.text(result, "offsets/7") == log.replace("2040", "2045").replace("1050", "950")
+    for path in ("commits/7", "metadata", "offsets/6", "sources/0/0"):
+        assert result.queries[0].file(path) == shop.manifest.queries[0].file(path)
+
+
+def test_application_records_parent_cluster_log_and_evidence():
+    shop = Shop()
+    result = apply_plan(shop.plan(), shop.manifest, shop.repository, live=a_view())
+    position = result.queries[0].kafka["0"]
+    assert (result.parent, result.savepoint_id) == ("sp-1", rewritten_id(shop.plan()))
+    assert (position.cluster_id, position.topic_ids) == ("new", {"orders": "t-new"})
+    assert position.offsets == {"orders": {0: 950, 1: 2045}}
+    assert position.log_range == {"orders": {0: (0, 2000), 1: (0, 3000)}}
+    assert result.queries[0].kafka["1"] == shop.manifest.queries[0].kafka["1"]
+    assert result.evidence == {"totals/0/orders-0": '{"digest": "d"}'}
+    assert shop.repository.read(result.savepoint_id) == result
+    assert shop.repository.read("sp-1") == shop.manifest
+
+
+def test_application_renames_topics_in_the_log():
+    shop = Shop()
+    view = a_view(topic="old.orders")
+    plan = shop.plan(view=view, rename={"orders": "old.orders"})
+    result = apply_plan(plan, shop.manifest, shop.repository, live=view)
+    parsed = offset_log.parse(shop.text(result, "offsets/7"))
+    assert parsed.kafka_offsets("0") == {"old.orders": {0: 950, 1: 2045}}
+
+
+def test_applying_again_changes_nothing():
+    shop = Shop()
+    first = apply_plan(shop.plan(), shop.manifest, shop.repository, live=a_view())
+    keys = shop.snapshot().keys()
+    assert apply_plan(shop.plan(), shop.manifest, shop.repository, live=a_view()) == first
+    assert shop.snapshot().keys() == keys
+
+
+@pytest.mark.parametrize("lost_answer", [False, True])
+def test_a_store_that_fails_midway_leaves_the_new_savepoint_whole_or_absent(lost_answer: bool):
+    for call in range(1, 50):
+        shop = Shop()
+        plan = shop.plan()
+        shop.store.fail_at(call, lost_answer=lost_answer)
+        try:
+            apply_plan(plan, shop.manifest, shop.repository, live=a_view())
+            done = True
+        except StoreUnavailableError:
+            done = False
+        shop.store.fail_at(None)
+        found = shop.repository.find(rewritten_id(plan))
+        assert shop.repository.read("sp-1") == shop.manifest
+        if found is not None:
+            assert all(shop.repository.has_blob(blob) for blob in found.blobs)
+        assert found is not None or not done
+        assert apply_plan(plan, shop.manifest, shop.repository, live=a_view()).parent == "sp-1"
+        if done and call > 5:
+            return
+    pytest.fail("never went through")
+
+
+def test_plan_for_another_savepoint_or_batch_is_refused():
+    shop = Shop()
+    other = replace(shop.plan(), savepoint_id="sp-2")
+    assert isinstance(shop.failure(other), PlanMismatchError)
+    moved_on = replace(shop.plan(), batches={"totals": BatchId(8)})
+    assert isinstance(shop.failure(moved_on), PlanMismatchError)
+
+
+def test_bootstrap_that_now_reaches_another_cluster_is_refused():
+    error = Shop().failure(Shop().plan(), replace(a_view(), cluster_id="elsewhere"))
+    assert isinstance(error, PlanMismatchError)
+    assert "new" in error.problem
+    assert "elsewhere" in error.problem
+
+
+def test_target_topic_created_again_is_refused():
+    assert isinstance(Shop().failure(Shop().plan(), a_view(topic_id="t-newer")), TopicRecreatedError)
+
+
+def test_partition_set_must_be_exactly_the_live_one():
+    more = Shop().failure(Shop().plan(), a_view({0: 2000, 1: 3000, 2: 0}))
+    assert isinstance(more, PartitionSetError)
+    assert "orders-2" in more.problem
+    assert isinstance(Shop().failure(Shop().plan(), a_view({0: 2000})), PartitionSetError)
+    assert isinstance(Shop().failure(Shop().plan(), a_view(topic="x")), TopicMissingError)
+
+
+def test_offsets_outside_the_live_log_are_refused():
+    assert isinstance(Shop().failure(Shop().plan(), a_view({0: 949, 1: 3000})), OffsetBeyondEndError)
+    assert isinstance(Shop().failure(Shop().plan(), a_view(start=951)), OffsetBeforeStartError)
+
+
+def test_refused_rows_and_previews_are_never_applied():
+    plan = Shop().plan({0: Refused("gone", None), 1: Exact(NextOffset(1))})
+    error = Shop().failure(plan, allow=frozenset({"exact", "bounded", "chosen"}))
+    assert isinstance(error, MovesRefusedError)
+    assert "orders-0 of query totals from 1050: refused: gone" in error.problem
+    assert isinstance(Shop().failure(Shop().plan(settled=False)), PreviewOnlyError)
+
+
+def test_less_than_exact_needs_permission():
+    plan = Shop().plan({0: Bounded(NextOffset(940), 10, "duplicate"), 1: Exact(NextOffset(2045))})
+    error = Shop().failure(plan)
+    assert isinstance(error, MovesRefusedError)
+    assert "at most 10 duplicate records again" in error.problem
+    shop = Shop()
+    allow = frozenset({"exact", "bounded"})
+    assert apply_plan(plan, shop.manifest, shop.repository, live=a_view(), allow=allow).parent == "sp-1"
+
+
+def test_all_failures_are_reported_at_once():
+    plan = Shop().plan({0: Chosen(NextOffset(940), 0, 0), 1: Exact(NextOffset(9000))}, settled=False)
+    with pytest.raises(RewriteRefusedError) as caught:
+        check_all(default_preconditions(plan), Situation(plan=plan, manifest=Shop().manifest, live=a_view()))
+    assert "for 3 reasons" in caught.value.problem
+    assert caught.value.remedy.startswith("(1) ")
+
+
+def test_pending_batch_is_refused_unless_both_its_ends_are_exact():
+    shop = Shop(pending=PENDING)
+    assert isinstance(shop.failure(shop.plan()), MovesRefusedError | RewriteRefusedError)
+    guessed: dict[tuple[str, int], Verdict] = {
+        ("orders", 0): Exact(NextOffset(960)),
+        ("orders", 1): Bounded(NextOffset(2046), 1, "duplicate"),
+    }
+    error = shop.failure(shop.plan(pending=guessed), allow=frozenset({"exact", "bounded"}))
+    assert isinstance(error, PendingBatchError)
+    assert "batch 8" in error.problem
+
+
+def test_pending_batch_with_exact_ends_is_carried_over():
+    shop = Shop(pending=PENDING)
+    ends: dict[tuple[str, int], Verdict] = {
+        ("orders", 0): Exact(NextOffset(960)),
+        ("orders", 1): Exact(NextOffset(2046)),
+    }
+    result = apply_plan(shop.plan(pending=ends), shop.manifest, shop.repository, live=a_view())
+    pending = result.queries[0].pending_offsets
+    assert pending is not None
+    assert offset_log.parse(pending).kafka_offsets("0") == {"orders": {0: 960, 1: 2046}}
+    assert offset_log.parse(pending).kafka_offsets("1") == {"other": {0: 9}}
+
+
+def test_manifest_that_contradicts_its_log_is_refused():
+    shop = Shop()
+    query = shop.manifest.queries[0]
+    kafka = {**query.kafka, "1": a_position({"other": {0: 10}}, "third")}
+    wrong = replace(shop.manifest, queries=(replace(query, kafka=kafka),))
+    with pytest.raises(PlanMismatchError, match="source 1"):
+        apply_plan(shop.plan(), wrong, shop.repository, live=a_view())
+
+
+def test_rewritten_savepoint_verifies():
+    shop = Shop()
+    result = apply_plan(shop.plan(), shop.manifest, shop.repository, live=a_view())
+    assert verify_savepoint(result, shop.repository, level="full").files == 5
