@@ -172,7 +172,8 @@ class AirflowApi:
             with urllib.request.urlopen(request, timeout=_CALL_TIMEOUT_S) as answer:  # noqa: S310
                 text = answer.read().decode()
         except urllib.error.HTTPError as error:
-            raise AirflowApiError(f"{method} {path}", error.code, error.read().decode(errors="replace")) from error
+            said = error.read().decode(errors="replace")
+            raise AirflowApiError(f"{method} {path}", error.code, said) from error
         parsed: dict[str, Any] = json.loads(text) if text else {}
         return parsed
 

@@ -11,7 +11,7 @@ from testbed.ports import free_port, is_listening
 from testbed.process import Service
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from confluent_kafka.admin import AdminClient
@@ -135,7 +135,8 @@ class Broker:
 
         def ask(spec: Any) -> dict[int, int]:  # noqa: ANN401  # OffsetSpec has no public base type
             answers = self.admin().list_offsets(dict.fromkeys(cuts, spec), request_timeout=_CALL_TIMEOUT_S)
-            return {cut.partition: int(answer.result(_CALL_TIMEOUT_S).offset) for cut, answer in answers.items()}
+            found = {cut.partition: answer.result(_CALL_TIMEOUT_S) for cut, answer in answers.items()}
+            return {partition: int(answer.offset) for partition, answer in found.items()}
 
         cuts = [TopicPartition(topic, partition) for partition in range(self.wait_for_topic(topic))]
         earliest, latest = ask(OffsetSpec.earliest()), ask(OffsetSpec.latest())
@@ -182,10 +183,10 @@ class Broker:
         self._run([*tool, "format", "-t", cluster_id, "-c", draft])
         draft.rename(self._properties)
 
-    def _run(self, command: list[str | Path]) -> str:
+    def _run(self, command: Sequence[object]) -> str:
         done = subprocess.run(  # noqa: S603  # our own command
             [str(part) for part in command], capture_output=True, text=True, timeout=60
         )
         if done.returncode != 0:
-            raise RuntimeError(f"Formatting broker {self.name} failed with exit code {done.returncode}: {done.stderr}")
+            raise RuntimeError(f"Formatting broker {self.name} ended with {done.returncode}: {done.stderr}")
         return done.stdout

@@ -75,7 +75,7 @@ class Service:
             ServiceError: If it ended or was not ready in time; it is stopped then.
         """
         if self.is_running:
-            raise ServiceError(f"{self.name} was expected to be stopped, it runs as {self.pid}. Stop it first.")
+            raise ServiceError(f"{self.name} runs already, as process {self.pid}. Stop it first.")
         self.launch()
         try:
             self.wait_ready()
@@ -87,10 +87,11 @@ class Service:
         """Start the process without waiting until it is ready; ``wait_ready`` does that."""
         self.log_file.parent.mkdir(parents=True, exist_ok=True)
         told, tell = os.pipe()
+        guard = (sys.executable, "-I", "-S", _GUARD, "--owner-pipe", "--pid-fd", str(tell), "--")
         try:
             with self.log_file.open("ab") as log:
                 self._guard = subprocess.Popen(  # noqa: S603  # starting components is this module's purpose
-                    [sys.executable, "-I", "-S", _GUARD, "--owner-pipe", "--pid-fd", str(tell), "--", *self._command],
+                    [*guard, *self._command],
                     stdin=subprocess.PIPE,  # never written to: its end tells the guard that we are dead
                     stdout=log,
                     stderr=log,

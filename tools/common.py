@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 ROOT = Path(__file__).resolve().parent.parent
 HOME = ROOT / ".flinkstyle"
@@ -40,13 +40,13 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def run(step: str, command: Sequence[str | Path], *, env: Mapping[str, str] | None = None) -> None:
+def run(step: str, command: Sequence[object]) -> None:
     """Run a step's command with its output in a log file; print the end of it if it fails."""
     LOGS.mkdir(parents=True, exist_ok=True)
     log = LOGS / f"setup-{step.replace(' ', '-')}.log"
     with log.open("ab") as out:
         code = subprocess.run(  # noqa: S603  # our own commands
-            [str(part) for part in command], stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env, cwd=ROOT
+            [str(part) for part in command], stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=ROOT
         ).returncode
     if code != 0:
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])

@@ -8,10 +8,13 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
 from xml.sax.saxutils import quoteattr
 
 from tools.common import HOME, JARS, LOCKS, LOGS, ROOT, VENV_SPARK, Stamp, fail, remove, say, sha256_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 LOCK = LOCKS / "jars.lock"
 DOWNLOADS_AT_ONCE = 4
@@ -92,7 +95,7 @@ def _fetch(java_home: Path, missing: list[LockedJar]) -> dict[str, Path]:
     progress = Progress(len(missing))
     with ThreadPoolExecutor(DOWNLOADS_AT_ONCE) as pool:
         downloads = [
-            pool.submit(retrieve, java_home, [jar.coordinate for jar in chunk], folder, progress, transitive=False)
+            pool.submit(retrieve, java_home, _coordinates(chunk), folder, progress, transitive=False)
             for chunk, folder in zip(chunks, folders, strict=True)
         ]
     failed = sum(download.result() != 0 for download in downloads)
@@ -107,11 +110,15 @@ def _fetch(java_home: Path, missing: list[LockedJar]) -> dict[str, Path]:
     if failed or len(fetched) != len(missing):
         fail(
             f"{len(missing)} jars were to be fetched, Ivy brought {len(fetched)}.",
-            f"Those are kept, no jar set was changed; Ivy's whole output is in {LOGS.relative_to(ROOT)}/setup-jars-*.log.",
+            f"Those are kept, no jar set was changed; Ivy's output is in {LOGS.relative_to(ROOT)}/setup-jars-*.log.",
             "Check the network, then run the same command again.",
         )
     say(f"set-up: jars done in {time.monotonic() - started_s:.0f} s")
     return fetched
+
+
+def _coordinates(jars: list[LockedJar]) -> list[Coordinate]:
+    return [jar.coordinate for jar in jars]
 
 
 def _verified(jar: LockedJar, folder: Path) -> Path | None:
@@ -175,9 +182,12 @@ def retrieve(
     ]
     LOGS.mkdir(parents=True, exist_ok=True)
     log = LOGS / f"setup-{folder.name}.log"
-    with log.open("w") as out, subprocess.Popen(  # noqa: S603  # our own command
-        [str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as ivy:
+    with (
+        log.open("w") as out,
+        subprocess.Popen(  # noqa: S603  # our own command
+            [str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as ivy,
+    ):
         for line in ivy.stdout or ():
             out.write(line)
             if "[SUCCESSFUL ]" in line and ".jar" in line:
@@ -205,10 +215,9 @@ def _ivy_xml(coordinates: list[Coordinate], *, transitive: bool) -> str:
         # Naming the artifact keeps jars whose pom declares another packaging, and classifiers.
         artifact = f'<artifact name={quoteattr(jar.artifact)} type="jar" ext="jar"'
         artifact += f" m:classifier={quoteattr(jar.classifier)}/>" if jar.classifier else "/>"
-        rows.append(
-            f"<dependency org={quoteattr(jar.group)} name={quoteattr(jar.artifact)} rev={quoteattr(jar.version)} "
-            f'conf="{conf}" transitive="{str(transitive).lower()}">{artifact}</dependency>'
-        )
+        address = f"org={quoteattr(jar.group)} name={quoteattr(jar.artifact)} rev={quoteattr(jar.version)}"
+        follow = str(transitive).lower()
+        rows.append(f'<dependency {address} conf="{conf}" transitive="{follow}">{artifact}</dependency>')
     return (
         '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">'
         '<info organisation="local" module="jars"/><configurations><conf name="default"/></configurations>'
@@ -228,5 +237,3 @@ def _artifact_of(file_name: str) -> str:
         if index and part[:1].isdigit():
             return "-".join(parts[:index])
     return stem
-
-

@@ -54,7 +54,8 @@ def fetch(python_with_cjdk: Path) -> Path:
     """Fetch a JDK with cjdk; where that is impossible, say what to install."""
     say(f"set-up: no Java {OLDEST} to {NEWEST} found, fetching a JDK ...")
     LOGS.mkdir(parents=True, exist_ok=True)
-    command = [python_with_cjdk, "-m", "cjdk", "--jdk", f"temurin:{OLDEST}", "--cache-dir", HOME / "jdk", "java-home"]
+    cjdk = [python_with_cjdk, "-m", "cjdk", "--jdk", f"temurin:{OLDEST}", "--cache-dir", HOME / "jdk"]
+    command = [*cjdk, "java-home"]
     with (LOGS / "setup-java.log").open("w") as log:
         done = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, stderr=log, text=True)  # noqa: S603
     home = Path(done.stdout.strip() or "/nonexistent")
@@ -63,5 +64,5 @@ def fetch(python_with_cjdk: Path) -> Path:
     fail(
         f"Java {OLDEST} to {NEWEST} is needed, none was found, and a JDK could not be downloaded.",
         "The Python environments are kept.",
-        "Install Java 17 or 21, e.g. `apt-get install openjdk-17-jre-headless`, then run the same command again.",
+        "Install Java 17 or 21, e.g. `apt-get install openjdk-17-jre-headless`, then run it again.",
     )

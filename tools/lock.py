@@ -19,8 +19,10 @@ def main() -> int:
     compile_requirements("bootstrap", LOCKS / "bootstrap.in")
     project = ROOT / "pyproject.toml"
     same_tools = ("-c", LOCKS / "build.txt")
-    compile_requirements("airflow", project, "--extra", "airflow", "--extra", "dev", *same_tools)
-    compile_requirements("spark", project, LOCKS / "spark.in", "--extra", "spark", "--extra", "test", *same_tools)
+    airflow_side = ("--extra", "airflow", "--extra", "dev")
+    spark_side = (LOCKS / "spark.in", "--extra", "spark", "--extra", "test")
+    compile_requirements("airflow", project, *airflow_side, *same_tools)
+    compile_requirements("spark", project, *spark_side, *same_tools)
     lock_jars()
     return 0
 

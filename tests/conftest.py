@@ -1,0 +1,75 @@
+"""Real components for all tiers; each is started when the first test asks for it."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from testbed import paths
+from testbed.kafka import Broker
+from testbed.mirror import Mirror, MirrorSettings
+from testbed.s3 import S3Server
+from testbed.spark import SparkPaths
+from testbed.spark import spark_paths as find_spark
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Before any test imports airflow or starts a JVM: nothing may appear in the home folder.
+os.environ.setdefault("AIRFLOW_HOME", str(paths.HOME / "airflow-tests"))
+os.environ["JAVA_HOME"] = str(paths.java_home())
+os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+
+
+class KafkaPair(NamedTuple):
+    """The two clusters of a migration."""
+
+    old: Broker
+    new: Broker
+
+
+@pytest.fixture(scope="session")
+def kafka_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaPair]:
+    """Two brokers for the whole session: use topics of your own, and leave both running."""
+    folder = tmp_path_factory.mktemp("kafka")
+    with Broker("old", folder / "old") as old, Broker("new", folder / "new") as new:
+        yield KafkaPair(old, new)
+
+
+@pytest.fixture(scope="session")
+def old_broker(kafka_pair: KafkaPair) -> Broker:
+    """The cluster that jobs leave."""
+    return kafka_pair.old
+
+
+@pytest.fixture(scope="session")
+def new_broker(kafka_pair: KafkaPair) -> Broker:
+    """The cluster that jobs move to."""
+    return kafka_pair.new
+
+
+@pytest.fixture(scope="session")
+def mirror(kafka_pair: KafkaPair, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mirror]:
+    """MirrorMaker 2 from old to new for topics that start with ``orders`` or ``mirrored``."""
+    settings = MirrorSettings(
+        source_bootstrap=kafka_pair.old.bootstrap,
+        target_bootstrap=kafka_pair.new.bootstrap,
+        topics="(orders|mirrored).*",
+    )
+    with Mirror(tmp_path_factory.mktemp("mirror"), settings) as mirror:
+        yield mirror
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """One S3 server for the session: use a bucket or prefix of your own."""
+    with S3Server(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def spark_paths() -> SparkPaths:
+    """Where Spark, its Python and the jars are."""
+    return find_spark()

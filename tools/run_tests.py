@@ -1,0 +1,158 @@
+"""`make test`: lint, then every tier of tests in the right environment, summed up in one last line.
+
+Nothing can pass by not running: a tier without tests, a skip and a crash of pytest are failures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ET
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tools.common import HOME, ROOT, VENV_AIRFLOW, VENV_SPARK, say
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TIERS = ("unit", "model", "golden", "integration", "e2e")
+ALLOWED_SKIPS: frozenset[str] = frozenset()
+"""Tests (``file::name`` as in the summary) that may be skipped, each with a reason beside it."""
+CODE = ("airflow_flinkstyle", "testbed", "tools", "demo", "examples", "dags")
+TESTS = ROOT / "tests"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What one invocation of a tool or of pytest came to."""
+
+    name: str
+    passed: int
+    failed: tuple[str, ...]
+    """Names of tests or reasons, each counted as one failure."""
+    seconds: float
+
+
+def main() -> int:
+    """Run what was asked for and print the sum."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("parts", nargs="*", choices=["lint", *TIERS, []], help="default: all")
+    wanted = parser.parse_args().parts or ["lint", *TIERS]
+    outcomes: list[Outcome] = []
+    if "lint" in wanted:
+        outcomes += lint()
+    for tier in TIERS:
+        if tier in wanted:
+            outcomes += run_tier(tier)
+    return report(outcomes)
+
+
+def lint() -> list[Outcome]:
+    """Run ruff, mypy and the layer contracts."""
+    tools = VENV_AIRFLOW / "bin"
+    code = [name for name in CODE if (ROOT / name).is_dir()]
+    commands = {
+        "ruff check": [tools / "ruff", "check", "--quiet", "."],
+        "ruff format": [tools / "ruff", "format", "--check", "--quiet", "."],
+        "mypy": [tools / "mypy", *code],
+        "layers": [tools / "lint-imports", "--no-cache"],
+    }
+    outcomes = []
+    for name, command in commands.items():
+        say(f"--- {name}")
+        started_s = time.monotonic()
+        env = {**os.environ, "PYTHONPATH": str(ROOT), "MYPY_CACHE_DIR": str(HOME / "cache" / "mypy")}
+        code_number = subprocess.run([str(part) for part in command], cwd=ROOT, env=env).returncode  # noqa: S603
+        failed = () if code_number == 0 else (f"{name}: exit code {code_number}",)
+        seconds = time.monotonic() - started_s
+        outcomes.append(Outcome(name=name, passed=int(not failed), failed=failed, seconds=seconds))
+    return outcomes
+
+
+def run_tier(tier: str) -> list[Outcome]:
+    """Run a tier's tests, those marked ``spark`` in Spark's environment and the rest in Airflow's."""
+    files = sorted((TESTS / tier).rglob("test_*.py"))
+    with_spark = [file for file in files if "mark.spark" in file.read_text()]
+    only_spark = {file for file in with_spark if _is_spark_only(file.read_text())}
+    others = [file for file in files if file not in only_spark]
+    outcomes = []
+    if others:
+        outcomes.append(run_pytest(tier, VENV_AIRFLOW, others, "not spark and not bench"))
+    if with_spark:
+        outcomes.append(run_pytest(tier, VENV_SPARK, with_spark, "spark and not bench"))
+    if not outcomes:
+        outcomes.append(Outcome(name=tier, passed=0, failed=(f"{tier}: no test file",), seconds=0))
+    return outcomes
+
+
+def _is_spark_only(text: str) -> bool:
+    """True if the whole module is marked, so that Airflow's environment need not import it."""
+    marks = re.search(r"^pytestmark = (\[[^\]]*\]|.*)", text, re.MULTILINE)
+    return marks is not None and "mark.spark" in marks[1]
+
+
+def run_pytest(tier: str, venv: Path, files: list[Path], markers: str) -> Outcome:
+    """Run one pytest under a guard that ends whatever it leaves, and read its report."""
+    name = f"{tier} ({venv.name.removeprefix('venv-')})"
+    say(f"--- {name}: {len(files)} files")
+    scratch = HOME / "tmp" / f"{tier}-{venv.name}-{os.getpid()}"
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.parent.mkdir(parents=True, exist_ok=True)
+    junit = scratch.with_suffix(".xml")
+    command = [
+        *(sys.executable, ROOT / "testbed" / "guard.py", "--"),
+        *(venv / "bin" / "python", "-m", "pytest", "-q", "-m", markers, "-p", "no:cacheprovider"),
+        *(f"--basetemp={scratch}", f"--junitxml={junit}", "-o", "junit_family=xunit1"),
+        *(str(file.relative_to(ROOT)) for file in files),
+    ]
+    started_s = time.monotonic()
+    code = subprocess.run([str(part) for part in command], cwd=ROOT).returncode  # noqa: S603
+    passed, failed = read_report(junit)
+    if code != 0 and not failed:
+        failed = (f"{name}: pytest ended with exit code {code}" + (", no test ran" if code == 5 else ""),)
+    if passed == 0 and not failed:
+        failed = (f"{name}: no test ran",)
+    if not failed:
+        shutil.rmtree(scratch, ignore_errors=True)
+    junit.unlink(missing_ok=True)
+    return Outcome(name=name, passed=passed, failed=failed, seconds=time.monotonic() - started_s)
+
+
+def read_report(junit: Path) -> tuple[int, tuple[str, ...]]:
+    """Return how many tests passed and which did not; a skip that is not allowed did not."""
+    if not junit.exists():
+        return 0, ()
+    passed, failed = 0, []
+    for case in ET.parse(junit).getroot().iter("testcase"):  # noqa: S314  # pytest's own report
+        name = f"{case.get('file') or case.get('classname')}::{case.get('name')}"
+        if case.find("failure") is not None or case.find("error") is not None:
+            failed.append(name)
+        elif case.find("skipped") is None:
+            passed += 1
+        elif name not in ALLOWED_SKIPS:
+            failed.append(f"{name} (skipped)")
+    return passed, tuple(failed)
+
+
+def report(outcomes: list[Outcome]) -> int:
+    """Print time and failures per part and the closing line; return the exit code."""
+    say("")
+    for outcome in outcomes:
+        counts = f"{outcome.passed:5} passed {len(outcome.failed):4} failed"
+        say(f"{outcome.name:24} {counts} {outcome.seconds:7.1f} s")
+    for outcome in outcomes:
+        for name in outcome.failed:
+            say(f"FAILED {name}")
+    failed = sum(len(outcome.failed) for outcome in outcomes)
+    say(f"{sum(outcome.passed for outcome in outcomes)} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,46 @@
+"""`make test` only: the two programs from the system that tests need, installed where possible."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+
+from tools.common import LOGS, ROOT, fail, say
+
+PROGRAMS = {
+    "chromium": "drives the browser tests of the Airflow forms",
+    "docker-compose": "validates docker-compose.yml",
+}
+
+
+def main() -> int:
+    """Install what is missing with apt-get as root; otherwise name it."""
+    missing = [name for name in PROGRAMS if shutil.which(name) is None]
+    if not missing:
+        return 0
+    if os.geteuid() == 0 and shutil.which("apt-get"):
+        say(f"set-up: {' and '.join(missing)} from the system's packages ...")
+        _apt_get("update")
+        _apt_get("install", "-y", "--no-install-recommends", *missing)
+        missing = [name for name in missing if shutil.which(name) is None]
+    if missing:
+        fail(
+            f"Tests need {', '.join(f'{name} ({PROGRAMS[name]})' for name in missing)}; not found.",
+            f"No test was run; what the installation said is in {LOGS.relative_to(ROOT)}/setup-system.log.",
+            f"Install it, e.g. `sudo apt-get install {' '.join(missing)}`, and run `make test` again.",
+        )
+    return 0
+
+
+def _apt_get(*arguments: str) -> None:
+    LOGS.mkdir(parents=True, exist_ok=True)
+    env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    with (LOGS / "setup-system.log").open("ab") as log:
+        # The look for the programs afterwards tells whether it worked.
+        subprocess.run(["apt-get", *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env)  # noqa: S603, S607
+
+
+if __name__ == "__main__":
+    sys.exit(main())
