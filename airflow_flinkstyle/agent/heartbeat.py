@@ -55,7 +55,7 @@ class Pulse:
         self._lock = threading.Lock()
         self._newest = Heartbeat(
             incarnation=incarnation,
-            state="standby",
+            state="starting",
             beat=0,
             written_at_ms=0,
             spark_version="",

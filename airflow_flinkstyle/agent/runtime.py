@@ -75,7 +75,7 @@ class Runtime:
 
     def open(self) -> None:
         """Show that this process is alive, and listen."""
-        self.pulse.beat("standby")
+        self.pulse.beat()
         Watchdog(self.pulse, self.process).start()
         PulseThread(self.pulse, self.process, news=self.queries.news).start()
         self.inbox.start()

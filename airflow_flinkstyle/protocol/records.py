@@ -22,7 +22,8 @@ PROTOCOL_VERSION = 1
 Command = Literal["savepoint", "stop", "stop_with_savepoint", "none"]
 RequestState = Literal["sent", "accepted", "cancelled"]
 Outcome = Literal["done", "refused", "failed", "cancelled", "lost"]
-AgentState = Literal["standby", "running", "draining", "closed", "failed"]
+AgentState = Literal["starting", "standby", "running", "draining", "closed", "failed"]
+"""``starting`` until the script starts its first query; ``standby`` then, ready to run at once on go."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
