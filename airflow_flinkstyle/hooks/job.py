@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shlex
 import time
 from functools import cached_property, partial
 from importlib import import_module
@@ -36,7 +34,6 @@ class StreamingJobHook(BaseHook):
     """Reads connections people already have and hands out what works with plain values.
 
     :param flinkstyle_conn_id: Connection of type ``flinkstyle``: savepoint root and defaults.
-    :param spark_conn_id: Connection of type ``spark``: where drivers are submitted.
     """
 
     conn_name_attr = "flinkstyle_conn_id"
@@ -44,12 +41,9 @@ class StreamingJobHook(BaseHook):
     conn_type = "flinkstyle"
     hook_name = "Flinkstyle savepoints"
 
-    def __init__(
-        self, flinkstyle_conn_id: str = default_conn_name, spark_conn_id: str = "spark_default"
-    ) -> None:
+    def __init__(self, flinkstyle_conn_id: str = default_conn_name) -> None:
         super().__init__()
         self.flinkstyle_conn_id = flinkstyle_conn_id
-        self.spark_conn_id = spark_conn_id
 
     # --- connections --------------------------------------------------------------------------
 
@@ -77,9 +71,9 @@ class StreamingJobHook(BaseHook):
 
         return open_store(self.defaults.savepoint_root, self.s3)
 
-    def target(self) -> SubmitTarget:
-        """Return where drivers run."""
-        connection = self.get_connection(self.spark_conn_id)
+    def target(self, spark_conn_id: str) -> SubmitTarget:
+        """Return where drivers run, from an apache-spark connection."""
+        connection = self.get_connection(spark_conn_id)
         return connections.submit_target(connection, self.defaults, secret_env=self.secret_env)
 
     def kafka(self, conn_id: str) -> KafkaCluster:
@@ -134,14 +128,15 @@ class StreamingJobHook(BaseHook):
             env: The driver's environment.
             overrides: ``KafkaOverride`` rules as mappings.
         """
+        from airflow_flinkstyle.hooks.launches import arguments, mapping
         from airflow_flinkstyle.jobs.spec import JobSpec
         from airflow_flinkstyle.protocol.records import KafkaOverride
 
         return JobSpec(
             name=job,
             script=script,
-            args=tuple(shlex.split(args) if isinstance(args, str) else map(str, args or ())),
-            conf={name: connections.plain(value) for name, value in _mapping(conf).items()},
+            args=arguments(args),
+            conf={name: connections.plain(value) for name, value in mapping(conf).items()},
             env=dict(env or {}),
             overrides=tuple(KafkaOverride(**rule) for rule in overrides),
             checkpoint_root=self.defaults.checkpoint_root,
@@ -245,17 +240,6 @@ class StreamingJobHook(BaseHook):
         except FlinkstyleError as error:
             return False, str(error)
         return True, f"The savepoint root {self.store.uri} can be listed."
-
-
-def _mapping(value: Mapping[str, Any] | str | None) -> Mapping[str, Any]:
-    found = json.loads(value) if isinstance(value, str) and value.strip() else value or {}
-    if isinstance(found, dict):
-        return found
-    raise BadInputError(
-        f"Spark settings were expected as a JSON object, found {value!r}.",
-        left="Nothing was started.",
-        remedy='Write them as {"spark.name": "value"}.',
-    )
 
 
 def _load(path: str) -> Any:  # noqa: ANN401 - whatever stands there

@@ -23,32 +23,23 @@ class StreamingJobOperator(BaseOperator):
 
     :param job: Name of the job, unique under the savepoint root. (templated)
     :param flinkstyle_conn_id: Connection with the savepoint root. (templated)
-    :param spark_conn_id: Connection of type ``spark``: where the driver runs. (templated)
     """
 
-    template_fields: Sequence[str] = ("job", "flinkstyle_conn_id", "spark_conn_id")
+    template_fields: Sequence[str] = ("job", "flinkstyle_conn_id")
     operator_extra_links: Sequence[SavepointLink] = (SavepointLink(),)
     ui_color = "#e6ddf4"
 
-    def __init__(
-        self,
-        *,
-        job: str,
-        flinkstyle_conn_id: str = "flinkstyle_default",
-        spark_conn_id: str = "spark_default",
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, *, job: str, flinkstyle_conn_id: str = "flinkstyle_default", **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.job = job
         self.flinkstyle_conn_id = flinkstyle_conn_id
-        self.spark_conn_id = spark_conn_id
 
     @property
     def hook(self) -> StreamingJobHook:
         """A hook on the rendered connections."""
         from airflow_flinkstyle.hooks.job import StreamingJobHook
 
-        return StreamingJobHook(self.flinkstyle_conn_id, self.spark_conn_id)
+        return StreamingJobHook(self.flinkstyle_conn_id)
 
     def show_savepoint(self, context: Context, savepoint_id: str | None) -> None:
         """Show the link to a savepoint while the task still runs."""

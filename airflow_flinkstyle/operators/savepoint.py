@@ -69,7 +69,6 @@ class TakeSavepointOperator(StreamingJobOperator):
                 request=request,
                 job=self.job,
                 flinkstyle_conn_id=self.flinkstyle_conn_id,
-                spark_conn_id=self.spark_conn_id,
                 poll_interval_s=self.poll_interval_s,
             ),
             method_name="execute_complete",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, assert_never
+from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.operators.base import StreamingJobOperator, airflow_errors, request_key
@@ -14,14 +14,13 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.jobs.lineage import Origin
 
-StartFrom = Literal["fresh", "checkpoint", "savepoint"]
-
 
 class StartStreamingJobOperator(StreamingJobOperator):
     """Start a streaming job and return once its driver runs; the driver outlives the task.
 
     A retry finds the start of the earlier try. While the job runs, another start is refused.
 
+    :param spark_conn_id: Connection of type ``spark``: where the driver runs. (templated)
     :param script: The PySpark script, as the driver sees it, unmodified. (templated)
     :param args: The script's arguments. (templated)
     :param conf: Spark settings. (templated)
@@ -37,25 +36,28 @@ class StartStreamingJobOperator(StreamingJobOperator):
 
     template_fields: Sequence[str] = (
         *StreamingJobOperator.template_fields,
-        *("script", "args", "conf", "env", "kafka_overrides", "start_from", "savepoint_id", "rewind"),
+        *("spark_conn_id", "script", "args", "conf", "env", "kafka_overrides"),
+        *("start_from", "savepoint_id", "rewind"),
     )
 
     def __init__(
         self,
         *,
         script: str,
+        spark_conn_id: str = "spark_default",
         args: Sequence[str] | str = (),
         conf: Mapping[str, Any] | str | None = None,
         env: Mapping[str, str] | None = None,
         kafka_overrides: Sequence[Mapping[str, Any]] = (),
-        start_from: StartFrom = "fresh",
+        start_from: str = "fresh",
         savepoint_id: str | None = None,
-        rewind: Literal["fork", "re-emit"] | None = None,
+        rewind: str | None = None,
         running_timeout_s: float = 300.0,
         stop_on_kill: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.spark_conn_id = spark_conn_id
         self.script = script
         self.args = args
         self.conf = conf
@@ -84,13 +86,14 @@ class StartStreamingJobOperator(StreamingJobOperator):
                 overrides=self.kafka_overrides,
             )
             client = hook.client(self.job)
-            handle = client.start(spec, hook.target(), claim_key=key, origin=origin)
+            handle = client.start(spec, hook.target(self.spark_conn_id), claim_key=key, origin=origin)
             self.show_savepoint(context, getattr(origin, "savepoint_id", None))
             client.wait_running(handle.generation, timeout_s=self.running_timeout_s)
         self.log.info("Job %s runs as generation %d", self.job, handle.generation)
         return {"generation": handle.generation, "checkpoint_location": handle.checkpoint_location}
 
     def _origin(self) -> Origin:
+        from airflow_flinkstyle.hooks.launches import rewind
         from airflow_flinkstyle.jobs.lineage import Fresh, FromCheckpoint, FromSavepoint
 
         match self.start_from:
@@ -99,9 +102,13 @@ class StartStreamingJobOperator(StreamingJobOperator):
             case "checkpoint":
                 return FromCheckpoint()
             case "savepoint":
-                return FromSavepoint(savepoint_id=self._chosen_savepoint(), rewind=self.rewind)
+                return FromSavepoint(savepoint_id=self._chosen_savepoint(), rewind=rewind(self.rewind))
             case _:
-                assert_never(self.start_from)
+                raise BadInputError(
+                    f"start_from should be fresh, checkpoint or savepoint, but is {self.start_from!r}.",
+                    left="Nothing was started.",
+                    remedy="Correct it.",
+                )
 
     def _chosen_savepoint(self) -> str:
         if self.savepoint_id and self.savepoint_id != "latest":

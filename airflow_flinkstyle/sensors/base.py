@@ -21,11 +21,10 @@ class StreamingJobSensor(BaseSensorOperator):
 
     :param job: Name of the job, unique under the savepoint root. (templated)
     :param flinkstyle_conn_id: Connection with the savepoint root. (templated)
-    :param spark_conn_id: Connection of type ``spark``. (templated)
     :param deferrable: Wait in the triggerer, so that no worker slot is held.
     """
 
-    template_fields: Sequence[str] = ("job", "flinkstyle_conn_id", "spark_conn_id")
+    template_fields: Sequence[str] = ("job", "flinkstyle_conn_id")
     ui_color = "#e6ddf4"
 
     def __init__(
@@ -33,7 +32,6 @@ class StreamingJobSensor(BaseSensorOperator):
         *,
         job: str,
         flinkstyle_conn_id: str = "flinkstyle_default",
-        spark_conn_id: str = "spark_default",
         deferrable: bool | None = None,
         poke_interval: timedelta | float = 10,
         **kwargs: Any,
@@ -41,7 +39,6 @@ class StreamingJobSensor(BaseSensorOperator):
         super().__init__(poke_interval=poke_interval, **kwargs)
         self.job = job
         self.flinkstyle_conn_id = flinkstyle_conn_id
-        self.spark_conn_id = spark_conn_id
         self.deferrable = (
             conf.getboolean("operators", "default_deferrable", fallback=False)
             if deferrable is None
@@ -53,14 +50,13 @@ class StreamingJobSensor(BaseSensorOperator):
         """A hook on the rendered connections."""
         from airflow_flinkstyle.hooks.job import StreamingJobHook
 
-        return StreamingJobHook(self.flinkstyle_conn_id, self.spark_conn_id)
+        return StreamingJobHook(self.flinkstyle_conn_id)
 
     def trigger_arguments(self) -> dict[str, Any]:
         """Return what every trigger needs to know."""
         return {
             "job": self.job,
             "flinkstyle_conn_id": self.flinkstyle_conn_id,
-            "spark_conn_id": self.spark_conn_id,
             "poll_interval_s": float(self.poke_interval),
         }
 

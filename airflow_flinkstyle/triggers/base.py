@@ -23,13 +23,10 @@ class PollTrigger(BaseTrigger):
     error becomes the event ``{"failure": ...}``, which the task raises.
     """
 
-    def __init__(
-        self, *, job: str, flinkstyle_conn_id: str, spark_conn_id: str, poll_interval_s: float = 2.0
-    ) -> None:
+    def __init__(self, *, job: str, flinkstyle_conn_id: str, poll_interval_s: float = 2.0) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.job = job
         self.flinkstyle_conn_id = flinkstyle_conn_id
-        self.spark_conn_id = spark_conn_id
         self.poll_interval_s = poll_interval_s
         self._hook: StreamingJobHook | None = None
 
@@ -38,7 +35,6 @@ class PollTrigger(BaseTrigger):
         kwargs = {
             "job": self.job,
             "flinkstyle_conn_id": self.flinkstyle_conn_id,
-            "spark_conn_id": self.spark_conn_id,
             "poll_interval_s": self.poll_interval_s,
             **self.arguments(),
         }
@@ -58,7 +54,7 @@ class PollTrigger(BaseTrigger):
         if self._hook is None:
             from airflow_flinkstyle.hooks.job import StreamingJobHook
 
-            self._hook = StreamingJobHook(self.flinkstyle_conn_id, self.spark_conn_id)
+            self._hook = StreamingJobHook(self.flinkstyle_conn_id)
         return self._hook
 
     async def run(self) -> AsyncIterator[TriggerEvent]:

@@ -1,0 +1,90 @@
+"""How a job was started, and what a new version changes of that."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.hooks.connections import plain
+from airflow_flinkstyle.jobs.errors import JobNotRunningError
+from airflow_flinkstyle.jobs.spec import from_launch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from airflow_flinkstyle.jobs.client import JobClient
+    from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
+
+
+def recorded_launch(client: JobClient) -> tuple[JobSpec, SubmitTarget]:
+    """Return how the current run was started; a caller's fence has no launch, the run before it has.
+
+    Raises:
+        JobNotRunningError: If the job has never run.
+    """
+    current = client.board.current()
+    generation = current.value.generation if current else None
+    while generation is not None:
+        claim = client.run(generation).claim
+        if claim.launch:
+            return from_launch(claim.launch, secret_env=client.secret_env)
+        generation = claim.follows
+    raise JobNotRunningError(
+        f"Job {client.board.job} was expected to have run, found that no driver ever took it over.",
+        left="Nothing was changed.",
+        remedy="Check the job's name and the savepoint root, or start it with StartStreamingJobOperator.",
+    )
+
+
+def arguments(args: Sequence[Any] | str | None) -> tuple[str, ...]:
+    """Return a script's arguments, given as a list or as one line as a shell would split it."""
+    return tuple(shlex.split(args) if isinstance(args, str) else map(str, args or ()))
+
+
+def rewind(choice: str | None) -> Literal["fork", "re-emit"] | None:
+    """Return what is to be done about batches after a savepoint; None if nothing was chosen."""
+    match choice or None:
+        case None | "fork" | "re-emit" as known:
+            return known
+        case _:
+            raise BadInputError(
+                f"A rewind should be 'fork', 're-emit' or not given, but is {choice!r}.",
+                left="Nothing was started.",
+                remedy="Choose one of these.",
+            )
+
+
+def mapping(value: Mapping[str, Any] | str | None) -> Mapping[str, Any]:
+    """Return settings given as a mapping or as JSON."""
+    found = json.loads(value) if isinstance(value, str) and value.strip() else value or {}
+    if isinstance(found, dict):
+        return found
+    raise BadInputError(
+        f"Spark settings were expected as a JSON object, found {value!r}.",
+        left="Nothing was started.",
+        remedy='Write them as {"spark.name": "value"}.',
+    )
+
+
+def next_version(
+    spec: JobSpec,
+    *,
+    script: str | None,
+    args: Sequence[Any] | str | None,
+    conf: Mapping[str, Any] | None,
+) -> JobSpec:
+    """Return the job with what is given changed; a setting whose new value is None is taken away."""
+    merged = {
+        **spec.conf,
+        **{name: plain(value) for name, value in (conf or {}).items() if value is not None},
+    }
+    gone = {name for name, value in (conf or {}).items() if value is None}
+    return replace(
+        spec,
+        script=script or spec.script,
+        args=spec.args if args is None else arguments(args),
+        conf={name: value for name, value in merged.items() if name not in gone},
+    )

@@ -1,0 +1,190 @@
+"""A migration put together from connections and a form: what moves, from where, to where."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, cast
+
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.hooks.launches import recorded_launch
+from airflow_flinkstyle.hooks.rules import allowed_verdicts, mirror_settings
+from airflow_flinkstyle.jobs.cutover import PHASES, Cutover, CutoverSettings
+from airflow_flinkstyle.jobs.errors import MigrationEndedError, StepTimeoutError
+from airflow_flinkstyle.jobs.journal import CutoverJournal
+from airflow_flinkstyle.jobs.kafka_side import LiveKafka
+from airflow_flinkstyle.jobs.report import build_report
+from airflow_flinkstyle.kafka.errors import ClusterMismatchError
+from airflow_flinkstyle.kafka.request import ProofRequest
+from airflow_flinkstyle.protocol.records import KafkaOverride
+from airflow_flinkstyle.types import Generation
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from airflow_flinkstyle.hooks.job import StreamingJobHook
+    from airflow_flinkstyle.jobs.client import JobClient
+    from airflow_flinkstyle.jobs.spec import JobSpec
+    from airflow_flinkstyle.kafka.settings import Isolation
+
+_SERVERS = "kafka.bootstrap.servers"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigrationForm:
+    """What a person says about a migration; the operators' arguments by the same names."""
+
+    job: str
+    source_kafka_conn_id: str
+    target_kafka_conn_id: str
+    mirror: Mapping[str, Any]
+    """``MirrorSettings`` by its fields' names."""
+    rename: Mapping[str, str] | None = None
+    isolation: str = "read_uncommitted"
+    """The job's own ``kafka.isolation.level``; this is Spark's default."""
+    allow: Sequence[str] | str = ("exact",)
+    producer_switch: str | None = None
+    script_servers: str | None = None
+    """``kafka.bootstrap.servers`` as the script writes it; None: as the source's connection has it."""
+    kafka_options: Mapping[str, str] | None = None
+    """More options of Spark's Kafka source on the target; recorded, so no secrets."""
+    timeouts: Mapping[str, float] | None = None
+    """``CutoverSettings`` by its fields' names."""
+    spark_conn_id: str | None = None
+    """Where the next driver runs; None: where the job runs now."""
+
+
+def live_kafka(hook: StreamingJobHook, form: MigrationForm) -> LiveKafka:
+    """Return both clusters, and the rules between them."""
+    return LiveKafka(
+        old=hook.kafka(form.source_kafka_conn_id),
+        new=hook.kafka(form.target_kafka_conn_id),
+        mirror=mirror_settings(form.mirror),
+        rename=dict(form.rename or {}),
+        isolation=cast("Isolation", form.isolation),
+        allow=allowed_verdicts(form.allow),
+    )
+
+
+def cutover(
+    hook: StreamingJobHook, form: MigrationForm, migration_id: str, *, hot_savepoint_id: str | None = None
+) -> Cutover:
+    """Return the window of a migration; every task, and every try of it, makes the same one."""
+    client, kafka = hook.client(form.job), live_kafka(hook, form)
+    spec, target = recorded_launch(client)
+    options = {_SERVERS: kafka.new.bootstrap_servers, **renamed_topics(client, kafka)}
+    if form.spark_conn_id:
+        target = hook.target(form.spark_conn_id)
+    return Cutover(
+        client=client,
+        journal=CutoverJournal(hook.store, form.job, migration_id, PHASES),
+        switch=hook.producer_switch(form.job, form.producer_switch),
+        kafka=kafka,
+        spec=moved_spec(
+            spec,
+            old_servers=kafka.old.bootstrap_servers,
+            script_servers=form.script_servers or kafka.old.bootstrap_servers,
+            options={**options, **(form.kafka_options or {})},
+        ),
+        target=target,
+        hot_savepoint_id=hot_savepoint_id,
+        settings=_settings(form.timeouts or {}),
+    )
+
+
+def renamed_topics(client: JobClient, kafka: LiveKafka) -> dict[str, str]:
+    """Return a ``subscribe`` option if the mirror renames what the current run reads; else nothing.
+
+    Raises:
+        BadInputError: If its sources read different topics: one option cannot say both.
+    """
+    current = client.board.current()
+    slot = client.board.heartbeat(current.value.generation) if current else None
+    beats = slot.value.queries.values() if slot else ()
+    read = {frozenset(seen.topic_ids) for beat in beats for seen in beat.sources.values()}
+    rules = ProofRequest(mirror=kafka.mirror, rename=kafka.rename)
+    renamed = {names: sorted(map(rules.target_topic, names)) for names in read}
+    if all(sorted(names) == new for names, new in renamed.items()):
+        return {}
+    if len(renamed) == 1:
+        return {"subscribe": ",".join(*renamed.values())}
+    raise BadInputError(
+        f"Sources that all read the same topics were expected, because topics are renamed, found "
+        f"{sorted(map(sorted, read))}.",
+        left="Nothing was changed.",
+        remedy="Mirror with IdentityReplicationPolicy, so that topics keep their names.",
+    )
+
+
+def moved_spec(
+    spec: JobSpec, *, old_servers: str, script_servers: str, options: Mapping[str, str]
+) -> JobSpec:
+    """Return the job with its Kafka sources on other servers; moving it there again changes nothing.
+
+    Args:
+        spec: The job as it runs now, perhaps moved before.
+        old_servers: Where it reads now.
+        script_servers: What its script writes, unless a rule already says it.
+        options: Set on the matching sources.
+    """
+    rules, moved = [], False
+    for rule in spec.overrides:
+        reads_old = rule.options.get(_SERVERS) == old_servers or rule.servers == script_servers
+        if rule.role == "source" and reads_old:
+            rule, moved = replace(rule, options={**rule.options, **options}), True
+        rules.append(rule)
+    if not moved:
+        rules.append(KafkaOverride(role="source", servers=script_servers, options=dict(options)))
+    return replace(spec, overrides=tuple(rules))
+
+
+def _settings(timeouts: Mapping[str, float]) -> CutoverSettings:
+    known = {item.name for item in fields(CutoverSettings)}
+    given = {name: float(value) for name, value in timeouts.items()}
+    if wrong := sorted(set(given) - known):
+        raise BadInputError(
+            f"Time-outs among {sorted(known)} were expected, found {wrong}.",
+            left="Nothing was changed.",
+            remedy="Correct the operator's timeouts.",
+        )
+    return CutoverSettings(**given)
+
+
+def verify_moved(moved: Cutover, *, timeout_s: float) -> dict[str, Any]:
+    """Prove that the job runs on the target cluster, and commits what it finds there.
+
+    Raises:
+        MigrationEndedError: If the window has not ended on the target.
+        ClusterMismatchError: If a query reads another cluster than the target.
+        StepTimeoutError: If there is something to read and no batch comes.
+    """
+    client, kafka, journal = moved.client, moved.kafka, moved.journal
+    if journal.result("running") is None:
+        raise MigrationEndedError(
+            f"Migration {journal.migration_id} was expected to have ended on the target, but it has not.",
+            left="Nothing was changed.",
+            remedy="Look at the task with the window, and at the one that settles it.",
+        )
+    report = build_report(client, journal)
+    target_id = report.plan.target_cluster_id
+    deadline = time.monotonic() + timeout_s
+    while True:
+        beat = client.wait_running(Generation(report.generation), timeout_s=timeout_s).heartbeat
+        for ref in report.plan.sources:
+            found = beat.queries[ref.query].sources[ref.source].cluster_id
+            if found != target_id:
+                raise ClusterMismatchError.between(
+                    f"Source {ref.query}/{ref.source}", expected=target_id, found=found
+                )
+        batches = beat.batches()
+        behind = [name for name, batch in report.plan.batches.items() if batches.get(name, -1) <= batch]
+        if not behind or kafka.unread(client.repository.read(report.rewritten_id)) == 0:
+            return {"cluster_id": target_id, "batches": batches, "generation": report.generation}
+        if time.monotonic() > deadline:
+            raise StepTimeoutError(
+                f"Queries {behind} of job {report.job} were expected to commit a batch on the target within "
+                f"{timeout_s:g} s.",
+                left="The job has moved: it runs on the target, and producers write there.",
+                remedy="Look at the driver's log; correct it there (UpgradeStreamingJobOperator).",
+            )
+        time.sleep(1.0)

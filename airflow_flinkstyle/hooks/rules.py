@@ -1,0 +1,69 @@
+"""From what a DAG says about the mirror and the rewrite to the library's rules."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, cast, get_args
+
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.kafka.mirror import MirrorSettings
+from airflow_flinkstyle.kafka.request import ProofRequest
+from airflow_flinkstyle.rewrite import plan_json
+from airflow_flinkstyle.rewrite.preconditions import VerdictKind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from airflow_flinkstyle.kafka.settings import Isolation
+    from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
+
+
+def mirror_settings(answers: Mapping[str, Any]) -> MirrorSettings:
+    """Read ``MirrorSettings`` from a mapping with its fields' names; empty answers take the defaults."""
+    given = {name: value for name, value in answers.items() if value not in (None, "")}
+    known = {item.name for item in fields(MirrorSettings)}
+    if wrong := sorted(set(given) - known):
+        raise _bad_rule("mirror settings", f"fields among {sorted(known)}", wrong)
+    missing = sorted({"source_alias", "target_alias"} - set(given))
+    if missing:
+        raise _bad_rule("mirror settings", "source_alias and target_alias", f"no {' and no '.join(missing)}")
+    return MirrorSettings(**given)
+
+
+def proof_request(
+    *,
+    mirror: Mapping[str, Any] | None,
+    rename: Mapping[str, str] | None,
+    isolation: str,
+    preview: bool = False,
+) -> ProofRequest:
+    """Return the rules of a translation; positions and ids come from the savepoint."""
+    return ProofRequest(
+        mirror=mirror_settings(mirror) if mirror else None,
+        rename=dict(rename or {}),
+        isolation=cast("Isolation", isolation),
+        preview=preview,
+    )
+
+
+def allowed_verdicts(allow: Sequence[str] | str) -> frozenset[VerdictKind]:
+    """Return the kinds of verdict that are good enough, from a list or ``exact,bounded``."""
+    kinds = [kind.strip() for kind in allow.split(",")] if isinstance(allow, str) else list(allow)
+    known = set(get_args(VerdictKind))
+    if not kinds or set(kinds) - known:
+        raise _bad_rule("allowed verdicts", f"some of {sorted(known)}", kinds)
+    return cast("frozenset[VerdictKind]", frozenset(kinds))
+
+
+def plan_of(text: str | Mapping[str, Any]) -> OffsetRewritePlan:
+    """Read a plan from XCom: as text, or as the mapping that native rendering makes of it."""
+    return plan_json.from_json(text if isinstance(text, str) else json.dumps(text))
+
+
+def _bad_rule(what: str, expected: str, found: object) -> BadInputError:
+    return BadInputError(
+        f"The {what} should have {expected}, but there is {found}.",
+        left="Nothing was changed.",
+        remedy="Correct the operator's argument or the DAG's form.",
+    )

@@ -1,0 +1,170 @@
+"""Move a running job to another Kafka cluster: pre-flight, the window, the proof, and the last task."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow_flinkstyle.operators.base import StreamingJobOperator, airflow_errors, run_key
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from airflow.sdk import Context
+
+    from airflow_flinkstyle.hooks.migration import MigrationForm
+    from airflow_flinkstyle.jobs.cutover import Cutover
+
+
+class MigrationOperator(StreamingJobOperator):
+    """Base of the operators of a migration; all tasks of one DAG run belong to the same migration.
+
+    :param source_kafka_conn_id: Connection of type ``kafka``: the cluster the job reads. (templated)
+    :param target_kafka_conn_id: Connection of type ``kafka``: the cluster to move to. (templated)
+    :param mirror: MirrorMaker 2's settings: ``source_alias``, ``target_alias``, and if they differ from
+        the defaults ``connector_name``, ``offsets_topic``, ``replication_policy``, ``renamed``,
+        ``isolation``. (templated)
+    :param rename: Source topic -> target topic, beyond what the mirror's policy says. (templated)
+    :param isolation: The job's own ``kafka.isolation.level``. (templated)
+    :param allow: Kinds of verdict that are good enough: ``exact``, ``bounded``. (templated)
+    :param producer_switch: ``store``, ``manual`` or ``module:attribute``; None: as the ``flinkstyle``
+        connection says. (templated)
+    :param script_servers: ``kafka.bootstrap.servers`` as the script writes it, if the source's connection
+        has it otherwise. (templated)
+    :param kafka_options: More options of Spark's Kafka source on the target; no secrets. (templated)
+    :param timeouts: Seconds by the names of ``jobs.cutover.CutoverSettings``. (templated)
+    :param spark_conn_id: Where the next driver runs; None: where the job runs now. (templated)
+    """
+
+    template_fields: Sequence[str] = (
+        *StreamingJobOperator.template_fields,
+        *("source_kafka_conn_id", "target_kafka_conn_id", "mirror", "rename", "isolation", "allow"),
+        *("producer_switch", "script_servers", "kafka_options", "timeouts", "spark_conn_id"),
+    )
+
+    def __init__(
+        self,
+        *,
+        source_kafka_conn_id: str,
+        target_kafka_conn_id: str,
+        mirror: Mapping[str, Any],
+        rename: Mapping[str, str] | None = None,
+        isolation: str = "read_uncommitted",
+        allow: Sequence[str] | str = ("exact",),
+        producer_switch: str | None = None,
+        script_servers: str | None = None,
+        kafka_options: Mapping[str, str] | None = None,
+        timeouts: Mapping[str, float] | None = None,
+        spark_conn_id: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.source_kafka_conn_id = source_kafka_conn_id
+        self.target_kafka_conn_id = target_kafka_conn_id
+        self.mirror = mirror
+        self.rename = rename
+        self.isolation = isolation
+        self.allow = allow
+        self.producer_switch = producer_switch
+        self.script_servers = script_servers
+        self.kafka_options = kafka_options
+        self.timeouts = timeouts
+        self.spark_conn_id = spark_conn_id
+
+    def form(self) -> MigrationForm:
+        """Return the rendered arguments as one value."""
+        from dataclasses import fields
+
+        from airflow_flinkstyle.hooks.migration import MigrationForm
+
+        return MigrationForm(**{item.name: getattr(self, item.name) for item in fields(MigrationForm)})
+
+    def cutover(self, context: Context, *, hot_savepoint_id: str | None = None) -> Cutover:
+        """Return this DAG run's migration."""
+        from airflow_flinkstyle.hooks.migration import cutover
+
+        return cutover(self.hook, self.form(), run_key(context), hot_savepoint_id=hot_savepoint_id)
+
+
+class PreflightMigrationOperator(MigrationOperator):
+    """Look for everything that would stop or spoil a migration, before anything is touched.
+
+    Returns the findings as a markdown table; a refusal among them fails the task.
+    """
+
+    def execute(self, context: Context) -> str:
+        """Check, show, and refuse if need be."""
+        from airflow_flinkstyle.hooks.migration import preflight
+
+        with airflow_errors():
+            found = preflight(self.hook, self.form())
+            context["ti"].xcom_push(key="markdown", value=found.as_markdown())
+            self.log.info("Pre-flight of job %s:\n%s", self.job, found.as_markdown())
+            found.require_passed()
+        return found.as_markdown()
+
+
+class MigrateStreamingJobOperator(MigrationOperator):
+    """The window, as one task: hold producers, stop with savepoint, prove, rewrite, resume, release.
+
+    Its phases are journalled: a retry goes on behind the last one. If it has to give up before the new
+    driver has taken over, the job runs on the old cluster again and the task fails saying so; afterwards
+    nothing goes back by itself. Returns positions, times and savepoints.
+
+    :param hot_savepoint_id: Restored by the next driver while it waits, so that only what is new is copied
+        in the window. (templated)
+    """
+
+    template_fields: Sequence[str] = (*MigrationOperator.template_fields, "hot_savepoint_id")
+
+    def __init__(self, *, hot_savepoint_id: str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.hot_savepoint_id = hot_savepoint_id
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Run the window; nothing is deferred while producers are held."""
+        with airflow_errors():
+            self.show_savepoint(context, self.hot_savepoint_id)
+            report = self.cutover(context, hot_savepoint_id=self.hot_savepoint_id).run()
+            self.show_savepoint(context, report.rewritten_id)
+        context["ti"].xcom_push(key="markdown", value=report.as_markdown())
+        self.log.info("Job %s has moved:\n%s", self.job, report.as_markdown())
+        return report.as_dict()
+
+
+class VerifyMigrationOperator(MigrationOperator):
+    """Prove the end of a migration: the job runs on the target, and commits what it finds there.
+
+    Returns the target's cluster id and the job's batches.
+
+    :param timeout_s: How long the first batch may take.
+    """
+
+    def __init__(self, *, timeout_s: float = 300.0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.timeout_s = timeout_s
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Look at what the driver itself recorded."""
+        from airflow_flinkstyle.hooks.migration import verify_moved
+
+        with airflow_errors():
+            moved = verify_moved(self.cutover(context), timeout_s=self.timeout_s)
+        self.log.info("Job %s runs on the target: %s", self.job, moved)
+        return moved
+
+
+class SettleMigrationOperator(MigrationOperator):
+    """The last task of a migration, whatever became of the others: bring everything to rest.
+
+    Give it ``trigger_rule="all_done"``. The job runs on exactly one cluster afterwards, and producers
+    write there. Returns ``where`` (``untouched``, ``old`` or ``new``), ``generation`` and ``detail``.
+    """
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Settle, and say where it rests."""
+        from dataclasses import asdict
+
+        with airflow_errors():
+            settled = self.cutover(context).settle()
+        self.log.info("Migration of job %s rests: %s (%s)", self.job, settled.where, settled.detail)
+        return asdict(settled)

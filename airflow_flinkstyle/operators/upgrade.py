@@ -1,0 +1,79 @@
+"""Replace a running job by a new version of it, and go back if that fails before it commits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow_flinkstyle.operators.base import StreamingJobOperator, airflow_errors, request_key
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from airflow.sdk import Context
+
+
+class UpgradeStreamingJobOperator(StreamingJobOperator):
+    """Stop with a savepoint, start the new version from it, and wait for its first batch.
+
+    A version that fails before it has committed a batch goes back by itself, and the task fails saying so.
+    Once it has committed, going back is a rewind: ``if_committed`` decides. What is not given stays as it
+    runs now. Phases are journalled: a retry goes on behind the last one.
+
+    :param script: The new script. (templated)
+    :param args: Its arguments. (templated)
+    :param conf: Spark settings to change; null takes one away. (templated)
+    :param if_committed: How to go back from a version that had committed: ``fork`` (new query id) or
+        ``re-emit`` (batch ids are used again); None fails and leaves the choice. (templated)
+    :param spark_conn_id: Where the new version runs; None: where the job runs now. (templated)
+    :param stop_timeout_s: How long draining and savepoint may take.
+    :param first_commit_timeout_s: How long the new version may take to commit its first batch. (templated)
+    """
+
+    template_fields: Sequence[str] = (
+        *StreamingJobOperator.template_fields,
+        *("script", "args", "conf", "if_committed", "spark_conn_id", "first_commit_timeout_s"),
+    )
+
+    def __init__(
+        self,
+        *,
+        script: str | None = None,
+        args: Sequence[str] | str | None = None,
+        conf: Mapping[str, Any] | str | None = None,
+        if_committed: str | None = None,
+        spark_conn_id: str | None = None,
+        stop_timeout_s: float = 300.0,
+        first_commit_timeout_s: float | str = 180.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.script = script
+        self.args = args
+        self.conf = conf
+        self.if_committed = if_committed
+        self.spark_conn_id = spark_conn_id
+        self.stop_timeout_s = stop_timeout_s
+        self.first_commit_timeout_s = first_commit_timeout_s
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Upgrade, or go on with what an earlier try began."""
+        from airflow_flinkstyle.hooks.launches import mapping, next_version, recorded_launch, rewind
+        from airflow_flinkstyle.jobs.journal import CutoverJournal
+        from airflow_flinkstyle.jobs.upgrade import UPGRADE_PHASES, Upgrade
+
+        with airflow_errors():
+            hook = self.hook
+            client = hook.client(self.job)
+            spec, target = recorded_launch(client)
+            report = Upgrade(
+                client=client,
+                journal=CutoverJournal(hook.store, self.job, request_key(context), UPGRADE_PHASES),
+                spec=next_version(spec, script=self.script, args=self.args, conf=mapping(self.conf)),
+                target=hook.target(self.spark_conn_id) if self.spark_conn_id else target,
+                if_committed=rewind(self.if_committed),
+                stop_timeout_s=self.stop_timeout_s,
+                first_commit_timeout_s=float(self.first_commit_timeout_s),
+            ).run()
+            self.show_savepoint(context, report.savepoint_id)
+        self.log.info("Job %s runs its new version as generation %d", self.job, report.generation)
+        return report.as_dict()

@@ -1,0 +1,189 @@
+"""Move a running streaming job to another Kafka cluster, with no record lost and none counted twice.
+
+Pre-flight, a savepoint of the running job, a preview of where every position goes, your approval; then
+the window, in which producers are held; then the proof. Whatever happens on the way, the last task
+brings the job and its producers to rest on one cluster.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from airflow.providers.standard.operators.hitl import ApprovalOperator
+from airflow.sdk import DAG, Param
+
+from airflow_flinkstyle.operators import (
+    MigrateStreamingJobOperator,
+    PlanOffsetRewriteOperator,
+    PreflightMigrationOperator,
+    SettleMigrationOperator,
+    TakeSavepointOperator,
+    VerifyMigrationOperator,
+)
+
+JOB: dict[str, Any] = {"job": "{{ params.job }}", "flinkstyle_conn_id": "{{ params.flinkstyle_conn_id }}"}
+TRANSLATION: dict[str, Any] = {
+    "source_kafka_conn_id": "{{ params.source_kafka_conn_id }}",
+    "target_kafka_conn_id": "{{ params.target_kafka_conn_id }}",
+    "mirror": {
+        "source_alias": "{{ params.source_alias }}",
+        "target_alias": "{{ params.target_alias }}",
+        "replication_policy": "{{ params.replication_policy }}",
+        "connector_name": "{{ params.connector_name }}",
+        "offsets_topic": "{{ params.offsets_topic }}",
+        "isolation": "{{ params.mirror_isolation }}",
+    },
+    "isolation": "{{ params.isolation }}",
+}
+MIGRATION: dict[str, Any] = {
+    **JOB,
+    **TRANSLATION,
+    "allow": "{{ params.allow }}",
+    "producer_switch": "{{ params.producer_switch }}",
+    "script_servers": "{{ params.script_servers }}",
+    "spark_conn_id": "{{ params.spark_conn_id }}",
+    "timeouts": {
+        "hold_timeout_s": "{{ params.hold_timeout_s }}",
+        "first_commit_timeout_s": "{{ params.first_commit_timeout_s }}",
+    },
+}
+HOT_SAVEPOINT = "{{ ti.xcom_pull(task_ids='hot_savepoint') }}"
+ISOLATION = ["read_uncommitted", "read_committed"]
+
+PARAMS = {
+    "job": Param(
+        type="string", minLength=1, title="Job", description="Name of the running job.", section="Job"
+    ),
+    "flinkstyle_conn_id": Param(
+        "flinkstyle_default",
+        type="string",
+        title="Flinkstyle connection",
+        description="Connection with the savepoint root.",
+        section="Job",
+    ),
+    "spark_conn_id": Param(
+        None,
+        type=["null", "string"],
+        title="Spark connection",
+        description="Where the next driver runs; empty for where the job runs now.",
+        section="Job",
+    ),
+    "source_kafka_conn_id": Param(
+        type="string",
+        minLength=1,
+        title="Old cluster",
+        description="Kafka connection of the cluster the job reads now.",
+        section="Clusters",
+    ),
+    "target_kafka_conn_id": Param(
+        type="string",
+        minLength=1,
+        title="New cluster",
+        description="Kafka connection of the cluster to move to.",
+        section="Clusters",
+    ),
+    "script_servers": Param(
+        None,
+        type=["null", "string"],
+        title="Servers in the script",
+        description="kafka.bootstrap.servers as the script writes it; empty if it is as in the old "
+        "cluster's connection.",
+        section="Clusters",
+    ),
+    "isolation": Param(
+        "read_uncommitted",
+        enum=ISOLATION,
+        title="The job's isolation level",
+        description="kafka.isolation.level of the job's sources.",
+        section="Clusters",
+    ),
+    "source_alias": Param(
+        type="string", minLength=1, title="Alias of the old cluster", section="MirrorMaker 2"
+    ),
+    "target_alias": Param(
+        type="string", minLength=1, title="Alias of the new cluster", section="MirrorMaker 2"
+    ),
+    "replication_policy": Param(
+        "identity",
+        enum=["identity", "default"],
+        values_display={"identity": "Topics keep their names", "default": "Topics get the alias as prefix"},
+        title="Replication policy",
+        section="MirrorMaker 2",
+    ),
+    "mirror_isolation": Param(
+        "read_committed",
+        enum=ISOLATION,
+        title="MirrorMaker's isolation level",
+        description="isolation.level of its consumer; read_uncommitted copies aborted records.",
+        section="MirrorMaker 2",
+    ),
+    "connector_name": Param(
+        None,
+        type=["null", "string"],
+        title="Connector's name",
+        description="Empty for MirrorSourceConnector, as in dedicated mode.",
+        section="MirrorMaker 2",
+    ),
+    "offsets_topic": Param(
+        None,
+        type=["null", "string"],
+        title="Topic with MirrorMaker's positions",
+        description="Empty for mm2-offsets.<alias of the old cluster>.internal.",
+        section="MirrorMaker 2",
+    ),
+    "allow": Param(
+        "exact",
+        enum=["exact", "exact,bounded"],
+        values_display={"exact": "Only exact ones", "exact,bounded": "Also ones that repeat a known number"},
+        title="Positions to accept",
+        section="Window",
+    ),
+    "producer_switch": Param(
+        None,
+        type=["null", "string"],
+        enum=[None, "store", "manual"],
+        values_display={"store": "A record they poll", "manual": "People do it"},
+        title="Producers are held by",
+        description="Empty for what the Flinkstyle connection says.",
+        section="Window",
+    ),
+    "hold_timeout_s": Param(
+        60, type="number", minimum=1, title="Seconds for producers to obey", section="Window"
+    ),
+    "first_commit_timeout_s": Param(
+        180,
+        type="number",
+        minimum=1,
+        title="Seconds for the first batch on the new cluster",
+        section="Window",
+    ),
+}
+
+with DAG(
+    "migrate_kafka_cluster",
+    schedule=None,
+    catchup=False,
+    max_active_runs=1,
+    tags=["flinkstyle"],
+    doc_md=__doc__,
+    params=PARAMS,
+    render_template_as_native_obj=True,  # an empty field arrives as None, not as "None"
+    default_args={"retries": 2, "retry_delay": timedelta(seconds=5)},
+):
+    pre_flight = PreflightMigrationOperator(task_id="pre_flight", **MIGRATION)
+    hot_savepoint = TakeSavepointOperator(task_id="hot_savepoint", deferrable=True, **JOB)
+    plan = PlanOffsetRewriteOperator(
+        task_id="plan", savepoint_id=HOT_SAVEPOINT, preview=True, **JOB, **TRANSLATION
+    )
+    approve = ApprovalOperator(
+        task_id="approve",
+        subject="Move job {{ params.job }} to cluster {{ params.target_kafka_conn_id }}?",
+        body="{{ ti.xcom_pull(task_ids='pre_flight', key='markdown') }}\n\n"
+        "{{ ti.xcom_pull(task_ids='plan', key='markdown') }}",
+    )
+    migrate = MigrateStreamingJobOperator(task_id="migrate", hot_savepoint_id=HOT_SAVEPOINT, **MIGRATION)
+    verify = VerifyMigrationOperator(task_id="verify", **MIGRATION)
+    settle = SettleMigrationOperator(task_id="settle", trigger_rule="all_done", **MIGRATION)
+
+    pre_flight >> hot_savepoint >> plan >> approve >> migrate >> [verify, settle]

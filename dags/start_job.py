@@ -1,0 +1,84 @@
+"""Start a streaming job: fresh, where its last run closed, or from a savepoint."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from airflow.sdk import DAG, Param
+
+from airflow_flinkstyle.operators import StartStreamingJobOperator
+
+with DAG(
+    "start_job",
+    schedule=None,
+    catchup=False,
+    tags=["flinkstyle"],
+    doc_md=__doc__,
+    render_template_as_native_obj=True,  # an empty field arrives as None, not as "None"
+    params={
+        "job": Param(
+            type="string", minLength=1, title="Job", description="A name, unique under the savepoint root."
+        ),
+        "script": Param(
+            type="string", minLength=1, title="Script", description="PySpark script, as the driver sees it."
+        ),
+        "args": Param(
+            None,
+            type=["null", "array"],
+            title="Arguments",
+            description="Arguments of the script, one per line.",
+        ),
+        "conf": Param(None, type=["null", "object"], title="Spark settings"),
+        "start_from": Param(
+            "fresh",
+            enum=["fresh", "checkpoint", "savepoint"],
+            values_display={
+                "fresh": "An empty checkpoint",
+                "checkpoint": "Where the last run ended",
+                "savepoint": "A savepoint",
+            },
+            title="Start from",
+        ),
+        "savepoint_id": Param(
+            None,
+            type=["null", "string"],
+            examples=["latest"],
+            title="Savepoint",
+            description="Which one, if it starts from a savepoint; 'latest' is the newest.",
+        ),
+        "rewind": Param(
+            None,
+            type=["null", "string"],
+            enum=[None, "fork", "re-emit"],
+            values_display={"fork": "As a new query (fork)", "re-emit": "Batch ids used again"},
+            title="If the job has run past the savepoint",
+            description="Empty: refuse. Sinks that remember batch ids skip re-emitted ones.",
+        ),
+        "flinkstyle_conn_id": Param(
+            "flinkstyle_default",
+            type="string",
+            title="Flinkstyle connection",
+            description="Connection with the savepoint root.",
+        ),
+        "spark_conn_id": Param(
+            "spark_default",
+            type="string",
+            title="Spark connection",
+            description="Where the driver runs.",
+        ),
+    },
+):
+    StartStreamingJobOperator(
+        task_id="start",
+        job="{{ params.job }}",
+        flinkstyle_conn_id="{{ params.flinkstyle_conn_id }}",
+        spark_conn_id="{{ params.spark_conn_id }}",
+        script="{{ params.script }}",
+        args="{{ params.args }}",
+        conf="{{ params.conf }}",
+        start_from="{{ params.start_from }}",
+        savepoint_id="{{ params.savepoint_id }}",
+        rewind="{{ params.rewind }}",
+        retries=1,
+        retry_delay=timedelta(seconds=5),
+    )

@@ -1,0 +1,78 @@
+"""Replace a running streaming job by a new version: script, arguments or Spark settings.
+
+It stops with a savepoint and starts the new version from it. A version that fails before it has
+committed a batch goes back by itself; afterwards your choice in the form decides.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from airflow.sdk import DAG, Param
+
+from airflow_flinkstyle.operators import UpgradeStreamingJobOperator
+
+with DAG(
+    "upgrade_job",
+    schedule=None,
+    catchup=False,
+    max_active_runs=1,
+    tags=["flinkstyle"],
+    doc_md=__doc__,
+    render_template_as_native_obj=True,  # an empty field arrives as None, not as "None"
+    params={
+        "job": Param(type="string", minLength=1, title="Job", description="Name of the running job."),
+        "script": Param(
+            None,
+            type=["null", "string"],
+            title="Script",
+            description="The new PySpark script, as the driver sees it; empty for the same.",
+        ),
+        "args": Param(
+            None,
+            type=["null", "array"],
+            title="Arguments",
+            description="All arguments of the script, one per line; empty for the same.",
+        ),
+        "conf": Param(
+            None,
+            type=["null", "object"],
+            title="Spark settings",
+            description="Settings to change; null takes one away.",
+        ),
+        "if_committed": Param(
+            None,
+            type=["null", "string"],
+            enum=[None, "fork", "re-emit"],
+            values_display={"fork": "Back, as a new query (fork)", "re-emit": "Back, batch ids used again"},
+            title="If it fails after it has committed",
+            description="Empty: stop there and ask. Sinks that remember batch ids skip re-emitted ones.",
+        ),
+        "first_commit_timeout_s": Param(180, type="number", minimum=1, title="Seconds for the first batch"),
+        "flinkstyle_conn_id": Param(
+            "flinkstyle_default",
+            type="string",
+            title="Flinkstyle connection",
+            description="Connection with the savepoint root.",
+        ),
+        "spark_conn_id": Param(
+            None,
+            type=["null", "string"],
+            title="Spark connection",
+            description="Where the new version runs; empty for where the job runs now.",
+        ),
+    },
+):
+    UpgradeStreamingJobOperator(
+        task_id="upgrade",
+        job="{{ params.job }}",
+        flinkstyle_conn_id="{{ params.flinkstyle_conn_id }}",
+        spark_conn_id="{{ params.spark_conn_id }}",
+        script="{{ params.script }}",
+        args="{{ params.args }}",
+        conf="{{ params.conf }}",
+        if_committed="{{ params.if_committed }}",
+        first_commit_timeout_s="{{ params.first_commit_timeout_s }}",
+        retries=2,
+        retry_delay=timedelta(seconds=5),
+    )
