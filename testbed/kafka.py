@@ -174,6 +174,8 @@ class Broker:
             "transaction.state.log.min.isr": "1",
             "group.initial.rebalance.delay.ms": "0",
             "auto.create.topics.enable": "false",
+            # By default a kill within a minute of delete_records brings the records back.
+            "log.flush.start.offset.checkpoint.interval.ms": "1000",
             **self._settings,
         }
         draft = self._properties.with_suffix(".draft")

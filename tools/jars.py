@@ -110,7 +110,7 @@ def _fetch(java_home: Path, missing: list[LockedJar]) -> dict[str, Path]:
     if failed or len(fetched) != len(missing):
         fail(
             f"{len(missing)} jars were to be fetched, Ivy brought {len(fetched)}.",
-            f"Those are kept, no jar set was changed; Ivy's output is in {LOGS.relative_to(ROOT)}/setup-jars-*.log.",
+            f"Those are kept, no jar set was changed; Ivy's output is in {LOGS.relative_to(ROOT)}/.",
             "Check the network, then run the same command again.",
         )
     say(f"set-up: jars done in {time.monotonic() - started_s:.0f} s")

@@ -65,7 +65,9 @@ def install_uv() -> None:
 def install_venv(folder: Path, lock: Path) -> None:
     """Make one environment from its lock file, with this project installed as editable."""
     build = LOCKS / "build.txt"
-    stamp = Stamp(folder.name, sys.version, build, lock, ROOT / "pyproject.toml")
+    # Of pyproject only what is installed counts, not the settings of tools.
+    project = (ROOT / "pyproject.toml").read_text().partition("\n[tool.")[0]
+    stamp = Stamp(folder.name, sys.version, build, lock, project)
     python = folder / "bin" / "python"
     if stamp.is_current and python.exists():
         return

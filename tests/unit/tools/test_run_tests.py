@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tools import run_tests
+from tools.run_tests import Outcome, read_report, report
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CASES = """<testsuites><testsuite>
+<testcase file="tests/t.py" name="a"/>
+<testcase file="tests/t.py" name="b"><failure/></testcase>
+<testcase file="tests/t.py" name="c"><error/></testcase>
+<testcase file="tests/t.py" name="d"><skipped/></testcase>
+</testsuite></testsuites>"""
+
+
+def test_skip_and_error_count_as_failures(tmp_path: Path):
+    (tmp_path / "r.xml").write_text(CASES)
+    assert read_report(tmp_path / "r.xml") == (
+        1,
+        ("tests/t.py::b", "tests/t.py::c", "tests/t.py::d (skipped)"),
+    )
+
+
+def test_last_line_sums_up_and_any_failure_fails_the_run(capsys: pytest.CaptureFixture[str]):
+    outcomes = [
+        Outcome(name="unit", passed=3, failed=(), seconds=1),
+        Outcome(name="e2e", passed=2, failed=("x",), seconds=1),
+    ]
+    assert report(outcomes) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == "5 passed, 1 failed"
+    assert report(outcomes[:1]) == 0
+
+
+def test_tier_without_tests_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(run_tests, "TESTS", tmp_path)
+    assert run_tests.run_tier("unit")[0].failed == ("unit: no test file",)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("pytestmark = pytest.mark.spark\n", True),
+        ("pytestmark = [pytest.mark.integration,\n    pytest.mark.spark]\n", True),
+        ("pytestmark = pytest.mark.integration\n@pytest.mark.spark\n", False),
+    ],
+)
+def test_only_wholly_marked_modules_are_kept_from_the_airflow_side(text: str, expected: bool):
+    assert run_tests._is_spark_only(text) is expected
