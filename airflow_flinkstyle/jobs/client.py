@@ -17,7 +17,7 @@ from airflow_flinkstyle.jobs.errors import (
 )
 from airflow_flinkstyle.jobs.requests import Asked, Ended, InProgress, Lost, PendingRequest, request_for
 from airflow_flinkstyle.jobs.runs import JobRuns
-from airflow_flinkstyle.jobs.status import Closed, JobStatus, Running, Starting, describe_status
+from airflow_flinkstyle.jobs.status import JobStatus, NeverStarted, Running, Starting, describe_status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -61,14 +61,14 @@ class JobClient(JobRuns):
             RequestBusyError: If another request has not ended yet.
         """
         status = self.status()
-        if not isinstance(status, (Running, Closed)):
+        heartbeat = None if isinstance(status, NeverStarted) else status.run.heartbeat
+        if isinstance(status, NeverStarted) or heartbeat is None:
             raise self._not_running(status)
-        pending = request_for(request_key, command, status.run.generation, status.heartbeat.incarnation)
-        if isinstance(status, Closed):
-            if pending.request_id == status.heartbeat.request_id or self._has_ended(pending):
-                return pending  # a retry after its own stop
-            raise self._not_running(status)
-        requests.send(self.board, pending, confirm=confirm)
+        pending = request_for(request_key, command, status.run.generation, heartbeat.incarnation)
+        if isinstance(status, Running):
+            requests.send(self.board, pending, confirm=confirm)
+        elif pending.request_id != heartbeat.request_id and not self._was_sent(pending):
+            raise self._not_running(status)  # else a retry re-attaches to what it asked before
         return pending
 
     def request_savepoint(self, request_key: str) -> PendingRequest:
@@ -81,8 +81,11 @@ class JobClient(JobRuns):
         """Ask the running driver to stop at a batch boundary."""
         return self.request(request_key, "stop_with_savepoint" if savepoint else "stop", confirm=confirm)
 
-    def _has_ended(self, pending: PendingRequest) -> bool:
-        return self.board.end(pending.generation, pending.request_id) is not None
+    def _was_sent(self, pending: PendingRequest) -> bool:
+        if self.board.end(pending.generation, pending.request_id) is not None:
+            return True
+        slot = self.board.request(pending.generation)
+        return slot is not None and slot.value.request_id == pending.request_id
 
     def poll(self, pending: PendingRequest) -> requests.RequestState:
         """Return how far a request is."""

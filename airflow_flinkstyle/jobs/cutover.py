@@ -197,7 +197,8 @@ class Cutover:
         deadline = time.monotonic() + self.settings.standby_timeout_s
         while True:
             run = self.client.run(handle.generation)
-            if run.heartbeat is not None and run.heartbeat.state == "standby":
+            beat = run.heartbeat
+            if beat is not None and beat.state == "standby" and beat.application_id:  # its script has come up
                 return {"old": self.old(), "new": handle.generation}
             if run.is_over or not run.holds_the_job():
                 raise self.client.driver_failed(run)

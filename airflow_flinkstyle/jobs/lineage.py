@@ -97,7 +97,7 @@ def go_restored(manifest: Manifest, *, closed_at: dict[str, int] | None, carry_p
     """Go on from a savepoint, on the log that it names."""
     return Go(
         savepoint_id=manifest.savepoint_id,
-        carry_pending=carry_pending,
+        carry_pending=carry_pending and any(query.pending_offsets for query in manifest.queries),
         closed_at=closed_at,
         expected=identities(manifest),
     )

@@ -100,6 +100,12 @@ class JobRuns:
             )
         incarnations = self.board.incarnations(generation)
         handle, beat = self.board.handle(generation), self.board.heartbeat(generation)
+        driver = self._driver(generation, claim, handle, incarnations)
+        relaunching = (
+            driver == Gone()
+            and bool(claim.launch)
+            and self.deployment.find(self._submission(generation, claim)) is not None
+        )
         return Run(
             generation=generation,
             claim=claim,
@@ -107,7 +113,8 @@ class JobRuns:
             handle=handle,
             incarnation=incarnations[-1] if incarnations else None,
             heartbeat=beat.value if beat else None,
-            driver=self._driver(generation, claim, handle, incarnations),
+            driver=Alive() if relaunching else driver,
+            relaunching=relaunching,
         )
 
     def _active(self, current: Current | None) -> Run | None:
@@ -151,10 +158,7 @@ class JobRuns:
             age_s = (now_ms() - claim.claimed_at_ms) / 1000
             ended = not claim.launch and age_s > CLAIM_GRACE_S  # a caller's own claim: it has no driver
             return Gone() if ended else Unknown("no driver was recorded")
-        for state in states:
-            if not isinstance(state, Gone):
-                return state
-        return Alive() if self.deployment.find(self._submission(generation, claim)) else Gone()
+        return next((state for state in states if not isinstance(state, Gone)), Gone())
 
     # --- start --------------------------------------------------------------------------------
 

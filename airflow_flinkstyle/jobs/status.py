@@ -35,6 +35,8 @@ class Run:
     """The newest driver process that has begun; None before the first."""
     heartbeat: Heartbeat | None
     driver: DriverState
+    relaunching: bool = False
+    """Whether the newest driver process has not written a record of its own yet."""
 
     @property
     def is_over(self) -> bool:
@@ -113,8 +115,7 @@ def classify(run: Run, *, is_current: bool) -> JobStatus:
     heartbeat = run.heartbeat
     if heartbeat is not None and heartbeat.state == "closed":
         return Closed(run, heartbeat)
-    relaunched = heartbeat is not None and run.incarnation is not None
-    relaunched = relaunched and run.incarnation != heartbeat.incarnation  # type: ignore[union-attr]
+    relaunched = run.relaunching or (heartbeat is not None and run.incarnation != heartbeat.incarnation)
     if heartbeat is not None and heartbeat.state == "failed" and not (relaunched and run.driver == Alive()):
         code, text = heartbeat.error or ("UNKNOWN", "The driver gave no reason.")
         return Failed(run, code, text)

@@ -204,8 +204,8 @@ class Upgrade:
             raise UpgradeChoiceError(
                 f"The new version was expected to fail before its first commit, found batches {ran_on}.",
                 left=f"The job is stopped. Savepoint {stop['savepoint_id']} is from before the upgrade.",
-                remedy="Correct the new version and start it from the checkpoint (FromCheckpoint), or start the "
-                "old version from that savepoint with rewind='fork' or rewind='re-emit'.",
+                remedy="Correct the new version and start it from the checkpoint (FromCheckpoint), or the "
+                "old one from that savepoint with rewind='fork' or rewind='re-emit'.",
             )
         else:
             origin = FromSavepoint(savepoint_id=manifest.savepoint_id, rewind=self.if_committed)

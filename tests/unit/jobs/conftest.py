@@ -1,0 +1,453 @@
+"""A job without a JVM: a driver that keeps the protocol in a thread, and two Kafka logs in memory.
+
+The driver writes a real checkpoint, its savepoints are real ones; what it counts is kept apart, to judge.
+"""
+
+# ruff: noqa: ANN401
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import json
+import threading
+import time
+import uuid
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_flinkstyle.checkpoint import offset_log
+from airflow_flinkstyle.jobs.client import JobClient
+from airflow_flinkstyle.jobs.deployments.base import Alive, Gone
+from airflow_flinkstyle.jobs.errors import MirrorBehindError
+from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
+from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
+from airflow_flinkstyle.kafka.verdict import Exact, Refused
+from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.protocol.records import (
+    Current,
+    End,
+    Heartbeat,
+    IncarnationRecord,
+    KafkaOverride,
+    QueryBeat,
+    SourceIdentity,
+)
+from airflow_flinkstyle.rewrite.apply import apply_plan
+from airflow_flinkstyle.rewrite.plan import SourceRef, SourceVerdicts, plan_rewrite
+from airflow_flinkstyle.savepoint.manifest import KafkaLog
+from airflow_flinkstyle.savepoint.repository import SavepointRepository
+from airflow_flinkstyle.savepoint.restore import restore_query
+from airflow_flinkstyle.savepoint.take import QuerySource, SavepointLabel, take_savepoint
+from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
+from airflow_flinkstyle.storage.local import LocalStore
+
+QUERY, TOPIC, SHIFT = "orders", "orders", 100
+_CONFS = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}'
+
+
+class Logs:
+    """One partition on two clusters; the new one holds each record 100 offsets earlier."""
+
+    def __init__(self) -> None:
+        self.records: list[int] = []
+        self.mirrored = 0
+        self.mirror_runs = True
+        self.refuse = False
+        self.unruly = False  # a producer that ignores the switch
+        self.counted: Counter[int] = Counter()
+        self.committed_by: list[int] = []  # generation of each commit
+        self.lock = threading.Lock()
+
+    def produce(self, count: int) -> None:
+        with self.lock:
+            self.records += range(len(self.records), len(self.records) + count)
+            if self.mirror_runs:
+                self.mirrored = len(self.records)
+
+    def end(self, cluster: str) -> int:
+        return len(self.records) + (SHIFT if cluster == "old" else 0)
+
+    def base(self, cluster: str) -> int:
+        return SHIFT if cluster == "old" else 0
+
+    # KafkaSide
+
+    def who_writes(self, side: str, topics: Any, window_s: float) -> str | None:
+        assert list(topics) == [TOPIC]
+        if self.unruly:
+            self.produce(1)
+        return f"Records arrived on {TOPIC}-0." if self.unruly else None
+
+    def await_mirrored(self, topics: Any, timeout_s: float) -> None:
+        if self.mirrored < len(self.records):
+            raise MirrorBehindError("MirrorMaker was expected to catch up.", "Nothing.", "Start it.")
+
+    def view(self) -> ClusterView:
+        end = self.end("new")
+        log = LogRange(start=0, end=end, last_stable=end)
+        return ClusterView(
+            cluster_id="new", topics={TOPIC: TopicView(topic_id="new-id", partitions={0: log})}
+        )
+
+    def plan(self, manifest: Any, *, preview: bool = False) -> Any:
+        position = manifest.queries[0].kafka["0"].offsets[TOPIC][0]
+        verdict = Refused("not on the target", None) if self.refuse else Exact(position - SHIFT)
+        found = SourceVerdicts(verdicts={(TOPIC, 0): verdict}, settled=not preview)
+        return plan_rewrite(manifest, self.view(), {SourceRef(query=QUERY, source="0"): found}, {})
+
+    def apply(self, plan: Any, manifest: Any, repository: Any) -> Any:
+        return apply_plan(plan, manifest, repository, live=self.view())
+
+    def unread(self, manifest: Any) -> int:
+        return self.end("new") - manifest.queries[0].kafka["0"].offsets[TOPIC][0]
+
+
+@dataclasses.dataclass
+class Mood:
+    """How the next drivers behave, by script name."""
+
+    fails_at_import: bool = False
+    fails_in_batch: bool = False
+    hangs_in_batch: bool = False
+    fails_guard: bool = False
+    slow_takes_s: float = 0.0
+    slow_start_s: float = 0.0
+
+
+class _Leave(Exception):
+    pass
+
+
+class Driver(threading.Thread):
+    """One incarnation: the agent's side of the protocol, in the order of the contract."""
+
+    def __init__(self, world: World, generation: int, pid: int) -> None:
+        super().__init__(daemon=True)
+        self.world, self.generation, self.pid = world, generation, pid
+        self.board = JobBoard(world.store, world.job)
+        self.killed, self.version, self.beats = threading.Event(), None, 0
+        self.claim = self.board.claim(generation)
+        self.mood = world.moods.get(self.claim.launch["spec"]["script"], Mood())
+        self.cluster = "new" if self.claim.overrides else "old"
+        self.checkpoint = LocalStore(Path(self.claim.checkpoint_location) / QUERY)
+        self.application_id = ""
+
+    def run(self) -> None:
+        with contextlib.suppress(_Leave, ObjectChangedError, ObjectExistsError):
+            self.begin()
+            try:
+                self.live()
+            except RuntimeError as error:
+                self.beat("failed", error=("SCRIPT_FAILED", str(error)))
+        self.killed.set()
+
+    def pause(self, seconds: float = 0.005) -> None:
+        if self.killed.wait(seconds):
+            raise _Leave
+
+    def begin(self) -> None:
+        self.require_turn()
+        numbers = self.board.incarnations(self.generation)
+        self.incarnation = numbers[-1] + 1 if numbers else 1
+        record = IncarnationRecord(
+            host="here", pid=self.pid, jvm_pid=self.pid, pid_started="x", started_at_ms=1
+        )
+        self.board.create_incarnation(self.generation, self.incarnation, record)
+        prior = self.board.heartbeat(self.generation)
+        if prior is not None and prior.value.state == "closed":
+            raise _Leave
+        self.version = prior.version if prior else None
+
+    def require_turn(self) -> Any:
+        slot = self.board.current()
+        if slot is not None and slot.value.generation not in (self.generation, self.claim.follows):
+            raise _Leave
+        return slot
+
+    def live(self) -> None:
+        self.pause(self.mood.slow_start_s)
+        if self.mood.fails_at_import:
+            raise RuntimeError("ImportError: no module named nonsense")
+        self.application_id = "app"
+        self.beat("standby")
+        while (go := self.board.go(self.generation)) is None:
+            self.require_turn()
+            self.obey(standby=True)
+            self.pause()
+        seen = self.require_turn()
+        relaunched = seen is not None and seen.value.generation == self.generation
+        if not relaunched:
+            self.require_predecessor(go)
+            if go.savepoint_id:
+                manifest = self.world.repository.read(go.savepoint_id)
+                restore_query(
+                    manifest, manifest.queries[0], self.world.repository, self.checkpoint,
+                    carry_pending=go.carry_pending and manifest.queries[0].pending_offsets is not None,
+                )  # fmt: skip
+        expected = go.expected.get(QUERY, {}).get("0")
+        if self.mood.fails_guard or (expected and expected.cluster_id != self.cluster):
+            raise RuntimeError("CLUSTER_MISMATCH")
+        self.pause()
+        self.board.take_current(Current(generation=self.generation, incarnation=self.incarnation), seen=seen)
+        self.beat("running")
+        self.loop()
+
+    def require_predecessor(self, go: Any) -> None:
+        if self.claim.follows is None:
+            return
+        slot = self.board.heartbeat(self.claim.follows)
+        closed = slot is not None and slot.value.state == "closed"
+        if go.closed_at is not None and not (closed and slot.value.batches() == go.closed_at):
+            raise RuntimeError("PREDECESSOR_NOT_CLOSED")
+        if not closed:
+            self.pause(self.claim.lease_s)
+            again = self.board.heartbeat(self.claim.follows)
+            if slot is not None and again.version != slot.version:
+                raise RuntimeError("PREDECESSOR_LIVES")
+
+    def logs(self) -> tuple[int, int, int]:
+        """Return committed batch, planned batch and committed position."""
+        done = [int(i.key.split("/")[1]) for i in self.checkpoint.list("commits/") if "/." not in i.key]
+        planned = [int(i.key.split("/")[1]) for i in self.checkpoint.list("offsets/") if "/." not in i.key]
+        committed = max(done, default=-1)
+        at = self.position(committed) if done else self.world.logs.base(self.cluster)
+        return committed, max(planned, default=-1), at
+
+    def position(self, batch: int) -> int:
+        text = self.checkpoint.read(f"offsets/{batch}").decode()
+        return offset_log.parse(text).kafka_offsets("0")[TOPIC][0]
+
+    def loop(self) -> None:
+        if self.checkpoint.head("metadata") is None:
+            self.checkpoint.write("metadata", json.dumps({"id": str(uuid.uuid4())}).encode())
+        for _ in itertools.count():
+            current = self.board.current()
+            if current is None or current.value.generation != self.generation:
+                raise _Leave
+            self.batch()
+            self.beat("running")
+            self.obey(standby=False)
+            self.pause()
+
+    def batch(self) -> None:
+        logs = self.world.logs
+        committed, planned, at = self.logs()
+        if planned <= committed:
+            end = logs.end(self.cluster)
+            if end == at:
+                return
+            planned = committed + 1
+            text = f'v1\n{_CONFS}\n{{"{TOPIC}":{{"0":{end}}}}}'
+            self.checkpoint.write(f"offsets/{planned}", text.encode())
+        if self.mood.fails_in_batch:
+            raise RuntimeError("ZeroDivisionError: in the first batch")
+        while self.mood.hangs_in_batch:
+            self.beat("running")
+            self.pause()
+        base, end = logs.base(self.cluster), self.position(planned)
+        with logs.lock:
+            logs.counted.update(logs.records[at - base : end - base])
+            logs.committed_by.append(self.generation)
+            self.checkpoint.write(f"commits/{planned}", b'v1\n{"nextBatchWatermarkMs":0}')
+
+    def obey(self, *, standby: bool) -> None:
+        slot = self.board.request(self.generation)
+        if slot is None or slot.value.command == "none":
+            return
+        request = slot.value
+        if self.board.end(self.generation, request.request_id) is not None or self.world.deaf:
+            return
+        if request.incarnation != self.incarnation or request.state == "cancelled":
+            outcome = "cancelled" if request.state == "cancelled" else "lost"
+            self.end(request, outcome)
+            return
+        if request.state == "sent":
+            self.board.put_request(self.generation, dataclasses.replace(request, state="accepted"), seen=slot)
+        self.pause(self.mood.slow_takes_s)
+        if request.command != "savepoint":
+            self.beat("draining")
+        savepoint_id = None
+        if request.command != "stop" and not standby:
+            if self.world.takes_fail:
+                self.end(request, "failed", detail="the disk is full")
+                raise RuntimeError("the disk is full")
+            savepoint_id = self.take(request)
+        if request.command == "savepoint":
+            self.end(request, "done", savepoint_id=savepoint_id)
+            return
+        self.pause()
+        self.beat("closed", request_id=request.request_id, savepoint_id=savepoint_id)
+        self.end(request, "done", savepoint_id=savepoint_id)
+        raise _Leave
+
+    def take(self, request: Any) -> str:
+        log = KafkaLog(
+            cluster_id=self.cluster,
+            topic_ids={TOPIC: f"{self.cluster}-id"},
+            log_range={TOPIC: {0: (self.world.logs.base(self.cluster), self.world.logs.end(self.cluster))}},
+        )
+        label = SavepointLabel(
+            savepoint_id=request.savepoint_id,
+            taken_at_ms=time.time_ns() // 1_000_000,
+            spark_version="4.2.0",
+            taken_from_generation=self.generation,
+        )
+        sources = [QuerySource(name=QUERY, checkpoint=self.checkpoint, kafka={"0": log})]
+        return take_savepoint(self.world.repository, sources, label).savepoint_id
+
+    def end(self, request: Any, outcome: Any, *, savepoint_id: str | None = None, detail: str = "") -> None:
+        end = End(
+            request_id=request.request_id,
+            outcome=outcome,
+            savepoint_id=savepoint_id,
+            detail=detail,
+            ended_at_ms=1,
+        )
+        self.board.create_end(self.generation, end)
+
+    def beat(self, state: Any, **last: Any) -> None:
+        queries = {}
+        if self.checkpoint.head("metadata") is not None:
+            committed, _, _ = self.logs()
+            query_id = json.loads(self.checkpoint.read("metadata"))["id"]
+            queries[QUERY] = QueryBeat(
+                query_id=query_id,
+                batch_id=None if committed < 0 else committed,
+                batch_committed_at_ms=time.time_ns() // 1_000_000,
+                sources={
+                    "0": SourceIdentity(cluster_id=self.cluster, topic_ids={TOPIC: f"{self.cluster}-id"})
+                },
+            )
+        self.beats += 1
+        heartbeat = Heartbeat(
+            incarnation=self.incarnation,
+            state=state,
+            beat=self.beats,
+            written_at_ms=time.time_ns() // 1_000_000,
+            spark_version="4.2.0",
+            application_id=self.application_id,
+            queries=queries,
+            **last,
+        )
+        self.version = self.board.beat(self.generation, heartbeat, seen=self.version)
+
+
+class World:
+    """A store, two Kafka logs, and a deployment whose drivers are threads; fulfils ``Deployment``."""
+
+    name = "threads"
+
+    def __init__(self, folder: Path) -> None:
+        self.job = "orders-job"
+        self.folder, self.store = folder, LocalStore(folder / "root")
+        self.repository = SavepointRepository(self.store, self.job)
+        self.logs, self.moods = Logs(), {}
+        self.drivers: dict[int, Driver] = {}
+        self.deaf = self.takes_fail = False
+
+    @property
+    def board(self) -> JobBoard:
+        return JobBoard(self.store, self.job)
+
+    def client(self) -> JobClient:
+        return JobClient(
+            board=self.board, repository=self.repository, deployment=self, poll_s=0.01, base_env={}
+        )
+
+    def spec(self, script: str = "v1.py", *, new: bool = False) -> JobSpec:
+        rule = KafkaOverride(role="source", servers="old:9092", options={"kafka.bootstrap.servers": "new"})
+        return JobSpec(
+            name=self.job,
+            script=script,
+            overrides=(rule,) if new else (),
+            checkpoint_root=str(self.folder / "checkpoints"),
+            lease_s=0.3,
+        )
+
+    def target(self) -> SubmitTarget:
+        return SubmitTarget(master="local[1]", python="/usr/bin/python3", log_dir=str(self.folder / "logs"))
+
+    # Deployment
+
+    def submit(self, submission: Any) -> dict[str, str]:
+        pid = len(self.drivers) + 1
+        self.drivers[pid] = Driver(self, int(submission.marker[-1]), pid)
+        self.drivers[pid].start()
+        return {"pid": str(pid)}
+
+    def find(self, submission: Any) -> dict[str, str] | None:
+        for pid, driver in self.drivers.items():
+            if driver.generation == int(submission.marker[-1]) and not driver.killed.is_set():
+                return {"pid": str(pid)}
+        return None
+
+    def native_id(self, record: Any) -> dict[str, str]:
+        return {"pid": str(record.jvm_pid)}
+
+    def state(self, native_id: Any) -> Any:
+        driver = self.drivers[int(native_id["pid"])]
+        return Gone() if driver.killed.is_set() else Alive()
+
+    def end(self, native_id: Any) -> Any:
+        driver = self.drivers[int(native_id["pid"])]
+        driver.killed.set()
+        driver.join(5)
+        return Gone()
+
+    def log_tail(self, native_id: Any, *, lines: int = 30) -> str:
+        return "the end of the log"
+
+    # tests
+
+    def kill(self, generation: int) -> None:
+        """kill -9 every driver of a generation."""
+        for driver in self.drivers.values():
+            if driver.generation == generation:
+                driver.killed.set()
+                driver.join(5)
+
+    def alive(self) -> list[int]:
+        """Return the generations with a living driver."""
+        return sorted(d.generation for d in self.drivers.values() if not d.killed.is_set())
+
+    def until(self, condition: Any, timeout_s: float = 10.0) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            assert time.monotonic() < deadline, "it never came true"
+            time.sleep(0.005)
+
+    def start(self, records: int = 10) -> JobClient:
+        """Start the first version on the old cluster and wait until it has counted all records."""
+        client = self.client()
+        self.logs.produce(records)
+        handle = client.start(self.spec(), self.target(), claim_key="start")
+        client.wait_running(handle.generation, timeout_s=10)
+        self.until(lambda: len(self.logs.counted) == records)
+        self.until(lambda: client.status().heartbeat.batches())
+        return client
+
+    def judge(self) -> None:
+        """Require that every record is counted exactly once, once the job has caught up."""
+        self.until(lambda: sum(self.logs.counted.values()) >= len(self.logs.records))
+        lost = [record for record in self.logs.records if record not in self.logs.counted]
+        twice = [record for record, times in self.logs.counted.items() if times > 1]
+        assert (lost, twice) == ([], [])
+
+
+@pytest.fixture
+def world(tmp_path: Path):
+    world = World(tmp_path)
+    yield world
+    for driver in world.drivers.values():
+        driver.killed.set()
+    for driver in world.drivers.values():
+        driver.join(5)
+
+
+@pytest.fixture
+def mood():
+    return Mood

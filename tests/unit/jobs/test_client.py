@@ -1,0 +1,254 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_flinkstyle.jobs.client import SavepointOnly, Stopped
+from airflow_flinkstyle.jobs.errors import (
+    DriverFailedError,
+    JobNotRunningError,
+    JobRunningError,
+    RequestBusyError,
+    RequestFailedError,
+    RewindError,
+    StepTimeoutError,
+)
+from airflow_flinkstyle.jobs.lineage import FromCheckpoint, FromSavepoint
+from airflow_flinkstyle.jobs.requests import Ended, TooLate, Withdrawn, request_for
+from airflow_flinkstyle.jobs.status import Closed, Dead, NeverStarted, Running, Starting
+from airflow_flinkstyle.jobs.stopped import take_stopped
+
+if TYPE_CHECKING:
+    from tests.unit.jobs.conftest import Mood, World
+
+
+def test_start_runs_the_job_and_a_retry_finds_the_same_driver(world: World):
+    client = world.start()
+    again = client.start(world.spec(), world.target(), claim_key="start")
+    assert again.generation == 1
+    assert world.alive() == [1]
+
+
+def test_retry_after_a_crash_between_submit_and_handle_submits_nothing_twice(world: World):
+    client = world.start()
+    world.store.delete(f"{world.job}/runs/000001/handle.json")
+    client.start(world.spec(), world.target(), claim_key="start")
+    assert len(world.drivers) == 1
+    assert client.board.handle(1).native_id == {"pid": "1"}
+
+
+def test_second_start_while_one_runs_is_refused_and_names_the_holder(world: World):
+    client = world.start()
+    with pytest.raises(JobRunningError, match=r"generation 1 \(start\) is running"):
+        client.start(world.spec(), world.target(), claim_key="other")
+    assert client.board.generations() == [1]
+
+
+def test_second_start_while_one_is_coming_up_is_refused(world: World, mood: type[Mood]):
+    world.moods["v1.py"] = mood(slow_start_s=5)
+    client = world.client()
+    client.start(world.spec(), world.target(), claim_key="start")
+    with pytest.raises(JobRunningError, match="is starting"):
+        client.start(world.spec(), world.target(), claim_key="other")
+
+
+def test_status_of_a_job_nobody_started_is_never_started(world: World):
+    client = world.client()
+    assert client.status() == NeverStarted()
+    with pytest.raises(JobNotRunningError, match="never started"):
+        client.request_savepoint("k")
+
+
+def test_driver_that_dies_at_import_is_an_error_with_its_words_and_its_log(world: World, mood: type[Mood]):
+    world.moods["v1.py"] = mood(fails_at_import=True)
+    client = world.client()
+    handle = client.start(world.spec(), world.target(), claim_key="start")
+    with pytest.raises(DriverFailedError, match=r"no module named nonsense(.|\n)*the end of the log"):
+        client.wait_running(handle.generation, timeout_s=10)
+
+
+def test_savepoint_and_stop_and_resume_count_every_record_once(world: World):
+    client = world.start()
+    _, end = client.wait(client.request_savepoint("hot"), timeout_s=10)
+    assert end.outcome == "done"
+    assert world.repository.find(end.savepoint_id) is not None
+    stopped = client.stop("stop", savepoint=True, timeout_s=10)
+    assert isinstance(stopped, Stopped)
+    assert isinstance(client.status(), Closed)
+    world.logs.produce(5)
+    origin = FromSavepoint(savepoint_id=stopped.savepoint_id)
+    handle = client.start(world.spec(), world.target(), claim_key="second", origin=origin)
+    client.wait_running(handle.generation, timeout_s=10)
+    world.judge()
+
+
+def test_start_from_the_checkpoint_of_a_closed_run_adopts_it(world: World):
+    client = world.start()
+    client.stop("stop", savepoint=False, timeout_s=10)
+    world.logs.produce(5)
+    handle = client.start(world.spec(), world.target(), claim_key="second", origin=FromCheckpoint())
+    assert handle.checkpoint_location == client.run(1).claim.checkpoint_location
+    world.judge()
+
+
+def test_savepoint_that_the_job_has_run_past_needs_a_choice(world: World):
+    client = world.start()
+    _, hot = client.wait(client.request_savepoint("hot"), timeout_s=10)
+    world.logs.produce(5)
+    world.until(lambda: len(world.logs.counted) == 15)
+    client.stop("stop", savepoint=False, timeout_s=10)
+    with pytest.raises(RewindError, match="batch 0, and the job went on to batch 1"):
+        client.start(
+            world.spec(), world.target(), claim_key="s2", origin=FromSavepoint(savepoint_id=hot.savepoint_id)
+        )
+    origin = FromSavepoint(savepoint_id=hot.savepoint_id, rewind="fork")
+    handle = client.start(world.spec(), world.target(), claim_key="s3", origin=origin)
+    client.wait_running(handle.generation, timeout_s=10)
+    forked = world.repository.read(client.board.go(handle.generation).savepoint_id)
+    assert forked.parent == hot.savepoint_id
+    world.until(lambda: client.status().heartbeat.queries)
+    new_id = client.status().heartbeat.queries["orders"].query_id
+    assert new_id != client.board.heartbeat(1).value.queries["orders"].query_id
+
+
+def test_killed_driver_is_relaunched_under_the_same_generation(world: World):
+    client = world.start()
+    world.kill(1)
+    assert isinstance(client.status(), Dead)
+    assert isinstance(client.ensure_running(), Starting)
+    world.logs.produce(5)
+    client.wait_running(1, timeout_s=10)
+    assert client.status().heartbeat.incarnation == 2
+    world.judge()
+
+
+def test_closed_run_is_never_relaunched(world: World):
+    client = world.start()
+    client.stop("stop", savepoint=False, timeout_s=10)
+    assert isinstance(client.ensure_running(), Closed)
+    assert len(world.drivers) == 1
+
+
+def test_request_lost_with_its_driver_is_asked_anew_of_the_next_one(world: World, mood: type[Mood]):
+    world.moods["v1.py"] = mood(slow_takes_s=30)
+    client = world.start()
+    pending = client.request_savepoint("hot")
+    world.until(lambda: client.board.request(1).value.state == "accepted")
+    world.moods["v1.py"] = mood()
+    world.kill(1)
+    found, end = client.wait(pending, timeout_s=10)
+    assert (pending.incarnation, found.incarnation, end.outcome) == (1, 2, "done")
+    assert world.repository.ids() == (end.savepoint_id,)
+
+
+def test_waiting_times_out_and_finds_the_same_request_again(world: World):
+    client = world.start()
+    world.deaf = True
+    pending = client.request_savepoint("hot")
+    with pytest.raises(StepTimeoutError):
+        client.wait(pending, timeout_s=0.05)
+    world.deaf = False
+    assert client.request_savepoint("hot") == pending
+    assert client.wait(pending, timeout_s=10)[1].outcome == "done"
+
+
+def test_second_request_is_busy_and_a_stop_supersedes_a_take(world: World):
+    client = world.start()
+    world.deaf = True
+    client.request_savepoint("hot")
+    with pytest.raises(RequestBusyError):
+        client.request_savepoint("other")
+    client.request_stop("stop", savepoint=False)
+    assert client.board.request(1).value.command == "stop"
+
+
+def test_cancelled_stop_leaves_the_job_running(world: World):
+    client = world.start()
+    world.deaf = True
+    pending = client.request_stop("stop", savepoint=True)
+    assert client.cancel(pending) == Withdrawn()
+    world.deaf = False
+    world.until(lambda: isinstance(client.poll(pending), Ended))
+    assert client.poll(pending).outcome == "cancelled"
+    assert isinstance(client.status(), Running)
+
+
+def test_accepted_stop_cannot_be_cancelled(world: World, mood: type[Mood]):
+    world.moods["v1.py"] = mood(slow_takes_s=0.3)
+    client = world.start()
+    pending = client.request_stop("stop", savepoint=False)
+    world.until(lambda: client.board.request(1).value.state == "accepted")
+    assert client.cancel(pending) == TooLate()
+
+
+def test_cancel_closes_an_empty_slot_against_a_late_sender(world: World):
+    client = world.start()
+    late = request_for("stop", "stop_with_savepoint", 1, 1)
+    assert client.cancel(late) == Withdrawn()
+    assert client.request_stop("stop", savepoint=True) == late
+    assert client.poll(late).outcome == "cancelled"
+    assert isinstance(client.status(), Running)
+
+
+def test_sender_that_slept_between_look_and_write_is_refused(world: World):
+    client = world.start()
+    late = request_for("stop", "stop_with_savepoint", 1, 1)
+    with pytest.raises(RequestBusyError):
+        client.request_stop("stop", savepoint=True, confirm=lambda: client.cancel(late))
+    assert isinstance(client.status(), Running)
+
+
+def test_stop_is_believed_from_closed_only(world: World):
+    client = world.start()
+    world.deaf = True
+    pending = client.request_stop("stop", savepoint=False)
+    world.drivers[1].end(client.board.request(1).value, "done")
+    assert not isinstance(client.poll(pending), Ended)
+
+
+def test_stop_whose_savepoint_fails_is_an_error_and_leaves_no_savepoint(world: World):
+    client = world.start()
+    world.takes_fail = True
+    with pytest.raises(RequestFailedError, match="the disk is full"):
+        client.stop("stop", savepoint=True, timeout_s=10)
+    assert world.repository.ids() == ()
+
+
+def test_savepoint_that_exists_without_a_closed_run_is_not_a_stop(world: World):
+    client = world.start()
+    world.deaf = True
+    pending = client.request_stop("stop", savepoint=True)
+    world.drivers[1].take(client.board.request(1).value)
+    world.kill(1)
+    outcome = client.stop("stop", savepoint=True, timeout_s=10)
+    assert isinstance(outcome, SavepointOnly)
+    assert outcome.savepoint_id == pending.savepoint_id
+
+
+def test_stopped_job_is_saved_by_the_caller_and_goes_on(world: World):
+    client = world.start()
+    client.stop("stop", savepoint=False, timeout_s=10)
+    manifest = take_stopped(client, "nightly")
+    assert manifest.queries[0].batch_id == 0
+    assert take_stopped(client, "nightly") == manifest
+    world.logs.produce(3)
+    origin = FromSavepoint(savepoint_id=manifest.savepoint_id)
+    client.start(world.spec(), world.target(), claim_key="second", origin=origin)
+    world.judge()
+
+
+def test_running_job_is_not_saved_by_the_caller(world: World):
+    client = world.start()
+    with pytest.raises(JobRunningError, match="Ask its driver"):
+        take_stopped(client, "nightly")
+
+
+def test_start_from_the_checkpoint_of_a_killed_run_copies_it_behind_a_fence(world: World):
+    client = world.start()
+    world.kill(1)
+    world.logs.produce(4)
+    handle = client.start(world.spec("v2.py"), world.target(), claim_key="second", origin=FromCheckpoint())
+    assert handle.generation == 3
+    assert client.run(2).claim.claim_key == "fence:second/checkpoint"
+    world.judge()

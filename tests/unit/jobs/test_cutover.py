@@ -1,0 +1,270 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_flinkstyle.jobs.cutover import PHASES, Cutover, CutoverSettings
+from airflow_flinkstyle.jobs.errors import (
+    AttemptSupersededError,
+    JobNotRunningError,
+    MigrationEndedError,
+    WentBackError,
+)
+from airflow_flinkstyle.jobs.journal import CutoverJournal
+from airflow_flinkstyle.jobs.producers import StoreProducerSwitch
+from airflow_flinkstyle.jobs.status import Running
+from airflow_flinkstyle.storage.errors import StoreUnavailableError
+
+if TYPE_CHECKING:
+    from tests.unit.jobs.conftest import Mood, World
+
+QUICK = CutoverSettings(
+    standby_timeout_s=10,
+    hold_timeout_s=0.1,
+    steady_window_s=0.01,
+    caught_up_timeout_s=1,
+    stop_timeout_s=10,
+    takeover_timeout_s=10,
+    first_commit_timeout_s=1,
+)
+NEW = "v1-new.py"
+
+
+def a_cutover(world: World, store: object = None) -> Cutover:
+    return Cutover(
+        client=world.client(),
+        journal=CutoverJournal(store or world.store, world.job, "m1", PHASES),
+        switch=StoreProducerSwitch(world.store, f"{world.job}/switch.json"),
+        kafka=world.logs,
+        spec=world.spec(NEW, new=True),
+        target=world.target(),
+        hot_savepoint_id=None,
+        settings=QUICK,
+    )
+
+
+def position(world: World) -> str | None:
+    return StoreProducerSwitch(world.store, f"{world.job}/switch.json").read()
+
+
+def runs_on(world: World) -> int:
+    status = world.client().status()
+    assert isinstance(status, Running)
+    return status.run.generation
+
+
+def test_migration_moves_the_job_and_counts_every_record_once(world: World):
+    world.start()
+    world.logs.produce(7)
+    report = a_cutover(world).run()
+    world.logs.produce(5)
+    world.judge()
+    assert (report.generation, position(world)) == (2, "release_new")
+    move = report.plan.moves[0]
+    assert move.shift == -100
+    assert set(report.phases_s) == set(PHASES) - {"back"}
+    assert world.alive() == [2]
+
+
+def test_window_with_nothing_left_to_read_ends_without_a_first_commit(world: World):
+    world.start()
+    report = a_cutover(world).run()
+    assert report.downtime_s is None
+    world.logs.produce(5)
+    world.judge()
+
+
+def test_running_it_again_reports_the_same_and_moves_nothing(world: World):
+    world.start()
+    first = a_cutover(world).run()
+    again = a_cutover(world).run()
+    assert (again.generation, again.rewritten_id) == (first.generation, first.rewritten_id)
+    assert world.alive() == [2]
+
+
+def test_job_that_does_not_run_is_not_migrated(world: World):
+    client = world.start()
+    client.stop("s", savepoint=False, timeout_s=10)
+    with pytest.raises(JobNotRunningError):
+        a_cutover(world).run()
+    assert a_cutover(world).settle().where == "untouched"
+
+
+def test_producer_that_ignores_the_switch_is_named_and_the_job_stays(world: World):
+    world.start()
+    world.logs.unruly = True
+    with pytest.raises(WentBackError, match=r"orders-0"):
+        a_cutover(world).run()
+    assert (runs_on(world), position(world), world.alive()) == (1, "release_old", [1])
+    world.judge()
+
+
+def test_mirror_that_stopped_leaves_the_job_on_the_old_cluster(world: World):
+    world.start()
+    world.logs.mirror_runs = False
+    world.logs.produce(3)
+    with pytest.raises(WentBackError, match="MirrorMaker"):
+        a_cutover(world).run()
+    assert (runs_on(world), position(world)) == (1, "release_old")
+    world.judge()
+
+
+def test_refused_translation_resumes_the_job_on_the_old_cluster(world: World):
+    world.start()
+    world.logs.refuse = True
+    with pytest.raises(WentBackError, match="not on the target"):
+        a_cutover(world).run()
+    assert position(world) == "release_old"
+    world.logs.produce(5)
+    world.judge()
+    assert runs_on(world) == 3
+    assert world.client().run(3).claim.follows == 1
+
+
+@pytest.mark.parametrize("how", ["fails_at_import", "fails_guard"])
+def test_new_driver_that_fails_before_it_took_over_goes_back(world: World, mood: type[Mood], how: str):
+    world.moods[NEW] = mood(**{how: True})
+    world.start()
+    with pytest.raises(WentBackError):
+        a_cutover(world).run()
+    assert position(world) == "release_old"
+    world.logs.produce(5)
+    world.judge()
+
+
+def test_went_back_is_final_for_this_migration(world: World):
+    world.start()
+    world.logs.refuse = True
+    with pytest.raises(WentBackError):
+        a_cutover(world).run()
+    world.logs.refuse = False
+    with pytest.raises(MigrationEndedError, match="went back"):
+        a_cutover(world).run()
+    world.logs.produce(5)
+    world.judge()
+
+
+class Killed(BaseException):
+    """The process died."""
+
+
+class DyingStore:
+    """Dies at the n-th journal write: before it, or after it took effect."""
+
+    def __init__(self, store: object, at: int, *, after: bool) -> None:
+        self._store, self._left, self._after = store, at, after
+
+    def __getattr__(self, name: str) -> object:
+        call = getattr(self._store, name)
+        return self._dying(call) if name in ("create", "replace") else call
+
+    def _dying(self, call: object) -> object:
+        def write(*args: object, **kwargs: object) -> object:
+            self._left -= 1
+            if self._left == 0:
+                if self._after:
+                    call(*args, **kwargs)
+                raise Killed
+            return call(*args, **kwargs)
+
+        return write
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("at", range(1, 22))
+def test_attempt_killed_at_any_journal_write_is_completed_by_a_retry(world: World, at: int, after: bool):
+    world.start()
+    with pytest.raises(Killed):
+        a_cutover(world, DyingStore(world.store, at, after=after)).run()
+    report = a_cutover(world).run()
+    assert (report.generation, position(world)) == (2, "release_new")
+    world.logs.produce(5)
+    world.judge()
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("at", range(1, 22, 2))
+def test_last_task_brings_any_killed_attempt_to_rest(world: World, at: int, after: bool):
+    world.start()
+    with pytest.raises(Killed):
+        a_cutover(world, DyingStore(world.store, at, after=after)).run()
+    settled = a_cutover(world).settle()
+    if settled.where != "untouched":
+        assert position(world) in (None, f"release_{settled.where}")
+    world.logs.produce(5)
+    world.judge()
+    assert len(world.alive()) == 1
+
+
+@pytest.mark.parametrize("at", range(1, 8))
+def test_way_back_killed_at_any_journal_write_is_completed(world: World, at: int):
+    world.start()
+    world.logs.refuse = True
+    cutover = a_cutover(world, DyingStore(world.store, at + 10, after=True))
+    with pytest.raises((Killed, WentBackError)):
+        cutover.run()
+    assert a_cutover(world).settle().where == "old"
+    assert position(world) == "release_old"
+    world.logs.produce(5)
+    world.judge()
+
+
+def test_older_attempt_that_wakes_can_do_nothing_more(world: World):
+    world.start()
+    old = a_cutover(world)
+    old.begin()
+    newer = a_cutover(world)
+    newer.run()
+    with pytest.raises(AttemptSupersededError):
+        old.journal.open("hold", {})
+    with pytest.raises(AttemptSupersededError):
+        old.journal.check()
+
+
+def test_store_that_fails_midway_leaves_the_migration_to_a_retry(world: World):
+    world.start()
+    cutover = a_cutover(world)
+    plan = world.logs.plan
+
+    def broken(manifest: object) -> object:
+        raise StoreUnavailableError.during("read", "x", "it is down")
+
+    world.logs.plan = broken  # type: ignore[method-assign]
+    with pytest.raises(StoreUnavailableError):
+        cutover.run()
+    world.logs.plan = plan  # type: ignore[method-assign]
+    assert a_cutover(world).run().generation == 2
+    world.logs.produce(2)
+    world.judge()
+
+
+def test_new_driver_and_way_back_race_and_only_one_runs(world: World, mood: type[Mood]):
+    world.start()
+    with pytest.raises(Killed):
+        a_cutover(world, DyingStore(world.store, 15, after=True)).run()  # go is given, takeover is open
+    assert world.client().board.go(2) is not None
+    settled = a_cutover(world).settle()
+    world.logs.produce(5)
+    world.judge()
+    assert world.alive() == [settled.generation]
+    after_stop = world.logs.committed_by[world.logs.committed_by.index(settled.generation) :]
+    assert set(after_stop) == {settled.generation}
+    assert position(world) == f"release_{settled.where}"
+
+
+def test_old_driver_killed_while_it_stops_is_started_again_and_asked_anew(world: World, mood: type[Mood]):
+    world.start()
+    world.moods["v1.py"] = mood(slow_takes_s=0.2)
+    cutover = a_cutover(world)
+    send = cutover.kafka.await_mirrored
+
+    def kill_later(topics: object, timeout_s: float) -> None:
+        send(topics, timeout_s)
+        world.kill(1)
+
+    world.logs.await_mirrored = kill_later  # type: ignore[method-assign]
+    report = cutover.run()
+    assert report.generation == 2
+    world.logs.produce(2)
+    world.judge()
