@@ -172,7 +172,14 @@ class JobClient(JobRuns):
         Raises:
             RequestFailedError: If the driver refused or failed; the job goes on, or will from its checkpoint.
         """
-        pending = self.request_stop(request_key, savepoint=savepoint, confirm=confirm)
+        try:
+            pending = self.request_stop(request_key, savepoint=savepoint, confirm=confirm)
+        except JobNotRunningError:
+            status = self.ensure_running()  # one that died without a word is started to be closed in order
+            if not isinstance(status, Starting):
+                raise
+            self.wait_running(status.run.generation, timeout_s=timeout_s)
+            pending = self.request_stop(request_key, savepoint=savepoint, confirm=confirm)
         pending, end = self.wait(pending, timeout_s=timeout_s, confirm=confirm)
         if end.outcome == "done":
             return Stopped(generation=pending.generation, batches=end.batches, savepoint_id=end.savepoint_id)

@@ -330,8 +330,8 @@ class Cutover:
             )
         return WentBackError(
             f"The migration was given up: {error.problem}",
-            left=f"The job runs on the old cluster as generation {winner['winner']}, its producers are "
-            f"released to it. {error.left}",
+            left=f"The job runs on the old cluster as generation {winner['winner']}, and its producers write "
+            f"there. {error.left}",
             remedy=error.remedy,
         )
 

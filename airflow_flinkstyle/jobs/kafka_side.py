@@ -62,7 +62,7 @@ class LiveKafka:
     def who_writes(self, side: Side, topics: Collection[str], window_s: float) -> str | None:
         """Look at the ends of all partitions twice."""
         cluster = self.old if side == "old" else self.new
-        names = topics if side == "old" else [self._rules().target_topic(topic) for topic in topics]
+        names = topics if side == "old" else [self.target_topic(topic) for topic in topics]
         found = steady_ends(cluster, names, window_s)
         return f"{found.describe()} (cluster {cluster.name})" if isinstance(found, Moving) else None
 
@@ -99,6 +99,10 @@ class LiveKafka:
         view = describe(self.new, {topic for topic, _, _ in offsets})
         ranges = [(view.log_range((topic, number)), offset) for topic, number, offset in offsets]
         return sum(max(0, found.end - offset) for found, offset in ranges if found is not None)
+
+    def target_topic(self, topic: str) -> str:
+        """Return what a topic of the old cluster is called on the new one."""
+        return self._rules().target_topic(topic)
 
     def _clusters(self) -> Clusters:
         return Clusters(source=self.old, target=self.new)

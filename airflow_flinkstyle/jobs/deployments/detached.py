@@ -94,7 +94,7 @@ class DetachedDeployment:
     def end(self, native_id: Mapping[str, str]) -> DriverState:
         """Kill the driver's whole session: the JVM and the Python process under it."""
         state, pid = self.state(native_id), int(native_id["pid"])
-        if isinstance(state, Unknown):
+        if isinstance(state, Unknown) or (isinstance(state, Gone) and _is_reused(pid, native_id["started"])):
             return state
         group = os.getpgid(pid) if isinstance(state, Alive) else pid  # it led its own session
         if group == os.getpgid(0):
@@ -119,6 +119,12 @@ class DetachedDeployment:
 
     def _id(self, pid: int, started: str, log_path: str) -> dict[str, str]:
         return {"host": self._host, "pid": str(pid), "started": started, "log": log_path}
+
+
+def _is_reused(pid: int, started: str) -> bool:
+    """Return whether the pid, and so the session of that number, may be somebody else's by now."""
+    mine = process_started(os.getpid()) or "@"
+    return process_started(pid) is not None or started.partition("@")[2] != mine.partition("@")[2]
 
 
 def _group_lives(group: int) -> bool:

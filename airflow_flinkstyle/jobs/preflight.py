@@ -1,0 +1,178 @@
+"""Look, before anything is held or stopped, whether a migration can work; changes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.jobs.errors import PreflightError
+from airflow_flinkstyle.jobs.status import Running, describe_status
+from airflow_flinkstyle.kafka.cluster import describe
+from airflow_flinkstyle.kafka.mirror import mirror_lag
+from airflow_flinkstyle.kafka.retention import retention_findings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from airflow_flinkstyle.jobs.client import JobClient
+    from airflow_flinkstyle.jobs.kafka_side import LiveKafka
+    from airflow_flinkstyle.jobs.producers import ProducerSwitch
+    from airflow_flinkstyle.kafka.cluster import ClusterView
+    from airflow_flinkstyle.protocol.records import SourceIdentity
+
+Level = Literal["ok", "warning", "refusal"]
+_MUCH_LAG = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that was looked at."""
+
+    check: str
+    level: Level
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preflight:
+    """Everything that was looked at."""
+
+    findings: tuple[Finding, ...]
+
+    @property
+    def refusals(self) -> tuple[Finding, ...]:
+        """What makes the migration impossible or unsafe."""
+        return tuple(finding for finding in self.findings if finding.level == "refusal")
+
+    def as_markdown(self) -> str:
+        """Render the table for the log and the approval."""
+        rows = [f"| {f.check} | {f.level} | {f.detail.replace('|', '/')} |" for f in self.findings]
+        return "\n".join(["| check | result | detail |", "|---|---|---|", *rows])
+
+    def require_ok(self) -> None:
+        """Raise ``PreflightError`` if anything was refused; all reasons are named."""
+        if self.refusals:
+            reasons = " ".join(f"({i}) {f.check}: {f.detail}" for i, f in enumerate(self.refusals, 1))
+            raise PreflightError(
+                f"The migration was expected to be possible, found {len(self.refusals)} reasons against it. "
+                f"{reasons}",
+                left="Nothing was changed; the job runs on.",
+                remedy="Correct them, then start the migration again.",
+            )
+
+
+def run_preflight(client: JobClient, kafka: LiveKafka, switch: ProducerSwitch) -> Preflight:
+    """Look at the job, both clusters, MirrorMaker, retention and the producer switch.
+
+    Args:
+        client: The job; it must run.
+        kafka: The clusters and MirrorMaker's settings.
+        switch: How producers are held; only read.
+    """
+    findings, sources = [*_job(client)], _sources(client)
+    checks: list[tuple[str, Callable[[], Finding]]] = [
+        ("producer switch", lambda: _switch(switch)),
+    ]
+    if sources is not None:
+        checks = [
+            ("clusters", lambda: _clusters(kafka, sources)),
+            ("topics", lambda: _topics(kafka, sources)),
+            ("mirror", lambda: _mirror(kafka, sources)),
+            ("retention", lambda: _retention(kafka, sources)),
+            *checks,
+        ]
+    for name, check in checks:
+        try:
+            findings.append(check())
+        except FlinkstyleError as error:
+            findings.append(Finding(check=name, level="refusal", detail=str(error)))
+    return Preflight(findings=tuple(findings))
+
+
+def _job(client: JobClient) -> list[Finding]:
+    status = client.status()
+    level: Level = "ok" if isinstance(status, Running) else "refusal"
+    return [Finding(check="job", level=level, detail=f"Job {client.board.job}: {describe_status(status)}.")]
+
+
+def _sources(client: JobClient) -> list[SourceIdentity] | None:
+    """Return the Kafka sources of the running job; None if it does not run."""
+    status = client.status()
+    if not isinstance(status, Running):
+        return None
+    return [source for beat in status.heartbeat.queries.values() for source in beat.sources.values()]
+
+
+def _on_old(kafka: LiveKafka, sources: list[SourceIdentity]) -> dict[str, str]:
+    """Return topic -> topic id of the sources that read the old cluster."""
+    cluster_id = describe(kafka.old, ()).cluster_id
+    found = [source.topic_ids for source in sources if source.cluster_id == cluster_id]
+    return {topic: topic_id for topics in found for topic, topic_id in topics.items()}
+
+
+def _clusters(kafka: LiveKafka, sources: list[SourceIdentity]) -> Finding:
+    old, new = describe(kafka.old, ()).cluster_id, describe(kafka.new, ()).cluster_id
+    read = sorted({source.cluster_id for source in sources})
+    if old == new:
+        detail = f"Both connections lead to cluster {old}; two clusters were expected."
+        return Finding(check="clusters", level="refusal", detail=detail)
+    if old not in read:
+        detail = f"The job reads cluster {', '.join(read) or 'none'}, but {kafka.old} is cluster {old}."
+        return Finding(check="clusters", level="refusal", detail=detail)
+    return Finding(check="clusters", level="ok", detail=f"From {old} ({kafka.old}) to {new} ({kafka.new}).")
+
+
+def _views(kafka: LiveKafka, topics: Mapping[str, str]) -> tuple[ClusterView, ClusterView]:
+    names = [kafka.target_topic(topic) for topic in topics]
+    return describe(kafka.old, topics), describe(kafka.new, names)
+
+
+def _topics(kafka: LiveKafka, sources: list[SourceIdentity]) -> Finding:
+    """Compare topic ids with the job's, and partition counts with each other."""
+    topics = _on_old(kafka, sources)
+    old, new = _views(kafka, topics)
+    wrong = []
+    for topic, topic_id in sorted(topics.items()):
+        mine, other = old.topics[topic], new.topics[kafka.target_topic(topic)]
+        if mine.topic_id != topic_id:
+            wrong.append(f"{topic} was re-created: the job reads id {topic_id}, found {mine.topic_id}")
+        if set(mine.partitions) != set(other.partitions):
+            counts = f"{len(mine.partitions)} partitions, its copy {len(other.partitions)}"
+            wrong.append(f"{topic} has {counts}; equal counts were expected")
+    if wrong or not topics:
+        detail = "; ".join(wrong) or "the job reads no topic there"
+        return Finding(check="topics", level="refusal", detail=detail)
+    return Finding(check="topics", level="ok", detail=", ".join(sorted(topics)))
+
+
+def _mirror(kafka: LiveKafka, sources: list[SourceIdentity]) -> Finding:
+    topics = _on_old(kafka, sources)
+    lag = mirror_lag(kafka.old, kafka.new, kafka.mirror, describe(kafka.old, topics))
+    behind = sum(lag.values())
+    hint = (
+        "Its position follows its copies by offset.flush.interval.ms of the target "
+        "(60 s unless <target alias>.offset.flush.interval.ms says otherwise): the window waits that long."
+    )
+    level: Level = "warning" if behind > _MUCH_LAG else "ok"
+    return Finding(check="mirror", level=level, detail=f"{behind} records behind. {hint}")
+
+
+def _retention(kafka: LiveKafka, sources: list[SourceIdentity]) -> Finding:
+    topics = _on_old(kafka, sources)
+    view = describe(kafka.old, topics)
+    starts = {tp: log.start for tp in view.partitions if (log := view.log_range(tp))}
+    rename = {topic: kafka.target_topic(topic) for topic in topics}
+    found = retention_findings(kafka.old, kafka.new, starts, rename)
+    if not found:
+        return Finding(check="retention", level="ok", detail="The target keeps what the source keeps.")
+    level: Level = "refusal" if any(finding.endangered for finding in found) else "warning"
+    return Finding(check="retention", level=level, detail=" ".join(f.describe() for f in found))
+
+
+def _switch(switch: ProducerSwitch) -> Finding:
+    position = switch.read()
+    if position == "hold":
+        detail = "Producers are held already: another migration is under way, or was left unsettled."
+        return Finding(check="producer switch", level="refusal", detail=detail)
+    return Finding(check="producer switch", level="ok", detail=f"Position: {position or 'not known yet'}.")

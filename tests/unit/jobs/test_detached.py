@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_flinkstyle.jobs.deployments.base import Alive, Gone, Unknown
+from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
+from airflow_flinkstyle.jobs.errors import DriverFailedError
+from airflow_flinkstyle.jobs.spec import Submission
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def deployment() -> Iterator[tuple[DetachedDeployment, list[dict[str, str]]]]:
+    deployment, ids = DetachedDeployment(), []
+    yield deployment, ids
+    for native_id in ids:
+        deployment.end(native_id)
+
+
+def a_submission(tmp_path: Path, *argv: str) -> Submission:
+    marker = ("--root", str(tmp_path), "--job", "j", "--generation", "1")
+    return Submission(
+        argv=("/bin/bash", "-c", *argv, *marker),
+        marker=marker,
+        env={"PATH": "/usr/bin:/bin"},
+        cwd=str(tmp_path),
+        log_path=str(tmp_path / "logs" / "driver.log"),
+    )
+
+
+def until(condition: object) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_driver_is_alive_then_gone_and_its_log_can_be_read(tmp_path: Path, deployment: tuple):
+    detached, ids = deployment
+    ids.append(detached.submit(a_submission(tmp_path, "echo hello; sleep 0.3; echo world")))
+    assert detached.state(ids[0]) == Alive()
+    until(lambda: detached.state(ids[0]) == Gone())
+    assert detached.log_tail(ids[0]) == "hello\nworld"
+    assert detached.log_tail(ids[0], lines=1) == "world"
+
+
+def test_lost_driver_is_found_by_its_command_line(tmp_path: Path, deployment: tuple):
+    detached, ids = deployment
+    submission = a_submission(tmp_path, "sleep 60; true")
+    assert detached.find(submission) is None
+    ids.append(detached.submit(submission))
+    until(lambda: detached.find(submission) == ids[0])
+
+
+def test_end_kills_the_whole_session(tmp_path: Path, deployment: tuple):
+    detached, ids = deployment
+    ids.append(detached.submit(a_submission(tmp_path, "sleep 61 & echo $! > child; wait")))
+    until(lambda: (tmp_path / "child").exists() and (tmp_path / "child").read_text().strip())
+    child = int((tmp_path / "child").read_text())
+    assert detached.end(ids[0]) == Gone()
+    until(lambda: not Path(f"/proc/{child}").exists() or "Z" in Path(f"/proc/{child}/stat").read_text())
+
+
+def test_end_reaches_a_child_whose_leader_is_gone_already(tmp_path: Path, deployment: tuple):
+    detached, ids = deployment
+    ids.append(detached.submit(a_submission(tmp_path, "sleep 62 & echo $! > child; exit 1")))
+    until(lambda: detached.state(ids[0]) == Gone() and (tmp_path / "child").read_text().strip())
+    child = int((tmp_path / "child").read_text())
+    assert detached.end(ids[0]) == Gone()
+    until(lambda: not Path(f"/proc/{child}").exists() or "Z" in Path(f"/proc/{child}/stat").read_text())
+
+
+def test_reused_pid_is_not_taken_for_the_driver(tmp_path: Path, deployment: tuple):
+    detached, ids = deployment
+    ids.append(detached.submit(a_submission(tmp_path, "sleep 63; true")))
+    other = {**ids[0], "started": "1@another boot"}
+    assert detached.state(other) == Gone()
+    assert detached.end(other) == Gone()
+    assert detached.state(ids[0]) == Alive()  # whoever has the number now was not killed
+
+
+def test_driver_of_another_host_is_unknown_never_gone(tmp_path: Path):
+    native_id = {"host": "elsewhere", "pid": "1", "started": "1@x", "log": ""}
+    assert isinstance(DetachedDeployment().state(native_id), Unknown)
+    assert isinstance(DetachedDeployment().end(native_id), Unknown)
+
+
+def test_program_that_is_missing_is_a_clear_error(tmp_path: Path):
+    submission = Submission(
+        argv=("/nonexistent/spark-submit",), marker=("x",), env={}, cwd=None, log_path=str(tmp_path / "l")
+    )
+    with pytest.raises(DriverFailedError, match="/nonexistent/spark-submit"):
+        DetachedDeployment().submit(submission)

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from airflow_flinkstyle.errors import BadInputError, MessageFormatError
+from airflow_flinkstyle.jobs.errors import DeployModeError
+from airflow_flinkstyle.jobs.spec import (
+    JobSpec,
+    SubmitTarget,
+    driver_env,
+    from_launch,
+    launch_of,
+    launcher_path,
+    submit_argv,
+)
+from airflow_flinkstyle.protocol.records import KafkaOverride
+
+SECRET = "AKIA-very-secret"  # noqa: S105
+
+
+def a_spec(**changes: object) -> JobSpec:
+    values = {
+        "name": "orders",
+        "script": "/jobs/orders.py",
+        "args": ("--topic", "orders"),
+        "conf": {"spark.sql.shuffle.partitions": "4"},
+        "overrides": (KafkaOverride(role="source", servers="old:9092", options={"a": "b"}),),
+        "checkpoint_root": "/checkpoints/",
+    }
+    return JobSpec(**{**values, **changes})
+
+
+def a_target(**changes: object) -> SubmitTarget:
+    values = {
+        "master": "local[2]",
+        "python": "/venv/bin/python",
+        "conf": {"spark.sql.shuffle.partitions": "200", "spark.x": "1"},
+        "jars": ("/a.jar", "/b.jar"),
+        "secret_env": {"AWS_SECRET_ACCESS_KEY": SECRET},
+        "log_dir": "/logs",
+    }
+    return SubmitTarget(**{**values, **changes})
+
+
+def test_argv_runs_the_launcher_with_the_script_behind_it():
+    argv = submit_argv(a_spec(), a_target(), root="s3://b/p", generation=7)
+    assert argv[0] == "/venv/bin/spark-submit"
+    assert argv[argv.index("--jars") + 1] == "/a.jar,/b.jar"
+    assert "spark.sql.shuffle.partitions=4" in argv
+    tail = ("--root", "s3://b/p", "--job", "orders", "--generation", "7", "--")
+    assert argv[argv.index(launcher_path()) :] == (
+        launcher_path(), *tail, "/jobs/orders.py", "--topic", "orders",
+    )  # fmt: skip
+
+
+def test_launcher_is_found_without_importing_pyspark():
+    assert launcher_path().endswith("airflow_flinkstyle/agent/launcher.py")
+    assert "pyspark" not in sys.modules
+
+
+def test_launch_round_trips_through_json_without_the_secrets():
+    launch = json.loads(json.dumps(launch_of(a_spec(), a_target())))
+    assert SECRET not in json.dumps(launch)
+    assert from_launch(launch, secret_env=a_target().secret_env) == (a_spec(), a_target())
+
+
+def test_secrets_are_in_no_repr_and_not_on_the_command_line():
+    assert SECRET not in repr(a_target())
+    assert SECRET not in " ".join(submit_argv(a_spec(), a_target(), root="r", generation=1))
+
+
+def test_driver_gets_secrets_but_nothing_of_airflows_environment():
+    base = {
+        "AIRFLOW_HOME": "x", "AIRFLOW__CORE__FERNET_KEY": "x", "VIRTUAL_ENV": "x", "PYTHONPATH": "x",
+        "HOME": "/root", "PATH": "/usr/bin",
+    }  # fmt: skip
+    env = driver_env(a_spec(env={"TZ": "UTC"}), a_target(), base)
+    assert env == {
+        "HOME": "/root",
+        "PATH": "/venv/bin:/usr/bin",
+        "PYSPARK_PYTHON": "/venv/bin/python",
+        "PYSPARK_DRIVER_PYTHON": "/venv/bin/python",
+        "TZ": "UTC",
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+    }
+
+
+def test_cluster_deploy_mode_is_refused_by_name():
+    with pytest.raises(DeployModeError, match="'cluster'"):
+        a_target(deploy_mode="cluster")
+
+
+@pytest.mark.parametrize("changes", [{"name": "a/b"}, {"script": ""}, {"lease_s": 0}])
+def test_spec_refuses_what_cannot_run(changes: dict[str, object]):
+    with pytest.raises(BadInputError):
+        a_spec(**changes)
+
+
+def test_launch_of_something_else_is_a_clear_error():
+    with pytest.raises(MessageFormatError, match="job spec"):
+        from_launch({}, secret_env={})
+
+
+def test_each_generation_has_its_own_checkpoint():
+    assert a_spec().checkpoint_location(12) == "/checkpoints/orders/000012"

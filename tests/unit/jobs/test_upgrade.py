@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_flinkstyle.jobs.errors import UpgradeChoiceError, UpgradeWentBackError
+from airflow_flinkstyle.jobs.journal import CutoverJournal
+from airflow_flinkstyle.jobs.status import Running
+from airflow_flinkstyle.jobs.upgrade import UPGRADE_PHASES, Upgrade
+
+if TYPE_CHECKING:
+    from tests.unit.jobs.conftest import Mood, World
+
+
+def an_upgrade(world: World, **settings: object) -> Upgrade:
+    return Upgrade(
+        client=world.client(),
+        journal=CutoverJournal(world.store, world.job, "u1", UPGRADE_PHASES),
+        spec=world.spec("v2.py"),
+        target=world.target(),
+        stop_timeout_s=10,
+        **{"first_commit_timeout_s": 1.0, **settings},
+    )
+
+
+def test_new_version_goes_on_where_the_old_one_stopped(world: World):
+    world.start()
+    upgrade = an_upgrade(world, first_commit_timeout_s=10.0)
+    begin = upgrade._start
+
+    def start_with_news(stop: object) -> object:
+        world.logs.produce(5)
+        return begin(stop)
+
+    upgrade._start = start_with_news  # type: ignore[method-assign]
+    report = upgrade.run()
+    assert (report.generation, report.first_batch) == (2, {"orders": 1})
+    world.judge()
+    assert an_upgrade(world).run().generation == 2
+
+
+def test_new_version_with_nothing_to_read_is_a_success(world: World):
+    world.start()
+    assert an_upgrade(world).run().first_batch is None
+    world.logs.produce(5)
+    world.judge()
+
+
+@pytest.mark.parametrize("how", ["fails_at_import", "fails_in_batch", "hangs_in_batch", "fails_guard"])
+def test_version_that_fails_before_it_commits_goes_back_by_itself(world: World, mood: type[Mood], how: str):
+    world.moods["v2.py"] = mood(**{how: True})
+    world.start()
+    upgrade = an_upgrade(world)
+    begin = upgrade._start
+    upgrade._start = lambda stop: (world.logs.produce(5), begin(stop))[1]  # type: ignore[method-assign]
+    with pytest.raises(UpgradeWentBackError, match="The old version runs again"):
+        upgrade.run()
+    world.logs.produce(5)
+    world.judge()
+    status = world.client().status()
+    assert isinstance(status, Running)
+    assert status.run.claim.launch["spec"]["script"] == "v1.py"
+    assert world.alive() == [status.run.generation]
+    with pytest.raises(UpgradeWentBackError):
+        an_upgrade(world).run()  # a retry goes back to nothing, it only says so
+
+
+def test_pending_batch_of_the_new_version_is_carried_over_with_its_offsets(world: World, mood: type[Mood]):
+    world.moods["v2.py"] = mood(fails_in_batch=True)
+    world.start()
+    upgrade = an_upgrade(world)
+    begin = upgrade._start
+    upgrade._start = lambda stop: (world.logs.produce(5), begin(stop))[1]  # type: ignore[method-assign]
+    with pytest.raises(UpgradeWentBackError, match=r"pending batch of \['orders'\] carried over"):
+        upgrade.run()
+    generation = world.client().status().run.generation
+    carried = world.repository.read(world.board.go(generation).savepoint_id)
+    assert '{"orders":{"0":115}}' in carried.queries[0].pending_offsets
+
+
+@pytest.mark.parametrize("choice", ["fork", "re-emit"])
+def test_version_that_committed_goes_back_by_choice_only(world: World, mood: type[Mood], choice: str):
+    world.start()
+    an_upgrade(world).run()
+    world.logs.produce(5)
+    world.until(lambda: len(world.logs.counted) == 15)
+    journal = CutoverJournal(world.store, world.job, "u1", UPGRADE_PHASES)
+    world.store.delete(journal._key("verify"))  # as if it had failed right after its commit
+    world.moods["v2.py"] = mood(fails_in_batch=True)
+    world.kill(2)
+    undecided = an_upgrade(world, if_committed=None)
+    undecided._verify = lambda new, before: {"failure": "it broke", "batches": None}  # type: ignore[method-assign]
+    with pytest.raises(UpgradeChoiceError, match=r"batches \{'orders': 1\}"):
+        undecided.run()
+    with pytest.raises(UpgradeWentBackError, match=choice):
+        an_upgrade(world, if_committed=choice).run()
+    assert world.client().status().run.claim.launch["spec"]["script"] == "v1.py"
