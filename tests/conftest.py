@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 # Before any test imports airflow or starts a JVM: nothing may appear in the home folder.
 os.environ.setdefault("AIRFLOW_HOME", str(paths.HOME / "airflow-tests"))
+os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(paths.HOME / "cache" / "hypothesis"))
 os.environ["JAVA_HOME"] = str(paths.java_home())
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
 

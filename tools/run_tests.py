@@ -67,8 +67,7 @@ def lint() -> list[Outcome]:
     for name, command in commands.items():
         say(f"--- {name}")
         started_s = time.monotonic()
-        env = {**os.environ, "PYTHONPATH": str(ROOT), "MYPY_CACHE_DIR": str(HOME / "cache" / "mypy")}
-        code_number = subprocess.run([str(part) for part in command], cwd=ROOT, env=env).returncode  # noqa: S603
+        code_number = subprocess.run([str(part) for part in command], cwd=ROOT).returncode  # noqa: S603
         failed = () if code_number == 0 else (f"{name}: exit code {code_number}",)
         seconds = time.monotonic() - started_s
         outcomes.append(Outcome(name=name, passed=int(not failed), failed=failed, seconds=seconds))
@@ -107,7 +106,7 @@ def run_pytest(tier: str, venv: Path, files: list[Path], markers: str) -> Outcom
     junit = scratch.with_suffix(".xml")
     command = [
         *(sys.executable, ROOT / "testbed" / "guard.py", "--"),
-        *(venv / "bin" / "python", "-m", "pytest", "-q", "-m", markers, "-p", "no:cacheprovider"),
+        *(venv / "bin" / "python", "-m", "pytest", "-q", "-m", markers),
         *(f"--basetemp={scratch}", f"--junitxml={junit}", "-o", "junit_family=xunit1"),
         *(str(file.relative_to(ROOT)) for file in files),
     ]
