@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import pytest
+
+from airflow_flinkstyle.checkpoint.errors import (
+    CheckpointError,
+    InvariantError,
+    NoCommitYetError,
+    UnsupportedCheckpointError,
+)
+from airflow_flinkstyle.checkpoint.inventory import Inventory, read_inventory, take_inventory
+from airflow_flinkstyle.storage.memory import MemoryStore
+from airflow_flinkstyle.types import BatchId
+
+
+def taken(offsets: object, commits: object) -> tuple[int, int | None]:
+    found = take_inventory(offsets, commits, location="here")  # type: ignore[arg-type]
+    return found.committed, found.pending
+
+
+def test_newest_committed_batch_is_cut_and_a_planned_one_is_pending():
+    assert taken({0}, {0}) == (0, None)
+    assert taken({0, 1}, {0}) == (0, 1)
+    assert taken(range(3, 9), range(3, 9)) == (8, None)
+    assert taken({7, 8, 9}, {8}) == (8, 9)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "commits", "error", "words"),
+    [
+        ({0, 1}, set(), NoCommitYetError, "at least one committed batch"),
+        (set(), set(), NoCommitYetError, "at least one committed batch"),
+        ({4, 5}, {6}, InvariantError, "commits up to 6, offsets up to 5"),
+        (set(), {6}, InvariantError, "offsets up to none"),
+        ({4, 5, 6, 7}, {5}, InvariantError, "at most one batch that is not committed"),
+        ({5}, {5}, InvariantError, "offsets/4"),
+        ({4, 6}, {5}, InvariantError, "offsets/5"),
+        ({0, 57, 113}, {0, 57, 113}, UnsupportedCheckpointError, "asynchronous progress tracking"),
+    ],
+)
+def test_logs_that_cannot_be_trusted_are_refused(
+    offsets: set[int], commits: set[int], error: type[CheckpointError], words: str
+):
+    with pytest.raises(error, match=words):
+        take_inventory(offsets, commits, location="here")
+
+
+def test_no_commit_yet_is_retryable():
+    assert NoCommitYetError.retryable
+
+
+class _Advancing(MemoryStore):
+    """Commits two more batches between the listing of the commits and that of the offsets."""
+
+    def list(self, prefix: str = "") -> object:  # type: ignore[override]
+        if prefix == "offsets/" and self.head("commits/3") is None:
+            for batch in (2, 3):
+                self.write(f"offsets/{batch}", b"")
+                self.write(f"commits/{batch}", b"")
+        return super().list(prefix)
+
+
+def test_batches_that_commit_during_the_listing_are_no_gap():
+    store = _Advancing()
+    for batch in (0, 1):
+        store.write(f"offsets/{batch}", b"")
+        store.write(f"commits/{batch}", b"")
+    assert read_inventory(store) == Inventory(committed=BatchId(3), pending=None)
+
+
+def test_hidden_and_temporary_files_are_no_batches():
+    store = MemoryStore()
+    for key in (
+        "offsets/0",
+        "commits/0",
+        "offsets/.7.crc",
+        "offsets/.9.1234.tmp",
+        "commits/x",
+        "offsets/1/2",
+    ):
+        store.write(key, b"")
+    assert read_inventory(store) == Inventory(committed=BatchId(0), pending=None)

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+
+import pytest
+
+from airflow_flinkstyle.checkpoint.errors import (
+    CheckpointError,
+    LogFormatError,
+    StateIncompleteError,
+    UnsupportedCheckpointError,
+)
+from airflow_flinkstyle.checkpoint.state_store import refuse_unsupported, state_closure
+from airflow_flinkstyle.types import StateVersion
+
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+UUID = "08bf3a48-c489-4a5c-8d3c-39c12956a7ae"
+
+
+def a_zip(*ssts: str, first_line: str = "v1") -> bytes:
+    content = io.BytesIO()
+    files = [{"localFileName": f"{n}.sst", "dfsSstFileName": n, "sizeBytes": 1} for n in ssts]
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("metadata", f"{first_line}\n" + json.dumps({"sstFiles": files, "numKeys": 2}))
+    return content.getvalue()
+
+
+def closure(version: int, *paths: str, **contents: bytes) -> list[str]:
+    files = dict.fromkeys(paths, b"") | {f"state/0/0/{k.strip('_')}.zip": v for k, v in contents.items()}
+    return [file.path for file in state_closure(files, StateVersion(version), files.__getitem__)]
+
+
+def hdfs(*names: str) -> list[str]:
+    return [f"state/0/0/{name}" for name in names]
+
+
+def test_stateless_query_needs_no_state():
+    assert closure(5) == []
+    assert closure(5, "offsets/4", "metadata") == []
+
+
+def test_hdfs_without_snapshot_needs_all_deltas_from_the_first():
+    assert closure(2, *hdfs("1.delta", "2.delta", "3.delta")) == hdfs("1.delta", "2.delta")
+
+
+def test_hdfs_takes_the_newest_snapshot_not_after_the_version():
+    names = hdfs("1.delta", "2.delta", "2.snapshot", "3.delta", "4.delta", "5.delta", "5.snapshot")
+    assert closure(4, *names) == hdfs("2.snapshot", "3.delta", "4.delta")
+    assert closure(5, *names) == hdfs("5.snapshot")
+
+
+def test_versions_are_compared_as_numbers():
+    names = hdfs("9.snapshot", "10.delta", "11.delta", "100.snapshot")
+    assert closure(11, *names) == hdfs("9.snapshot", "10.delta", "11.delta")
+
+
+@pytest.mark.parametrize("missing", ["2.snapshot", "3.delta", "4.delta"])
+def test_missing_hdfs_file_is_named(missing: str):
+    names = [name for name in ("2.snapshot", "3.delta", "4.delta") if name != missing]
+    with pytest.raises(StateIncompleteError, match=r"state/0/0.*version 4.*found no \d\.delta"):
+        closure(4, *hdfs(*names))
+
+
+def test_rocksdb_zip_comes_before_the_ssts_it_names():
+    sst, other = f"000008-{UUID}.sst", f"000009-{UUID}.sst"
+    found = closure(3, *hdfs(f"SSTs/{sst}", f"SSTs/{other}"), _2=a_zip(other), _3=a_zip(sst))
+    assert found == hdfs("3.zip", f"SSTs/{sst}")
+
+
+def test_rocksdb_version_is_not_replaced_by_an_older_one():
+    with pytest.raises(StateIncompleteError, match=r"3\.changelog"):
+        closure(3, _2=a_zip())
+
+
+def test_changelogs_lead_from_the_newest_zip_to_the_version():
+    names = hdfs("1.changelog", "2.changelog", "3.changelog", "4.changelog", "5.changelog")
+    assert closure(4, *names, _2=a_zip(), _5=a_zip()) == hdfs("2.zip", "3.changelog", "4.changelog")
+    assert closure(2, *names[:2]) == names[:2]
+
+
+def test_missing_sst_is_named():
+    sst = f"000008-{UUID}.sst"
+    with pytest.raises(StateIncompleteError, match=sst):
+        closure(3, _3=a_zip(sst))
+
+
+@pytest.mark.parametrize("content", [b"", b"no zip", a_zip()[:40]])
+def test_broken_zip_is_refused(content: bytes):
+    with pytest.raises(LogFormatError, match="state/0/0"):
+        closure(3, _3=content)
+
+
+def test_newer_file_list_is_refused():
+    with pytest.raises(UnsupportedCheckpointError, match="file list"):
+        closure(3, _3=a_zip(first_line="v2"))
+
+
+def test_visible_checksums_go_along_and_hidden_files_do_not():
+    names = hdfs("1.delta", "1.delta.crc", ".1.delta.crc", "2.delta", "2.delta.crc", ".3.delta.x.tmp")
+    assert set(closure(1, *names)) == set(hdfs("1.delta", "1.delta.crc"))
+
+
+def test_every_store_of_every_partition_is_followed():
+    names = [f"state/{op}/{part}/left/1.delta" for op in (0, 1) for part in (0, 1)]
+    assert sorted(closure(1, *names)) == sorted(names)
+
+
+def test_schema_folders_are_no_stores():
+    names = ["state/0/0/_metadata/schema", "state/0/0/1.delta"]
+    assert sorted(closure(1, *names)) == sorted(names)
+
+
+def test_partition_that_spark_recorded_and_is_missing_is_named():
+    recorded = {"stateStoreInfo": [{"storeName": "default", "numPartitions": 2}]}
+    files = {"state/0/0/1.delta": b"", "state/0/_metadata/metadata": b"v1\n" + json.dumps(recorded).encode()}
+    with pytest.raises(StateIncompleteError, match="state/0/1"):
+        state_closure(files, StateVersion(1), files.__getitem__)
+    files["state/0/1/1.delta"] = b""
+    assert len(state_closure(files, StateVersion(1), files.__getitem__)) == 3
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        (f"state/0/0/3_{UUID}.zip", "checkpoint format v2"),
+        (f"state/0/0/3_{UUID}.changelog", "checkpoint format v2"),
+        ("state/0/_metadata/v2/0", "transformWithState"),
+        ("state/0/_stateSchema/default/0_x", "transformWithState"),
+    ],
+)
+def test_unsupported_state_is_refused_by_name(path: str, words: str):
+    with pytest.raises(UnsupportedCheckpointError, match=words):
+        closure(3, path)
+
+
+def test_logs_tell_a_foreign_provider_and_format_v2():
+    refuse_unsupported({}, {})
+    refuse_unsupported({PROVIDER: "org.apache.spark.x.RocksDBStateStoreProvider"}, {})
+    for confs, ids, words in (
+        ({PROVIDER: "com.example.MyProvider"}, {}, "MyProvider"),
+        ({}, {"0": [["a"]]}, "checkpoint format v2"),
+    ):
+        with pytest.raises(CheckpointError, match=words):
+            refuse_unsupported(confs, ids)
