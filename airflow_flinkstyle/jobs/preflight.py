@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.client import JobClient
     from airflow_flinkstyle.jobs.kafka_side import LiveKafka
     from airflow_flinkstyle.jobs.producers import ProducerSwitch
-    from airflow_flinkstyle.kafka.cluster import ClusterView
+    from airflow_flinkstyle.kafka.cluster import ClusterView, TopicPartition
     from airflow_flinkstyle.protocol.records import SourceIdentity
+    from airflow_flinkstyle.savepoint.manifest import Manifest
 
 Level = Literal["ok", "warning", "refusal"]
 _MUCH_LAG = 100_000
@@ -62,13 +63,17 @@ class Preflight:
             )
 
 
-def run_preflight(client: JobClient, kafka: LiveKafka, switch: ProducerSwitch) -> Preflight:
+def run_preflight(
+    client: JobClient, kafka: LiveKafka, switch: ProducerSwitch, *, manifest: Manifest | None = None
+) -> Preflight:
     """Look at the job, both clusters, MirrorMaker, retention and the producer switch.
 
     Args:
         client: The job; it must run.
         kafka: The clusters and MirrorMaker's settings.
         switch: How producers are held; only read.
+        manifest: A recent savepoint, whose positions say what the job has read. Without one, what the
+            target's retention would delete of the whole log is a warning only.
     """
     findings, sources = [*_job(client)], _sources(client)
     checks: list[tuple[str, Callable[[], Finding]]] = [
@@ -79,7 +84,7 @@ def run_preflight(client: JobClient, kafka: LiveKafka, switch: ProducerSwitch) -
             ("clusters", lambda: _clusters(kafka, sources)),
             ("topics", lambda: _topics(kafka, sources)),
             ("mirror", lambda: _mirror(kafka, sources)),
-            ("retention", lambda: _retention(kafka, sources)),
+            ("retention", lambda: _retention(kafka, sources, manifest)),
             *checks,
         ]
     for name, check in checks:
@@ -158,16 +163,33 @@ def _mirror(kafka: LiveKafka, sources: list[SourceIdentity]) -> Finding:
     return Finding(check="mirror", level=level, detail=f"{behind} records behind. {hint}")
 
 
-def _retention(kafka: LiveKafka, sources: list[SourceIdentity]) -> Finding:
+def _retention(kafka: LiveKafka, sources: list[SourceIdentity], manifest: Manifest | None) -> Finding:
     topics = _on_old(kafka, sources)
-    view = describe(kafka.old, topics)
-    starts = {tp: log.start for tp in view.partitions if (log := view.log_range(tp))}
     rename = {topic: kafka.target_topic(topic) for topic in topics}
-    found = retention_findings(kafka.old, kafka.new, starts, rename)
+    found = retention_findings(kafka.old, kafka.new, _positions(kafka, topics, manifest), rename)
     if not found:
-        return Finding(check="retention", level="ok", detail="The target keeps what the source keeps.")
-    level: Level = "refusal" if any(finding.endangered for finding in found) else "warning"
-    return Finding(check="retention", level=level, detail=" ".join(f.describe() for f in found))
+        return Finding(check="retention", level="ok", detail="The target deletes nothing that is unread.")
+    unread = manifest is not None and any(finding.endangered for finding in found)
+    detail = " ".join(finding.describe() for finding in found)
+    return Finding(check="retention", level="refusal" if unread else "warning", detail=detail)
+
+
+def _positions(
+    kafka: LiveKafka, topics: Mapping[str, str], manifest: Manifest | None
+) -> dict[TopicPartition, int]:
+    """Return what the job reads next; without a savepoint, where the logs begin."""
+    view = describe(kafka.old, topics)
+    positions: dict[TopicPartition, int] = {
+        tp: log.start for tp in view.partitions if (log := view.log_range(tp))
+    }
+    for query in manifest.queries if manifest else ():
+        for position in query.kafka.values():
+            if position.cluster_id == view.cluster_id:
+                read = ((t, number, at) for t, at_ in position.offsets.items() for number, at in at_.items())
+                positions |= {
+                    (topic, number): at for topic, number, at in read if (topic, number) in positions
+                }
+    return positions
 
 
 def _switch(switch: ProducerSwitch) -> Finding:

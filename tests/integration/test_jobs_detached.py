@@ -1,0 +1,190 @@
+"""The client with real drivers: detached spark-submit processes of the Spark environment, a local store."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_flinkstyle.jobs.client import JobClient, Stopped
+from airflow_flinkstyle.jobs.deployments.base import Gone
+from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
+from airflow_flinkstyle.jobs.errors import DriverFailedError, JobNotRunningError, JobRunningError
+from airflow_flinkstyle.jobs.journal import CutoverJournal
+from airflow_flinkstyle.jobs.lineage import FromCheckpoint, FromSavepoint
+from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
+from airflow_flinkstyle.jobs.status import Running
+from airflow_flinkstyle.jobs.upgrade import UPGRADE_PHASES, Upgrade
+from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.savepoint.repository import SavepointRepository
+from airflow_flinkstyle.storage.open import open_store
+from testbed.spark import spark_paths
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.integration
+
+COUNTS = """
+import json, sys
+from pyspark.sql import SparkSession, functions as F
+out = sys.argv[1]
+spark = SparkSession.builder.getOrCreate()
+rows = spark.readStream.format("rate").option("rowsPerSecond", 20).load()
+counts = rows.groupBy((F.col("value") % 7).alias("k")).agg(F.count("*").alias("n"), F.max("value").alias("top"))
+def note(batch, batch_id):
+    total = batch.agg(F.sum("n").alias("n"), F.max("top").alias("top")).first()
+    with open(out, "a") as f:
+        f.write(json.dumps({"batch": batch_id, "n": total.n, "top": total.top}) + "\\n")
+query = (counts.writeStream.queryName("counts").outputMode("complete").foreachBatch(note)
+         .trigger(processingTime="300 milliseconds").option("checkpointLocation", "/nonexistent").start())
+query.awaitTermination()
+"""
+TIMEOUT_S = 120
+
+
+class Lab:
+    """One job in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.out = folder, folder / "out.jsonl"
+        store = open_store(str(folder / "root"))
+        self.client = JobClient(
+            board=JobBoard(store, "counts"),
+            repository=SavepointRepository(store, "counts"),
+            deployment=DetachedDeployment(),
+        )
+
+    def spec(self, text: str = COUNTS, name: str = "counts.py") -> JobSpec:
+        (self.folder / name).write_text(text)
+        return JobSpec(
+            name="counts",
+            script=str(self.folder / name),
+            args=(str(self.out),),
+            conf={
+                "spark.sql.shuffle.partitions": "2",
+                "spark.ui.enabled": "false",
+                "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            },
+            checkpoint_root=str(self.folder / "checkpoints"),
+            lease_s=8,
+        )
+
+    def target(self) -> SubmitTarget:
+        spark = spark_paths()
+        return SubmitTarget(
+            master="local[2]",
+            python=str(spark.python),
+            spark_home=str(spark.spark_home),
+            working_dir=str(self.folder),
+            log_dir=str(self.folder / "logs"),
+        )
+
+    def until_committed_beyond(self, batch: int) -> int:
+        deadline = time.monotonic() + TIMEOUT_S
+        while True:
+            status = self.client.status()
+            found = status.heartbeat.batches().get("counts", -1) if isinstance(status, Running) else -1
+            if found > batch:
+                return found
+            assert time.monotonic() < deadline, self.logs()
+            time.sleep(0.2)
+
+    def logs(self) -> str:
+        return "\n".join(path.read_text()[-4000:] for path in (self.folder / "logs").glob("*.log"))
+
+    def judge(self) -> None:
+        """In every batch the count is the highest number plus one, or rows were lost or doubled."""
+        lines = [json.loads(line) for line in self.out.read_text().splitlines()]
+        assert lines
+        assert [line for line in lines if line["n"] is not None and line["n"] != line["top"] + 1] == []
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    lab = Lab(tmp_path)
+    yield lab
+    for generation in lab.client.board.generations():
+        if lab.client.run(generation).handle is not None:
+            lab.client.end_driver(generation)
+
+
+def test_job_is_started_saved_stopped_resumed_and_relaunched_after_kill_9(lab: Lab):
+    client = lab.client
+    handle = client.start(lab.spec(), lab.target(), claim_key="run-1/start")
+    client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
+    with pytest.raises(JobRunningError, match="run-1/start"):
+        client.start(lab.spec(), lab.target(), claim_key="run-2/start")
+    batch = lab.until_committed_beyond(1)
+
+    _, hot = client.wait(client.request_savepoint("run-1/hot"), timeout_s=TIMEOUT_S)
+    assert hot.outcome == "done", hot.detail
+
+    os.kill(int(handle.native_id["pid"]), signal.SIGKILL)
+    while not isinstance(client.deployment.state(handle.native_id), Gone):
+        time.sleep(0.05)
+    client.ensure_running()
+    client.wait_running(1, timeout_s=TIMEOUT_S)
+    batch = lab.until_committed_beyond(batch + 1)
+    assert client.status().heartbeat.incarnation == 2
+
+    stopped = client.stop("run-1/stop", savepoint=True, timeout_s=TIMEOUT_S)
+    assert isinstance(stopped, Stopped)
+    assert stopped.batches["counts"] >= batch
+    with pytest.raises(JobNotRunningError):
+        client.request_savepoint("run-1/too-late")
+
+    origin = FromSavepoint(savepoint_id=stopped.savepoint_id or "")
+    second = client.start(lab.spec(), lab.target(), claim_key="run-3/start", origin=origin)
+    client.wait_running(second.generation, timeout_s=TIMEOUT_S)
+    lab.until_committed_beyond(stopped.batches["counts"])
+    client.stop("run-3/stop", savepoint=False, timeout_s=TIMEOUT_S)
+    lab.judge()
+
+
+def test_upgrade_to_a_script_that_fails_in_its_first_batch_goes_back_by_itself(lab: Lab):
+    client = lab.client
+    handle = client.start(lab.spec(), lab.target(), claim_key="start")
+    client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
+    lab.until_committed_beyond(1)
+    broken = COUNTS.replace("    total =", "    raise ValueError('broken on purpose')\n    total =")
+    upgrade = Upgrade(
+        client=client,
+        journal=CutoverJournal(client.board.store, "counts", "up-1", UPGRADE_PHASES),
+        spec=lab.spec(broken, "broken.py"),
+        target=lab.target(),
+        first_commit_timeout_s=TIMEOUT_S,
+    )
+    with pytest.raises(Exception, match="broken on purpose") as error:
+        upgrade.run()
+    assert "The old version runs again" in str(error.value)
+    stop_batch = client.board.heartbeat(handle.generation).value.batches()["counts"]
+    lab.until_committed_beyond(stop_batch)
+    client.stop("stop", savepoint=False, timeout_s=TIMEOUT_S)
+    lab.judge()
+
+
+def test_script_that_raises_at_import_is_reported_with_its_traceback(lab: Lab):
+    client = lab.client
+    handle = client.start(lab.spec("import nonsense_module\n"), lab.target(), claim_key="start")
+    with pytest.raises(DriverFailedError, match="nonsense_module"):
+        client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
+    assert client.board.current() is None
+
+
+def test_killed_job_is_upgraded_from_its_checkpoint_behind_a_fence(lab: Lab):
+    client = lab.client
+    handle = client.start(lab.spec(), lab.target(), claim_key="start")
+    client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
+    batch = lab.until_committed_beyond(1)
+    client.end_driver(handle.generation)
+    second = client.start(lab.spec(), lab.target(), claim_key="second", origin=FromCheckpoint())
+    client.wait_running(second.generation, timeout_s=TIMEOUT_S)
+    lab.until_committed_beyond(batch)
+    client.stop("stop", savepoint=False, timeout_s=TIMEOUT_S)
+    lab.judge()
