@@ -83,7 +83,7 @@ def restore(
             snapshot,
             repository,
             open_store(f"{checkpoint_location.rstrip('/')}/{snapshot.name}"),
-            carry_pending=carry_pending,
+            carry_pending=carry_pending and snapshot.pending_offsets is not None,
             complete=complete,
         )
         log.info(
