@@ -156,12 +156,18 @@ def _apply(state: State, rules: Rules, position: Switch, token: int) -> State | 
 
 def _attempt(state: State, rules: Rules) -> Iterator[Step]:
     """``jobs.cutover.Cutover.run``, token 1; a step behind a check may still come late."""
-    superseded = state.attempt > 1
     gone = "A1 gives way", state._replace(a_step=DONE)
+    if state.a_step < 5:
+        yield from _attempt_asks(state, rules, gone)
+    else:
+        yield from _attempt_goes(state, rules, gone)
+
+
+def _attempt_asks(state: State, rules: Rules, gone: Step) -> Iterator[Step]:
+    superseded = state.attempt > 1
     match state.a_step:
-        case 0:
-            if state.attempt == 0:
-                yield "A1 begins", state._replace(a_step=1, attempt=1)
+        case 0 if state.attempt == 0:
+            yield "A1 begins", state._replace(a_step=1, attempt=1)
         case 1:
             yield gone if superseded else ("A1 checks", state._replace(a_step=2))
         case 2:  # may sleep between the check and this
@@ -177,6 +183,11 @@ def _attempt(state: State, rules: Rules) -> Iterator[Step]:
                 yield "A1 asks to stop", state._replace(a_step=5, slot="sent")
             else:
                 yield "A1 is late", state._replace(a_step=3 if not superseded else DONE)
+
+
+def _attempt_goes(state: State, rules: Rules, gone: Step) -> Iterator[Step]:
+    superseded = state.attempt > 1
+    match state.a_step:
         case 5:
             yield from _await_stop(state, rules, superseded=superseded)
         case 6:  # the go may come late
@@ -209,24 +220,21 @@ def _last_task(state: State, rules: Rules) -> Iterator[Step]:
         case -1 if state.a_step > 0:
             number = state.s_number + 1
             yield "S begins", state._replace(s_step=0, s_number=number, attempt=1 + number)
+        case 0 if state.current == 2:
+            yield "S finds D2", state._replace(s_step=5, s_choice="release_new")
         case 0:
-            if state.current == 2:
-                yield "S finds D2", state._replace(s_step=5, s_choice="release_new")
-            else:
-                yield from _withdraw(state, rules)
-        case 1:  # the stop was accepted before: wait for how it ends
-            if state.closed is not None:
-                yield "S sees closed", state._replace(s_step=3)
-            elif state.slot == "lost":
-                yield "S sees it lost", state._replace(s_step=0)
+            yield from _withdraw(state, rules)
+        case 1 if state.closed is not None:  # the stop was accepted before: wait for how it ends
+            yield "S sees closed", state._replace(s_step=3)
+        case 1 if state.slot == "lost":
+            yield "S sees it lost", state._replace(s_step=0)
         case 3:
             d3: Driver = "waiting" if state.d3 == "none" else state.d3
             step = 4 if rules.release_after_takeover else 5
             yield "S starts D3", state._replace(s_step=step, d3=d3, go3=True, s_choice="release_old")
-        case 4:
-            if state.current != 1:
-                choice: Switch = "release_new" if state.current == 2 else "release_old"
-                yield "S sees the winner", state._replace(s_step=5, s_choice=choice)
+        case 4 if state.current != 1:
+            choice: Switch = "release_new" if state.current == 2 else "release_old"
+            yield "S sees the winner", state._replace(s_step=5, s_choice=choice)
         case 5:
             released = _apply(state, rules, state.s_choice, token)
             if released is not None:
