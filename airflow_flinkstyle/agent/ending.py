@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.types import BatchId
 
 _RETRY_S = 0.5
+_PLAN = "=== Streaming Query ==="
+"""Behind this, Spark's message holds the plan of the query that failed."""
 _SHOWN_LINES = 6
 _SHOWN_CHARACTERS = 2000
 log = logging.getLogger(__name__)
@@ -56,7 +58,8 @@ class Failure:
         """Name the error; the script's own by the last lines of its traceback."""
         if isinstance(error, FlinkstyleError):
             return Failure(error.code, str(error))
-        lines = "".join(traceback.format_exception(error)).strip().splitlines()
+        text = "".join(traceback.format_exception(error)).partition(_PLAN)[0]
+        lines = [line for line in text.splitlines() if line.strip()]
         return Failure(ScriptFailedError.code, "\n".join(lines[-_SHOWN_LINES:])[-_SHOWN_CHARACTERS:])
 
 

@@ -12,7 +12,12 @@ from airflow_flinkstyle.agent.errors import SourcesChangedError
 from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.checkpoint.inventory import list_batches
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.kafka.errors import ClusterMismatchError, TopicMissingError, TopicRecreatedError
+from airflow_flinkstyle.kafka.errors import (
+    ClusterMismatchError,
+    PartitionSetError,
+    TopicMissingError,
+    TopicRecreatedError,
+)
 from airflow_flinkstyle.kafka.positions import require_within_log
 from airflow_flinkstyle.protocol.records import SourceIdentity
 
@@ -138,7 +143,7 @@ def _check_positions(where: str, key: str, view: ClusterView, positions: Checkpo
     newest = positions.newest
     if newest is None or key not in newest.sources or not (offsets := _offsets(newest, key)):
         return  # nothing was read yet: Spark starts where startingOffsets says
-    _require_topics(offsets, view)
+    _require_topics(where, offsets, view)
     require_within_log(offsets, view, where)
     begun = positions.committed
     if positions.pending is not None and begun is not None and key in begun.sources:
@@ -151,7 +156,7 @@ def _offsets(log: OffsetLog, key: str) -> dict[TopicPartition, int]:
     return {(topic, number): at for topic, numbers in by_topic.items() for number, at in numbers.items()}
 
 
-def _require_topics(offsets: Mapping[TopicPartition, int], view: ClusterView) -> None:
+def _require_topics(where: str, offsets: Mapping[TopicPartition, int], view: ClusterView) -> None:
     unread = sorted({topic for topic, _ in offsets} - view.topics.keys())
     if unread:
         raise SourcesChangedError(
@@ -160,6 +165,9 @@ def _require_topics(offsets: Mapping[TopicPartition, int], view: ClusterView) ->
             left=_LEFT,
             remedy="Resume with a script that reads the same topics, or rename them in an offset rewrite.",
         )
+    listed = {topic for topic, _ in offsets}
+    if added := {tp for tp in view.partitions if tp[0] not in listed}:
+        raise PartitionSetError.between(where, missing=added, unknown=())
 
 
 def _start(sentence: str) -> str:

@@ -148,7 +148,8 @@ class Queries:
             self._unnamed.add(ONLY_QUERY)
             return ONLY_QUERY
         if name is None or self._unnamed:
-            found = f"one without a name beside {', '.join(sorted(others | self._unnamed))}"
+            named = (others | {name}) - {None} - self._unnamed
+            found = f"one without a name beside {', '.join(sorted(map(str, named)))}"
             raise QueryNameError(
                 f"A job of several queries was expected to name each of them, found {found}.",
                 left=NOT_STARTED,

@@ -20,7 +20,6 @@ from airflow_flinkstyle.agent.sources import sources_of
 from airflow_flinkstyle.agent.takeover import NotOursError
 from airflow_flinkstyle.agent.wrapping import refuse_unsupported
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.savepoint.errors import TakeCancelledError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -250,10 +249,9 @@ class Runtime:
         request = take.request
         try:
             manifest = self.capture(request, stopped_at=None, cancelled=take.cancelled.is_set)
-        except TakeCancelledError as cancelled:
-            self.inbox.end(request, "cancelled", str(cancelled))
         except FlinkstyleError as error:
-            self.inbox.end(request, "failed", f"{error.code}: {error}")
+            withdrawn = take.cancelled.is_set()  # then it does not matter what else went wrong
+            self.inbox.end(request, "cancelled" if withdrawn else "failed", f"{error.code}: {error}")
         except Exception as error:  # the job runs on, whatever went wrong with a savepoint
             log.exception("The savepoint failed")
             self.inbox.end(request, "failed", f"{type(error).__name__}: {error}")

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.agent.untyped import Java
 
-HOOK_PRIORITY = 100
-"""Above Spark's own hook (50), which stops the SparkContext."""
+HOOK_PRIORITY = 1000
+"""Above Spark's own: 50 stops the SparkContext, 100 stops the executor inside a local driver."""
 log = logging.getLogger(__name__)
 
 

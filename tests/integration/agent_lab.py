@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_flinkstyle import agent
 from airflow_flinkstyle.protocol.board import JobBoard
@@ -21,8 +21,9 @@ from testbed.spark import spark_paths
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from airflow_flinkstyle.protocol.records import Current, End, Heartbeat
+    from airflow_flinkstyle.protocol.records import Command, Current, End, Heartbeat
 
+T = TypeVar("T")
 LAUNCHER = Path(agent.__file__).parent / "launcher.py"
 
 COUNT_JOB = """
@@ -31,7 +32,8 @@ from pyspark.sql import SparkSession, functions as F
 out = sys.argv[1]
 spark = SparkSession.builder.appName("count").getOrCreate()
 rows = spark.readStream.format("rate").option("rowsPerSecond", 20).load()
-counts = rows.groupBy((F.col("value") % 7).alias("k")).agg(F.count("*").alias("n"), F.max("value").alias("top"))
+keys = rows.groupBy((F.col("value") % 7).alias("k"))
+counts = keys.agg(F.count("*").alias("n"), F.max("value").alias("top"))
 def note(batch, batch_id):
     total = batch.agg(F.sum("n").alias("n"), F.max("top").alias("top")).first()
     with open(out, "a") as f:
@@ -41,7 +43,7 @@ q = (counts.writeStream.queryName("counts").outputMode("complete").foreachBatch(
 q.awaitTermination()
 print("SCRIPT WENT ON")
 """
-"""Counts numbered rows: in every batch the count is the highest number plus one, or rows were lost or doubled."""
+"""Counts numbered rows: every batch counts its highest number plus one, or rows were lost or doubled."""
 
 
 class Driver:
@@ -151,6 +153,10 @@ class Lab:
         self.go(generation, **go)
         return self.launch(generation, script, *args)
 
+    def launch_standby(self, generation: int, script: Path, *args: str) -> Driver:
+        self.claim(generation, follows=generation - 1 or None)
+        return self.launch(generation, script, *args)
+
     def close(self) -> None:
         for driver in self.drivers:
             driver.kill()
@@ -165,7 +171,7 @@ class Lab:
         slot = self.board.current()
         return slot.value if slot else None
 
-    def until(self, what: str, check: Callable[[], Any], timeout_s: float = 60) -> Any:
+    def until(self, what: str, check: Callable[[], T], timeout_s: float = 90) -> T:
         end_s = time.monotonic() + timeout_s
         while time.monotonic() < end_s:
             if found := check():
@@ -190,7 +196,7 @@ class Lab:
 
         return self.until(f"a batch above {above} of generation {generation}", check)[0]
 
-    def ask(self, generation: int, command: Any, *, incarnation: int = 1) -> Request:
+    def ask(self, generation: int, command: Command, *, incarnation: int = 1) -> Request:
         self._asked += 1
         request = Request(
             request_id=f"rq-{self._asked}",
@@ -205,9 +211,10 @@ class Lab:
         return request
 
     def end_of(self, generation: int, request: Request) -> End:
-        return self.until(
-            f"the end of {request.command}", lambda: self.board.end(Generation(generation), request.request_id)
-        )
+        def check() -> End | None:
+            return self.board.end(Generation(generation), request.request_id)
+
+        return self.until(f"the end of {request.command}", check)
 
     def rows(self) -> list[dict[str, int]]:
         """Return what the job wrote, batch by batch."""

@@ -1,0 +1,309 @@
+"""Real drivers with a local store: start, save, stop, resume, relaunch, supersede, fail."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_flinkstyle.protocol.process import process_started
+from airflow_flinkstyle.protocol.records import Request
+from airflow_flinkstyle.types import Generation
+from tests.integration.agent_lab import COUNT_JOB, Lab, logs_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(180)]
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    lab = Lab(tmp_path / "lab")
+    yield lab
+    lab.close()
+
+
+def assert_exact(lab: Lab) -> None:
+    """Every batch has counted every row so far once."""
+    rows = [row for row in lab.rows() if row["n"] is not None]
+    assert rows
+    assert [row for row in rows if row["n"] != row["top"] + 1] == []
+
+
+def test_job_is_saved_stopped_over_a_running_take_and_resumed_by_a_standby(lab: Lab):
+    script = lab.script(COUNT_JOB)
+    checkpoint = Path(lab.claim(1))
+    lab.go(1)
+    first = lab.launch(1, script)
+    lab.until_batch(1)
+    assert not Path("/nonexistent").exists()
+    hot = lab.ask(1, "savepoint")
+    assert lab.end_of(1, hot).outcome == "done"
+
+    lab.claim(2, follows=1, prepare_savepoint_id=hot.savepoint_id)
+    standby = lab.launch(2, script)
+    lab.until_state(2, "standby")
+    assert (lab.folder / "checkpoints-2" / "counts" / "offsets").exists()
+    assert lab.current().generation == 1
+
+    # A take that cannot go on: it reads a pipe that nobody writes to.
+    pipe = checkpoint / "counts" / "sources" / "pipe"
+    os.mkfifo(pipe)
+    slow = lab.ask(1, "savepoint")
+    lab.until("the take was accepted", lambda: lab.board.request(Generation(1)).value.state == "accepted")
+    stop = lab.ask(1, "stop_with_savepoint")
+    lab.until_state(1, "draining")
+    os.close(os.open(pipe, os.O_WRONLY))
+    pipe.unlink()
+    assert lab.end_of(1, slow).outcome == "cancelled"
+    stopped = lab.end_of(1, stop)
+    assert (stopped.outcome, stopped.savepoint_id) == ("done", stop.savepoint_id)
+    assert first.wait() == 0
+    assert "SCRIPT WENT ON" in first.text
+    closed = lab.until_state(1, "closed")
+    assert (closed.request_id, closed.savepoint_id) == (stop.request_id, stop.savepoint_id)
+    offsets, commits = logs_of(str(checkpoint))
+    assert max(offsets) == max(commits) == closed.batches()["counts"]
+    assert lab.repository.find(slow.savepoint_id) is None
+
+    lab.go(2, savepoint_id=stop.savepoint_id, closed_at=closed.batches())
+    lab.until_batch(2, above=closed.batches()["counts"])
+    assert lab.current().generation == 2
+    assert lab.end_of(2, lab.ask(2, "stop")).batches == lab.heartbeat(2).batches()
+    assert standby.wait() == 0
+    assert_exact(lab)
+    assert len({row["batch"] for row in lab.rows()}) == len(lab.rows())
+
+    relaunched = lab.launch(1, script)
+    assert relaunched.wait() == 0
+    assert "this generation has closed" in relaunched.text
+    assert "SparkContext" not in relaunched.text
+
+
+def test_relaunched_driver_goes_on_and_a_frozen_one_ends_when_it_wakes(lab: Lab):
+    script = lab.script(COUNT_JOB)
+    killed = lab.start(1, script)
+    lab.until_batch(1)
+    killed.kill()
+    request = lab.ask(1, "savepoint", incarnation=1)
+    checkpoint = str(lab.folder / "checkpoints-1")
+    before = max(logs_of(checkpoint)[1])
+
+    relaunched = lab.launch(1, script)
+    assert lab.end_of(1, request).outcome == "lost"
+    lab.until_state(1, "running", incarnation=2)
+    lab.until_batch(1, above=before)
+    assert lab.current().incarnation == 2
+    hot = lab.end_of(1, lab.ask(1, "savepoint", incarnation=2))
+
+    agent = relaunched.python_pid()
+    os.killpg(relaunched.process.pid, signal.SIGSTOP)
+    frozen_at_s = time.monotonic()
+    successor = lab.start(2, script, savepoint_id=hot.savepoint_id)
+    lab.until_state(2, "running")
+    assert time.monotonic() - frozen_at_s > lab.lease_s
+    os.killpg(relaunched.process.pid, signal.SIGCONT)
+    assert relaunched.wait(10) != 0
+    assert process_started(agent) is None
+    lab.until_batch(2, above=hot.batches["counts"])
+
+    again = lab.launch(1, script)
+    assert again.wait() == 0
+    assert "current.json names generation 2" in again.text
+    assert "SparkContext" not in again.text
+    assert lab.current().generation == 2
+    assert lab.end_of(2, lab.ask(2, "stop")).outcome == "done"
+    assert successor.wait() == 0
+    assert_exact(lab)
+
+
+def test_signals_drain_and_python_dies_with_its_jvm(lab: Lab):
+    script = lab.script(COUNT_JOB)
+    location = lab.claim(1)
+    lab.go(1)
+    first = lab.launch(1, script)
+    lab.until_batch(1)
+    os.kill(first.python_pid(), signal.SIGTERM)
+    assert first.wait() == 0
+    closed = lab.heartbeat(1)
+    assert (closed.state, closed.request_id) == ("closed", None)
+
+    lab.claim(2, follows=1, checkpoint_location=location)  # adopts the checkpoint of a closed generation
+    lab.go(2, closed_at=closed.batches())
+    second = lab.launch(2, script)
+    lab.until_batch(2, above=closed.batches()["counts"])
+    os.kill(second.process.pid, signal.SIGTERM)
+    second.wait()
+    closed = lab.heartbeat(2)
+    assert closed.state == "closed"
+    offsets, commits = logs_of(location)
+    assert max(offsets) == max(commits) == closed.batches()["counts"]
+
+    third = lab.start(3, script)
+    lab.until_batch(3)
+    agent = third.python_pid()
+    os.kill(third.process.pid, signal.SIGKILL)
+    lab.until("Python has ended", lambda: process_started(agent) is None, timeout_s=2)
+    assert_exact(lab)
+
+
+def test_driver_refuses_a_predecessor_that_closed_elsewhere_and_stops_while_it_waits(lab: Lab):
+    script = lab.script(COUNT_JOB)
+    first = lab.start(1, script)
+    lab.until_batch(1)
+    waiting = lab.launch_standby(2, script)
+    lab.until_state(2, "standby")
+    refused = lab.end_of(2, lab.ask(2, "savepoint"))
+    assert refused.outcome == "refused"
+    assert "no batch" in refused.detail
+    assert lab.end_of(2, lab.ask(2, "stop")).outcome == "done"
+    assert waiting.wait() == 0
+    assert lab.heartbeat(2).state == "closed"
+    assert lab.heartbeat(1).state == "running"
+
+    cancelled = cancel_before_it_is_read(lab)
+    assert lab.end_of(1, cancelled).outcome == "cancelled"
+    assert lab.end_of(1, lab.ask(1, "stop")).outcome == "done"
+    assert first.wait() == 0
+
+    lab.claim(3, follows=1)
+    lab.go(3, closed_at={"counts": 9999})
+    third = lab.launch(3, script)
+    assert third.wait() == 1
+    failed = lab.heartbeat(3)
+    assert failed.state == "failed"
+    assert failed.error[0] == "PREDECESSOR"
+    assert "9999" in failed.error[1]
+    assert lab.current().generation == 1
+    assert not (lab.folder / "checkpoints-3").exists()
+
+
+def cancel_before_it_is_read(lab: Lab) -> Request:
+    """Put a request that its caller had withdrawn before the driver looked."""
+    request = Request(
+        request_id="rq-withdrawn",
+        incarnation=lab.heartbeat(1).incarnation,
+        command="savepoint",
+        state="cancelled",
+        savepoint_id="sp-withdrawn",
+        sent_at_ms=0,
+    )
+    lab.board.put_request(Generation(1), request, seen=lab.board.request(Generation(1)))
+    return request
+
+
+TWO_QUERIES = """
+import sys, threading, time
+from pyspark.sql import SparkSession, functions as F
+out = sys.argv[1]
+spark = SparkSession.builder.getOrCreate()
+def rate():
+    return spark.readStream.format("rate").option("rowsPerSecond", 20).load()
+def note(batch, batch_id):
+    if "poison" in sys.argv and batch_id == 2:
+        raise ValueError("poisoned batch")
+    with open(out, "a") as f:
+        f.write('{"n": %d}\\n' % batch.count())
+def in_thread():
+    writer = rate().writeStream.foreachBatch(note).trigger(processingTime="300 milliseconds")
+    writer.start(queryName="batches")
+threading.Thread(target=in_thread).start()
+query = rate().writeStream.toTable("rows", queryName="table", format="parquet")
+if "poison" in sys.argv:
+    spark.streams.awaitAnyTermination()
+while True:  # a restart loop
+    query.awaitTermination()
+    time.sleep(0.1)
+    query = rate().writeStream.toTable("rows", queryName="table", format="parquet")
+"""
+
+
+def test_two_queries_one_in_a_thread_are_saved_and_stopped_together(lab: Lab):
+    driver = lab.start(1, lab.script(TWO_QUERIES))
+    for query in ("batches", "table"):
+        lab.until_batch(1, query)
+    stop = lab.ask(1, "stop_with_savepoint")
+    assert lab.end_of(1, stop).outcome == "done"
+    assert driver.wait(15) == 0
+    manifest = lab.repository.read(stop.savepoint_id)
+    assert [query.name for query in manifest.queries] == ["batches", "table"]
+    for query in manifest.queries:
+        offsets, commits = logs_of(str(lab.folder / "checkpoints-1"), query.name)
+        assert max(offsets) == max(commits) == query.batch_id
+
+
+def test_exception_of_one_query_drains_the_others_and_fails_the_run(lab: Lab):
+    driver = lab.start(1, lab.script(TWO_QUERIES), str(lab.out), "poison")
+    assert driver.wait() == 1
+    failed = lab.heartbeat(1)
+    assert failed.state == "failed"
+    assert failed.error[0] == "SCRIPT_FAILED"
+    assert "poisoned batch" in failed.error[1]
+    location = str(lab.folder / "checkpoints-1")
+    assert logs_of(location, "batches") == ({0, 1, 2}, {0, 1})
+    offsets, commits = logs_of(location, "table")
+    assert max(offsets, default=-1) - max(commits, default=-1) in (0, 1)
+
+
+def test_script_that_raises_at_import_fails_without_touching_the_running_job(lab: Lab):
+    lab.claim(1)
+    lab.go(1)
+    driver = lab.launch(
+        1, lab.script("import sys\nraise RuntimeError('broken version ' + sys.argv[1])\n"), "7"
+    )
+    assert driver.wait() == 1
+    failed = lab.heartbeat(1)
+    assert failed.state == "failed"
+    assert failed.error[0] == "SCRIPT_FAILED"
+    assert "RuntimeError: broken version 7" in failed.error[1]
+    assert lab.current() is None
+    assert not (lab.folder / "checkpoints-1").exists()
+
+
+UNNAMED = """
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.getOrCreate()
+rate = spark.readStream.format("rate").load()
+rate.writeStream.format("noop").start()
+rate.writeStream.format("noop").queryName("second").start()
+spark.streams.awaitAnyTermination()
+"""
+
+CONTINUOUS = """
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.getOrCreate()
+rate = spark.readStream.format("rate").load()
+rate.writeStream.format("noop").queryName("q").trigger(continuous="1 second").start().awaitTermination()
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "words"),
+    [
+        (UNNAMED, "QUERY_NAME", "second"),
+        (CONTINUOUS, "UNSUPPORTED_MODE", "continuous processing"),
+        ("print('nothing to stream')", "NO_QUERY", "without one"),
+    ],
+    ids=["unnamed-among-several", "continuous", "no-query"],
+)
+def test_script_the_agent_cannot_run_is_refused_by_name(lab: Lab, script: str, code: str, words: str):
+    driver = lab.start(1, lab.script(script))
+    assert driver.wait() == 1
+    failed = lab.heartbeat(1)
+    assert failed.state == "failed"
+    assert failed.error[0] == code
+    assert words in failed.error[1]
+
+
+def test_driver_without_a_claim_is_refused(lab: Lab):
+    driver = lab.launch(4, lab.script("raise AssertionError('ran')"))
+    assert driver.wait() == 1
+    assert "A claim of generation 4 of job job was expected, found none." in driver.text
+    with contextlib.suppress(FileNotFoundError):
+        assert list(lab.root.rglob("*.json")) == []
