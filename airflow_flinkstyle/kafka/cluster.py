@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from confluent_kafka import IsolationLevel
-    from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+    from confluent_kafka.admin import AdminClient, OffsetSpec
 
     from airflow_flinkstyle.kafka.settings import KafkaCluster
 
@@ -164,11 +164,11 @@ def _list_ranges(
 ) -> dict[TopicPartition, LogRange]:
     """Return the offsets of the partitions: three requests, however many partitions there are."""
     from confluent_kafka import IsolationLevel
-    from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
+    from confluent_kafka.admin import OffsetSpec
 
     wanted = list(partitions)
     # The start is asked last: it only grows, and an old one would pass a deleted position.
-    earliest, latest = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    earliest, latest = OffsetSpec.earliest(), OffsetSpec.latest()
     stable = _list_offsets(cluster, admin, wanted, latest, IsolationLevel.READ_COMMITTED)
     ends = _list_offsets(cluster, admin, wanted, latest, IsolationLevel.READ_UNCOMMITTED)
     starts = _list_offsets(cluster, admin, wanted, earliest, IsolationLevel.READ_UNCOMMITTED)
@@ -185,7 +185,7 @@ def first_offsets_since(
 ) -> dict[TopicPartition, int | None]:
     """Return per partition the first offset whose timestamp is at least ``since_ms[topic]``, or None."""
     from confluent_kafka import IsolationLevel
-    from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
+    from confluent_kafka.admin import OffsetSpec
 
     found: dict[TopicPartition, int | None] = {}
     with admin_client(cluster) as admin:
@@ -223,7 +223,7 @@ def _list_offsets(
 
 def topic_settings(cluster: KafkaCluster, topics: Collection[str]) -> dict[str, TopicSettings]:
     """Return the settings in force per topic, broker defaults included."""
-    from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]
+    from confluent_kafka.admin import ConfigResource
 
     if not topics:
         return {}

@@ -30,7 +30,30 @@ _LEAST_CONTEXT = 8
 _MOST_CONTEXT_OFFSETS = 8192
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Spans:
+    """How many offsets of one partition to read."""
+
+    context: int
+    """On the source, before the position."""
+    unread: int
+    """On the source, from the position to the end."""
+    target: int
+    """On the target, back from the end."""
+
+    @property
+    def size(self) -> int:
+        """Offsets of both sides."""
+        return self.context + self.unread + self.target
+
+    def wider(self, widen: Widen) -> _Spans:
+        """Return spans with one side four times as long."""
+        if widen.side == "source":
+            return replace(self, context=4 * self.context)
+        return replace(self, target=4 * self.target)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
     """One attempt over all partitions."""
 
@@ -80,8 +103,7 @@ def prove_round(state: Round) -> dict[TopicPartition, Evidence]:
         refusals.update(lagging)
         left = [tp for tp in left if tp not in lagging]
     evidence = {tp: _evidence(state, tp, refusal) for tp, refusal in refusals.items()}
-    for group in _groups(state, left):
-        evidence.update(_prove_group(state, group))
+    evidence.update(_prove_partitions(state, left))
     return {tp: evidence[tp] for tp in sorted(evidence)}
 
 
@@ -131,73 +153,62 @@ def _mirror_refusals(
     return refused
 
 
-def _groups(state: Round, partitions: Iterable[TopicPartition]) -> Iterator[list[TopicPartition]]:
-    """Yield groups of partitions whose first windows fit the budget."""
-    group: list[TopicPartition] = []
-    size = 0
-    for tp in partitions:
-        source, _ = state.ranges(tp)
-        span = 2 * (source.end - state.request.positions[tp]) + _CONTEXT + _MARGIN
-        if group and size + span > state.request.window_budget:
+def _prove_partitions(state: Round, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Evidence]:
+    """Read both sides of the partitions, widening what does not decide, until all are decided."""
+    evidence: dict[TopicPartition, Evidence] = {}
+    left = {tp: _first_spans(state, tp) for tp in partitions}
+    while left:
+        wider: dict[TopicPartition, _Spans] = {}
+        for group in _groups(left, state.request.window_budget):
+            sources, targets = _read_sources(state, group), _read_targets(state, group)
+            for tp, spans in group.items():
+                outcome = _decide(state, tp, sources.pop(tp), targets.pop(tp))
+                if isinstance(outcome, Evidence):
+                    evidence[tp] = outcome
+                else:
+                    wider[tp] = spans.wider(outcome)
+        left = wider
+    return evidence
+
+
+def _first_spans(state: Round, tp: TopicPartition) -> _Spans:
+    unread = state.ranges(tp)[0].end - state.request.positions[tp]
+    return _Spans(context=_CONTEXT, unread=unread, target=unread + _MARGIN)
+
+
+def _groups(spans: Mapping[TopicPartition, _Spans], budget: int) -> Iterator[dict[TopicPartition, _Spans]]:
+    """Yield groups of partitions whose windows fit into memory together."""
+    group: dict[TopicPartition, _Spans] = {}
+    for tp, own in spans.items():
+        if group and sum(other.size for other in group.values()) + own.size > budget:
             yield group
-            group, size = [], 0
-        group.append(tp)
-        size += span
+            group = {}
+        group[tp] = own
     if group:
         yield group
 
 
-def _prove_group(state: Round, group: list[TopicPartition]) -> dict[TopicPartition, Evidence]:
-    """Read both sides of some partitions, widening what does not decide, until all are decided."""
-    request = state.request
-    sources: dict[TopicPartition, Window] = {}
-    targets: dict[TopicPartition, Window] = {}
-    source_back = dict.fromkeys(group, _CONTEXT)
-    target_back = {tp: state.ranges(tp)[0].end - request.positions[tp] + _MARGIN for tp in group}
-    evidence: dict[TopicPartition, Evidence] = {}
-    left = list(group)
-    while left:
-        _read_sources(state, sources, {tp: source_back[tp] for tp in left if tp not in sources})
-        _read_targets(state, targets, {tp: target_back[tp] for tp in left if tp not in targets})
-        for tp in list(left):
-            outcome = _decide(state, tp, sources[tp], targets[tp])
-            if isinstance(outcome, Evidence):
-                evidence[tp] = outcome
-                left.remove(tp)
-                del sources[tp], targets[tp]
-            elif outcome.side == "source":
-                source_back[tp] *= 4
-                del sources[tp]
-            else:
-                target_back[tp] *= 4
-                del targets[tp]
-    return evidence
-
-
-def _read_sources(
-    state: Round, windows: dict[TopicPartition, Window], back: Mapping[TopicPartition, int]
-) -> None:
-    new = {}
-    for tp, offsets in back.items():
+def _read_sources(state: Round, group: Mapping[TopicPartition, _Spans]) -> dict[TopicPartition, Window]:
+    windows = {}
+    for tp, spans in group.items():
         source, _ = state.ranges(tp)
-        low = max(source.start, state.request.positions[tp] - offsets)
-        new[tp] = Window(low=low, high=source.end, log_start=source.start)
-    timestamps = {tp[0]: state.with_timestamp(tp) for tp in new}
-    read_windows(state.source, new, state.request.isolation, with_timestamp=timestamps.__getitem__)
-    windows.update(new)
+        low = max(source.start, state.request.positions[tp] - spans.context)
+        windows[tp] = Window(low=low, high=source.end, log_start=source.start)
+    timestamps = {tp[0]: state.with_timestamp(tp) for tp in windows}
+    read_windows(state.source, windows, state.request.isolation, with_timestamp=timestamps.__getitem__)
+    return windows
 
 
-def _read_targets(
-    state: Round, windows: dict[TopicPartition, Window], back: Mapping[TopicPartition, int]
-) -> None:
-    new = {}
-    for tp, offsets in back.items():
+def _read_targets(state: Round, group: Mapping[TopicPartition, _Spans]) -> dict[TopicPartition, Window]:
+    """Return the windows by source partition."""
+    windows = {}
+    for tp, spans in group.items():
         _, target = state.ranges(tp)
-        low = max(target.start, target.end - offsets)
-        new[state.target_of(tp)] = Window(low=low, high=target.end, log_start=target.start)
-    timestamps = {state.target_of(tp)[0]: state.with_timestamp(tp) for tp in back}
-    read_windows(state.target, new, state.request.isolation, with_timestamp=timestamps.__getitem__)
-    windows.update({tp: new[state.target_of(tp)] for tp in back})
+        low = max(target.start, target.end - spans.target)
+        windows[state.target_of(tp)] = Window(low=low, high=target.end, log_start=target.start)
+    timestamps = {state.target_of(tp)[0]: state.with_timestamp(tp) for tp in group}
+    read_windows(state.target, windows, state.request.isolation, with_timestamp=timestamps.__getitem__)
+    return {tp: windows[state.target_of(tp)] for tp in group}
 
 
 def _decide(state: Round, tp: TopicPartition, source: Window, target: Window) -> Evidence | Widen:

@@ -100,9 +100,7 @@ def scan(
                 moved_at = time.monotonic()
             elif time.monotonic() - moved_at > stall_s:
                 raise _stalled(cluster, left, stall_s)
-            done = _take(cluster, messages, left, on_record)
-            if done and left:
-                client.incremental_unassign([ClientPartition(*tp) for tp in done])
+            _take(cluster, messages, left, on_record)
 
 
 def _take(
@@ -110,9 +108,11 @@ def _take(
     messages: list[Record],
     left: dict[TopicPartition, ReadRange],
     on_record: Callable[[TopicPartition, Record], None],
-) -> list[TopicPartition]:
-    """Hand records on; remove and return the partitions that are now read."""
-    done = []
+) -> None:
+    """Hand records on; remove the partitions that are now read.
+
+    They stay assigned: at its end a partition costs nothing, each change of the assignment does.
+    """
     for message in messages:
         tp = (message.topic(), message.partition())
         wanted = left.get(tp)
@@ -127,8 +127,6 @@ def _take(
         # After the last record the position is offset + 1; an end-of-partition event holds the position.
         if offset + (error is None) >= wanted.high:
             del left[tp]
-            done.append(tp)
-    return done
 
 
 def _raise_for(

@@ -40,8 +40,6 @@ def prove(source: KafkaCluster, target: KafkaCluster, request: ProofRequest) -> 
     require_positions(request.positions)
     began = time.monotonic()
     topics = sorted({topic for topic, _ in request.positions})
-    settings = topic_settings(source, topics)
-    target_settings = topic_settings(target, [request.target_topic(topic) for topic in topics])
     attempt = 0
     while True:
         attempt += 1
@@ -53,8 +51,8 @@ def prove(source: KafkaCluster, target: KafkaCluster, request: ProofRequest) -> 
                 target=target,
                 request=request,
                 moment=moment,
-                settings=settings,
-                target_settings=target_settings,
+                settings=topic_settings(source, topics),
+                target_settings=topic_settings(target, moment.target.topics.keys()),
             )
         )
         moved: set[TopicPartition] = set()

@@ -63,6 +63,10 @@ def test_missing_topic_is_named_and_not_created(kafka_pair: Any):  # noqa: ANN40
     for _ in range(2):
         with pytest.raises(TopicMissingError, match=r"l\.absent"):
             describe(old, ["l.absent"])
+    kafka_pair.old.create_topic("l.alone", partitions=1)
+    new = reached(kafka_pair.new, "new")
+    with pytest.raises(TopicMissingError, match=r"new .* l\.alone"):
+        prove(old, new, ProofRequest(positions={("l.alone", 0): 0}))
 
 
 def test_topic_created_again_is_refused(kafka_pair: Any):  # noqa: ANN401
