@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.hooks.connections import Defaults
     from airflow_flinkstyle.jobs.client import JobClient
+    from airflow_flinkstyle.jobs.deployments.base import Deployment
     from airflow_flinkstyle.jobs.producers import ProducerSwitch
     from airflow_flinkstyle.jobs.requests import PendingRequest
     from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
@@ -80,6 +81,13 @@ class StreamingJobHook(BaseHook):
         """Return the cluster of an apache-kafka connection."""
         return connections.kafka_cluster(self.get_connection(conn_id))
 
+    @cached_property
+    def deployment(self) -> Deployment:
+        """How drivers run: detached, on the machine of the task that starts them."""
+        from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
+
+        return DetachedDeployment()
+
     # --- one job ------------------------------------------------------------------------------
 
     def board(self, job: str) -> JobBoard:
@@ -95,15 +103,14 @@ class StreamingJobHook(BaseHook):
         return SavepointRepository(self.store, job)
 
     def client(self, job: str) -> JobClient:
-        """Return the job's client; detached drivers run on the machine of the task that starts them."""
+        """Return the job's client."""
         from airflow_flinkstyle.jobs.client import JobClient
-        from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
         from airflow_flinkstyle.storage.open import open_store
 
         return JobClient(
             board=self.board(job),
             repository=self.repository(job),
-            deployment=DetachedDeployment(),
+            deployment=self.deployment,
             secret_env=self.secret_env,
             open_checkpoint=partial(open_store, s3=self.s3),
         )

@@ -13,9 +13,9 @@ from airflow_flinkstyle.jobs.cutover import PHASES, Cutover, CutoverSettings
 from airflow_flinkstyle.jobs.errors import MigrationEndedError, StepTimeoutError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.kafka_side import LiveKafka
+from airflow_flinkstyle.jobs.preflight import run_preflight
 from airflow_flinkstyle.jobs.report import build_report
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError
-from airflow_flinkstyle.kafka.request import ProofRequest
 from airflow_flinkstyle.protocol.records import KafkaOverride
 from airflow_flinkstyle.types import Generation
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.hooks.job import StreamingJobHook
     from airflow_flinkstyle.jobs.client import JobClient
+    from airflow_flinkstyle.jobs.preflight import Preflight
     from airflow_flinkstyle.jobs.spec import JobSpec
     from airflow_flinkstyle.kafka.settings import Isolation
 
@@ -66,6 +67,16 @@ def live_kafka(hook: StreamingJobHook, form: MigrationForm) -> LiveKafka:
     )
 
 
+def preflight(hook: StreamingJobHook, form: MigrationForm, *, savepoint_id: str | None = None) -> Preflight:
+    """Look at everything a migration needs; with a savepoint also at what the job has not read yet."""
+    return run_preflight(
+        hook.client(form.job),
+        live_kafka(hook, form),
+        hook.producer_switch(form.job, form.producer_switch),
+        manifest=hook.repository(form.job).read(savepoint_id) if savepoint_id else None,
+    )
+
+
 def cutover(
     hook: StreamingJobHook, form: MigrationForm, migration_id: str, *, hot_savepoint_id: str | None = None
 ) -> Cutover:
@@ -102,8 +113,7 @@ def renamed_topics(client: JobClient, kafka: LiveKafka) -> dict[str, str]:
     slot = client.board.heartbeat(current.value.generation) if current else None
     beats = slot.value.queries.values() if slot else ()
     read = {frozenset(seen.topic_ids) for beat in beats for seen in beat.sources.values()}
-    rules = ProofRequest(mirror=kafka.mirror, rename=kafka.rename)
-    renamed = {names: sorted(map(rules.target_topic, names)) for names in read}
+    renamed = {names: sorted(map(kafka.target_topic, names)) for names in read}
     if all(sorted(names) == new for names, new in renamed.items()):
         return {}
     if len(renamed) == 1:

@@ -99,7 +99,7 @@ class PreflightMigrationOperator(MigrationOperator):
             found = preflight(self.hook, self.form())
             context["ti"].xcom_push(key="markdown", value=found.as_markdown())
             self.log.info("Pre-flight of job %s:\n%s", self.job, found.as_markdown())
-            found.require_passed()
+            found.require_ok()
         return found.as_markdown()
 
 
@@ -121,10 +121,15 @@ class MigrateStreamingJobOperator(MigrationOperator):
         self.hot_savepoint_id = hot_savepoint_id
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Run the window; nothing is deferred while producers are held."""
+        """Look once more, then run the window; nothing is deferred while producers are held."""
+        from airflow_flinkstyle.hooks.migration import preflight
+
         with airflow_errors():
             self.show_savepoint(context, self.hot_savepoint_id)
-            report = self.cutover(context, hot_savepoint_id=self.hot_savepoint_id).run()
+            moved = self.cutover(context, hot_savepoint_id=self.hot_savepoint_id)
+            if not moved.journal.has_begun:  # the approval may be hours old
+                preflight(self.hook, self.form(), savepoint_id=self.hot_savepoint_id).require_ok()
+            report = moved.run()
             self.show_savepoint(context, report.rewritten_id)
         context["ti"].xcom_push(key="markdown", value=report.as_markdown())
         self.log.info("Job %s has moved:\n%s", self.job, report.as_markdown())

@@ -40,13 +40,12 @@ class StreamingJobProgressSensor(StreamingJobSensor):
 
     def poke(self, context: Context) -> PokeReturnValue:
         """Bring the driver up if it died, then compare its batches with those at the beginning."""
-        from airflow_flinkstyle.jobs.status import Running
         from airflow_flinkstyle.triggers.progress import ProgressWatch
 
         with airflow_errors():
             status = self.hook.look_after(self.job)
         self._watch = self._watch or ProgressWatch(self.batches)
-        reached = self._watch.reached(status) if isinstance(status, Running) else None
+        reached = self._watch.reached(status)
         return PokeReturnValue(reached is not None, reached)
 
     def execute(self, context: Context) -> dict[str, int]:

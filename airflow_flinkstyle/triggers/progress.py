@@ -28,11 +28,15 @@ class ProgressWatch:
         self.batches = batches
         self.baseline = None if baseline is None else dict(baseline)
 
-    def reached(self, status: Running) -> dict[str, int] | None:
+    def reached(self, status: Running | Starting) -> dict[str, int] | None:
         """Return the newest batches once every query has committed enough, else None."""
-        now = status.heartbeat.batches()
+        now = status.run.heartbeat.batches() if status.run.heartbeat else {}
         if self.baseline is None or self.baseline["generation"] != status.run.generation:
+            if isinstance(status, Starting) and not now:
+                return None  # a new generation: where it begins is known once it runs
             self.baseline = {"generation": int(status.run.generation), "batches": now}
+        if not isinstance(status, Running):
+            return None
         before = self.baseline["batches"]
         done = [now.get(name, -1) - before.get(name, -1) >= self.batches for name in status.heartbeat.queries]
         return now if done and all(done) else None
@@ -79,10 +83,10 @@ class ProgressTrigger(PollTrigger):
     def check(self) -> dict[str, Any] | None:
         """Return ``{"batches": ...}`` once reached, or ``{"look": ...}`` for a driver that does not run."""
         status = self.hook.client(self.job).status()
-        if isinstance(status, Running) and (reached := self.watch.reached(status)) is not None:
-            return {"batches": reached}
         if not isinstance(status, (Running, Starting)):
             return {"look": describe_status(status), "baseline": self.watch.baseline}
+        if (reached := self.watch.reached(status)) is not None:
+            return {"batches": reached}
         if self._is_silent(status.run):
             return {"look": "no heartbeat has come for a lease", "baseline": self.watch.baseline}
         return None

@@ -28,9 +28,9 @@ class RequestTrigger(PollTrigger):
 
     def check(self) -> dict[str, Any] | None:
         """Return ``{"ended": True}``; the task reads the outcome itself, where it can also ask anew."""
-        from airflow_flinkstyle.jobs.requests import InProgress, PendingRequest, poll
+        from airflow_flinkstyle.jobs.requests import InProgress, PendingRequest
 
-        state = poll(self.hook.board(self.job), PendingRequest(**self.request))
+        state = self.hook.client(self.job).poll(PendingRequest(**self.request))
         if not isinstance(state, InProgress):
             return {"ended": True}
         if state.progress is not None and state.progress.files_done != self._shown:

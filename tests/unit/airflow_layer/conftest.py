@@ -1,0 +1,77 @@
+"""Airflow's side without a JVM and without Airflow's database: connections come from the environment."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_flinkstyle.hooks.job import StreamingJobHook
+from tests.unit.jobs.conftest import Mood, World
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+class TaskInstance:
+    """What operators use of Airflow's task instance."""
+
+    def __init__(self, task_id: str = "task", run_id: str = "manual__2026-11-21T12:00:00+00:00") -> None:
+        self.dag_id, self.task_id, self.run_id, self.map_index = "a_dag", task_id, run_id, -1
+        self.xcoms: dict[str, Any] = {}
+
+    def xcom_push(self, *, key: str, value: object) -> None:
+        self.xcoms[key] = value
+
+
+def a_context(task_id: str = "task", **kwargs: Any) -> dict[str, Any]:
+    return {"ti": TaskInstance(task_id, **kwargs)}
+
+
+def a_connection(conn_type: str, conn_id: str = "a_conn", extra: dict[str, Any] | None = None, **fields: Any):
+    from airflow.sdk import Connection
+
+    return Connection(conn_id=conn_id, conn_type=conn_type, extra=json.dumps(extra or {}), **fields)
+
+
+@pytest.fixture
+def connections(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
+    """Put connections where Airflow looks first; ``connections.set(id, type, extra)`` adds one."""
+
+    def put(conn_id: str, conn_type: str, extra: dict[str, Any] | None = None, **fields: Any) -> None:
+        value = json.dumps({"conn_type": conn_type, "extra": extra or {}, **fields})
+        monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", value)
+
+    root = tmp_path / "root"
+    put(
+        "flinkstyle_default",
+        "flinkstyle",
+        {
+            "savepoint_root": str(root),
+            "lease_s": 0.3,
+            "checkpoint_root": str(tmp_path / "checkpoints"),
+            "producer_switch": "store",
+        },
+    )
+    put("spark_default", "spark", {"python": "/usr/bin/python3"}, host="local[1]")
+    return SimpleNamespace(set=put, root=root)
+
+
+@pytest.fixture
+def world(tmp_path: Path, connections: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """A job whose drivers keep the protocol in threads, reached through our hook."""
+    world = World(tmp_path)
+    monkeypatch.setattr(StreamingJobHook, "deployment", world)
+    yield world
+    for driver in world.drivers.values():
+        driver.killed.set()
+    for driver in world.drivers.values():
+        driver.join(5)
+
+
+@pytest.fixture
+def mood() -> type[Mood]:
+    return Mood

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import pytest
+
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.hooks.connections import (
+    Defaults,
+    kafka_cluster,
+    s3_environment,
+    s3_settings,
+    submit_target,
+)
+from airflow_flinkstyle.jobs.errors import DeployModeError
+from airflow_flinkstyle.jobs.spec import launch_of
+from airflow_flinkstyle.provider_info import get_provider_info
+from tests.unit.airflow_layer.conftest import a_connection
+
+pytestmark = pytest.mark.airflow
+
+
+def defaults(**extra: object) -> Defaults:
+    return Defaults.of(a_connection("flinkstyle", extra={"savepoint_root": "s3://bucket/prefix", **extra}))
+
+
+def test_form_asks_for_exactly_what_the_hook_reads():
+    fields = get_provider_info()["connection-types"][0]["conn-fields"]
+    assert set(fields) == set(Defaults.__slots__)
+
+
+def test_empty_answers_of_the_form_count_as_not_given():
+    found = defaults(aws_conn_id="", lease_s=None, checkpoint_root="")
+    assert (found.aws_conn_id, found.lease_s) == (None, 30.0)
+    assert found.checkpoint_root == "s3a://bucket/prefix/checkpoints"
+
+
+def test_local_root_keeps_checkpoints_in_a_folder_beside_the_jobs():
+    assert defaults(savepoint_root="file:///data/sp/").checkpoint_root == "/data/sp/checkpoints"
+
+
+def test_connection_without_a_savepoint_root_is_refused_by_name():
+    with pytest.raises(BadInputError, match="a_conn should name a savepoint_root"):
+        Defaults.of(a_connection("flinkstyle"))
+
+
+def test_connection_of_another_type_is_refused_with_both_types():
+    with pytest.raises(BadInputError, match="type 'kafka', but is of type 'http'"):
+        kafka_cluster(a_connection("http"))
+
+
+def test_kafka_settings_become_what_librdkafka_reads():
+    cluster = kafka_cluster(
+        a_connection(
+            "kafka", extra={"bootstrap.servers": "old:9092", "enable.idempotence": True, "retries": 3}
+        )
+    )
+    assert cluster.name == "a_conn"
+    assert cluster.config == {"bootstrap.servers": "old:9092", "enable.idempotence": "true", "retries": "3"}
+
+
+def test_kafka_connection_without_servers_is_refused():
+    with pytest.raises(BadInputError, match=r"bootstrap\.servers"):
+        kafka_cluster(a_connection("kafka"))
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "master"),
+    [
+        ("local[2]", None, "local[2]"),
+        ("yarn", None, "yarn"),
+        ("spark://head", 7077, "spark://head:7077"),
+        ("head", 7077, "spark://head:7077"),
+    ],
+)
+def test_master_is_read_as_the_spark_provider_reads_it(host: str, port: int | None, master: str):
+    connection = a_connection("spark", extra={"python": "/venv/bin/python"}, host=host, port=port)
+    assert submit_target(connection, defaults(), secret_env={}).master == master
+
+
+def test_spark_connection_fills_the_submit_target():
+    extra = {
+        "python": "/venv/bin/python",
+        "spark-home": "/opt/spark",
+        "conf": {"spark.ui.enabled": False, "spark.executor.cores": 2},
+        "jars": "a.jar, b.jar",
+    }
+    target = submit_target(
+        a_connection("spark", extra=extra, host="local[1]"), defaults(log_dir="/logs"), secret_env={}
+    )
+    assert target.conf == {"spark.ui.enabled": "false", "spark.executor.cores": "2"}
+    assert (target.jars, target.spark_home, target.log_dir) == (("a.jar", "b.jar"), "/opt/spark", "/logs")
+
+
+def test_python_of_the_flinkstyle_connection_stands_in_for_the_spark_connections():
+    target = submit_target(
+        a_connection("spark", host="local[1]"), defaults(python="/spark/bin/python"), secret_env={}
+    )
+    assert target.python == "/spark/bin/python"
+
+
+def test_spark_connection_without_python_says_where_to_name_it(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    with pytest.raises(BadInputError, match="python in its extra"):
+        submit_target(a_connection("spark", host="local[1]"), defaults(), secret_env={})
+
+
+def test_cluster_deploy_mode_is_refused_by_name():
+    connection = a_connection("spark", extra={"python": "p", "deploy-mode": "cluster"}, host="yarn")
+    with pytest.raises(DeployModeError, match="'cluster'"):
+        submit_target(connection, defaults(), secret_env={})
+
+
+def test_secrets_of_an_amazon_connection_reach_the_environment_and_nothing_else():
+    settings = s3_settings(
+        a_connection(
+            "aws",
+            login="the-key",
+            password="the-secret",  # noqa: S106 - invented
+            extra={"endpoint_url": "http://127.0.0.1:9", "region_name": "eu-west-1"},
+        )
+    )
+    env = s3_environment(settings)
+    assert env == {
+        "AWS_ACCESS_KEY_ID": "the-key",
+        "AWS_SECRET_ACCESS_KEY": "the-secret",
+        "AWS_ENDPOINT_URL_S3": "http://127.0.0.1:9",
+        "AWS_REGION": "eu-west-1",
+    }
+    target = submit_target(
+        a_connection("spark", extra={"python": "p"}, host="local[1]"), defaults(), secret_env=env
+    )
+    assert "the-secret" not in repr(settings) + repr(target)
+    from airflow_flinkstyle.jobs.spec import JobSpec
+
+    spec = JobSpec(name="job", script="s.py", checkpoint_root="/cp")
+    assert "the-secret" not in str(launch_of(spec, target))

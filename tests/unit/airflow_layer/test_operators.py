@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
+
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.hooks.failures import airflow_errors
+from airflow_flinkstyle.hooks.keys import request_key
+from airflow_flinkstyle.jobs.errors import RequestBusyError
+from airflow_flinkstyle.jobs.requests import PendingRequest
+from airflow_flinkstyle.jobs.status import Closed, Running
+from airflow_flinkstyle.operators import (
+    StartStreamingJobOperator,
+    StopStreamingJobOperator,
+    TakeSavepointOperator,
+    UpgradeStreamingJobOperator,
+)
+from tests.unit.airflow_layer.conftest import a_context
+
+if TYPE_CHECKING:
+    from tests.unit.jobs.conftest import World
+
+pytestmark = pytest.mark.airflow
+LINK = "_link_SavepointLink"
+
+
+def start(world: World, **kwargs: object) -> StartStreamingJobOperator:
+    return StartStreamingJobOperator(task_id="start", job=world.job, script="v1.py", **kwargs)
+
+
+def take(world: World, **kwargs: object) -> TakeSavepointOperator:
+    return TakeSavepointOperator(task_id="take", job=world.job, **kwargs)
+
+
+def stop(world: World, **kwargs: object) -> StopStreamingJobOperator:
+    return StopStreamingJobOperator(task_id="stop", job=world.job, **kwargs)
+
+
+def test_errors_nobody_can_retry_away_fail_the_task_at_once():
+    with pytest.raises(AirflowFailException, match="BAD_INPUT: a b c"), airflow_errors():
+        raise BadInputError("a", "b", "c")
+
+
+def test_errors_that_may_pass_keep_the_tasks_retries():
+    with pytest.raises(AirflowException, match="REQUEST_BUSY") as caught, airflow_errors():
+        raise RequestBusyError("a", "b", "c")
+    assert not isinstance(caught.value, AirflowFailException)
+
+
+def test_start_returns_once_the_driver_runs_and_a_retry_finds_the_same_run(world: World):
+    context = a_context("start")
+    started = start(world).execute(context)
+    assert started["generation"] == 1
+    assert isinstance(world.client().status(), Running)
+    assert start(world).execute(context) == started
+    assert world.alive() == [1]
+
+
+def test_second_start_by_another_run_is_refused(world: World):
+    start(world).execute(a_context("start"))
+    with pytest.raises(AirflowFailException, match="JOB_RUNNING"):
+        start(world).execute(a_context("start", run_id="another"))
+
+
+def test_start_records_script_arguments_and_settings(world: World):
+    start(world, args="--x 1", conf={"spark.a": True}, kafka_overrides=[]).execute(a_context("start"))
+    spec = world.board.claim(1).launch["spec"]
+    assert (spec["script"], spec["args"], spec["conf"]) == ("v1.py", ["--x", "1"], {"spark.a": "true"})
+
+
+def test_start_from_latest_without_a_savepoint_is_refused(world: World):
+    with pytest.raises(AirflowFailException, match="and no savepoint"):
+        start(world, start_from="savepoint", savepoint_id="latest").execute(a_context("start"))
+
+
+def test_start_from_the_savepoint_of_a_stop_counts_every_record_once(world: World):
+    world.start(records=10)
+    context = a_context("stop")
+    stopped = stop(world).execute(context)
+    world.logs.produce(5)
+    started = start(world, start_from="savepoint", savepoint_id="latest")
+    context = a_context("start")
+    started.execute(context)
+    assert context["ti"].xcoms[LINK].endswith(f"/{world.job}/savepoints/{stopped['savepoint_id']}.json")
+    world.judge()
+
+
+def test_stop_says_where_it_stopped_and_shows_its_savepoint(world: World):
+    world.start()
+    context = a_context("stop")
+    stopped = stop(world).execute(context)
+    assert stopped["batches"] == {"orders": world.board.heartbeat(1).value.queries["orders"].batch_id}
+    assert context["ti"].xcoms["savepoint_id"] == stopped["savepoint_id"]
+    assert isinstance(world.client().status(), Closed)
+    assert stop(world).execute(context) == stopped, "a retry finds its own stop"
+
+
+def test_plain_stop_takes_no_savepoint(world: World):
+    world.start()
+    context = a_context("stop")
+    assert stop(world, savepoint=False).execute(context)["savepoint_id"] is None
+    assert context["ti"].xcoms == {}
+
+
+def test_savepoint_without_a_stop_fails_the_task_and_hands_the_savepoint_on(world: World):
+    world.start()
+    world.deaf = True
+    context = a_context("stop")
+    pending = world.client().request_stop(request_key(context), savepoint=True)
+    world.drivers[1].take(world.board.request(1).value)
+    world.kill(1)
+    with pytest.raises(AirflowFailException, match="did not stop") as caught:
+        stop(world).execute(context)
+    assert context["ti"].xcoms["savepoint_id"] == pending.savepoint_id
+    assert str(pending.savepoint_id) in str(caught.value)
+
+
+def test_savepoint_of_a_running_job_is_waited_for_in_the_triggerer(world: World):
+    world.start()
+    context = a_context("take")
+    with pytest.raises(TaskDeferred) as deferred:
+        take(world, deferrable=True).execute(context)
+    request = deferred.value.kwargs["request"]
+    assert deferred.value.trigger.request == request
+    assert request["savepoint_id"] in context["ti"].xcoms[LINK], "the link shows while it is taken"
+    taken = take(world, deferrable=True).execute_complete(context, {"ended": True}, request)
+    assert taken == request["savepoint_id"]
+    assert world.repository.find(taken) is not None
+
+
+def test_savepoint_without_deferring_is_waited_for_in_the_task(world: World):
+    world.start()
+    taken = take(world, deferrable=False).execute(a_context("take"))
+    assert world.repository.ids() == (taken,)
+
+
+def test_savepoint_of_a_stopped_job_is_taken_by_the_task_itself(world: World):
+    world.start()
+    stop(world, savepoint=False).execute(a_context("stop"))
+    taken = take(world, deferrable=True).execute(a_context("take"))
+    assert world.repository.read(taken).queries[0].name == "orders"
+
+
+def test_savepoint_of_a_job_nobody_started_is_refused(world: World):
+    with pytest.raises(AirflowFailException, match="JOB_NOT_RUNNING"):
+        take(world).execute(a_context("take"))
+
+
+def test_savepoint_lost_with_its_driver_is_asked_anew_of_the_next_one(world: World):
+    world.start()
+    world.deaf = True
+    with pytest.raises(TaskDeferred) as deferred:
+        take(world, deferrable=True).execute(a_context("take"))
+    lost = deferred.value.kwargs["request"]
+    world.kill(1)
+    world.deaf = False
+    taken = take(world).execute_complete(a_context("take"), {"ended": True}, lost)
+    assert taken != lost["savepoint_id"]
+    assert world.repository.ids() == (taken,)
+
+
+def test_failure_seen_by_the_triggerer_fails_the_task_with_its_words(world: World):
+    failure = {"code": "STORE_DENIED", "text": "no such key", "retryable": False}
+    request = asdict(
+        PendingRequest(
+            request_key="k",
+            request_id="r",
+            command="savepoint",
+            generation=1,
+            incarnation=1,
+            savepoint_id="sp-1",
+        )
+    )
+    with pytest.raises(AirflowFailException, match="STORE_DENIED: no such key"):
+        take(world).execute_complete(a_context("take"), {"failure": failure}, request)
+
+
+def test_killing_the_start_task_leaves_the_stream_alone_unless_asked(world: World):
+    operator = start(world)
+    operator.execute(a_context("start"))
+    operator.on_kill()
+    time.sleep(0.2)
+    assert isinstance(world.client().status(), Running)
+
+    asked = start(world, stop_on_kill=True)
+    asked.execute(a_context("start"))
+    asked.on_kill()
+    world.until(lambda: isinstance(world.client().status(), Closed))
+
+
+def test_upgrade_runs_the_new_version_and_a_retry_finds_it(world: World):
+    world.start()
+    operator = UpgradeStreamingJobOperator(
+        task_id="up", job=world.job, script="v2.py", first_commit_timeout_s="1"
+    )
+    context = a_context("up")
+    world.logs.produce(5)
+    report = operator.execute(context)
+    assert world.board.claim(report["generation"]).launch["spec"]["script"] == "v2.py"
+    assert report["savepoint_id"] in context["ti"].xcoms[LINK]
+    assert operator.execute(context)["generation"] == report["generation"]
+    world.judge()
+
+
+def test_upgrade_to_a_broken_version_goes_back_and_says_so(world: World, mood: type):
+    world.start()
+    world.moods["v2.py"] = mood(fails_at_import=True)
+    operator = UpgradeStreamingJobOperator(
+        task_id="up", job=world.job, script="v2.py", first_commit_timeout_s="10"
+    )
+    with pytest.raises(AirflowFailException, match="UPGRADE_WENT_BACK"):
+        operator.execute(a_context("up"))
+    world.logs.produce(3)
+    world.judge()

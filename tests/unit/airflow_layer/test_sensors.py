@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, TaskDeferred
+
+from airflow_flinkstyle.jobs.status import Running
+from airflow_flinkstyle.sensors import SavepointFreshnessSensor, StreamingJobProgressSensor
+from tests.unit.airflow_layer.conftest import a_context
+
+if TYPE_CHECKING:
+    from tests.unit.jobs.conftest import World
+
+pytestmark = pytest.mark.airflow
+
+
+def progress(world: World, **kwargs: object) -> StreamingJobProgressSensor:
+    return StreamingJobProgressSensor(task_id="progress", job=world.job, poke_interval=0.05, **kwargs)
+
+
+def fresh(world: World, **kwargs: object) -> SavepointFreshnessSensor:
+    return SavepointFreshnessSensor(task_id="fresh", job=world.job, poke_interval=0.05, **kwargs)
+
+
+def test_progress_is_a_batch_committed_after_the_sensor_began(world: World):
+    before = world.start().status().heartbeat.batches()
+    sensor = progress(world)
+    assert not sensor.poke(a_context()), "batches from before do not count"
+    world.logs.produce(3)
+    assert sensor.execute(a_context())["orders"] > before["orders"]
+
+
+def test_no_progress_times_out(world: World):
+    world.start()
+    with pytest.raises(AirflowSensorTimeout):
+        progress(world, timeout=0.2).execute(a_context())
+
+
+def test_dead_driver_is_started_again_and_makes_progress(world: World):
+    world.start()
+    world.kill(1)
+    world.logs.produce(3)
+    assert progress(world, timeout=20).execute(a_context())["orders"] >= 0
+    assert world.alive() == [1]
+    world.judge()
+
+
+def test_driver_that_said_why_it_failed_fails_the_sensor_with_its_words(world: World, mood: type):
+    world.moods["v1.py"] = mood(fails_at_import=True)
+    client = world.client()
+    handle = client.start(world.spec(), world.target(), claim_key="start")
+    world.until(lambda: client.run(handle.generation).is_over)
+    with pytest.raises(AirflowFailException, match="DRIVER_FAILED"):
+        progress(world).execute(a_context())
+
+
+def test_stopped_job_fails_the_progress_sensor(world: World):
+    world.start().stop("stop", savepoint=False, timeout_s=10)
+    with pytest.raises(AirflowFailException, match="has closed"):
+        progress(world).execute(a_context())
+
+
+def test_deferred_progress_keeps_its_baseline_and_its_deadline(world: World):
+    before = world.start().status().heartbeat.batches()
+    sensor = progress(world, deferrable=True, timeout=60)
+    with pytest.raises(TaskDeferred) as deferred:
+        sensor.execute(a_context())
+    baseline = deferred.value.trigger.watch.baseline
+    assert baseline == {"generation": 1, "batches": before}
+
+    deadline_s = deferred.value.kwargs["deadline_s"]
+    event = {"look": "it died", "baseline": baseline}
+    with pytest.raises(TaskDeferred) as again:
+        progress(world, deferrable=True).execute_complete(a_context(), event, deadline_s)
+    assert again.value.trigger.watch.baseline == baseline
+    assert again.value.kwargs["deadline_s"] == deadline_s
+
+    with pytest.raises(AirflowSensorTimeout):
+        progress(world, deferrable=True).execute_complete(a_context(), event, time.time() - 1)
+
+
+def test_task_woken_for_a_dead_driver_starts_it_again(world: World):
+    world.start()
+    world.kill(1)
+    event = {"look": "dead", "baseline": None}
+    with pytest.raises(TaskDeferred):
+        progress(world, deferrable=True).execute_complete(a_context(), event, time.time() + 60)
+    world.until(lambda: isinstance(world.client().status(), Running))
+    assert world.alive() == [1]
+
+
+def test_progress_seen_by_the_triggerer_is_returned(world: World):
+    found = progress(world, deferrable=True).execute_complete(a_context(), {"batches": {"q": 7}}, 0.0)
+    assert found == {"q": 7}
+
+
+def test_reschedule_mode_is_refused(world: World):
+    with pytest.raises(ValueError, match="deferrable"):
+        progress(world, mode="reschedule")
+
+
+def test_fresh_savepoint_is_found_and_an_old_one_is_not(world: World):
+    client = world.start()
+    pending, _ = client.wait(client.request_savepoint("key"), timeout_s=10)
+    assert fresh(world, max_age_s=60).execute(a_context()) == pending.savepoint_id
+    with pytest.raises(AirflowSensorTimeout):
+        fresh(world, max_age_s=0, timeout=0.1).execute(a_context())
+    with pytest.raises(TaskDeferred):
+        fresh(world, max_age_s=0, deferrable=True).execute(a_context())
+
+
+def test_fresh_savepoint_seen_by_the_triggerer_is_returned(world: World):
+    sensor = fresh(world, max_age_s=60, deferrable=True)
+    assert sensor.execute_complete(a_context(), {"savepoint_id": "sp-1"}, 0.0) == "sp-1"
+
+
+def test_connection_form_can_test_its_savepoint_root(world: World):
+    good, text = fresh(world, max_age_s=1).hook.test_connection()
+    assert good, text

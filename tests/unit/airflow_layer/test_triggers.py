@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict, replace
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_flinkstyle.jobs.status import Closed, Running
+from airflow_flinkstyle.storage.errors import StoreUnavailableError
+from airflow_flinkstyle.triggers.base import PollTrigger
+from airflow_flinkstyle.triggers.progress import ProgressTrigger, ProgressWatch
+from airflow_flinkstyle.triggers.savepoint import FreshSavepointTrigger, RequestTrigger
+
+if TYPE_CHECKING:
+    from types import SimpleNamespace
+
+    from tests.unit.jobs.conftest import World
+
+pytestmark = pytest.mark.airflow
+COMMON: dict[str, Any] = {
+    "job": "orders-job",
+    "flinkstyle_conn_id": "flinkstyle_default",
+    "poll_interval_s": 0.01,
+}
+
+
+def fire(trigger: PollTrigger, timeout_s: float = 10.0) -> dict[str, Any]:
+    """Drive a trigger to its event as the triggerer does."""
+
+    async def first() -> dict[str, Any]:
+        async with asyncio.timeout(timeout_s):
+            try:
+                event = await anext(trigger.run())
+            finally:
+                await trigger.cleanup()
+        return dict(event.payload)
+
+    return asyncio.run(first())
+
+
+def a_request(world: World) -> dict[str, Any]:
+    return asdict(world.client().request_savepoint("key"))
+
+
+@pytest.mark.parametrize(
+    "trigger",
+    [
+        RequestTrigger(request={"request_id": "r", "generation": 1}, **COMMON),
+        FreshSavepointTrigger(max_age_s=60.0, **COMMON),
+        ProgressTrigger(batches=2, **COMMON),
+        ProgressTrigger(
+            batches=2,
+            baseline={"generation": 1, "batches": {"q": 4}},
+            stop_on_kill=True,
+            request_key="k",
+            **COMMON,
+        ),
+    ],
+)
+def test_trigger_survives_the_way_to_another_triggerer(trigger: PollTrigger):
+    path, kwargs = trigger.serialize()
+    module, name = path.rsplit(".", 1)
+    again = getattr(import_module(module), name)(**kwargs)
+    assert again.serialize() == (path, kwargs)
+
+
+def test_request_trigger_fires_when_the_savepoint_is_there(world: World):
+    world.start()
+    request = a_request(world)
+    assert fire(RequestTrigger(request=request, **COMMON)) == {"ended": True}
+    assert world.repository.find(request["savepoint_id"]) is not None
+
+
+def test_request_trigger_fires_when_the_driver_died(world: World):
+    world.start()
+    world.deaf = True
+    request = a_request(world)
+    world.kill(1)
+    assert fire(RequestTrigger(request=request, **COMMON)) == {"ended": True}
+
+
+def test_freshness_trigger_names_the_fresh_savepoint(world: World):
+    world.start()
+    request = a_request(world)
+    assert fire(FreshSavepointTrigger(max_age_s=60.0, **COMMON)) == {"savepoint_id": request["savepoint_id"]}
+
+
+def test_freshness_trigger_waits_while_the_newest_is_too_old(world: World):
+    client = world.start()
+    client.wait(client.request_savepoint("key"), timeout_s=10)
+    with pytest.raises(TimeoutError):
+        fire(FreshSavepointTrigger(max_age_s=0.0, **COMMON), timeout_s=0.3)
+
+
+def test_progress_trigger_fires_once_a_batch_was_committed(world: World):
+    client = world.start()
+    before = client.status().heartbeat.batches()
+    trigger = ProgressTrigger(batches=1, baseline={"generation": 1, "batches": before}, **COMMON)
+    world.logs.produce(3)
+    assert fire(trigger)["batches"]["orders"] > before["orders"]
+
+
+def test_progress_trigger_does_not_fire_without_a_batch(world: World):
+    world.start()
+    with pytest.raises(TimeoutError):
+        fire(ProgressTrigger(batches=1, **COMMON), timeout_s=0.2)
+
+
+def test_progress_trigger_wakes_the_task_for_a_dead_driver_and_starts_nothing(world: World):
+    world.start()
+    world.kill(1)
+    assert "has ended without a word" in fire(ProgressTrigger(batches=1, **COMMON))["look"]
+    assert world.alive() == []
+
+
+def test_restored_generation_is_watched_from_its_own_first_batch(world: World):
+    status = world.start().status()
+    watch = ProgressWatch(1)
+    assert watch.reached(status) is None
+    restored = replace(status, run=replace(status.run, generation=2))
+    assert watch.reached(restored) is None
+    assert watch.baseline == {"generation": 2, "batches": status.heartbeat.batches()}
+
+
+def test_store_that_cannot_be_reached_is_asked_again():
+    class Flaky(PollTrigger):
+        looks = 0
+
+        def check(self) -> dict[str, Any] | None:
+            self.looks += 1
+            if self.looks < 3:
+                raise StoreUnavailableError("away", "nothing", "wait")
+            return {"looks": self.looks}
+
+    assert fire(Flaky(**COMMON)) == {"looks": 3}
+
+
+def test_other_errors_are_brought_to_the_task(connections: SimpleNamespace):
+    connections.set("flinkstyle_default", "flinkstyle", {"savepoint_root": "ftp://nowhere"})
+    failure = fire(FreshSavepointTrigger(max_age_s=1.0, **COMMON))["failure"]
+    assert (failure["code"], failure["retryable"]) == ("BAD_INPUT", False)
+    assert "ftp://nowhere" in failure["text"]
+
+
+def test_killing_a_deferred_sensor_leaves_the_stream_alone_unless_asked(world: World):
+    client = world.start()
+    asyncio.run(ProgressTrigger(batches=1, request_key="k", **COMMON).on_kill())
+    assert isinstance(client.status(), Running)
+    asyncio.run(ProgressTrigger(batches=1, stop_on_kill=True, request_key="k", **COMMON).on_kill())
+    world.until(lambda: isinstance(client.status(), Closed))
