@@ -173,12 +173,14 @@ def retrieve(
     folder.mkdir(parents=True)
     ivy_file = folder / "ivy.xml"
     ivy_file.write_text(_ivy_xml(coordinates, transitive=transitive))
+    settings_file = folder / "ivysettings.xml"
+    settings_file.write_text(_ivy_settings(transitive=transitive))
     pattern = SEPARATOR.join(("[organisation]", "[module]", "[revision]", "([classifier])"))
     command = [
         java_home / "bin" / "java",
         # A cache of its own: Ivys that share one disturb each other.
         *("-cp", _ivy_jar(), "org.apache.ivy.Main", "-cache", folder / "cache", "-ivy", ivy_file),
-        *("-types", "jar", "bundle", "-retrieve", folder / f"{pattern}.[ext]"),
+        *("-settings", settings_file, "-types", "jar", "bundle", "-retrieve", folder / f"{pattern}.[ext]"),
     ]
     LOGS.mkdir(parents=True, exist_ok=True)
     log = LOGS / f"setup-{folder.name}.log"
@@ -207,7 +209,7 @@ def _ivy_jar() -> Path:
 
 
 def _ivy_xml(coordinates: list[Coordinate], *, transitive: bool) -> str:
-    conf = "default->default" if transitive else "default->master"
+    conf = "default->default" if transitive else "default->*"
     # Sets may hold different versions of one module: exact coordinates are all wanted.
     conflicts = "" if transitive else '<conflict org="*" module="*" manager="all"/>'
     rows = []
@@ -222,6 +224,15 @@ def _ivy_xml(coordinates: list[Coordinate], *, transitive: bool) -> str:
         '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">'
         '<info organisation="local" module="jars"/><configurations><conf name="default"/></configurations>'
         f"<dependencies>{''.join(rows)}{conflicts}</dependencies></ivy-module>"
+    )
+
+
+def _ivy_settings(*, transitive: bool) -> str:
+    """Leave Ivy its own repository; exact jars need no poms, and their SHA-256 is checked by us."""
+    poms = "" if transitive else 'usepoms="false" checksums=""'
+    return (
+        '<ivysettings><settings defaultResolver="central"/><resolvers>'
+        f'<ibiblio name="central" m2compatible="true" {poms}/></resolvers></ivysettings>'
     )
 
 
