@@ -44,6 +44,8 @@ class ProducerSettings:
     customers: int = 200
     opening: Mapping[str, int] = field(default_factory=dict)
     """Partition -> orders written at first, in one transaction; it gets no more until the release to new."""
+    most_on_old: int | None = None
+    """Writes no more than so many to ``old`` before it is released to ``new``."""
     ignores_switch: bool = False
     """For the story of a producer that does not obey."""
 
@@ -91,6 +93,7 @@ class OrderProducer:
         self._quiet = frozenset(int(partition) for partition in settings.opening)
         self._cluster: Literal["old", "new"] | None = None
         self._producer: Producer | None = None
+        self._sent = 0
 
     def run(self, stop: threading.Event) -> None:
         """Write until ``stop`` is set; then flush, so that the ledger is complete."""
@@ -106,7 +109,7 @@ class OrderProducer:
                 self._obey()
             due = min(due + (now - last) * self._settings.rate_per_s, self._settings.rate_per_s)
             last = now
-            while self._producer is not None and due >= 1:
+            while self._producer is not None and due >= 1 and not self._has_enough():
                 due -= 1
                 self._send(self._producer, self._book.next(without=self._quiet))
             if self._producer is not None:
@@ -154,6 +157,10 @@ class OrderProducer:
         self._cluster = cluster
         self._note("released")
 
+    def _has_enough(self) -> bool:
+        most = self._settings.most_on_old
+        return most is not None and self._cluster == "old" and self._sent >= most
+
     def _note(self, event: str) -> None:
         line = {
             "event": event,
@@ -172,6 +179,7 @@ class OrderProducer:
 
     def _send(self, producer: Producer, order: Order) -> None:
         cluster = self._cluster or "?"
+        self._sent += 1
 
         def delivered(error: KafkaError | None, message: Message) -> None:
             offset = message.offset() if error is None else None

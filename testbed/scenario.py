@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.kafka_side import LiveKafka
 from airflow_flinkstyle.jobs.producers import StoreProducerSwitch
-from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
+from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget, from_launch, submission_of
 from airflow_flinkstyle.jobs.status import Running
 from airflow_flinkstyle.kafka.mirror import MirrorSettings
 from airflow_flinkstyle.kafka.settings import KafkaCluster
@@ -32,10 +33,12 @@ from testbed.process import Service
 from testbed.producer import OrderBook, ProducerSettings, read_events
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable, Iterator, Mapping
     from types import TracebackType
     from typing import Self
 
+    from airflow_flinkstyle.jobs.lineage import Origin
     from airflow_flinkstyle.types import Generation
     from testbed.kafka import Broker
 
@@ -98,6 +101,14 @@ def committed_offsets(checkpoint: Path) -> tuple[int, dict[str, dict[int, int]]]
         topic: {int(number): offset for number, offset in numbers.items()}
         for topic, numbers in topics.items()
     }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relaunched:
+    """How a driver process ended."""
+
+    exit_code: int
+    log: str
 
 
 class OrdersScenario:
@@ -183,7 +194,12 @@ class OrdersScenario:
         self.old.delete_records(self.topic, deleted)
 
     def start_producer(
-        self, *, rate_per_s: float = 300.0, opening: Mapping[int, int] | None = None, obeys: bool = True
+        self,
+        *,
+        rate_per_s: float = 300.0,
+        opening: Mapping[int, int] | None = None,
+        most_on_old: int | None = None,
+        obeys: bool = True,
     ) -> None:
         """Start writing orders to ``old``; returns when the first are acknowledged."""
         settings = ProducerSettings(
@@ -196,6 +212,7 @@ class OrdersScenario:
             store_uri=self.store_uri,
             switch_key=self.switch_key,
             opening={str(partition): orders for partition, orders in (opening or {}).items()},
+            most_on_old=most_on_old,
             ignores_switch=not obeys,
         )
         self.producer = Service(
@@ -207,6 +224,16 @@ class OrdersScenario:
             cwd=paths.ROOT,
         )
         self.producer.start()
+
+    def write_foreign_records(self, stop: threading.Event) -> None:
+        """Write records to the mirrored topic on ``new`` that were never on ``old``, until told to stop."""
+        from confluent_kafka import Producer
+
+        producer = Producer({"bootstrap.servers": self.new.bootstrap, "linger.ms": "0"})
+        while not stop.wait(0.05):
+            producer.produce(self.topic, key="c001", value=b"{}", partition=1)
+            producer.poll(0)
+        producer.flush(30)
 
     def end_producer(self) -> None:
         """Let the producer flush and end; the ledger is complete then."""
@@ -230,12 +257,38 @@ class OrdersScenario:
         options = {"kafka.bootstrap.servers": self.new.bootstrap}
         return (KafkaOverride(role="source", servers=self.old.bootstrap, options=options),)
 
-    def start(self, *, key: str = "start", spec: JobSpec | None = None) -> Generation:
+    def start(
+        self, *, key: str = "start", spec: JobSpec | None = None, origin: Origin | None = None
+    ) -> Generation:
         """Start the job and wait for its first commit."""
-        handle = self.client.start(spec or self.spec, self.target, claim_key=key)
+        handle = self.client.start(spec or self.spec, self.target, claim_key=key, origin=origin)
         self.client.wait_running(handle.generation, timeout_s=180)
         self.wait_commits(1)
         return handle.generation
+
+    def relaunch(self, generation: Generation) -> Relaunched:
+        """Start one more driver process of a generation by hand, as a cluster manager would, to its end."""
+        claim = self.board.claim(generation)
+        if claim is None:
+            raise RuntimeError(f"generation {generation} was never claimed")
+        spec, target = from_launch(claim.launch, secret_env=self.secret_env)
+        submission = submission_of(
+            spec,
+            target,
+            root=self.store_uri,
+            generation=generation,
+            base_env=spark_env(),
+        )
+        done = subprocess.run(  # noqa: S603  (the package's own command line)
+            submission.argv,
+            env=dict(submission.env),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            timeout=120,
+        )
+        return Relaunched(exit_code=done.returncode, log=done.stdout)
 
     def running(self) -> Running:
         """Return the run that runs; anything else is an error."""

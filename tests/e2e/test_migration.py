@@ -1,0 +1,123 @@
+"""Migrations to another cluster, each judged order by order."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_flinkstyle.jobs.cutover import CutoverSettings
+from airflow_flinkstyle.jobs.errors import DriverFailedError, WentBackError
+from airflow_flinkstyle.jobs.lineage import FromCheckpoint
+from testbed.forward import BootstrapName
+from testbed.scenario import wait_until
+
+if TYPE_CHECKING:
+    from testbed.judge import StateReader
+    from testbed.scenario import OrdersScenario
+
+pytestmark = pytest.mark.e2e
+
+
+def test_migration_moves_the_job_and_a_relaunched_old_driver_exits_before_spark_starts(
+    scenario: OrdersScenario, reader: StateReader
+):
+    scenario.start_producer(opening={0: 949})
+    old = scenario.start()
+    report = scenario.cutover(hot=scenario.hot_savepoint()).run()
+    assert report.generation != old
+    assert not report.plan.refused
+    assert report.downtime_s is not None
+    wait_until("orders go to new", lambda: scenario.producer_is_at() == "new", timeout_s=20)
+    scenario.wait_commits(2)
+
+    relaunched = scenario.relaunch(old)
+    assert relaunched.exit_code == 0
+    assert "SparkContext" not in relaunched.log
+    assert scenario.running().run.generation == report.generation
+
+    judgement = scenario.judge(reader, scenario.new)
+    assert judgement.right, judgement
+
+
+def test_a_window_in_which_nothing_is_left_to_read(scenario: OrdersScenario, reader: StateReader):
+    scenario.start_producer(most_on_old=2000, rate_per_s=1000)
+    scenario.start()
+    wait_until("the producer has paused", lambda: scenario.acknowledged() >= 2000, timeout_s=30)
+    scenario.wait_all_read(scenario.old)
+    scenario.cutover().run()
+    wait_until("orders go to new", lambda: scenario.acknowledged() > 2500, timeout_s=30)
+    judgement = scenario.judge(reader, scenario.new)
+    assert judgement.right, judgement
+
+
+def test_a_window_without_any_producer_ends_without_a_commit(scenario: OrdersScenario, reader: StateReader):
+    scenario.start_producer(rate_per_s=1000)
+    scenario.start()
+    scenario.end_producer()
+    scenario.wait_all_read(scenario.old)
+    report = scenario.cutover(settings=CutoverSettings(first_commit_timeout_s=5)).run()
+    assert report.downtime_s is None
+    judgement = scenario.judge(reader, scenario.new)
+    assert judgement.right, judgement
+
+
+def test_a_refused_translation_leaves_the_job_on_old_with_its_producers_released(
+    scenario: OrdersScenario, reader: StateReader
+):
+    scenario.start_producer()
+    scenario.start()
+    scenario.new.wait_for_topic(scenario.topic)
+    stop = threading.Event()
+    intruder = threading.Thread(target=scenario.write_foreign_records, args=(stop,))
+    intruder.start()
+    try:
+        with pytest.raises(WentBackError) as refused:
+            scenario.cutover().run()
+    finally:
+        stop.set()
+        intruder.join()
+    assert f"{scenario.topic}" in str(refused.value)
+    wait_until("orders go to old", lambda: scenario.producer_is_at() == "old", timeout_s=20)
+    scenario.wait_commits(2)
+    assert not scenario.running().run.claim.overrides
+    judgement = scenario.judge(reader, scenario.old)
+    assert judgement.right, judgement
+
+
+def test_producers_that_ignore_the_switch_are_named_and_the_job_stays_on_old(
+    scenario: OrdersScenario, reader: StateReader
+):
+    scenario.start_producer(obeys=False)
+    old = scenario.start()
+    with pytest.raises(WentBackError, match=scenario.topic):
+        scenario.cutover(settings=CutoverSettings(hold_timeout_s=3)).run()
+    assert scenario.running().run.generation == old
+    judgement = scenario.judge(reader, scenario.old)
+    assert judgement.right, judgement
+
+
+@pytest.mark.parametrize("by", ["address", "name"])
+def test_another_cluster_without_a_rewrite_is_refused(scenario: OrdersScenario, reader: StateReader, by: str):
+    """``name``: the script is as it was, but its bootstrap name now points elsewhere."""
+    scenario.start_producer()
+    with BootstrapName(scenario.old) as name:
+        spec = replace(scenario.spec, args=("--bootstrap", name.address, *scenario.spec.args[2:]))
+        scenario.start(spec=spec)
+        scenario.client.stop("stop", savepoint=False, timeout_s=60)
+        stopped_at = scenario.last_batch()
+        scenario.new.wait_for_topic(scenario.topic)
+        name.leads_to(scenario.new)
+        elsewhere = replace(spec, args=("--bootstrap", scenario.new.bootstrap, *spec.args[2:]))
+        wrong = spec if by == "name" else elsewhere
+        with pytest.raises(DriverFailedError, match=scenario.new.cluster_id):
+            scenario.start(key="wrong", spec=wrong, origin=FromCheckpoint())
+        assert scenario.last_batch() == stopped_at
+        assert not (scenario.checkpoint() / "offsets" / str(stopped_at + 1)).exists()
+
+        name.leads_to(scenario.old)
+        scenario.start(key="right", spec=spec, origin=FromCheckpoint())
+        judgement = scenario.judge(reader, scenario.old)
+        assert judgement.right, judgement
