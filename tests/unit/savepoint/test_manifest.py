@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from airflow_flinkstyle.savepoint.errors import ManifestFormatError
+from airflow_flinkstyle.savepoint.ids import new_savepoint_id
+from airflow_flinkstyle.savepoint.manifest import FileEntry, KafkaPosition, Manifest, QuerySnapshot
+from airflow_flinkstyle.savepoint.manifest_json import from_json, to_json
+
+
+def a_manifest(**changes: Any) -> Manifest:
+    position = KafkaPosition(
+        cluster_id="old",
+        topic_ids={"orders": "t-1"},
+        offsets={"orders": {0: 1050, 10: 3, 2: 4}},  # type: ignore[dict-item]
+        log_range={"orders": {0: (100, 1100)}},  # type: ignore[dict-item]
+    )
+    entry = FileEntry(path="offsets/5", size_bytes=3, blob="ab" * 32, digest="sha256:" + "ab" * 32)
+    query = QuerySnapshot(
+        name="totals",
+        query_id="q-1",
+        batch_id=5,  # type: ignore[arg-type]
+        checkpoint_location="s3://bucket/cp",
+        pending_offsets="v1\n{}\n-",
+        pinned_confs={"spark.sql.shuffle.partitions": "2"},
+        kafka={"0": position},
+        sink_lineage=None,
+        files=(entry, replace(entry, path="metadata", digest=None)),
+    )
+    manifest = Manifest(
+        savepoint_id="sp-1",
+        job="orders",
+        parent="sp-0",
+        alignment="none",
+        taken_at_ms=1_700_000_000_000,
+        taken_from_generation=None,
+        spark_version="4.2.0",
+        evidence={"proof": "sha256:..."},
+        queries=(query,),
+    )
+    return replace(manifest, **changes)
+
+
+def edited(*path: str | int, **changes: object) -> str:
+    """Return a manifest's text in which fields of one object were set, or removed where None is given."""
+    document = json.loads(to_json(a_manifest()))
+    place = document
+    for step in path:
+        place = place[step]
+    place.update(changes)
+    return json.dumps(document)
+
+
+def test_text_gives_the_same_manifest_back():
+    assert from_json(to_json(a_manifest())) == a_manifest()
+
+
+def test_equal_manifests_give_equal_text():
+    query = a_manifest().queries[0]
+    shuffled = replace(query.kafka["0"], offsets={"orders": {2: 4, 10: 3, 0: 1050}})  # type: ignore[dict-item]
+    other = a_manifest(queries=(replace(query, kafka={"0": shuffled}),))
+    assert to_json(other) == to_json(a_manifest())
+
+
+def test_newer_format_is_refused_by_name():
+    with pytest.raises(ManifestFormatError, match="format_version: expected 1, found 2"):
+        from_json(edited(format_version=2))
+
+
+@pytest.mark.parametrize("path", ["", "/etc/passwd", "../x", "a/../../x", "a\\b", "a//b", "a/", "state/."])
+@pytest.mark.parametrize("field", ["path", "blob"])
+def test_hostile_paths_are_refused(field: str, path: str):
+    with pytest.raises(ManifestFormatError, match=field):
+        from_json(edited("queries", 0, "files", 0, **{field: path}))
+
+
+@pytest.mark.parametrize(
+    "path", [(), ("queries", 0), ("queries", 0, "files", 0), ("queries", 0, "kafka", "0")]
+)
+def test_unknown_fields_are_refused(path: tuple[str | int, ...]):
+    with pytest.raises(ManifestFormatError, match=r"no further fields, found \['surprise'\]"):
+        from_json(edited(*path, surprise=1))
+
+
+@pytest.mark.parametrize(
+    ("path", "changes"),
+    [
+        ((), {"job": "../other"}),
+        ((), {"savepoint_id": "a/b"}),
+        ((), {"parent": ".."}),
+        ((), {"alignment": "maybe"}),
+        ((), {"taken_at_ms": "now"}),
+        ((), {"queries": {}}),
+        (("queries", 0), {"batch_id": -1}),
+        (("queries", 0), {"batch_id": True}),
+        (("queries", 0), {"pinned_confs": {"a": 1}}),
+        (("queries", 0, "files", 0), {"size_bytes": -1}),
+        (("queries", 0, "files", 0), {"path": "metadata"}),
+        (("queries", 0, "kafka", "0"), {"offsets": {"orders": {"0": -2}}}),
+        (("queries", 0, "kafka", "0"), {"offsets": {"orders": {"x": 2}}}),
+        (("queries", 0, "kafka", "0"), {"log_range": {"orders": {"0": [1]}}}),
+    ],
+)
+def test_malformed_values_are_refused(path: tuple[str | int, ...], changes: dict[str, object]):
+    with pytest.raises(ManifestFormatError, match="Savepoint manifest"):
+        from_json(edited(*path, **changes))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "{}"])
+def test_other_texts_are_refused(text: str):
+    with pytest.raises(ManifestFormatError):
+        from_json(text)
+
+
+def test_missing_field_is_named():
+    document = json.loads(to_json(a_manifest()))
+    del document["queries"][0]["query_id"]
+    with pytest.raises(ManifestFormatError, match="'query_id'"):
+        from_json(json.dumps(document))
+
+
+def test_repeated_request_gives_the_same_id_and_another_one_another():
+    assert new_savepoint_id("orders", "r-1") == new_savepoint_id("orders", "r-1")
+    assert len({new_savepoint_id(j, r) for j in ("a", "b") for r in ("r-1", "r-2")}) == 4
+    assert new_savepoint_id("orders", "r/1 ü").startswith("sp-")

@@ -1,0 +1,317 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.savepoint.errors import SavepointDamagedError, TargetOccupiedError
+from airflow_flinkstyle.savepoint.repository import SavepointRepository
+from airflow_flinkstyle.savepoint.restore import Restored, restore_query
+from airflow_flinkstyle.savepoint.verify import verify_savepoint
+from airflow_flinkstyle.storage.errors import StoreUnavailableError
+from airflow_flinkstyle.storage.local import LocalStore
+from airflow_flinkstyle.storage.memory import MemoryStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from airflow_flinkstyle.savepoint.manifest import Manifest
+    from airflow_flinkstyle.storage.base import ObjectStore
+
+    Make = Callable[..., Any]
+
+Repository = SavepointRepository
+SEAL = b"v2147483647\n"
+
+
+def restored(
+    manifest: Manifest, repository: Repository, target: ObjectStore, **options: bool | str
+) -> Restored:
+    return restore_query(manifest, manifest.queries[0], repository, target, **options)
+
+
+def contents(store: ObjectStore) -> dict[str, bytes]:
+    return {info.key: store.read(info.key) for info in store.list()}
+
+
+def assert_startable(target: ObjectStore, manifest: Manifest, source: ObjectStore) -> None:
+    assert contents(target) == {entry.path: source.read(entry.path) for entry in manifest.queries[0].files}
+
+
+def is_sealed(target: ObjectStore) -> bool:
+    """Tell whether Spark, which reads the newest offset log first, would refuse to start."""
+    logs = [info.key for info in target.list("offsets/") if info.key.rpartition("/")[2].isdigit()]
+    newest = max(logs, key=lambda key: int(key.rpartition("/")[2]), default=None)
+    return newest is not None and target.read(newest).startswith(SEAL)
+
+
+def test_restored_checkpoint_is_the_savepoint_and_nothing_else(
+    repository: Repository, a_checkpoint: Make, take: Make
+):
+    checkpoint, target = a_checkpoint(), MemoryStore()
+    manifest = take(repository, checkpoint)
+    outcome = restored(manifest, repository, target)
+    assert_startable(target, manifest, checkpoint.store)
+    assert (outcome.complete, outcome.files_written) == (True, len(manifest.queries[0].files))
+
+
+def test_first_write_seals_and_last_write_opens(repository: Repository, a_checkpoint: Make, take: Make):
+    written: list[tuple[str, bool]] = []
+
+    class Watched(MemoryStore):
+        def write(self, key: str, data: bytes) -> str:
+            written.append((key, data.startswith(SEAL)))
+            return super().write(key, data)
+
+    manifest = take(repository, a_checkpoint(batches=3))
+    restored(manifest, repository, Watched())
+    assert written[0] == ("offsets/2", True)
+    assert written[-1] == ("offsets/2", False)
+
+
+def test_second_restore_writes_nothing(repository: Repository, a_checkpoint: Make, take: Make):
+    manifest, target = take(repository, a_checkpoint()), MemoryStore()
+    restored(manifest, repository, target)
+    before = {info.key: info.version for info in target.list()}
+    outcome = restored(manifest, repository, target)
+    assert (outcome.files_written, outcome.files_kept) == (0, len(manifest.queries[0].files))
+    assert {info.key: info.version for info in target.list()} == before
+
+
+def test_pre_copy_is_sealed_and_the_final_savepoint_adds_only_what_is_missing(
+    repository: Repository, a_checkpoint: Make, take: Make
+):
+    checkpoint, target = a_checkpoint(batches=5), MemoryStore()
+    hot = take(repository, checkpoint, "sp-hot")
+    assert not restored(hot, repository, target, complete=False).complete
+    assert is_sealed(target)
+    checkpoint.commit()
+    final = take(repository, checkpoint, "sp-final", previous=hot)
+    outcome = restored(final, repository, target)
+    assert_startable(target, final, checkpoint.store)
+    # logs, zip and one SST are new; metadata, source log, schema and five SSTs were there; logs, zip go
+    assert (outcome.files_written, outcome.files_kept, outcome.files_removed) == (5, 8, 4 - 1)
+
+
+def test_complete_hot_restore_can_be_followed_by_the_final_one(
+    repository: Repository, a_checkpoint: Make, take: Make
+):
+    checkpoint, target = a_checkpoint(batches=5), MemoryStore()
+    restored(take(repository, checkpoint, "sp-hot"), repository, target)
+    checkpoint.commit(2)
+    final = take(repository, checkpoint, "sp-final")
+    restored(final, repository, target)
+    assert_startable(target, final, checkpoint.store)
+
+
+def test_rewritten_savepoint_replaces_a_restored_one(repository: Repository, a_checkpoint: Make, take: Make):
+    checkpoint, target = a_checkpoint(), MemoryStore()
+    manifest = take(repository, checkpoint)
+    restored(manifest, repository, target)
+    rewritten = checkpoint.store.read("offsets/2").replace(b'"0":12', b'"0":99')
+    blob = repository.put_blob(rewritten)
+    query = manifest.queries[0]
+    files = tuple(
+        replace(entry, blob=blob, digest=f"sha256:{blob}", size_bytes=len(rewritten))
+        if entry.path == "offsets/2"
+        else entry
+        for entry in query.files
+    )
+    other = replace(manifest, savepoint_id="sp-2", queries=(replace(query, files=files),))
+    assert restored(other, repository, target).files_written == 1
+    assert target.read("offsets/2") == rewritten
+
+
+def test_leftover_state_and_hidden_checksums_are_removed(
+    repository: Repository, a_checkpoint: Make, take: Make, tmp_path: Path
+):
+    checkpoint, target = a_checkpoint(), LocalStore(tmp_path)
+    manifest = take(repository, checkpoint)
+    restored(manifest, repository, target, complete=False)
+    for key in ("state/0/0/9.zip", "offsets/.2.crc", ".metadata.crc", "commits/.7.1234.tmp"):
+        target.write(key, b"left over")
+    assert restored(manifest, repository, target).files_removed == 4
+    assert_startable(target, manifest, checkpoint.store)
+
+
+def test_pending_batch_is_carried_over_only_when_asked(
+    repository: Repository, a_checkpoint: Make, take: Make
+):
+    checkpoint = a_checkpoint()
+    checkpoint.plan(3)
+    manifest = take(repository, checkpoint)
+    plain, carried = MemoryStore(), MemoryStore()
+    restored(manifest, repository, plain)
+    assert plain.head("offsets/3") is None
+    for _ in range(2):
+        restored(manifest, repository, carried, carry_pending=True)
+        assert carried.read("offsets/3") == checkpoint.store.read("offsets/3")
+    assert restored(manifest, repository, carried, carry_pending=True).files_written == 0
+
+
+def test_carrying_over_nothing_is_refused(repository: Repository, a_checkpoint: Make, take: Make):
+    with pytest.raises(BadInputError, match="pending batch after batch 2"):
+        restored(take(repository, a_checkpoint()), repository, MemoryStore(), carry_pending=True)
+
+
+def test_another_querys_checkpoint_is_refused_and_unchanged(
+    repository: Repository, a_checkpoint: Make, take: Make
+):
+    other = a_checkpoint(query_id="q-2")
+    manifest, before = take(repository, a_checkpoint()), contents(other.store)
+    with pytest.raises(TargetOccupiedError, match="checkpoint of query q-2"):
+        restored(manifest, repository, other.store)
+    assert contents(other.store) == before
+
+
+def test_unfinished_restore_of_another_query_is_refused(
+    repository: Repository, a_checkpoint: Make, take: Make
+):
+    target = MemoryStore()
+    restored(take(repository, a_checkpoint(query_id="q-2"), "sp-2"), repository, target, complete=False)
+    with pytest.raises(TargetOccupiedError, match="unfinished restore of query q-2"):
+        restored(take(repository, a_checkpoint()), repository, target)
+
+
+def test_folder_with_other_files_is_refused(repository: Repository, a_checkpoint: Make, take: Make):
+    target = MemoryStore()
+    target.write("precious.txt", b"")
+    with pytest.raises(TargetOccupiedError, match=r"no checkpoint, like precious\.txt"):
+        restored(take(repository, a_checkpoint()), repository, target)
+
+
+@pytest.mark.parametrize("batches", [0, 1, 5])
+def test_checkpoint_that_ran_is_never_overwritten(
+    repository: Repository, a_checkpoint: Make, take: Make, batches: int
+):
+    checkpoint = a_checkpoint()
+    manifest = take(repository, checkpoint)
+    checkpoint.commit(batches)
+    before = contents(checkpoint.store)
+    with pytest.raises(TargetOccupiedError, match="not run since"):
+        restored(manifest, repository, checkpoint.store)
+    assert contents(checkpoint.store) == before
+
+
+def test_restored_checkpoint_that_went_on_is_never_overwritten(
+    repository: Repository, a_checkpoint: Make, take: Make
+):
+    target = MemoryStore()
+    manifest = take(repository, a_checkpoint())
+    restored(manifest, repository, target)
+    for key in ("offsets/3", "commits/3"):
+        target.write(key, b"v1\n{}\n{}")
+    with pytest.raises(TargetOccupiedError, match="2 committed batches up to 3"):
+        restored(manifest, repository, target, discard_first_batch=True)
+
+
+def test_refused_first_batch_is_discarded_only_when_permitted(
+    repository: Repository, a_checkpoint: Make, take: Make
+):
+    checkpoint, target = a_checkpoint(), MemoryStore()
+    manifest = take(repository, checkpoint)
+    restored(manifest, repository, target)
+    for key in ("offsets/3", "state/0/0/4.zip", "offsets/.3.crc"):
+        target.write(key, b"poisoned")
+    with pytest.raises(TargetOccupiedError, match="offsets of batch 3"):
+        restored(manifest, repository, target)
+    assert restored(manifest, repository, target, discard_first_batch=True).files_removed == 3
+    assert_startable(target, manifest, checkpoint.store)
+
+
+def test_restore_below_a_prefix_touches_nothing_else(repository: Repository, a_checkpoint: Make, take: Make):
+    target = MemoryStore()
+    target.write("jobs/orders-2/x", b"other")
+    manifest = take(repository, a_checkpoint())
+    restored(manifest, repository, target, prefix="jobs/orders")
+    assert target.read("jobs/orders-2/x") == b"other"
+    assert target.head("jobs/orders/metadata") is not None
+
+
+def damaged(store: MemoryStore, key: str, how: str) -> None:
+    content = store.read(key)
+    if how == "missing":
+        store.delete(key)
+    elif how == "cut":
+        store.write(key, content[:-1])
+    else:
+        store.write(key, bytes([content[0] ^ 1]) + content[1:])
+
+
+@pytest.mark.parametrize("how", ["missing", "cut", "flipped"])
+def test_every_damaged_file_is_found_by_verify_and_refused_by_restore(
+    a_checkpoint: Make, take: Make, how: str
+):
+    checkpoint = a_checkpoint()
+    words = {"missing": "is missing", "cut": "bytes instead of", "flipped": "was altered"}[how]
+    manifest = take(Repository(MemoryStore(), "orders"), checkpoint)
+    for blob, entry in manifest.blobs.items():
+        store = MemoryStore()
+        repository = Repository(store, "orders")
+        take(repository, checkpoint)
+        damaged(store, f"orders/blobs/{blob}", how)
+        with pytest.raises(SavepointDamagedError, match=f"{entry.path} .*{words}"):
+            verify_savepoint(manifest, repository, level="full")
+        if how != "flipped":
+            with pytest.raises(SavepointDamagedError, match=words):
+                verify_savepoint(manifest, repository, level="quick")
+        target = MemoryStore()
+        with pytest.raises(SavepointDamagedError, match=f"{entry.path} .*{words}"):
+            restored(manifest, repository, target)
+        assert is_sealed(target)
+
+
+def test_all_bad_files_are_listed_at_once(a_checkpoint: Make, take: Make):
+    store = MemoryStore()
+    repository = Repository(store, "orders")
+    manifest = take(repository, a_checkpoint())
+    for blob in manifest.blobs:
+        store.delete(f"orders/blobs/{blob}")
+    with pytest.raises(SavepointDamagedError) as caught:
+        verify_savepoint(manifest, repository, level="quick")
+    assert str(caught.value).count("is missing") == len(manifest.blobs)
+
+
+def test_manifest_that_contradicts_its_files_is_found(repository: Repository, a_checkpoint: Make, take: Make):
+    manifest = take(repository, a_checkpoint())
+    query = manifest.queries[0]
+    position = replace(query.kafka["0"], offsets={"orders": {0: 1}})
+    for wrong, words in (
+        (replace(query, query_id="q-9"), "names query q-1, the manifest q-9"),
+        (replace(query, kafka={"0": position}), "offsets of source 0"),
+        (replace(query, pinned_confs={}), "pinned confs"),
+        (replace(query, batch_id=1), "lists no commits/1"),
+        (
+            replace(query, files=tuple(e for e in query.files if "SSTs" not in e.path)),
+            "found no state/0/0/SSTs",
+        ),
+    ):
+        with pytest.raises(SavepointDamagedError, match=words):
+            verify_savepoint(replace(manifest, queries=(wrong,)), repository, level="quick")
+
+
+@pytest.mark.parametrize("fails", ["repository", "target"])
+def test_restore_is_startable_or_sealed_whichever_call_fails(a_checkpoint: Make, take: Make, fails: str):
+    checkpoint, store = a_checkpoint(), MemoryStore()
+    repository = Repository(store, "orders")
+    manifest = take(repository, checkpoint)
+    for lost_answer in (False, True):
+        for call in range(1, 200):
+            target = MemoryStore()
+            failing = store if fails == "repository" else target
+            failing.fail_at(call, lost_answer=lost_answer)
+            try:
+                restored(manifest, repository, target)
+            except StoreUnavailableError:
+                failing.fail_at(None)
+                if contents(target) and not is_sealed(target):
+                    assert_startable(target, manifest, checkpoint.store)
+                restored(manifest, repository, target)
+            else:
+                break
+            assert_startable(target, manifest, checkpoint.store)
+        assert call > 8
+        store.fail_at(None)
