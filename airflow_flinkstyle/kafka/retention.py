@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.kafka.settings import KafkaCluster
 
+Setting = Literal["retention.ms", "retention.bytes"]
+
 _UNLIMITED = -1
 
 
@@ -26,7 +28,7 @@ class RetentionFinding:
 
     topic: str
     target_topic: str
-    setting: Literal["retention.ms", "retention.bytes"]
+    setting: Setting
     source_value: int
     target_value: int
     endangered: Mapping[int, int]
@@ -76,27 +78,22 @@ def retention_findings(
     findings = []
     for topic, name in names.items():
         endangered = {number: count for (of, number), count in expiring.items() if of == topic and count > 0}
-        values = {"topic": topic, "target_topic": name}
+        values: dict[Setting, tuple[int, int]] = {}
         if endangered:
-            findings.append(
-                RetentionFinding(
-                    setting="retention.ms",
-                    source_value=old[topic].retention_ms,
-                    target_value=new[name].retention_ms,
-                    endangered=endangered,
-                    **values,
-                )
-            )
+            values["retention.ms"] = (old[topic].retention_ms, new[name].retention_ms)
         if new[name].deletes and _smaller(new[name].retention_bytes, old[topic].retention_bytes):
-            findings.append(
-                RetentionFinding(
-                    setting="retention.bytes",
-                    source_value=old[topic].retention_bytes,
-                    target_value=new[name].retention_bytes,
-                    endangered={},
-                    **values,
-                )
+            values["retention.bytes"] = (old[topic].retention_bytes, new[name].retention_bytes)
+        findings += [
+            RetentionFinding(
+                topic=topic,
+                target_topic=name,
+                setting=setting,
+                source_value=source_value,
+                target_value=target_value,
+                endangered=endangered if setting == "retention.ms" else {},
             )
+            for setting, (source_value, target_value) in values.items()
+        ]
     return tuple(findings)
 
 

@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_flinkstyle.kafka.cluster import describe
-from airflow_flinkstyle.kafka.errors import MirrorPositionMissingError
+from airflow_flinkstyle.kafka.errors import ClusterMismatchError, MirrorPositionMissingError
 from airflow_flinkstyle.kafka.mirror import Behind, CaughtUp, MirrorSettings, mirror_lag, wait_caught_up
 from airflow_flinkstyle.kafka.reading import ReadRange, scan
 from airflow_flinkstyle.kafka.request import ProofRequest
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.kafka.suffix import prove
 from airflow_flinkstyle.kafka.verdict import Exact, Refused
+from airflow_flinkstyle.rewrite.translate_savepoint import Clusters, plan_translation
+from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest, QuerySnapshot
+from airflow_flinkstyle.types import BatchId, NextOffset
 from testbed.mirror import Mirror
 from testbed.mirror import MirrorSettings as MirrorProcessSettings
 
@@ -165,6 +168,54 @@ def test_repeating_records_are_refused_where_no_mirror_vouches(bed: Bed):
     assert "repeat" in refusal(bed, ("c.same", 0), 290, mirror=None)
     assert "level" in refusal(bed, ("c.plain", 1), 50, mirror=None)
     assert translated(bed, {("c.plain", 1): 40}, mirror=None).verdicts["c.plain", 1] == Exact(40)
+
+
+def a_savepoint(cluster_id: str, offsets: dict[int, int], topic_id: str) -> Manifest:
+    position = KafkaPosition(
+        cluster_id=cluster_id,
+        topic_ids={"c.plain": topic_id},
+        offsets={"c.plain": {number: NextOffset(offset) for number, offset in offsets.items()}},
+        log_range={},
+    )
+    query = QuerySnapshot(
+        name="totals",
+        query_id="q",
+        batch_id=BatchId(7),
+        checkpoint_location="file:///c",
+        pending_offsets='v1\n{}\n{"c.plain":{"0":160,"1":50,"2":0}}',
+        pinned_confs={},
+        kafka={"0": position},
+        sink_lineage=None,
+        files=(),
+    )
+    return Manifest(
+        savepoint_id="sp-1",
+        job="shop",
+        parent=None,
+        alignment="none",
+        taken_at_ms=1,
+        taken_from_generation=1,
+        spark_version="4.2.0",
+        evidence={},
+        queries=(query,),
+    )
+
+
+def test_a_savepoint_is_planned_from_both_live_clusters_with_its_pending_batch(bed: Bed):
+    live = describe(bed.old, ["c.plain"])
+    clusters = Clusters(source=bed.old, target=bed.new)
+    savepoint = a_savepoint(live.cluster_id, {0: 150, 1: 40, 2: 0}, live.topics["c.plain"].topic_id)
+    plan = plan_translation(savepoint, clusters, ProofRequest(mirror=MIRROR))
+    assert [(move.partition, move.before, move.after) for move in plan.moves] == [
+        (0, 150, Exact(50)),
+        (1, 40, Exact(40)),
+        (2, 0, Exact(0)),
+    ]
+    assert [type(move.after) for move in plan.pending] == [Exact] * 3
+    assert plan.target == describe(bed.new, ["c.plain"])
+    foreign = a_savepoint("elsewhere", {0: 150}, "id")
+    with pytest.raises(ClusterMismatchError, match="elsewhere"):
+        plan_translation(foreign, clusters, ProofRequest(mirror=MIRROR))
 
 
 @contextmanager
