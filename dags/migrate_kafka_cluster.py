@@ -170,7 +170,7 @@ with DAG(
     params=PARAMS,
     render_template_as_native_obj=True,  # an empty field arrives as None, not as "None"
     default_args={"retries": 2, "retry_delay": timedelta(seconds=5)},
-):
+) as dag:
     pre_flight = PreflightMigrationOperator(task_id="pre_flight", **MIGRATION)
     hot_savepoint = TakeSavepointOperator(task_id="hot_savepoint", deferrable=True, **JOB)
     plan = PlanOffsetRewriteOperator(

@@ -67,7 +67,7 @@ with DAG(
             description="Where the driver runs.",
         ),
     },
-):
+) as dag:
     StartStreamingJobOperator(
         task_id="start",
         job="{{ params.job }}",

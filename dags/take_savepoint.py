@@ -23,7 +23,7 @@ with DAG(
             description="Connection with the savepoint root.",
         ),
     },
-):
+) as dag:
     TakeSavepointOperator(
         task_id="take_savepoint",
         job="{{ params.job }}",

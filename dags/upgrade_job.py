@@ -62,7 +62,7 @@ with DAG(
             description="Where the new version runs; empty for where the job runs now.",
         ),
     },
-):
+) as dag:
     UpgradeStreamingJobOperator(
         task_id="upgrade",
         job="{{ params.job }}",

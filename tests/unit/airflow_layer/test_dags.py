@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from airflow.sdk.exceptions import ParamValidationError
+
+if TYPE_CHECKING:
+    from airflow.sdk import DAG
+
+pytestmark = pytest.mark.airflow
+
+FOLDER = Path(__file__).resolve().parents[3] / "dags"
+CLUSTERS = {
+    "job": "orders",
+    "source_kafka_conn_id": "old",
+    "target_kafka_conn_id": "new",
+    "source_alias": "old",
+    "target_alias": "new",
+}
+
+
+def a_dag(name: str) -> DAG:
+    return runpy.run_path(str(FOLDER / f"{name}.py"))["dag"]
+
+
+@pytest.mark.parametrize(
+    ("name", "filled"),
+    [
+        ("take_savepoint", {"job": "orders"}),
+        ("start_job", {"job": "orders", "script": "/jobs/orders.py"}),
+        ("upgrade_job", {"job": "orders"}),
+        ("migrate_kafka_cluster", CLUSTERS),
+    ],
+)
+def test_form_is_complete_with_its_required_fields(name: str, filled: dict[str, str]):
+    dag = a_dag(name)
+    dag.params.update(filled)
+    dag.params.validate()
+    for missing in filled:
+        again = a_dag(name)
+        again.params.update({field: value for field, value in filled.items() if field != missing})
+        with pytest.raises(ParamValidationError):
+            again.params.validate()
+
+
+@pytest.mark.parametrize(
+    ("field", "wrong"),
+    [("allow", "anything"), ("replication_policy", "mine"), ("producer_switch", "os:system"), ("job", "")],
+)
+def test_form_refuses_what_is_not_offered(field: str, wrong: str):
+    dag = a_dag("migrate_kafka_cluster")
+    with pytest.raises(ParamValidationError):
+        dag.params.update({**CLUSTERS, field: wrong})
+        dag.params.validate()
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda path: path.stem)
+def test_every_field_of_a_form_has_a_title(path: Path):
+    dag = a_dag(path.stem)
+    untitled = [name for name in dag.params if not dag.params.get_param(name).schema.get("title")]
+    assert untitled == []
+    assert dag.doc_md
+
+
+def test_migration_asks_a_person_before_the_window_and_settles_whatever_happens():
+    dag = a_dag("migrate_kafka_cluster")
+    assert dag.get_task("approve").downstream_task_ids == {"migrate"}
+    settle = dag.get_task("settle")
+    assert settle.trigger_rule == "all_done"
+    assert settle.upstream_task_ids == {"migrate"}
+    assert {task.task_id for task in dag.leaves} == {"settle", "verify"}, "a failed window fails the run"
+
+
+def test_all_tasks_of_a_migration_are_told_the_same():
+    from airflow_flinkstyle.operators.migrate import MigrationOperator
+
+    tasks = [task for task in a_dag("migrate_kafka_cluster").tasks if isinstance(task, MigrationOperator)]
+    assert len(tasks) == 4
+    assert len({str([getattr(task, name) for name in MigrationOperator.template_fields]) for task in tasks}) == 1

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+
+import pytest
+
+from airflow_flinkstyle.links.savepoint import SavepointLink
+from airflow_flinkstyle.provider_info import get_provider_info
+from tests.unit.airflow_layer.conftest import a_context
+
+pytestmark = pytest.mark.airflow
+
+
+def test_both_entry_points_lead_to_the_package():
+    (info,) = [
+        p for p in entry_points(group="apache_airflow_provider") if p.value.startswith("airflow_flinkstyle")
+    ]
+    (plugin,) = [p for p in entry_points(group="airflow.plugins") if p.name == "flinkstyle"]
+    assert info.load()() == get_provider_info()
+    assert [type(link) for link in plugin.load().operator_extra_links] == [SavepointLink]
+
+
+def test_airflow_accepts_the_provider_and_shows_the_connection_form():
+    from airflow.providers_manager import ProvidersManager
+    from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
+
+    manager = ProvidersManager()
+    manager.initialize_providers_hooks()
+    fields = {
+        widget.field_name
+        for name, widget in manager.connection_form_widgets.items()
+        if name.startswith("extra__flinkstyle__")
+    }
+    assert fields == set(get_provider_info()["connection-types"][0]["conn-fields"])
+    assert "password" in manager.field_behaviours["flinkstyle"]["hidden_fields"]
+    hook = ProvidersManagerTaskRuntime().hooks["flinkstyle"]
+    assert hook is not None
+    assert hook.hook_class_name == "airflow_flinkstyle.hooks.job.StreamingJobHook"
+
+
+def test_link_shows_while_the_task_runs():
+    context = a_context()
+    SavepointLink.show(context, "http://store/sp-1.json")
+    assert context["ti"].xcoms == {SavepointLink().xcom_key: "http://store/sp-1.json"}
