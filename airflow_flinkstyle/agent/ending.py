@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.types import BatchId
 
 _RETRY_S = 0.5
-_PLAN = "=== Streaming Query ==="
+_PLAN = "\n=== Streaming Query ==="
 """Behind this, Spark's message holds the plan of the query that failed."""
 _SHOWN_LINES = 6
 _SHOWN_CHARACTERS = 2000

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from airflow_flinkstyle.agent.process import now_ms
+from airflow_flinkstyle.agent.takeover import patiently
 from airflow_flinkstyle.protocol.records import End
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError, StoreError
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.types import Generation, Incarnation
 
 POLL_S = 0.3
+END_PATIENCE_S = 60.0
 log = logging.getLogger(__name__)
 
 
@@ -59,6 +61,7 @@ class Inbox(threading.Thread):
         self._board, self._generation, self._incarnation = board, generation, incarnation
         self._worker = worker
         self._read: str | None = None
+        self._acted_on: set[str] = set()
 
     def run(self) -> None:
         """Poll until a stop was accepted."""
@@ -102,7 +105,7 @@ class Inbox(threading.Thread):
             batches=batches or {},
         )
         try:
-            self._board.create_end(self._generation, end)
+            patiently(lambda: self._board.create_end(self._generation, end), for_s=END_PATIENCE_S)
         except ObjectExistsError:
             log.info("Request %s had ended before", request.request_id)
         else:
@@ -127,7 +130,8 @@ class Inbox(threading.Thread):
             self.end(request, "cancelled", "It was cancelled before the driver accepted it.")
             return True
         if request.state == "accepted":
-            return True  # ours, acted on
+            self._act(request)  # unless it was: the store's answer to the accept was lost
+            return True
         if not self._worker.is_ready() or (running is not None and request.command == "savepoint"):
             return False
         return self._accept(slot)
@@ -141,17 +145,17 @@ class Inbox(threading.Thread):
         try:
             self._board.put_request(self._generation, request, seen=slot)
         except ObjectChangedError:
-            if not self._is_ours(request):
-                return False  # cancelled or replaced meanwhile: look again
+            return False  # cancelled or replaced meanwhile, or accepted by a write that seemed to fail
+        self._act(request)
+        return True
+
+    def _act(self, request: Request) -> None:
+        if request.request_id in self._acted_on:
+            return
+        self._acted_on.add(request.request_id)
         if request.command == "savepoint":
             self.take = Take(request)
             self._worker.begin_take(self.take)
         else:
             self.stopping.set()
             self._worker.begin_stop(request)
-        return True
-
-    def _is_ours(self, accepted: Request) -> bool:
-        """Return whether the accept took effect although the store's answer was lost."""
-        found = self._board.request(self._generation)
-        return found is not None and found.value == accepted

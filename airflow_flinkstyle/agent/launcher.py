@@ -71,13 +71,12 @@ def _open(root: str, job: str, generation: int) -> Runtime:
     from airflow_flinkstyle.agent.process import DriverProcess
     from airflow_flinkstyle.agent.runtime import Runtime
     from airflow_flinkstyle.agent.signals import on_sigterm
-    from airflow_flinkstyle.agent.wrapping import refuse_connect, wrap
+    from airflow_flinkstyle.agent.wrapping import wrap
     from airflow_flinkstyle.protocol.board import JobBoard
     from airflow_flinkstyle.savepoint.repository import SavepointRepository
     from airflow_flinkstyle.storage.open import open_store
     from airflow_flinkstyle.types import Generation
 
-    refuse_connect()
     store = open_store(root)
     board, process = JobBoard(store, job), DriverProcess()
     turn = takeover.begin(board, Generation(generation), process)
@@ -91,8 +90,10 @@ def _open(root: str, job: str, generation: int) -> Runtime:
 def _run_to_end(runtime: Runtime, script: str, args: Sequence[str]) -> None:
     """Run the script, then its queries until they end; afterwards the run has ended."""
     from airflow_flinkstyle.agent.ending import Failure, ScriptEnded, Signalled
+    from airflow_flinkstyle.agent.wrapping import refuse_connect
 
     try:
+        refuse_connect()
         _run_script(script, args)
         _await_queries(runtime)
     except SystemExit as left:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.errors import NOT_STARTED, QueryNameError
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.storage.base import ObjectStore
     from airflow_flinkstyle.types import BatchId
 
+NEWS_S = 60.0
+"""How long after its start a query's first commit is looked for often."""
 ONLY_QUERY = "query"
 """Name of a job's only query if the script gives it none."""
 log = logging.getLogger(__name__)
@@ -49,6 +51,8 @@ class JobQuery:
     """Spark's ``StreamingQuery``; None until it was started."""
     before: BatchId | None = None
     """Newest committed batch when it was started."""
+    started_s: float = 0.0
+    """When that was, by the monotonic clock."""
     committed: BatchId | None = None
     committed_at_ms: int | None = None
 
@@ -67,10 +71,9 @@ class JobQuery:
     def _commit_time(self, batch: BatchId | None) -> int | None:
         if batch is None:
             return None
-        if self.checkpoint.uri.startswith("file:"):
-            path = Path(self.checkpoint.uri.removeprefix("file://")) / "commits" / str(batch)
-            if path.exists():
-                return path.stat().st_mtime_ns // 1_000_000
+        path = self.checkpoint.local_path(f"commits/{batch}")
+        if path is not None and path.exists():
+            return path.stat().st_mtime_ns // 1_000_000
         return _ended_at_ms(self.query.lastProgress, batch) if self.query is not None else None
 
     def beat(self) -> QueryBeat:
@@ -114,7 +117,8 @@ class Queries:
 
     def news(self) -> bool:
         """Return whether a query has committed its first batch since it was started and nobody was told."""
-        waiting = [query for query in self.all() if query.committed == query.before]
+        since_s = time.monotonic() - NEWS_S
+        waiting = [q for q in self.all() if q.committed == q.before and q.started_s > since_s]
         return any(query.look() != query.before for query in waiting)
 
     def register(

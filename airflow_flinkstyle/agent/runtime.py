@@ -111,7 +111,7 @@ class Runtime:
     def _start(self, query: JobQuery) -> Java:
         with self.start_lock:
             self.leave_if_ending()
-            query.before = query.look()
+            query.before, query.started_s = query.look(), time.monotonic()
             query.query = query.run()
             return query.query
 

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import pytest
+
+from airflow_flinkstyle.agent import heartbeat
+from airflow_flinkstyle.agent.errors import SupersededError
+from airflow_flinkstyle.agent.heartbeat import Pulse
+from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.protocol.records import Current
+from airflow_flinkstyle.storage.errors import StoreUnavailableError
+from airflow_flinkstyle.storage.memory import MemoryStore
+from tests.unit.agent.conftest import G1, G2, I1, I2, a_heartbeat
+
+
+def a_pulse(board: JobBoard, **changes: object) -> Pulse:
+    values: dict[str, object] = {"lease_s": 6.0, "seen": None, "queries": dict}
+    return Pulse(board, G1, I2, **{**values, **changes})  # type: ignore[arg-type]
+
+
+def state_of(board: JobBoard) -> str:
+    slot = board.heartbeat(G1)
+    assert slot is not None
+    return slot.value.state
+
+
+def test_last_word_stays_the_last_one() -> None:
+    board = JobBoard(MemoryStore(), "orders")
+    pulse = a_pulse(board)
+    pulse.beat()
+    pulse.end("closed", request_id="r", savepoint_id="s")
+    pulse.beat("running")
+    assert state_of(board) == "closed"
+    assert not pulse.lease_is_lost()
+
+
+@pytest.mark.parametrize("call", [1, 2, 3, 4])
+def test_write_that_took_effect_and_seemed_to_fail_is_followed_by_the_next(call: int) -> None:
+    store = MemoryStore()
+    board = JobBoard(store, "orders")
+    pulse = a_pulse(board)
+    store.fail_at(call, lost_answer=True)
+    for state in ("starting", "standby", "running", "draining", "draining"):
+        try:
+            pulse.beat(state)  # type: ignore[arg-type]
+        except StoreUnavailableError:
+            continue
+    assert state_of(board) == "draining"
+
+
+def test_heartbeat_of_another_incarnation_supersedes_this_one() -> None:
+    board = JobBoard(MemoryStore(), "orders")
+    pulse = a_pulse(board)
+    pulse.beat("running")
+    slot = board.heartbeat(G1)
+    assert slot is not None
+    board.beat(G1, a_heartbeat(incarnation=I1), seen=slot.version)
+    with pytest.raises(SupersededError, match="incarnation 1"):
+        pulse.beat()
+
+
+def test_lease_is_lost_from_the_begin_of_the_last_write_that_succeeded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s = [100.0]
+    monkeypatch.setattr(heartbeat, "lease_clock_s", lambda: now_s[0])
+    store = MemoryStore()
+    pulse = a_pulse(JobBoard(store, "orders"))
+    pulse.beat("running")
+    now_s[0] = 105.0
+    store.fail_at(1)
+    with pytest.raises(StoreUnavailableError):
+        pulse.beat()
+    assert not pulse.lease_is_lost()
+    now_s[0] = 106.1
+    assert pulse.lease_is_lost()
+
+
+def test_other_driver_in_current_is_noticed() -> None:
+    board = JobBoard(MemoryStore(), "orders")
+    pulse = a_pulse(board)
+    board.take_current(Current(generation=G1, incarnation=I2), seen=None)
+    assert pulse.is_current()
+    board.take_current(Current(generation=G2, incarnation=I1), seen=board.current())
+    assert not pulse.is_current()
