@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _VERSION_FILE = re.compile(r"(?P<version>\d+)\.(?P<kind>delta|snapshot|zip|changelog)")
 _FORMAT_V2_FILE = re.compile(r"\d+_[0-9a-f-]{36}\.(zip|changelog|delta|snapshot)")
+_UNIQUE_SST = re.compile(r".*/SSTs/\d+-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.sst")
 _PROVIDER_CONF: Final = "spark.sql.streaming.stateStore.providerClass"
 _KNOWN_PROVIDERS = frozenset({"HDFSBackedStateStoreProvider", "RocksDBStateStoreProvider"})
 _SCHEMA_FOLDERS = frozenset({"_metadata", "_stateSchema"})
@@ -52,6 +53,15 @@ class _Store:
 
     def of(self, kind: str) -> Mapping[int, str]:
         return self.files.get(kind, {})
+
+
+def is_unique_sst(path: str) -> bool:
+    """Tell whether the file's name is never used again, so that an equal name and size is an equal file.
+
+    Zips, changelogs, deltas and snapshots are named by their version alone, which a batch that is run
+    again writes anew.
+    """
+    return _UNIQUE_SST.fullmatch(path) is not None
 
 
 def refuse_unsupported(confs: Mapping[str, str], state_unique_ids: Mapping[str, Any]) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import re
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_SST = re.compile(r".*/SSTs/\d+-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.sst")
 _IN_MEMORY_BYTES = 1 << 20
 _PAUSE_S = 0.2
 _CHANGING = (ObjectMissingError, ObjectChangedError, StateIncompleteError)
@@ -258,7 +256,7 @@ class _Copier:
         return {
             entry.path: entry
             for entry in self.previous.files
-            if _SST.fullmatch(entry.path) and stored.get(entry.blob) == entry.size_bytes
+            if state_store.is_unique_sst(entry.path) and stored.get(entry.blob) == entry.size_bytes
         }
 
     def _store(self, path: str, content: bytes, stored: Mapping[str, int]) -> FileEntry:

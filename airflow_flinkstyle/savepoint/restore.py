@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
-import re
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from airflow_flinkstyle.checkpoint import metadata
+from airflow_flinkstyle.checkpoint.state_store import is_unique_sst
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.savepoint.errors import SavepointDamagedError, TargetOccupiedError
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectMissingError
@@ -31,10 +30,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.repository import SavepointRepository
     from airflow_flinkstyle.storage.base import ObjectStore
 
-log = logging.getLogger(__name__)
-
 _SEAL: Final = "v2147483647\n"
-_SST = re.compile(r".*/SSTs/\d+-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.sst")
 _IN_MEMORY_BYTES = 1 << 20
 _SEALED = "The target holds an unfinished restore, from which Spark refuses to start."
 
@@ -202,7 +198,7 @@ class _Writer:
 
     def _is_equal(self, entry: FileEntry) -> bool:
         """Compare by content, but for SSTs, whose names are unique."""
-        if _SST.fullmatch(entry.path):
+        if is_unique_sst(entry.path):
             return True
         return sha256_of(self.target, self.prefix + entry.path)[0] == _sha256(entry)
 
