@@ -65,6 +65,7 @@ def world(tmp_path: Path, connections: SimpleNamespace, monkeypatch: pytest.Monk
     """A job whose drivers keep the protocol in threads, reached through our hook."""
     world = World(tmp_path)
     monkeypatch.setattr(StreamingJobHook, "deployment", world)
+    monkeypatch.setattr(StreamingJobHook, "store", world.store)
     yield world
     for driver in world.drivers.values():
         driver.killed.set()

@@ -79,4 +79,6 @@ def test_all_tasks_of_a_migration_are_told_the_same():
 
     tasks = [task for task in a_dag("migrate_kafka_cluster").tasks if isinstance(task, MigrationOperator)]
     assert len(tasks) == 4
-    assert len({str([getattr(task, name) for name in MigrationOperator.template_fields]) for task in tasks}) == 1
+    assert (
+        len({str([getattr(task, name) for name in MigrationOperator.template_fields]) for task in tasks}) == 1
+    )
