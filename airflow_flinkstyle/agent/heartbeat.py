@@ -17,7 +17,7 @@ from airflow_flinkstyle.agent.process import (
     now_ms,
 )
 from airflow_flinkstyle.protocol.records import Heartbeat
-from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError, StoreError
+from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -174,7 +174,7 @@ class PulseThread(threading.Thread):
             except SupersededError:
                 log.exception("Superseded")
                 self._process.halt(EXIT_DONE)
-            except StoreError:
+            except Exception:  # nothing but the lease decides when this thread has to give up
                 log.warning("The heartbeat could not be written", exc_info=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -72,8 +73,9 @@ class JobQuery:
         if batch is None:
             return None
         path = self.checkpoint.local_path(f"commits/{batch}")
-        if path is not None and path.exists():
-            return path.stat().st_mtime_ns // 1_000_000
+        if path is not None:
+            with contextlib.suppress(FileNotFoundError):
+                return path.stat().st_mtime_ns // 1_000_000
         return _ended_at_ms(self.query.lastProgress, batch) if self.query is not None else None
 
     def beat(self) -> QueryBeat:
@@ -103,11 +105,23 @@ class Queries:
         self._lock = threading.Lock()
         self._known: dict[str, JobQuery] = {}
         self._unnamed: set[str] = set()
+        self._started: set[str] = set()
 
     def all(self) -> list[JobQuery]:
         """Return the queries that passed the guard and were started, by name."""
         with self._lock:
             return [query for _, query in sorted(self._known.items()) if query.query is not None]
+
+    def was_started(self, name: str) -> bool:
+        """Return whether this process has started the query before."""
+        with self._lock:
+            return name in self._started
+
+    def note_start(self, query: JobQuery) -> None:
+        """Note what the query starts from."""
+        query.before, query.started_s = query.look(), time.monotonic()
+        with self._lock:
+            self._started.add(query.name)
 
     def beats(self) -> dict[str, QueryBeat]:
         """Return what the heartbeat says of them."""

@@ -103,51 +103,53 @@ class Runtime:
         with self._takeover_lock:
             self.leave_if_ending()
             if self.taken_over:
-                checks.guard(self.jvm, query, self._expected.get(query.name, {}))
+                self._guard(query)
             else:
                 self._take_over(query)
         return query
 
     def _start(self, query: JobQuery) -> Java:
-        with self.start_lock:
-            self.leave_if_ending()
-            query.before, query.started_s = query.look(), time.monotonic()
-            query.query = query.run()
-            return query.query
+        with self.start_lock:  # not to be held while waiting for the end, which needs it
+            if not self.ending.is_set():
+                self.queries.note_start(query)
+                query.query = query.run()
+                return query.query
+        return self.leave_if_ending()
 
     def _connect(self, writer: PySpark) -> None:
-        if self.jvm is not None:
-            return
-        spark = writer._spark  # noqa: SLF001
-        self.jvm, self.spark_version = spark._jvm, spark.version  # noqa: SLF001
-        self.pulse.spark_is_up(spark_version=spark.version, application_id=spark.sparkContext.applicationId)
-        self._hook = JvmShutdownHook(spark.sparkContext._gateway, lambda: self.finish(Signalled()))  # noqa: SLF001
+        with self.start_lock:
+            if self.jvm is not None:
+                return
+            spark = writer._spark  # noqa: SLF001
+            context = spark.sparkContext
+            self.jvm, self.spark_version = spark._jvm, spark.version  # noqa: SLF001
+            self.pulse.spark_is_up(spark_version=spark.version, application_id=context.applicationId)
+            self._hook = JvmShutdownHook(context._gateway, lambda: self.finish(Signalled()))  # noqa: SLF001
 
     def _take_over(self, first: JobQuery) -> None:
         """Wait for go, restore, guard, and take ``current.json``; the order is the protocol's."""
         turn, board = self.turn, self.board
         if not self.relaunched:
             self._prepare()
-        self.pulse.beat("standby")
+        self._patiently(lambda: self.pulse.beat("standby"))
         go = self._wait_for_go()
         seen = turn.seen if self.relaunched else board.current()
         takeover.require_turn(seen, turn.generation, turn.claim)
         if seen is not None and seen.value.generation == turn.generation:
-            self._guard_relaunch(first, go)
+            self._go_on(go)
         else:
             takeover.require_predecessor(board, turn.claim, go, self._look)
             self._restore(go)
-            self._expected = checks.expected_identities(go, self.manifest, None)
-            checks.guard(self.jvm, first, self._expected.get(first.name, {}))
+        self._guard(first)
         with self._gate:
             self.leave_if_ending()
             self._taking = True
-        try:
-            takeover.take_current(board, turn, seen)
-            self.taken_over = True
-            self.pulse.beat("running")
-        finally:
-            self._taking = False
+            try:
+                self._patiently(lambda: takeover.take_current(board, turn, seen))
+                self.taken_over = True
+                self._patiently(lambda: self.pulse.beat("running"))
+            finally:
+                self._taking = False
 
     def _prepare(self) -> None:
         """Copy a hot savepoint while waiting, so that little is left to copy in the window."""
@@ -186,19 +188,23 @@ class Runtime:
                 complete=True,
                 carry_pending=go.carry_pending,
             )
+        self._expected = checks.expected_identities(go, self.manifest, None)
 
-    def _guard_relaunch(self, first: JobQuery, go: Go) -> None:
+    def _go_on(self, go: Go) -> None:
         """Go on from this generation's own newest checkpoint; the savepoint is not restored again."""
+        self.relaunched = True
         self.manifest = self.repository.read(go.savepoint_id) if go.savepoint_id else None
         prior = self.turn.prior.value if self.turn.prior else None
         self._expected = checks.expected_identities(go, self.manifest, prior)
-        checks.guard_or_restore_anew(
-            self.jvm,
-            first,
-            self._expected.get(first.name, {}),
-            manifest=self.manifest,
-            repository=self.repository,
-        )
+
+    def _guard(self, query: JobQuery) -> None:
+        expected = self._expected.get(query.name, {})
+        if self.relaunched and not self.queries.was_started(query.name):
+            checks.guard_or_restore_anew(
+                self.jvm, query, expected, manifest=self.manifest, repository=self.repository
+            )
+        else:
+            checks.guard(self.jvm, query, expected)
 
     # --- what the script calls while it runs ----------------------------------------------------
 
