@@ -36,7 +36,8 @@ from pyspark.sql import SparkSession, functions as F
 out = sys.argv[1]
 spark = SparkSession.builder.getOrCreate()
 rows = spark.readStream.format("rate").option("rowsPerSecond", 20).load()
-counts = rows.groupBy((F.col("value") % 7).alias("k")).agg(F.count("*").alias("n"), F.max("value").alias("top"))
+keyed = rows.withColumn("k", F.col("value") % 7)
+counts = keyed.groupBy("k").agg(F.count("*").alias("n"), F.max("value").alias("top"))
 def note(batch, batch_id):
     total = batch.agg(F.sum("n").alias("n"), F.max("top").alias("top")).first()
     with open(out, "a") as f:

@@ -60,7 +60,7 @@ class DetachedDeployment:
             ) from error
         _children[process.pid] = process
         log.info("Started driver process %d, log %s", process.pid, path)
-        return self._id(process.pid, process_started(process.pid) or "ended", str(path))
+        return self._id(process.pid, process_started(process.pid) or f"ended@{_boot_id()}", str(path))
 
     def find(self, submission: Submission) -> Mapping[str, str] | None:
         """Look for a process whose command line holds the submission's marker."""
@@ -123,8 +123,11 @@ class DetachedDeployment:
 
 def _is_reused(pid: int, started: str) -> bool:
     """Return whether the pid, and so the session of that number, may be somebody else's by now."""
-    mine = process_started(os.getpid()) or "@"
-    return process_started(pid) is not None or started.partition("@")[2] != mine.partition("@")[2]
+    return process_started(pid) is not None or started.partition("@")[2] != _boot_id()
+
+
+def _boot_id() -> str:
+    return (process_started(os.getpid()) or "").partition("@")[2]
 
 
 def _group_lives(group: int) -> bool:

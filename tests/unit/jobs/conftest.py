@@ -44,6 +44,7 @@ from airflow_flinkstyle.savepoint.restore import restore_query
 from airflow_flinkstyle.savepoint.take import QuerySource, SavepointLabel, take_savepoint
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
 from airflow_flinkstyle.storage.local import LocalStore
+from airflow_flinkstyle.storage.memory import MemoryStore
 
 QUERY, TOPIC, SHIFT = "orders", "orders", 100
 _CONFS = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}'
@@ -343,7 +344,7 @@ class World:
 
     def __init__(self, folder: Path) -> None:
         self.job = "orders-job"
-        self.folder, self.store = folder, LocalStore(folder / "root")
+        self.folder, self.store = folder, MemoryStore()
         self.repository = SavepointRepository(self.store, self.job)
         self.logs, self.moods = Logs(), {}
         self.drivers: dict[int, Driver] = {}

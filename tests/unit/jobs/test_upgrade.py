@@ -61,7 +61,7 @@ def test_version_that_fails_before_it_commits_goes_back_by_itself(world: World, 
     status = world.client().status()
     assert isinstance(status, Running)
     assert status.run.claim.launch["spec"]["script"] == "v1.py"
-    assert world.alive() == [status.run.generation]
+    world.until(lambda: world.alive() == [status.run.generation])
     with pytest.raises(UpgradeWentBackError):
         an_upgrade(world).run()  # a retry goes back to nothing, it only says so
 

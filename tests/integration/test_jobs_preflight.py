@@ -1,0 +1,136 @@
+"""The pre-flight against two real clusters and MirrorMaker, for a job that is only recorded."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_flinkstyle.jobs.client import JobClient
+from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
+from airflow_flinkstyle.jobs.errors import PreflightError
+from airflow_flinkstyle.jobs.kafka_side import LiveKafka
+from airflow_flinkstyle.jobs.preflight import Preflight, run_preflight
+from airflow_flinkstyle.jobs.producers import StoreProducerSwitch
+from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget, launch_of
+from airflow_flinkstyle.kafka.cluster import describe
+from airflow_flinkstyle.kafka.mirror import MirrorSettings
+from airflow_flinkstyle.kafka.settings import KafkaCluster
+from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.protocol.records import (
+    Claim,
+    Current,
+    Go,
+    Heartbeat,
+    IncarnationRecord,
+    QueryBeat,
+    SourceIdentity,
+)
+from airflow_flinkstyle.savepoint.repository import SavepointRepository
+from airflow_flinkstyle.storage.memory import MemoryStore
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from testbed.mirror import Mirror
+    from tests.conftest import KafkaPair
+
+pytestmark = [pytest.mark.integration, pytest.mark.kafka]
+
+
+class Bench:
+    """Two clusters, and the records of a job that reads one topic of the old one."""
+
+    def __init__(self, pair: KafkaPair, folder: Path) -> None:
+        self.topic = f"orders-preflight-{uuid.uuid4().hex[:8]}"
+        pair.old.create_topic(self.topic, partitions=2)
+        self.old = KafkaCluster(name="old", config={"bootstrap.servers": pair.old.bootstrap})
+        self.new = KafkaCluster(name="new", config={"bootstrap.servers": pair.new.bootstrap})
+        self.store, self.folder = MemoryStore(), folder
+        self.switch = StoreProducerSwitch(self.store, "job/switch.json")
+        self.client = JobClient(
+            board=JobBoard(self.store, "job"),
+            repository=SavepointRepository(self.store, "job"),
+            deployment=DetachedDeployment(),
+        )
+
+    def job_reads(self, *, topic_id: str | None = None, cluster_id: str | None = None) -> None:
+        view, now_ms = describe(self.old, [self.topic]), time.time_ns() // 1_000_000
+        spec = JobSpec(name="job", script="x.py", checkpoint_root=str(self.folder))
+        target = SubmitTarget(master="local[1]", python="/usr/bin/python3", log_dir=str(self.folder))
+        board = self.client.board
+        board.create_claim(1, Claim(
+            claim_key="k", follows=None, checkpoint_location="x", prepare_savepoint_id=None, overrides=(),
+            lease_s=30, launch=launch_of(spec, target), claimed_at_ms=now_ms,
+        ))  # fmt: skip
+        board.create_go(1, Go(savepoint_id=None, carry_pending=False, closed_at=None, expected={}))
+        elsewhere = IncarnationRecord(
+            host="another-machine", pid=2, jvm_pid=1, pid_started="1@boot", started_at_ms=now_ms
+        )
+        board.create_incarnation(1, 1, elsewhere)
+        board.take_current(Current(generation=1, incarnation=1), seen=None)
+        source = SourceIdentity(
+            cluster_id=cluster_id or view.cluster_id,
+            topic_ids={self.topic: topic_id or view.topics[self.topic].topic_id},
+        )
+        beat = QueryBeat(query_id="q", batch_id=1, batch_committed_at_ms=now_ms, sources={"0": source})
+        heartbeat = Heartbeat(
+            incarnation=1, state="running", beat=1, written_at_ms=now_ms, spark_version="4.2.0",
+            application_id="app", queries={"orders": beat},
+        )  # fmt: skip
+        board.beat(1, heartbeat, seen=None)
+
+    def run(self, **changes: KafkaCluster) -> Preflight:
+        kafka = LiveKafka(**{
+            "old": self.old, "new": self.new,
+            "mirror": MirrorSettings(source_alias="old", target_alias="new"), **changes,
+        })  # fmt: skip
+        return run_preflight(self.client, kafka, self.switch)
+
+
+@pytest.fixture
+def bench(kafka_pair: KafkaPair, tmp_path: Path) -> Bench:
+    return Bench(kafka_pair, tmp_path)
+
+
+def test_everything_in_order_is_ok(bench: Bench, kafka_pair: KafkaPair, mirror: Mirror):
+    kafka_pair.new.wait_for_topic(bench.topic)
+    bench.job_reads()
+    found = bench.run()
+    assert {finding.check: finding.level for finding in found.findings} == {
+        "job": "ok", "clusters": "ok", "topics": "ok", "mirror": "ok", "retention": "ok",
+        "producer switch": "ok",
+    }  # fmt: skip
+    found.require_ok()
+
+
+def test_all_that_is_wrong_is_named_at_once(bench: Bench, kafka_pair: KafkaPair):
+    kafka_pair.new.create_topic(bench.topic, partitions=3)
+    bench.job_reads(topic_id="another-id")
+    bench.switch.apply("hold", 1)
+    with pytest.raises(PreflightError) as refused:
+        bench.run().require_ok()
+    for part in ("re-created", "2 partitions, its copy 3", "held already"):
+        assert part in str(refused.value)
+
+
+def test_both_connections_to_one_cluster_are_refused(bench: Bench):
+    bench.job_reads()
+    assert "two clusters were expected" in bench.run(new=bench.old).as_markdown()
+
+
+def test_job_that_reads_another_cluster_is_refused(bench: Bench):
+    bench.job_reads(cluster_id="a-third-cluster")
+    assert "a-third-cluster" in bench.run().as_markdown()
+
+
+def test_job_that_does_not_run_is_refused(bench: Bench):
+    assert [finding.check for finding in bench.run().refusals] == ["job"]
+
+
+def test_unreachable_target_is_a_finding_not_a_crash(bench: Bench):
+    bench.job_reads()
+    gone = KafkaCluster(name="gone", config={"bootstrap.servers": "127.0.0.1:1"}, request_timeout_s=2)
+    assert any("127.0.0.1:1" in finding.detail for finding in bench.run(new=gone).refusals)
