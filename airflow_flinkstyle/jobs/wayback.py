@@ -57,9 +57,8 @@ def go_back(cutover: Cutover) -> Mapping[str, Any]:
 
 def _winner(cutover: Cutover) -> tuple[Generation, Generation | None]:
     """Return who runs, and the new generation if it was ever claimed."""
-    client, record = cutover.client, cutover.journal.read("standby")
-    old = cutover.old()
-    new = client.own_claim(f"{cutover.journal.migration_id}/next") if record else None
+    client, old = cutover.client, cutover.old()
+    new = client.own_claim(f"{cutover.journal.migration_id}/next")
     current = client.board.current()
     if current is not None and current.value.generation == new:
         return current.value.generation, new
@@ -85,8 +84,9 @@ def _old_has_closed(cutover: Cutover, old: Generation) -> bool:
         if not isinstance(client.cancel(pending), TooLate):
             again = client.board.heartbeat(old)  # it may have closed by itself meanwhile
             return again is not None and again.value.state == "closed"
-        if isinstance(state := client.poll(pending), Ended) and state.outcome == "done":
-            return True
+        state = client.poll(pending)
+        if isinstance(state, Ended) and state.outcome in ("done", "refused", "cancelled"):
+            return state.outcome == "done"
         status = client.ensure_running(relaunch_failed=relaunch_failed)
         relaunch_failed = not isinstance(status, Starting) and relaunch_failed
         if time.monotonic() > deadline:
@@ -140,7 +140,7 @@ def settle(cutover: Cutover) -> Settled:
     if journal.result("running") is not None:
         return Settled(where="new", generation=named, detail="It had moved; later runs are not its matter.")
     found = go_back(cutover)
-    if back is not None and back.result is not None and found["position"] != "untouched":
+    if back is not None and back.result is not None and found["winner"] == named is not None:
         cutover.switch.apply(found["position"], journal.token)
     where = _WHERE[found["position"]]
     return Settled(where=where, generation=found["winner"], detail=f"Producers: {found['position']}.")

@@ -266,6 +266,9 @@ class Driver(threading.Thread):
             outcome = "cancelled" if request.state == "cancelled" else "lost"
             self.end(request, outcome)
             return
+        if self.world.refuses:
+            self.end(request, "refused", detail="nothing to save yet")
+            return
         if request.state == "sent":
             self.board.put_request(self.generation, dataclasses.replace(request, state="accepted"), seen=slot)
         self.pause(self.mood.slow_takes_s)
@@ -348,7 +351,7 @@ class World:
         self.repository = SavepointRepository(self.store, self.job)
         self.logs, self.moods = Logs(), {}
         self.drivers: dict[int, Driver] = {}
-        self.deaf = self.takes_fail = False
+        self.deaf = self.takes_fail = self.refuses = False
 
     @property
     def board(self) -> JobBoard:

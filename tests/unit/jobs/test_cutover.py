@@ -254,6 +254,29 @@ def test_new_driver_and_way_back_race_and_only_one_runs(world: World, mood: type
     assert position(world) == f"release_{settled.where}"
 
 
+def test_stop_that_the_driver_refuses_leaves_it_running(world: World):
+    world.start()
+    world.refuses = True
+    with pytest.raises(WentBackError, match="nothing to save yet"):
+        a_cutover(world).run()
+    assert (runs_on(world), position(world), len(world.drivers)) == (1, "release_old", 2)
+    world.logs.produce(5)
+    world.judge()
+
+
+def test_settling_a_given_up_migration_late_does_not_undo_a_newer_one(world: World):
+    world.start()
+    world.logs.refuse = True
+    with pytest.raises(WentBackError):
+        a_cutover(world).run()
+    world.logs.refuse = False
+    newer = a_cutover(world)
+    newer.journal = CutoverJournal(world.store, world.job, "m2", PHASES)
+    newer.run()
+    assert a_cutover(world).settle().where == "old"
+    assert position(world) == "release_new"
+
+
 def test_savepoint_that_fails_after_the_drain_leaves_the_old_driver_running_again(world: World):
     world.start()
     world.takes_fail = True
