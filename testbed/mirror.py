@@ -35,6 +35,9 @@ class MirrorSettings:
     flush_interval_ms: int = 1000
     """How far ``mm2-offsets`` may lag behind what was mirrored, when not exactly once."""
 
+    max_poll_records: int = 500
+    """Exactly once, each poll is a transaction, and its marker takes an offset on the target."""
+
     def as_properties(self, rest_port: int) -> dict[str, str]:
         """Return MirrorMaker's configuration."""
         source, target = self.source_alias, self.target_alias
@@ -62,6 +65,7 @@ class MirrorSettings:
             properties[f"{storage}.storage.replication.factor"] = "1"
         if self.exactly_once:
             properties[f"{source}.consumer.isolation.level"] = "read_committed"
+            properties[f"{source}.consumer.max.poll.records"] = str(self.max_poll_records)
             properties[f"{target}.exactly.once.source.support"] = "enabled"
         return properties
 

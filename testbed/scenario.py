@@ -26,6 +26,7 @@ from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.records import KafkaOverride
 from airflow_flinkstyle.savepoint.repository import SavepointRepository
 from airflow_flinkstyle.storage.open import open_store
+from airflow_flinkstyle.storage.s3 import S3Settings
 from testbed import paths
 from testbed.judge import Judgement, StateReader, judge
 from testbed.ledger import read_ledger
@@ -41,10 +42,13 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.lineage import Origin
     from airflow_flinkstyle.types import Generation
     from testbed.kafka import Broker
+    from testbed.s3 import S3Server
 
 QUERY = "orders"
 PARTITIONS = 4
 CUSTOMERS = 200
+BUCKET = "savepoints"
+"""Made by whoever starts the S3 server."""
 ORDERS_JOB = paths.ROOT / "examples" / "orders_job.py"
 SPARK_PYTHON = paths.VENV_SPARK / "bin" / "python"
 # The first tier of the JIT only: start-up is most of what a short-lived driver does.
@@ -73,6 +77,26 @@ def spark_conf() -> dict[str, str]:
         "spark.driver.memory": "512m",
         "spark.ui.enabled": "false",
     }
+
+
+def s3_env(server: S3Server) -> dict[str, str]:
+    """Return what the server's clients find in their environment."""
+    return {
+        "AWS_ACCESS_KEY_ID": server.access_key,
+        "AWS_SECRET_ACCESS_KEY": server.secret_key,
+        "AWS_ENDPOINT_URL_S3": server.endpoint,
+        "AWS_REGION": server.region,
+    }
+
+
+def s3_settings(server: S3Server) -> S3Settings:
+    """Return the server as the package's own store sees it."""
+    return S3Settings(
+        endpoint=server.endpoint,
+        region=server.region,
+        access_key=server.access_key,
+        secret_key=server.secret_key,
+    )
 
 
 def state_reader(folder: Path) -> StateReader:
@@ -122,16 +146,16 @@ class OrdersScenario:
         new: Broker,
         topic: str,
         job: str = "orders",
-        store_uri: str | None = None,
-        secret_env: Mapping[str, str] | None = None,
+        s3: S3Server | None = None,
         master: str = "local[2]",
         lease_s: float = 10.0,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.old, self.new, self.topic = folder, old, new, topic
         self.ledger = folder / "ledger"
-        self.store_uri = store_uri or (folder / "store").as_uri()
-        self.secret_env = dict(secret_env or {})
+        self.s3 = s3
+        self.store_uri = f"s3://{BUCKET}" if s3 else (folder / "store").as_uri()
+        self.secret_env = s3_env(s3) if s3 else {}
         self.target = SubmitTarget(
             master=master,
             python=str(SPARK_PYTHON),
@@ -148,7 +172,7 @@ class OrdersScenario:
         )
         self.book = OrderBook(customers=CUSTOMERS, partitions=PARTITIONS)
         self.producer: Service | None = None
-        store = open_store(self.store_uri)
+        store = open_store(self.store_uri, s3_settings(s3) if s3 else None)
         self.board = JobBoard(store, job)
         self.switch = StoreProducerSwitch(store, self.switch_key)
         self.client = JobClient(
@@ -174,8 +198,8 @@ class OrdersScenario:
 
     @property
     def switch_key(self) -> str:
-        """Where the producer looks for its position."""
-        return f"{self.spec.name}/producer-switch.json"
+        """Where the producer looks for its position: the ``store`` switch of the hook."""
+        return f"{self.spec.name}/producers.json"
 
     def create_topic(self, deleted: Mapping[int, int] | None = None) -> None:
         """Create the topic on ``old``; its first records, as many as told, are gone by retention."""
@@ -242,12 +266,54 @@ class OrdersScenario:
 
     def acknowledged(self) -> int:
         """Return how many lines the ledger has."""
-        return sum(1 for _ in read_ledger(self.ledger)) if self.ledger.exists() else 0
+        if not self.ledger.exists():
+            return 0
+        with self.ledger.open("rb") as lines:  # counted, not parsed: this is polled
+            return sum(1 for _ in lines)
 
     def producer_is_at(self) -> str | None:
         """Return the cluster the producer was last released to, or None while it is held."""
         events = list(read_events(self.ledger))
         return events[-1]["cluster"] if events else None
+
+    # --- Airflow ------------------------------------------------------------------------------
+
+    def connections(self) -> dict[str, str]:
+        """Return the Airflow connections with which the DAGs find all of this."""
+        flinkstyle = {
+            "savepoint_root": self.store_uri,
+            "checkpoint_root": self.spec.checkpoint_root,
+            "aws_conn_id": "aws_default" if self.s3 else None,
+            "lease_s": self.spec.lease_s,
+            "log_dir": self.target.log_dir,
+            "producer_switch": "store",
+        }
+        spark = {"python": self.target.python, "conf": dict(self.target.conf)}
+        found = {
+            "flinkstyle_default": {"conn_type": "flinkstyle", "extra": flinkstyle},
+            "spark_default": {"conn_type": "spark", "host": self.target.master, "extra": spark},
+            "kafka_old": _kafka_connection(self.old),
+            "kafka_new": _kafka_connection(self.new),
+        }
+        if self.s3:
+            extra = {"endpoint_url": self.s3.endpoint, "region_name": self.s3.region}
+            keys = {"login": self.s3.access_key, "password": self.s3.secret_key}
+            found["aws_default"] = {"conn_type": "aws", **keys, "extra": extra}
+        return {name: json.dumps(connection) for name, connection in found.items()}
+
+    def start_form(self) -> dict[str, Any]:
+        """Return what the form of DAG ``start_job`` needs."""
+        return {"job": self.spec.name, "script": self.spec.script, "args": list(self.spec.args)}
+
+    def migration_form(self) -> dict[str, Any]:
+        """Return what the form of DAG ``migrate_kafka_cluster`` needs."""
+        return {
+            "job": self.spec.name,
+            "source_kafka_conn_id": "kafka_old",
+            "target_kafka_conn_id": "kafka_new",
+            "source_alias": "old",
+            "target_alias": "new",
+        }
 
     # --- the job ------------------------------------------------------------------------------
 
@@ -393,3 +459,7 @@ class OrdersScenario:
         self.end_producer()
         self.wait_all_read(broker)
         return judge(read_ledger(self.ledger), reader.read(self.checkpoint()))
+
+
+def _kafka_connection(broker: Broker) -> dict[str, Any]:
+    return {"conn_type": "kafka", "extra": {"bootstrap.servers": broker.bootstrap}}

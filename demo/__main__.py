@@ -1,0 +1,157 @@
+"""``python -m demo [--ui]``: exits 0 if nothing was lost and nothing counted twice."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from typing import Any
+
+from demo.contrast import Contrast
+from demo.memory import PeakMemory
+from demo.stage import TOPIC, Stage, set_stage
+from demo.tables import Narrator, from_markdown, outcome
+from testbed.scenario import state_reader, wait_until
+
+DAG = "migrate_kafka_cluster"
+DELETED = {0: 100, 1: 40, 2: 250}
+"""Partition -> records of ``old`` that retention has deleted before the mirror began."""
+OPENING = {0: 949}
+"""Orders of partition 0, written in one transaction: with its marker ``old`` ends at 1050, ``new`` at 950."""
+RATE_PER_S = 300.0
+ON_OLD_S, ON_NEW_S = 8.0, 8.0
+"""How long the job reads each cluster, at least."""
+
+
+def begin(stage: Stage, narrator: Narrator) -> None:
+    """Write the first orders, mirror them, and show by how much offsets differ."""
+    orders = stage.orders
+    orders.create_topic(deleted=DELETED)
+    orders.start_producer(rate_per_s=RATE_PER_S, opening=OPENING)
+    narrator.say("Brokers [b]old[/] and [b]new[/] run; a producer writes numbered orders to old")
+    stage.mirror.start()
+    orders.new.wait_for_topic(TOPIC)
+    wait_until("partition 0 is mirrored", lambda: orders.new.log_range(TOPIC)[0][1] > 0, timeout_s=60)
+    old, new = orders.old.log_range(TOPIC)[0][1], orders.new.log_range(TOPIC)[0][1]
+    narrator.say(f"MirrorMaker 2 mirrors; the end of partition 0 is {old} on old and {new} on new")
+
+
+def start_job(stage: Stage, narrator: Narrator) -> None:
+    """Start the job through its DAG."""
+    stage.airflow.wait_ready()
+    api = stage.airflow.api
+    narrator.say(f"Airflow is up at {stage.airflow.base_url}")
+    for dag in ("start_job", DAG):
+        api.wait_for_dag(dag)
+    run = api.trigger("start_job", stage.orders.start_form())
+    if api.wait_for_run("start_job", run, timeout_s=120) != "success":
+        raise RuntimeError(f"start_job failed:\n{api.logs('start_job', run, 'start')}")
+    stage.orders.wait_commits(2)
+    narrator.say(
+        f"DAG [b]start_job[/] has started the job; it has committed batch {stage.orders.last_batch()}"
+    )
+
+
+def migrate(stage: Stage, narrator: Narrator) -> dict[str, Any]:
+    """Trigger the migration, approve its table, and return its report."""
+    api = stage.airflow.api
+    run = api.trigger(DAG, stage.orders.migration_form())
+    narrator.say(f"DAG [b]{DAG}[/] is triggered: pre-flight, hot savepoint, plan")
+    waiting = ("awaiting_input", "deferred")
+    api.wait_for_task(DAG, run, "approve", waiting, timeout_s=120)
+    narrator.show(from_markdown("The plan to approve", api.xcom(DAG, run, "plan", "markdown")))
+    api.respond(DAG, run, "approve", ["Approve"])
+    narrator.say("Approved: the window begins")
+    if api.wait_for_run(DAG, run, timeout_s=240) != "success":
+        raise RuntimeError(f"The migration failed:\n{api.logs(DAG, run, 'migrate')}")
+    narrator.say("The migration has ended and is verified")
+    report: dict[str, Any] = api.xcom(DAG, run, "migrate")
+    return report
+
+
+def judge(stage: Stage, narrator: Narrator, report: dict[str, Any], peak: PeakMemory) -> bool:
+    """Let the producer end, judge the job and its contrast, and print the tables."""
+    orders = stage.orders
+    with state_reader(orders.folder) as reader:
+        reader.start()
+        orders.end_producer()
+        narrator.say("The producer has ended; the copy that was not rewritten resumes on new for contrast")
+        contrast = Contrast(orders, report["savepoint_id"])
+        try:
+            moved = orders.judge(reader, orders.new)
+            narrator.say(f"The migrated job:            {moved}")
+            astray = contrast.judge(reader)
+            narrator.say(f"Resumed without a rewrite:   {astray}")
+        finally:
+            contrast.end()
+    facts = {"peak memory": f"{peak.peak_bytes / 2**30:.1f} GiB", "whole demo": f"{narrator.elapsed_s:.0f} s"}
+    narrator.show(from_markdown("Positions", report["table"]))
+    narrator.show(outcome(report, moved, astray, facts))
+    return moved.right
+
+
+def run(narrator: Narrator, peak: PeakMemory) -> bool:
+    """Run everything without a person."""
+    with set_stage() as stage:
+        begin(stage, narrator)
+        start_job(stage, narrator)
+        time.sleep(ON_OLD_S)
+        report = migrate(stage, narrator)
+        before = stage.orders.acknowledged()
+        wait_until(
+            "orders on new",
+            lambda: stage.orders.acknowledged() > before + RATE_PER_S * ON_NEW_S,
+            timeout_s=60,
+        )
+        return judge(stage, narrator, report, peak)
+
+
+def run_with_person(narrator: Narrator, peak: PeakMemory) -> bool:
+    """Leave trigger and approval to a person; Ctrl-C judges what they did and ends everything."""
+    with set_stage() as stage:
+        begin(stage, narrator)
+        start_job(stage, narrator)
+        narrator.say(f"Open {stage.airflow.base_url}/dags/{DAG} and click Trigger; fill in:")
+        for name, value in stage.orders.migration_form().items():
+            narrator.say(f"    {name} = {value}")
+        narrator.say(
+            "Approve the table under Required Actions. Ctrl-C here judges the job and ends everything."
+        )
+        with until_interrupted():
+            while True:
+                time.sleep(1)
+        report = finished_migration(stage)
+        if report is None:
+            narrator.say("No migration has ended with success: nothing to judge")
+            return True
+        return judge(stage, narrator, report, peak)
+
+
+def finished_migration(stage: Stage) -> dict[str, Any] | None:
+    """Return the report of the newest migration that succeeded."""
+    runs = stage.airflow.api.call("GET", f"/dags/{DAG}/dagRuns?state=success&order_by=-start_date")[
+        "dag_runs"
+    ]
+    if not runs:
+        return None
+    report: dict[str, Any] = stage.airflow.api.xcom(DAG, runs[0]["dag_run_id"], "migrate")
+    return report
+
+
+def main() -> int:
+    """Return the exit code."""
+    parser = argparse.ArgumentParser(prog="demo", description=__doc__)
+    parser.add_argument(
+        "--ui", action="store_true", help="leave trigger and approval to you, in Airflow's UI"
+    )
+    options = parser.parse_args()
+    narrator = Narrator()
+    with PeakMemory(os.getppid() if os.getppid() != 1 else os.getpid()) as peak:
+        right = (run_with_person if options.ui else run)(narrator, peak)
+    narrator.say("Nothing was lost, nothing counted twice" if right else "WRONG: orders were lost or doubled")
+    return 0 if right else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
