@@ -32,7 +32,10 @@ def begin(stage: Stage, narrator: Narrator) -> None:
     narrator.say("Brokers [b]old[/] and [b]new[/] run; a producer writes numbered orders to old")
     stage.mirror.start()
     orders.new.wait_for_topic(TOPIC)
-    wait_until("partition 0 is mirrored", lambda: orders.new.log_range(TOPIC)[0][1] > 0, timeout_s=60)
+    # The marker of the mirror's one transaction stands behind the orders.
+    wait_until(
+        "partition 0 is mirrored", lambda: orders.new.log_range(TOPIC)[0][1] > OPENING[0], timeout_s=60
+    )
     old, new = orders.old.log_range(TOPIC)[0][1], orders.new.log_range(TOPIC)[0][1]
     narrator.say(f"MirrorMaker 2 mirrors; the end of partition 0 is {old} on old and {new} on new")
 
@@ -115,12 +118,12 @@ def run_with_person(narrator: Narrator, peak: PeakMemory) -> bool:
         narrator.say(f"Open {stage.airflow.base_url}/dags/{DAG} and click Trigger; fill in:")
         for name, value in stage.orders.migration_form().items():
             narrator.say(f"    {name} = {value}")
-        narrator.say(
-            "Approve the table under Required Actions. Ctrl-C here judges the job and ends everything."
-        )
-        with until_interrupted():
+        narrator.say("Approve the table under Required Actions. Ctrl-C here judges the job and ends it all.")
+        try:
             while True:
                 time.sleep(1)
+        except KeyboardInterrupt:
+            narrator.say("Interrupted; a second Ctrl-C ends everything without a judgement")
         report = finished_migration(stage)
         if report is None:
             narrator.say("No migration has ended with success: nothing to judge")
