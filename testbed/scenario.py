@@ -35,7 +35,7 @@ from testbed.producer import OrderBook, ProducerSettings, read_events
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from types import TracebackType
     from typing import Self
 
@@ -392,21 +392,21 @@ class OrdersScenario:
     def end_drivers(self) -> None:
         """Kill every driver that is still alive."""
         for generation in self.board.generations():
-            for native_id in self._native_ids(generation):
+            for native_id in self.native_ids(generation):
                 self.client.deployment.end(native_id)
 
     def kill_driver(self) -> None:
         """``kill -9`` the driver that runs."""
-        generation = self.running().run.generation
-        for native_id in self._native_ids(generation):
+        for native_id in self.native_ids(self.running().run.generation):
             self.client.deployment.end(native_id)
 
-    def _native_ids(self, generation: Generation) -> Iterator[Mapping[str, str]]:
-        if (handle := self.board.handle(generation)) is not None:
-            yield handle.native_id
-        for incarnation in self.board.incarnations(generation):
-            if (record := self.board.incarnation(generation, incarnation)) is not None:
-                yield self.client.deployment.native_id(record)
+    def native_ids(self, generation: Generation) -> list[Mapping[str, str]]:
+        """Return every driver process known of a generation, the submitted one first."""
+        handle = self.board.handle(generation)
+        numbers = self.board.incarnations(generation)
+        records = [self.board.incarnation(generation, number) for number in numbers]
+        begun = [self.client.deployment.native_id(record) for record in records if record is not None]
+        return [*([handle.native_id] if handle else []), *begun]
 
     # --- migration ----------------------------------------------------------------------------
 

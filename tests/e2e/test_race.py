@@ -1,0 +1,58 @@
+"""The new driver and the way back both told to go: exactly one of them ever runs a batch."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_flinkstyle.jobs.client import Stopped
+from airflow_flinkstyle.jobs.deployments.base import Gone
+from airflow_flinkstyle.jobs.lineage import go_restored
+from testbed.scenario import committed_offsets, wait_until
+
+if TYPE_CHECKING:
+    from testbed.judge import StateReader
+    from testbed.scenario import OrdersScenario
+
+pytestmark = pytest.mark.e2e
+
+
+def test_only_one_of_new_driver_and_way_back_runs_a_batch(scenario: OrdersScenario, reader: StateReader):
+    scenario.start_producer()
+    old = scenario.start()
+    client, kafka = scenario.client, scenario.kafka_side()
+    new = client.standby(
+        replace(scenario.spec, overrides=scenario.on_new),
+        scenario.target,
+        claim_key="next",
+        prepare_savepoint_id=scenario.hot_savepoint(),
+    ).generation
+    wait_until("the new driver waits", lambda: client.run(new).heartbeat is not None, timeout_s=120)
+    scenario.switch.apply("hold", 1)
+    wait_until("producers are held", lambda: scenario.producer_is_at() is None, timeout_s=20)
+    kafka.await_mirrored([scenario.topic], 60)
+    stopped = client.stop("stop", savepoint=True, timeout_s=60)
+    assert isinstance(stopped, Stopped)
+    manifest = client.repository.read(stopped.savepoint_id)
+    rewritten = kafka.apply(kafka.plan(manifest), manifest, client.repository)
+
+    with ThreadPoolExecutor(2) as both:
+        back = both.submit(client.follow, old, claim_key="back")
+        both.submit(client.go, new, go_restored(rewritten, closed_at=dict(stopped.batches)))
+    generations = {new, back.result().generation}
+    wait_until("one has taken over", lambda: scenario.board.current().value.generation != old, timeout_s=120)
+    winner = scenario.board.current().value.generation
+    (loser,) = generations - {winner}
+    wait_until("the other has ended", lambda: client.run(loser).driver == Gone(), timeout_s=120)
+
+    broker = scenario.new if winner == new else scenario.old
+    scenario.switch.apply("release_new" if winner == new else "release_old", 2)
+    scenario.wait_commits(2)
+    assert scenario.board.current().value.generation == winner
+    if loser == new:  # the way back shares its checkpoint with the run it follows
+        assert committed_offsets(scenario.checkpoint(loser)) is None
+    judgement = scenario.judge(reader, broker)
+    assert judgement.right, judgement

@@ -1,0 +1,65 @@
+"""Upgrades to a good version and to three broken ones, each judged order by order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_flinkstyle.jobs.errors import UpgradeWentBackError
+from airflow_flinkstyle.jobs.journal import CutoverJournal
+from airflow_flinkstyle.jobs.upgrade import UPGRADE_PHASES, Upgrade
+from testbed.scenario import wait_until
+
+if TYPE_CHECKING:
+    from testbed.judge import StateReader
+    from testbed.scenario import OrdersScenario
+
+pytestmark = pytest.mark.e2e
+SCRIPTS = Path(__file__).parent / "scripts"
+
+
+def upgrade(scenario: OrdersScenario, script: str, *, first_commit_timeout_s: float) -> Upgrade:
+    return Upgrade(
+        client=scenario.client,
+        journal=CutoverJournal(scenario.board.store, scenario.spec.name, script, UPGRADE_PHASES),
+        spec=replace(scenario.spec, script=str(SCRIPTS / f"{script}.py")),
+        target=scenario.target,
+        first_commit_timeout_s=first_commit_timeout_s,
+    )
+
+
+def test_a_new_version_goes_on_where_the_old_one_stopped(scenario: OrdersScenario, reader: StateReader):
+    scenario.start_producer()
+    old = scenario.start()
+    report = upgrade(scenario, "orders_job_v2", first_commit_timeout_s=180).run()
+    assert report.generation == old + 1
+    assert report.first_batch is not None
+    v2_output = scenario.folder / "output"
+    wait_until("v2 writes", lambda: any(v2_output.glob("v2-batch=*/_SUCCESS")), timeout_s=60)
+    judgement = scenario.judge(reader, scenario.old)
+    assert judgement.right, judgement
+
+
+@pytest.mark.parametrize(
+    ("script", "first_commit_timeout_s", "said"),
+    [
+        ("raises_at_import", 180, "raised at import"),
+        ("raises_in_first_batch", 180, "is broken: batch"),
+        ("commits_nothing", 45, "committed none within 45 s"),
+    ],
+)
+def test_a_broken_version_goes_back_by_itself(
+    scenario: OrdersScenario, reader: StateReader, script: str, first_commit_timeout_s: float, said: str
+):
+    scenario.start_producer()
+    scenario.start()
+    with pytest.raises(UpgradeWentBackError) as failed:
+        upgrade(scenario, script, first_commit_timeout_s=first_commit_timeout_s).run()
+    assert said in str(failed.value)
+    assert scenario.running().run.claim.launch["spec"]["script"] == scenario.spec.script
+    scenario.wait_commits(2)
+    judgement = scenario.judge(reader, scenario.old)
+    assert judgement.right, judgement
