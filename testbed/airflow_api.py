@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 FINISHED = frozenset({"success", "failed"})
 _CALL_TIMEOUT_S = 30
+_READ_TRIES = 3
 _POLL_S = 0.3
 
 
@@ -168,14 +169,23 @@ class AirflowApi:
             headers=headers,
             method=method,
         )
-        try:
-            with urllib.request.urlopen(request, timeout=_CALL_TIMEOUT_S) as answer:  # noqa: S310
-                text = answer.read().decode()
-        except urllib.error.HTTPError as error:
-            said = error.read().decode(errors="replace")
-            raise AirflowApiError(f"{method} {path}", error.code, said) from error
+        # On a busy machine the API server may be silent for long; only reading can be asked again.
+        text = _ask(request, tries=_READ_TRIES if method == "GET" else 1)
         parsed: dict[str, Any] = json.loads(text) if text else {}
         return parsed
+
+
+def _ask(request: urllib.request.Request, *, tries: int) -> str:
+    try:
+        with urllib.request.urlopen(request, timeout=_CALL_TIMEOUT_S) as answer:  # noqa: S310  # our own server
+            return str(answer.read().decode())
+    except urllib.error.HTTPError as error:
+        said = error.read().decode(errors="replace")
+        raise AirflowApiError(f"{request.method} {request.selector}", error.code, said) from error
+    except TimeoutError:
+        if tries == 1:
+            raise
+        return _ask(request, tries=tries - 1)
 
 
 def _run_path(dag_id: str, run_id: str) -> str:

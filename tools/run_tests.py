@@ -26,6 +26,8 @@ ALLOWED_SKIPS: frozenset[str] = frozenset()
 """Tests (``file::name`` as in the summary) that may be skipped, each with a reason beside it."""
 CODE = ("airflow_flinkstyle", "testbed", "tools", "demo", "examples", "dags")
 TESTS = ROOT / "tests"
+_SPARK_MARK = re.compile(r"^(\s*@pytest\.|pytestmark = .*|\s+pytest\.)mark\.spark\b", re.MULTILINE)
+"""A test or module marked ``spark``, as a decorator or in ``pytestmark``, also over several lines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +79,7 @@ def lint() -> list[Outcome]:
 def run_tier(tier: str) -> list[Outcome]:
     """Run a tier's tests, those marked ``spark`` in Spark's environment and the rest in Airflow's."""
     files = sorted((TESTS / tier).rglob("test_*.py"))
-    with_spark = [file for file in files if "mark.spark" in file.read_text()]
+    with_spark = [file for file in files if _SPARK_MARK.search(file.read_text())]
     only_spark = {file for file in with_spark if _is_spark_only(file.read_text())}
     others = [file for file in files if file not in only_spark]
     outcomes = []
