@@ -20,14 +20,16 @@ CASES = {
         "[getattr(package, name) for package in (operators, sensors) for name in package._HOME]"
     ),
     "parse dags/": (
-        f"import runpy, pathlib\n[runpy.run_path(str(p)) for p in sorted(pathlib.Path({str(DAGS)!r}).glob('*.py'))]"
+        f"import runpy\n[runpy.run_path(path) for path in {sorted(map(str, DAGS.glob('*.py')))!r}]"
     ),
 }
 
 
 def seconds(code: str) -> float:
     """Return the best time of ``code`` after Airflow itself is imported, each in a fresh process."""
-    program = f"import time\n{AIRFLOW}\nbegan = time.perf_counter()\n{code}\nprint(time.perf_counter() - began)"
+    program = (
+        f"import time\n{AIRFLOW}\nbegan = time.perf_counter()\n{code}\nprint(time.perf_counter() - began)"
+    )
     runs = [
         subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)  # noqa: S603 - our own code
         for _ in range(ROUNDS)

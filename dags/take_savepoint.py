@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from airflow.sdk import DAG, Param
 
 from airflow_flinkstyle.operators import TakeSavepointOperator
@@ -30,4 +32,5 @@ with DAG(
         flinkstyle_conn_id="{{ params.flinkstyle_conn_id }}",
         deferrable=True,
         retries=2,
+        retry_delay=timedelta(seconds=10),
     )

@@ -72,11 +72,10 @@ class TakeSavepointOperator(StreamingJobOperator):
                 poll_interval_s=self.poll_interval_s,
             ),
             method_name="execute_complete",
-            kwargs={"request": request},
             timeout=timedelta(seconds=self.timeout_s),
         )
 
-    def execute_complete(self, context: Context, event: Mapping[str, Any], request: dict[str, Any]) -> str:
+    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> str:
         """Read the outcome; a request that died with its driver is asked anew of the next one."""
         from airflow_flinkstyle.jobs.requests import PendingRequest
 
@@ -84,7 +83,7 @@ class TakeSavepointOperator(StreamingJobOperator):
             raise_failure(event["failure"])
         with airflow_errors():
             manifest = self.hook.finish_savepoint(
-                self.job, PendingRequest(**request), timeout_s=self.timeout_s
+                self.job, PendingRequest(**event["request"]), timeout_s=self.timeout_s
             )
             self.show_savepoint(context, manifest.savepoint_id)
         return self._taken(manifest)

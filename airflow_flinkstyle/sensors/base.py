@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -60,20 +59,8 @@ class StreamingJobSensor(BaseSensorOperator):
             "poll_interval_s": float(self.poke_interval),
         }
 
-    def wait_in_triggerer(self, trigger: PollTrigger, *, deadline_s: float | None = None) -> NoReturn:
-        """Defer to ``trigger``; the event and the deadline go to ``execute_complete``.
-
-        Args:
-            trigger: What to wait for.
-            deadline_s: Epoch seconds at which the sensor times out, however often it wakes up between;
-                None: the sensor's time-out from now on.
-        """
-        until_s = time.time() + self.timeout if deadline_s is None else deadline_s
-        if until_s <= time.time():
+    def wait_in_triggerer(self, trigger: PollTrigger, *, timeout_s: float) -> NoReturn:
+        """Defer to ``trigger``; its event goes to ``execute_complete``."""
+        if timeout_s <= 0:
             raise AirflowSensorTimeout(f"Nothing came within {self.timeout:g} s.")
-        self.defer(
-            trigger=trigger,
-            method_name="execute_complete",
-            kwargs={"deadline_s": until_s},
-            timeout=timedelta(seconds=until_s - time.time()),
-        )
+        self.defer(trigger=trigger, method_name="execute_complete", timeout=timedelta(seconds=timeout_s))

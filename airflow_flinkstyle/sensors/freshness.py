@@ -40,9 +40,10 @@ class SavepointFreshnessSensor(StreamingJobSensor):
             return str(found.xcom_value)
         from airflow_flinkstyle.triggers.savepoint import FreshSavepointTrigger
 
-        self.wait_in_triggerer(FreshSavepointTrigger(max_age_s=self.max_age_s, **self.trigger_arguments()))
+        trigger = FreshSavepointTrigger(max_age_s=self.max_age_s, **self.trigger_arguments())
+        self.wait_in_triggerer(trigger, timeout_s=self.timeout)
 
-    def execute_complete(self, context: Context, event: Mapping[str, Any], deadline_s: float) -> str:
+    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> str:
         """Return what the trigger found."""
         if "failure" in event:
             raise_failure(event["failure"])

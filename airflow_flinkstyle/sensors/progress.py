@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, cast
 
 from airflow.sdk import PokeReturnValue
@@ -51,10 +52,11 @@ class StreamingJobProgressSensor(StreamingJobSensor):
     def execute(self, context: Context) -> dict[str, int]:
         """Look once, and if need be wait, here or in the triggerer."""
         self._stop_key = f"{request_key(context)}-killed"
-        result = self._wait_deferred(context) if self.deferrable else super().execute(context)
+        deadline_s = time.time() + self.timeout
+        result = self._wait_deferred(context, deadline_s) if self.deferrable else super().execute(context)
         return cast("dict[str, int]", result)
 
-    def _wait_deferred(self, context: Context, deadline_s: float | None = None) -> dict[str, int]:
+    def _wait_deferred(self, context: Context, deadline_s: float) -> dict[str, int]:
         from airflow_flinkstyle.triggers.progress import ProgressTrigger
 
         found = self.poke(context)
@@ -64,16 +66,15 @@ class StreamingJobProgressSensor(StreamingJobSensor):
             ProgressTrigger(
                 batches=self.batches,
                 baseline=self._watch.baseline,
+                deadline_s=deadline_s,
                 stop_on_kill=self.stop_on_kill,
                 request_key=self._stop_key,
                 **self.trigger_arguments(),
             ),
-            deadline_s=deadline_s,
+            timeout_s=deadline_s - time.time(),
         )
 
-    def execute_complete(
-        self, context: Context, event: Mapping[str, Any], deadline_s: float
-    ) -> dict[str, int]:
+    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, int]:
         """Return the batches, or look after the driver and wait on."""
         from airflow_flinkstyle.triggers.progress import ProgressWatch
 
@@ -84,7 +85,7 @@ class StreamingJobProgressSensor(StreamingJobSensor):
         self.log.warning("Job %s: %s", self.job, event["look"])
         self._stop_key = f"{request_key(context)}-killed"
         self._watch = ProgressWatch(self.batches, event["baseline"])
-        return self._wait_deferred(context, deadline_s)
+        return self._wait_deferred(context, event["deadline_s"])
 
     def on_kill(self) -> None:
         """Leave the stream alone, unless ``stop_on_kill`` was asked for."""

@@ -51,6 +51,8 @@ class ProgressTrigger(PollTrigger):
     Args:
         batches: How many more batches every query must commit.
         baseline: See ``ProgressWatch``.
+        deadline_s: Epoch seconds until which the task waits; handed back to a task that is woken up,
+            because ``dag.test()`` drops what ``defer`` keeps for it.
         stop_on_kill: Stop the job, at a batch boundary, when a person kills or clears the task.
         request_key: Who asks for that stop.
     """
@@ -60,12 +62,14 @@ class ProgressTrigger(PollTrigger):
         *,
         batches: int,
         baseline: Mapping[str, Any] | None = None,
+        deadline_s: float = 0.0,
         stop_on_kill: bool = False,
         request_key: str = "",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.watch = ProgressWatch(batches, baseline)
+        self.deadline_s = deadline_s
         self.stop_on_kill = stop_on_kill
         self.request_key = request_key
         self._beat: object = None
@@ -76,6 +80,7 @@ class ProgressTrigger(PollTrigger):
         return {
             "batches": self.watch.batches,
             "baseline": self.watch.baseline,
+            "deadline_s": self.deadline_s,
             "stop_on_kill": self.stop_on_kill,
             "request_key": self.request_key,
         }
@@ -84,12 +89,15 @@ class ProgressTrigger(PollTrigger):
         """Return ``{"batches": ...}`` once reached, or ``{"look": ...}`` for a driver that does not run."""
         status = self.hook.client(self.job).status()
         if not isinstance(status, (Running, Starting)):
-            return {"look": describe_status(status), "baseline": self.watch.baseline}
+            return self._look(describe_status(status))
         if (reached := self.watch.reached(status)) is not None:
             return {"batches": reached}
         if self._is_silent(status.run):
-            return {"look": "no heartbeat has come for a lease", "baseline": self.watch.baseline}
+            return self._look("no heartbeat has come for a lease")
         return None
+
+    def _look(self, why: str) -> dict[str, Any]:
+        return {"look": why, "baseline": self.watch.baseline, "deadline_s": self.deadline_s}
 
     def _is_silent(self, run: Run) -> bool:
         """Tell whether the heartbeat has stood still for the lease, on this machine's own clock."""

@@ -27,12 +27,12 @@ class RequestTrigger(PollTrigger):
         return {"request": self.request}
 
     def check(self) -> dict[str, Any] | None:
-        """Return ``{"ended": True}``; the task reads the outcome itself, where it can also ask anew."""
+        """Return ``{"request": ...}``; the task reads the outcome itself, where it can also ask anew."""
         from airflow_flinkstyle.jobs.requests import InProgress, PendingRequest
 
         state = self.hook.client(self.job).poll(PendingRequest(**self.request))
         if not isinstance(state, InProgress):
-            return {"ended": True}
+            return {"request": self.request}
         if state.progress is not None and state.progress.files_done != self._shown:
             self._shown = state.progress.files_done
             self.log.info("%d of %d files copied", state.progress.files_done, state.progress.files_total)

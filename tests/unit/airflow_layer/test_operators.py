@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +10,6 @@ from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.hooks.failures import airflow_errors
 from airflow_flinkstyle.hooks.keys import request_key
 from airflow_flinkstyle.jobs.errors import RequestBusyError
-from airflow_flinkstyle.jobs.requests import PendingRequest
 from airflow_flinkstyle.jobs.status import Closed, Running
 from airflow_flinkstyle.operators import (
     StartStreamingJobOperator,
@@ -124,10 +122,9 @@ def test_savepoint_of_a_running_job_is_waited_for_in_the_triggerer(world: World)
     context = a_context("take")
     with pytest.raises(TaskDeferred) as deferred:
         take(world, deferrable=True).execute(context)
-    request = deferred.value.kwargs["request"]
-    assert deferred.value.trigger.request == request
+    request = deferred.value.trigger.request
     assert request["savepoint_id"] in context["ti"].xcoms[LINK], "the link shows while it is taken"
-    taken = take(world, deferrable=True).execute_complete(context, {"ended": True}, request)
+    taken = take(world, deferrable=True).execute_complete(context, {"request": request})
     assert taken == request["savepoint_id"]
     assert world.repository.find(taken) is not None
 
@@ -155,28 +152,18 @@ def test_savepoint_lost_with_its_driver_is_asked_anew_of_the_next_one(world: Wor
     world.deaf = True
     with pytest.raises(TaskDeferred) as deferred:
         take(world, deferrable=True).execute(a_context("take"))
-    lost = deferred.value.kwargs["request"]
+    lost = deferred.value.trigger.request
     world.kill(1)
     world.deaf = False
-    taken = take(world).execute_complete(a_context("take"), {"ended": True}, lost)
+    taken = take(world).execute_complete(a_context("take"), {"request": lost})
     assert taken != lost["savepoint_id"]
     assert world.repository.ids() == (taken,)
 
 
 def test_failure_seen_by_the_triggerer_fails_the_task_with_its_words(world: World):
     failure = {"code": "STORE_DENIED", "text": "no such key", "retryable": False}
-    request = asdict(
-        PendingRequest(
-            request_key="k",
-            request_id="r",
-            command="savepoint",
-            generation=1,
-            incarnation=1,
-            savepoint_id="sp-1",
-        )
-    )
     with pytest.raises(AirflowFailException, match="STORE_DENIED: no such key"):
-        take(world).execute_complete(a_context("take"), {"failure": failure}, request)
+        take(world).execute_complete(a_context("take"), {"failure": failure})
 
 
 def test_killing_the_start_task_leaves_the_stream_alone_unless_asked(world: World):

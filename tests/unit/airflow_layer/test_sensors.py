@@ -70,29 +70,31 @@ def test_deferred_progress_keeps_its_baseline_and_its_deadline(world: World):
     baseline = deferred.value.trigger.watch.baseline
     assert baseline == {"generation": 1, "batches": before}
 
-    deadline_s = deferred.value.kwargs["deadline_s"]
-    event = {"look": "it died", "baseline": baseline}
+    deadline_s = deferred.value.trigger.deadline_s
+    event = {"look": "it died", "baseline": baseline, "deadline_s": deadline_s}
     with pytest.raises(TaskDeferred) as again:
-        progress(world, deferrable=True).execute_complete(a_context(), event, deadline_s)
+        progress(world, deferrable=True).execute_complete(a_context(), event)
     assert again.value.trigger.watch.baseline == baseline
-    assert again.value.kwargs["deadline_s"] == deadline_s
+    assert again.value.trigger.deadline_s == deadline_s
 
     with pytest.raises(AirflowSensorTimeout):
-        progress(world, deferrable=True).execute_complete(a_context(), event, time.time() - 1)
+        progress(world, deferrable=True).execute_complete(
+            a_context(), {**event, "deadline_s": time.time() - 1}
+        )
 
 
 def test_task_woken_for_a_dead_driver_starts_it_again(world: World):
     world.start()
     world.kill(1)
-    event = {"look": "dead", "baseline": None}
+    event = {"look": "dead", "baseline": None, "deadline_s": time.time() + 60}
     with pytest.raises(TaskDeferred):
-        progress(world, deferrable=True).execute_complete(a_context(), event, time.time() + 60)
+        progress(world, deferrable=True).execute_complete(a_context(), event)
     world.until(lambda: isinstance(world.client().status(), Running))
     assert world.alive() == [1]
 
 
 def test_progress_seen_by_the_triggerer_is_returned(world: World):
-    found = progress(world, deferrable=True).execute_complete(a_context(), {"batches": {"q": 7}}, 0.0)
+    found = progress(world, deferrable=True).execute_complete(a_context(), {"batches": {"q": 7}})
     assert found == {"q": 7}
 
 
@@ -113,7 +115,7 @@ def test_fresh_savepoint_is_found_and_an_old_one_is_not(world: World):
 
 def test_fresh_savepoint_seen_by_the_triggerer_is_returned(world: World):
     sensor = fresh(world, max_age_s=60, deferrable=True)
-    assert sensor.execute_complete(a_context(), {"savepoint_id": "sp-1"}, 0.0) == "sp-1"
+    assert sensor.execute_complete(a_context(), {"savepoint_id": "sp-1"}) == "sp-1"
 
 
 def test_connection_form_can_test_its_savepoint_root(world: World):

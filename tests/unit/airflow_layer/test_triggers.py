@@ -69,7 +69,7 @@ def test_trigger_survives_the_way_to_another_triggerer(trigger: PollTrigger):
 def test_request_trigger_fires_when_the_savepoint_is_there(world: World):
     world.start()
     request = a_request(world)
-    assert fire(RequestTrigger(request=request, **COMMON)) == {"ended": True}
+    assert fire(RequestTrigger(request=request, **COMMON)) == {"request": request}
     assert world.repository.find(request["savepoint_id"]) is not None
 
 
@@ -78,7 +78,7 @@ def test_request_trigger_fires_when_the_driver_died(world: World):
     world.deaf = True
     request = a_request(world)
     world.kill(1)
-    assert fire(RequestTrigger(request=request, **COMMON)) == {"ended": True}
+    assert fire(RequestTrigger(request=request, **COMMON)) == {"request": request}
 
 
 def test_freshness_trigger_names_the_fresh_savepoint(world: World):
