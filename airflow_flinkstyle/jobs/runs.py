@@ -402,7 +402,7 @@ class JobRuns:
             said = f"its script ended at {heartbeat.batches() or 'no batch'}"
         return DriverFailedError(
             f"Generation {run.generation} of job {self.board.job} was expected to run, found that {said}.",
-            left=f"Its checkpoint {run.claim.checkpoint_location} is as it was. End of its log:\n"
+            left=f"Its checkpoint {run.claim.checkpoint_location} is as it left it. End of its log:\n"
             f"{self.log_tail(run)}\n",
             remedy="Correct the cause, then start the job again from its checkpoint or a savepoint.",
         )

@@ -28,6 +28,7 @@ from airflow_flinkstyle.protocol.records import (
     QueryBeat,
     SourceIdentity,
 )
+from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest, QuerySnapshot
 from airflow_flinkstyle.savepoint.repository import SavepointRepository
 from airflow_flinkstyle.storage.memory import MemoryStore
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from tests.conftest import KafkaPair
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka]
+HOUR_MS = 3_600_000
 
 
 class Bench:
@@ -82,12 +84,28 @@ class Bench:
         )  # fmt: skip
         board.beat(1, heartbeat, seen=None)
 
-    def run(self, **changes: KafkaCluster) -> Preflight:
+    def read_up_to(self, offset: int) -> Manifest:
+        """Return a savepoint of the job that has read so many records of partition 0."""
+        view = describe(self.old, [self.topic])
+        position = KafkaPosition(
+            cluster_id=view.cluster_id, topic_ids={self.topic: view.topics[self.topic].topic_id},
+            offsets={self.topic: {0: offset, 1: 0}}, log_range={},
+        )  # fmt: skip
+        query = QuerySnapshot(
+            name="orders", query_id="q", batch_id=1, checkpoint_location="x", pending_offsets=None,
+            pinned_confs={}, kafka={"0": position}, sink_lineage=None, files=(),
+        )  # fmt: skip
+        return Manifest(
+            savepoint_id="sp-1", job="job", parent=None, alignment="aligned", taken_at_ms=1,
+            taken_from_generation=1, spark_version="4.2.0", evidence={}, queries=(query,),
+        )  # fmt: skip
+
+    def run(self, *, manifest: Manifest | None = None, **changes: KafkaCluster) -> Preflight:
         kafka = LiveKafka(**{
             "old": self.old, "new": self.new,
             "mirror": MirrorSettings(source_alias="old", target_alias="new"), **changes,
         })  # fmt: skip
-        return run_preflight(self.client, kafka, self.switch)
+        return run_preflight(self.client, kafka, self.switch, manifest=manifest)
 
 
 @pytest.fixture
@@ -124,6 +142,26 @@ def test_both_connections_to_one_cluster_are_refused(bench: Bench):
 def test_job_that_reads_another_cluster_is_refused(bench: Bench):
     bench.job_reads(cluster_id="a-third-cluster")
     assert "a-third-cluster" in bench.run().as_markdown()
+
+
+def test_target_that_would_delete_unread_mirrored_records_is_refused(bench: Bench, kafka_pair: KafkaPair):
+    from confluent_kafka import Producer
+
+    kafka_pair.new.create_topic(bench.topic, partitions=2, config={"retention.ms": str(2 * HOUR_MS)})
+    producer = Producer({"bootstrap.servers": kafka_pair.old.bootstrap})
+    for _ in range(3):
+        long_ago_ms = time.time_ns() // 1_000_000 - 5 * HOUR_MS
+        producer.produce(bench.topic, b"order", partition=0, timestamp=long_ago_ms)
+    producer.flush(30)
+    bench.job_reads()
+    refused = {finding.check: finding for finding in bench.run(manifest=bench.read_up_to(1)).refusals}
+    detail = refused["retention"].detail
+    assert f"retention.ms={2 * HOUR_MS} on the target" in detail
+    assert "has not read (offsets by partition: 0: 2)" in detail
+    assert "Raise retention.ms on both clusters" in detail
+    with pytest.raises(PreflightError, match=r"Nothing was changed; the job runs on\. Correct them"):
+        bench.run(manifest=bench.read_up_to(1)).require_ok()
+    assert "retention" not in {f.check for f in bench.run(manifest=bench.read_up_to(3)).refusals}
 
 
 def test_job_that_does_not_run_is_refused(bench: Bench):

@@ -1,0 +1,146 @@
+"""What callers are told about bad input: expected, found, what is left, what to do; and nothing is lost."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_flinkstyle.jobs.errors import JobNotRunningError, JobRunningError, WentBackError
+from airflow_flinkstyle.jobs.lineage import FromSavepoint
+from airflow_flinkstyle.savepoint.errors import ManifestFormatError, SavepointMissingError
+from tests.unit.jobs.test_cutover import a_cutover, position
+
+if TYPE_CHECKING:
+    from airflow_flinkstyle.errors import FlinkstyleError
+    from airflow_flinkstyle.jobs.client import JobClient
+    from tests.unit.jobs.conftest import World
+
+
+def says(error: FlinkstyleError, *, found: str, left: str, remedy: str) -> bool:
+    """Return whether the message is the three sentences, each with these words."""
+    whole = (error.problem, error.left, error.remedy)
+    assert str(error) == " ".join(whole)
+    return (
+        "expected" in error.problem.lower()
+        and found in error.problem
+        and left in error.left
+        and remedy in error.remedy
+    )
+
+
+def records(world: World) -> dict[str, bytes]:
+    return {info.key: world.store.read(info.key) for info in world.store.list()}
+
+
+def stopped_with_savepoint(world: World) -> tuple[JobClient, str]:
+    client = world.start()
+    savepoint_id = client.stop("stop", savepoint=True, timeout_s=10).savepoint_id
+    assert savepoint_id is not None
+    world.until(lambda: world.alive() == [])
+    return client, savepoint_id
+
+
+def start_from(client: JobClient, world: World, savepoint_id: str, key: str) -> None:
+    origin = FromSavepoint(savepoint_id=savepoint_id)
+    handle = client.start(world.spec(), world.target(), claim_key=key, origin=origin)
+    client.wait_running(handle.generation, timeout_s=10)
+
+
+@pytest.mark.parametrize("path", ["../../../etc/cron.d/x", "/etc/cron.d/x"])
+@pytest.mark.parametrize("field", ["path", "blob"])
+def test_start_from_a_hostile_manifest_claims_nothing_and_the_job_stays_startable(
+    world: World, field: str, path: str
+):
+    client, savepoint_id = stopped_with_savepoint(world)
+    key = f"{world.job}/savepoints/{savepoint_id}.json"
+    good = world.store.read(key)
+    manifest: dict[str, Any] = json.loads(good)
+    manifest["queries"][0]["files"][0][field] = path
+    world.store.write(key, json.dumps(manifest).encode())
+    before = records(world)
+    with pytest.raises(ManifestFormatError) as refused:
+        start_from(client, world, savepoint_id, "hostile")
+    assert says(refused.value, found=repr(path), left="nothing was written", remedy="use another savepoint")
+    assert records(world) == before
+    assert len(world.drivers) == 1
+
+    world.store.write(key, good)
+    start_from(client, world, savepoint_id, "good")
+    world.logs.produce(5)
+    world.judge()
+
+
+def test_start_from_a_savepoint_that_does_not_exist_claims_nothing(world: World):
+    client, savepoint_id = stopped_with_savepoint(world)
+    before = records(world)
+    with pytest.raises(SavepointMissingError) as refused:
+        start_from(client, world, "sp-of-somebody", "missing")
+    assert says(
+        refused.value,
+        found=f"the newest are {savepoint_id}",
+        left="Nothing",
+        remedy="Correct the savepoint id",
+    )
+    assert records(world) == before
+
+
+def test_job_that_does_not_run_is_asked_nothing(world: World):
+    client, _ = stopped_with_savepoint(world)
+    before = records(world)
+    for ask in (
+        lambda: client.request_savepoint("late"),
+        lambda: client.stop("late", savepoint=True, timeout_s=1),
+    ):
+        with pytest.raises(JobNotRunningError) as refused:
+            ask()
+        assert says(
+            refused.value,
+            found="generation 1 has closed",
+            left="Nothing was asked",
+            remedy="StartStreamingJobOperator",
+        )
+    assert records(world) == before
+
+
+def test_second_start_claims_nothing_and_the_first_runs_on(world: World):
+    client = world.start()
+    with pytest.raises(JobRunningError) as refused:
+        client.start(world.spec(), world.target(), claim_key="second")
+    assert says(
+        refused.value,
+        found="generation 1 (start) is running",
+        left="that run goes on",
+        remedy="StopStreamingJobOperator",
+    )
+    assert client.board.generations() == [1]
+    world.logs.produce(5)
+    world.judge()
+    assert world.alive() == [1]
+
+
+@pytest.mark.parametrize(
+    ("trouble", "found", "remedy"),
+    [
+        ("unruly", "Records arrived on orders-0", "Make every producer of these partitions obey the switch"),
+        ("mirror stopped", "MirrorMaker was expected", "Start it"),
+    ],
+)
+def test_window_that_cannot_begin_leaves_the_job_and_its_producers_on_the_old_cluster(
+    world: World, trouble: str, found: str, remedy: str
+):
+    world.start()
+    if trouble == "unruly":
+        world.logs.unruly = True
+    else:
+        world.logs.mirror_runs = False
+        world.logs.produce(3)
+    with pytest.raises(WentBackError) as refused:
+        a_cutover(world).run()
+    assert says(refused.value, found=found, left="runs on the old cluster as generation 1", remedy=remedy)
+    assert position(world) == "release_old"
+    world.logs.unruly = False
+    world.logs.produce(5)
+    world.judge()
+    world.until(lambda: world.alive() == [1])
