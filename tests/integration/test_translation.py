@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_flinkstyle.jobs.errors import MirrorBehindError
+from airflow_flinkstyle.jobs.kafka_side import LiveKafka
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError, MirrorPositionMissingError
 from airflow_flinkstyle.kafka.mirror import Behind, CaughtUp, MirrorSettings, mirror_lag, wait_caught_up
@@ -277,6 +279,16 @@ def test_waiting_for_a_stopped_mirror_ends_with_the_lag(behind: Bed):
     assert isinstance(outcome, Behind)
     assert outcome.lag == {("c.same", 0): 7, ("c.plain", 0): 7}
     assert "c.plain-0: 7" in outcome.describe()
+
+
+def test_window_behind_a_stopped_mirror_says_how_far_and_that_nothing_was_stopped(behind: Bed):
+    kafka = LiveKafka(old=behind.old, new=behind.new, mirror=MIRROR)
+    with pytest.raises(MirrorBehindError) as late:
+        kafka.await_mirrored(TOPICS, timeout_s=1.5)
+    assert "expected to mirror everything within 1.5 s" in late.value.problem
+    assert "c.plain-0: 7" in late.value.problem
+    assert late.value.left == "Nothing was stopped; the job still reads the old cluster."
+    assert "Check that MirrorMaker runs" in late.value.remedy
 
 
 def test_partition_that_the_mirror_never_saw_is_refused(behind: Bed):

@@ -1,0 +1,53 @@
+"""What the documents promise is proved by tests that exist, and fails with codes that exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def missing_tests(text: str) -> list[str]:
+    """Return the references to tests that nobody wrote."""
+    return [
+        f"{path}::{name}"
+        for path, name in re.findall(r"\b(tests/[\w./-]+\.py)::(\w+)", text)
+        if not (ROOT / path).is_file() or f"def {name}(" not in (ROOT / path).read_text(encoding="utf-8")
+    ]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_test_that_a_document_names_exists(document: Path):
+    assert missing_tests(document.read_text(encoding="utf-8")) == []
+
+
+def test_a_test_that_nobody_wrote_is_found():
+    here = "tests/unit/docs/test_references.py"
+    text = f"`{here}::test_a_test_that_nobody_wrote_is_found`, `{here}::test_nothing`, `tests/no.py::test_x`"
+    assert missing_tests(text) == [f"{here}::test_nothing", "tests/no.py::test_x"]
+
+
+def rows(document: Path) -> list[list[str]]:
+    """Return the cells of all tables, without heads and rulers."""
+    lines = [line for line in document.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return [row for row in cells if row[0] != "situation"]
+
+
+def test_every_bad_input_has_a_code_of_the_package_and_a_test():
+    package = ROOT / "airflow_flinkstyle"
+    sources = "\n".join(path.read_text(encoding="utf-8") for path in package.rglob("errors.py"))
+    codes = set(re.findall(r'\bcode(?:: ClassVar\[str\])? = "(\w+)"', sources))
+    table = rows(ROOT / "docs" / "bad-input.md")
+    assert len(table) >= 15
+    for situation, code, left, remedy, proof in table:
+        named = set(re.findall(r"`([A-Z_]+)`", code))
+        assert named, f"{situation}: no code"
+        assert named <= codes, f"{situation}: {named - codes}"
+        assert left, f"{situation}: nothing on what is left"
+        assert remedy, f"{situation}: nothing on what to do"
+        assert "::test_" in proof, f"{situation}: no test"
