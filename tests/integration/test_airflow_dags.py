@@ -1,0 +1,157 @@
+"""DAGs in a real Airflow, on a real driver and a local store: ``airflow dags test`` runs every task here."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_flinkstyle.jobs.client import JobClient
+from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
+from airflow_flinkstyle.jobs.status import Running
+from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.savepoint.repository import SavepointRepository
+from airflow_flinkstyle.storage.open import open_store
+from testbed import paths
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from testbed.s3 import S3Server
+    from testbed.spark import SparkPaths
+
+pytestmark = [pytest.mark.integration, pytest.mark.airflow]
+
+COUNTS = """
+from pyspark.sql import SparkSession, functions as F
+spark = SparkSession.builder.getOrCreate()
+rows = spark.readStream.format("rate").option("rowsPerSecond", 20).load()
+counts = rows.groupBy((F.col("value") % 7).alias("k")).count()
+query = (counts.writeStream.queryName("counts").outputMode("complete").format("memory")
+         .trigger(processingTime="300 milliseconds").start())
+query.awaitTermination()
+"""
+
+
+class Lab:
+    """An Airflow home with its connections, and a script to run."""
+
+    def __init__(self, folder: Path, spark: SparkPaths) -> None:
+        self.folder = folder
+        self.root = folder / "root"
+        self.script = folder / "counts.py"
+        self.script.write_text(COUNTS)
+        self.env = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")},
+            **spark.env,
+            "PATH": f"{paths.VENV_AIRFLOW / 'bin'}:{os.environ['PATH']}",
+            "AIRFLOW_HOME": str(folder / "airflow"),
+            "AIRFLOW__CORE__DAGS_FOLDER": str(paths.ROOT / "dags"),
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{folder / 'airflow.db'}",
+        }
+        self.connect(
+            "flinkstyle_default",
+            "flinkstyle",
+            {"savepoint_root": str(self.root), "lease_s": 8, "log_dir": str(folder / "logs")},
+        )
+        self.connect(
+            "spark_default",
+            "spark",
+            {
+                "python": str(spark.python),
+                "spark-home": str(spark.spark_home),
+                "conf": {"spark.ui.enabled": False, "spark.sql.shuffle.partitions": 2},
+            },
+            host="local[2]",
+        )
+
+    def connect(self, conn_id: str, conn_type: str, extra: dict[str, Any], **fields: str) -> None:
+        value = {"conn_type": conn_type, "extra": extra, **fields}
+        self.env[f"AIRFLOW_CONN_{conn_id.upper()}"] = json.dumps(value)
+
+    def airflow(self, *args: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["airflow", *args],
+            env=self.env,
+            cwd=self.folder,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=300,
+            check=False,
+        )
+
+    def run_dag(self, dag_id: str, conf: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+        return self.airflow("dags", "test", dag_id, "--conf", json.dumps(conf))
+
+    @property
+    def client(self) -> JobClient:
+        store = open_store(str(self.root))
+        return JobClient(
+            board=JobBoard(store, "counts"),
+            repository=SavepointRepository(store, "counts"),
+            deployment=DetachedDeployment(),
+        )
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory, spark_paths: SparkPaths) -> Iterator[Lab]:
+    lab = Lab(tmp_path_factory.mktemp("airflow-dags"), spark_paths)
+    migrated = lab.airflow("db", "migrate")
+    assert migrated.returncode == 0, migrated.stdout
+    yield lab
+    for generation in lab.client.board.generations():
+        lab.client.end_driver(generation)
+
+
+def test_every_dag_is_imported_without_errors(lab: Lab):
+    found = lab.airflow("dags", "list-import-errors")
+    assert "No data found" in found.stdout, found.stdout
+    listed = lab.airflow("dags", "list", "--output", "json", "--local").stdout
+    for path in (paths.ROOT / "dags").glob("*.py"):
+        assert f'"{path.stem}"' in listed
+
+
+def test_started_job_outlives_its_task_and_a_dag_takes_its_savepoint(lab: Lab):
+    started = lab.run_dag("start_job", {"job": "counts", "script": str(lab.script)})
+    assert "state=success" in started.stdout, started.stdout
+    status = lab.client.status()
+    assert isinstance(status, Running), "the driver lives on in a process of its own"
+
+    again = lab.run_dag("start_job", {"job": "counts", "script": str(lab.script)})
+    assert re.search(r"JOB_RUNNING.*generation 1", again.stdout), again.stdout
+
+    taken = lab.run_dag("take_savepoint", {"job": "counts"})
+    assert "state=success" in taken.stdout, taken.stdout
+    (savepoint,) = lab.client.repository.manifests()
+    assert f"Savepoint {savepoint.savepoint_id} at batches" in taken.stdout
+    assert isinstance(lab.client.status(), Running)
+
+
+def test_job_nobody_started_is_named_in_the_error(lab: Lab):
+    taken = lab.run_dag("take_savepoint", {"job": "nobody"})
+    assert "JOB_NOT_RUNNING: Job nobody was expected to run" in taken.stdout, taken.stdout
+
+
+def test_wrong_s3_keys_are_named_and_not_shown(lab: Lab, s3_server: S3Server):
+    s3_server.create_bucket("wrong-keys")
+    lab.connect(
+        "flink_s3", "flinkstyle", {"savepoint_root": "s3://wrong-keys/sp", "aws_conn_id": "aws_wrong"}
+    )
+    lab.connect(
+        "aws_wrong",
+        "aws",
+        {"endpoint_url": s3_server.endpoint, "region_name": "us-east-1"},
+        login="AKIAWRONG",
+        password="never-shown-anywhere",  # noqa: S106 - invented
+    )
+    taken = lab.run_dag("take_savepoint", {"job": "counts", "flinkstyle_conn_id": "flink_s3"})
+    assert "STORE_DENIED" in taken.stdout, taken.stdout
+    assert s3_server.endpoint in taken.stdout
+    assert "never-shown-anywhere" not in taken.stdout
