@@ -3,6 +3,10 @@ PYTHON ?= python3
 AIRFLOW_BIN := .flinkstyle/venv-airflow/bin
 GUARDED := $(AIRFLOW_BIN)/python testbed/guard.py --
 
+# Java names its temporary folder itself, so both are told.
+export TMPDIR := $(CURDIR)/.flinkstyle/tmp
+export JDK_JAVA_OPTIONS := "-Djava.io.tmpdir=$(TMPDIR)"
+
 .DEFAULT_GOAL := help
 .PHONY: help setup lint test test-unit demo demo-ui lock clean
 
@@ -10,6 +14,7 @@ help: ## Print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Make both virtual environments and fetch the jars (seconds when nothing changed)
+	@mkdir -p "$(TMPDIR)"
 	@$(PYTHON) -m tools.setup
 
 lint: setup ## Check style, types and layers
