@@ -55,8 +55,9 @@ class Airflow:
             "api__base_url": self.base_url,
             "database__sql_alchemy_conn": f"sqlite:///{folder / 'airflow.db'}",
             "scheduler__scheduler_idle_sleep_time": "0.2",
-            "dag_processor__refresh_interval": "5",
-            "dag_processor__min_file_process_interval": "5",
+            # The first call makes the API server build its routes: seconds of work, and more than
+            # the default of 5 s on a busy machine, where it fails the task.
+            "workers__execution_api_timeout": "60",
             "logging__worker_log_server_port": str(free_port()),
             "logging__trigger_log_server_port": str(free_port()),
             "usage_data_collection__enabled": "False",
