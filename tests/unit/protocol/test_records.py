@@ -31,7 +31,9 @@ RECORDS: list[Record] = [
         follows=None,
         checkpoint_location="s3://bucket/checkpoints/1",
         prepare_savepoint_id=None,
-        overrides=(KafkaOverride(role="source", servers="old:9092", options={"startingOffsets": "earliest"}),),
+        overrides=(
+            KafkaOverride(role="source", servers="old:9092", options={"startingOffsets": "earliest"}),
+        ),
         lease_s=30.0,
         launch={"spec": {"args": ["a"]}},
         claimed_at_ms=1,
