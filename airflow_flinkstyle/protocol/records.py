@@ -11,10 +11,11 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from airflow_flinkstyle.errors import MessageFormatError, ProtocolVersionError
-from airflow_flinkstyle.types import BatchId, Generation, Incarnation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from airflow_flinkstyle.types import BatchId, Generation, Incarnation
 
 PROTOCOL_VERSION = 1
 """Counts breaking changes of the records, not of the package."""

@@ -94,7 +94,7 @@ def test_another_protocol_version_is_refused_naming_both(record: Record) -> None
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"not json", b'"text"', b"7", b"null"])
 def test_what_is_no_record_is_refused(data: bytes) -> None:
-    with pytest.raises(MessageFormatError, match="current.json of protocol version 1 was expected"):
+    with pytest.raises(MessageFormatError, match=r"current\.json of protocol version 1 was expected"):
         Current.from_bytes(data)
 
 
