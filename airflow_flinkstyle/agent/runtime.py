@@ -68,6 +68,7 @@ class Runtime:
         self.exit_code = EXIT_DONE
         self._expected: checks.Expected = {}
         self._taking = False
+        self._starting = False
         self._gate = threading.Lock()  # a takeover and the begin of the end exclude each other
         self._takeover_lock, self.start_lock = threading.Lock(), threading.Lock()
         self._hook: JvmShutdownHook | None = None
@@ -111,8 +112,11 @@ class Runtime:
     def _start(self, query: JobQuery) -> Java:
         with self.start_lock:  # not to be held while waiting for the end, which needs it
             if not self.ending.is_set():
-                self.queries.note_start(query)
-                query.query = query.run()
+                try:
+                    self.queries.note_start(query)
+                    query.query = query.run()
+                finally:
+                    self._starting = False
                 return query.query
         return self.leave_if_ending()
 
@@ -146,7 +150,7 @@ class Runtime:
             self._taking = True
             try:
                 self._patiently(lambda: takeover.take_current(board, turn, seen))
-                self.taken_over = True
+                self.taken_over = self._starting = True
                 self._patiently(lambda: self.pulse.beat("running"))
             finally:
                 self._taking = False
@@ -230,8 +234,12 @@ class Runtime:
     # --- requests -------------------------------------------------------------------------------
 
     def is_ready(self) -> bool:
-        """Return whether a request can be judged now; False in a takeover, and before a relaunch's."""
-        return not self._taking and (self.taken_over or not self.relaunched)
+        """Return whether a request can be judged now.
+
+        False in a takeover, before a relaunch's, and until the first query has started: until then a
+        savepoint would be refused although the checkpoint has batches.
+        """
+        return not (self._taking or self._starting) and (self.taken_over or not self.relaunched)
 
     def refusal(self, request: Request) -> str | None:
         """Return why the request cannot be served; None if it can."""

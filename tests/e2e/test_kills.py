@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from testbed import paths
 from testbed.scenario import wait_until
 
 if TYPE_CHECKING:
+    from airflow_flinkstyle.jobs.requests import PendingRequest
     from testbed.judge import StateReader
     from testbed.scenario import OrdersScenario
 
@@ -30,28 +32,44 @@ def test_kill_9_of_the_driver_during_a_savepoint_leaves_none_and_the_job_resumes
     scenario.start_producer()
     scenario.start()
     scenario.wait_commits(5)
-    key = kill_during_savepoint(scenario)
-    assert not scenario.client.repository.ids()
+    pending = kill_during_savepoint(scenario)
+    assert scenario.client.repository.find(pending.savepoint_id) is None
+    assert scenario.board.end(pending.generation, pending.request_id) is None
 
-    savepoint_id = scenario.hot_savepoint(key=key)  # asks the dead driver's successor anew
-    assert scenario.client.repository.ids() == (savepoint_id,)
+    savepoint_id = scenario.hot_savepoint(key=pending.request_key)  # asks the dead driver's successor anew
+    assert savepoint_id != pending.savepoint_id
+    assert scenario.client.repository.find(pending.savepoint_id) is None
     assert scenario.running().heartbeat.incarnation == 2
     scenario.wait_commits(2)
     judgement = scenario.judge(reader, scenario.old)
     assert judgement.right, judgement
 
 
-def kill_during_savepoint(scenario: OrdersScenario) -> str:
-    """Kill the driver when the first of the savepoint's files stands in the store; returns the request's key."""
-    store, job = scenario.board.store, scenario.spec.name
-    driver = scenario.native_ids(scenario.running().run.generation)[0]
-    pending = scenario.client.request_savepoint("killed")
-    deadline = time.monotonic() + 30
-    while not any(store.list(f"{job}/blobs/")):
-        assert time.monotonic() < deadline, "the take never began"
-    scenario.client.deployment.end(driver)
-    assert scenario.board.end(pending.generation, pending.request_id) is None
-    return "killed"
+def kill_during_savepoint(scenario: OrdersScenario) -> PendingRequest:
+    """Let the driver run in slices; kill it once there are files of a savepoint that is not complete."""
+    (driver,) = {
+        int(native_id["pid"]) for native_id in scenario.native_ids(scenario.running().run.generation)
+    }
+    for attempt in range(20):
+        files = blobs(scenario)
+        pending = scenario.client.request_savepoint(f"killed-{attempt}")
+        while True:
+            os.killpg(driver, signal.SIGSTOP)
+            time.sleep(0.02)
+            if scenario.client.repository.find(pending.savepoint_id) is not None:
+                break  # it was too fast for us
+            if blobs(scenario) > files:
+                os.killpg(driver, signal.SIGKILL)
+                return pending
+            os.killpg(driver, signal.SIGCONT)
+            time.sleep(0.005)
+        os.killpg(driver, signal.SIGCONT)
+        scenario.client.wait(pending, timeout_s=60)
+    raise AssertionError("every savepoint was complete before the driver could be killed")
+
+
+def blobs(scenario: OrdersScenario) -> int:
+    return sum(1 for _ in scenario.board.store.list(f"{scenario.spec.name}/blobs/"))
 
 
 def test_a_window_killed_at_every_journal_write_is_completed_by_its_retries(
