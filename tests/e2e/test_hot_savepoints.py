@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import random
 import subprocess
@@ -23,6 +24,7 @@ from testbed.scenario import (
     committed_offsets,
     spark_conf,
     spark_env,
+    wait_until,
 )
 
 if TYPE_CHECKING:
@@ -95,9 +97,17 @@ def take_at_random_moments(scenario: OrdersScenario, moments: random.Random) -> 
     for number in range(SAVEPOINTS):
         time.sleep(moments.uniform(0, 1.2))
         savepoint_id = scenario.hot_savepoint(key=f"hot-{number}")
-        manifests.append(scenario.client.repository.read(savepoint_id))
-        scenario.wait_commits(1)
+        manifest = scenario.client.repository.read(savepoint_id)
+        manifests.append(manifest)
+        ran_on = functools.partial(has_committed_after, manifest, scenario.checkpoint())
+        wait_until("a batch after the savepoint's", ran_on, timeout_s=60)
     return manifests
+
+
+def has_committed_after(manifest: Manifest, live: Path) -> bool:
+    """Look at the files' names only: the files may be gone in a moment."""
+    committed = [int(path.name) for path in (live / "commits").glob("[0-9]*")]
+    return max(committed) > snapshot_of(manifest).batch_id
 
 
 def snapshot_of(manifest: Manifest) -> QuerySnapshot:
