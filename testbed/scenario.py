@@ -343,6 +343,7 @@ class OrdersScenario:
             target,
             root=self.store_uri,
             generation=generation,
+            claim_id=claim.claim_id,
             base_env=spark_env(),
         )
         done = subprocess.run(  # noqa: S603  (the package's own command line)

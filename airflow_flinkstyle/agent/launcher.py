@@ -1,4 +1,4 @@
-"""``spark-submit launcher.py --root URI --job NAME --generation N -- user_app.py args...``.
+"""``spark-submit launcher.py --root URI --job NAME --claim ID --generation N -- user_app.py args...``.
 
 Runs an unmodified PySpark script under the agent. Exit codes: see ``process``.
 """
@@ -33,7 +33,7 @@ def main(argv: Sequence[str]) -> int:
     from airflow_flinkstyle.errors import FlinkstyleError
 
     try:
-        runtime = _open(arguments.root, arguments.job, arguments.generation)
+        runtime = _open(arguments.root, arguments.job, arguments.claim, arguments.generation)
     except (NotOursError, SupersededError) as reason:
         log.warning("Leaving job %s before Spark starts: %s", arguments.job, reason)
         return EXIT_DONE
@@ -49,6 +49,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="launcher.py", description="Run a PySpark script under the agent.")
     parser.add_argument("--root", required=True, help="savepoint root: s3://bucket/prefix or a folder")
     parser.add_argument("--job", required=True, help="name of the job")
+    parser.add_argument("--claim", required=True, help="id of the generation's claim")
     parser.add_argument("--generation", required=True, type=int, help="claimed by the caller")
     parser.add_argument("script", help="the PySpark script")
     parser.add_argument("args", nargs=argparse.REMAINDER, help="the script's own arguments")
@@ -64,7 +65,7 @@ def _log_to_stderr() -> None:
     logger.propagate = False
 
 
-def _open(root: str, job: str, generation: int) -> Runtime:
+def _open(root: str, job: str, claim_id: str, generation: int) -> Runtime:
     """Begin this process's incarnation, wrap PySpark, and show a heartbeat."""
     from airflow_flinkstyle.agent import takeover
     from airflow_flinkstyle.agent.ending import Signalled
@@ -79,6 +80,7 @@ def _open(root: str, job: str, generation: int) -> Runtime:
 
     store = open_store(root)
     board, process = JobBoard(store, job), DriverProcess()
+    takeover.require_claim(board, Generation(generation), claim_id)
     turn = takeover.begin(board, Generation(generation), process)
     runtime = Runtime(board, SavepointRepository(store, job), turn, process)
     wrap(runtime, turn.claim.overrides)

@@ -70,6 +70,22 @@ def begin(board: JobBoard, generation: Generation, process: DriverProcess) -> Tu
     return Turn(generation=generation, incarnation=incarnation, claim=claim, prior=prior, seen=seen)
 
 
+def require_claim(board: JobBoard, generation: Generation, claim_id: str) -> None:
+    """Check that the store holds the claim that this process was submitted for.
+
+    Raises:
+        NotClaimedError: If it holds another one: the environment leads to another store of the same name.
+    """
+    claim = board.claim(generation)
+    if claim is not None and claim.claim_id != claim_id:
+        raise NotClaimedError(
+            f"Claim {claim_id} of generation {generation} of job {board.job} was expected in "
+            f"{board.store.uri}, found {claim.claim_id}.",
+            left=NOT_STARTED,
+            remedy="Give the driver the S3 endpoint and keys of the savepoint root it was submitted for.",
+        )
+
+
 def require_not_closed(heartbeat: Slot[Heartbeat] | None) -> None:
     """Leave if the generation has closed: it is never run again."""
     if heartbeat is not None and heartbeat.value.state == "closed":

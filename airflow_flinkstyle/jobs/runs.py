@@ -292,7 +292,12 @@ class JobRuns:
     def _submission(self, generation: Generation, claim: Claim) -> Submission:
         spec, target = from_launch(claim.launch, secret_env=self.secret_env)
         return submission_of(
-            spec, target, root=self.board.store.uri, generation=generation, base_env=self.base_env
+            spec,
+            target,
+            root=self.board.store.uri,
+            generation=generation,
+            claim_id=claim.claim_id,
+            base_env=self.base_env,
         )
 
     def _require_stopped(self) -> None:

@@ -147,7 +147,9 @@ def from_launch(launch: Mapping[str, Any], *, secret_env: Mapping[str, str]) -> 
         ) from error
 
 
-def submit_argv(spec: JobSpec, target: SubmitTarget, *, root: str, generation: Generation) -> tuple[str, ...]:
+def submit_argv(
+    spec: JobSpec, target: SubmitTarget, *, root: str, generation: Generation, claim_id: str
+) -> tuple[str, ...]:
     """Return the spark-submit command line of one driver."""
     argv = [target.spark_submit, "--master", target.master, "--deploy-mode", target.deploy_mode]
     argv += ["--name", f"{spec.name}-{generation}"]
@@ -157,12 +159,12 @@ def submit_argv(spec: JobSpec, target: SubmitTarget, *, root: str, generation: G
         argv += ["--jars", ",".join(target.jars)]
     if target.packages:
         argv += ["--packages", ",".join(target.packages)]
-    argv += [launcher_path(), *_marker(spec, root, generation), "--", spec.script, *spec.args]
+    argv += [launcher_path(), *_marker(spec, root, generation, claim_id), "--", spec.script, *spec.args]
     return tuple(argv)
 
 
-def _marker(spec: JobSpec, root: str, generation: Generation) -> tuple[str, ...]:
-    return ("--root", root, "--job", spec.name, "--generation", str(generation))
+def _marker(spec: JobSpec, root: str, generation: Generation, claim_id: str) -> tuple[str, ...]:
+    return ("--root", root, "--job", spec.name, "--claim", claim_id, "--generation", str(generation))
 
 
 def driver_env(spec: JobSpec, target: SubmitTarget, base: Mapping[str, str]) -> dict[str, str]:
@@ -185,12 +187,13 @@ def submission_of(
     *,
     root: str,
     generation: Generation,
+    claim_id: str,
     base_env: Mapping[str, str],
 ) -> Submission:
     """Put together one driver process; all incarnations of a generation append to one log."""
     return Submission(
-        argv=submit_argv(spec, target, root=root, generation=generation),
-        marker=_marker(spec, root, generation),
+        argv=submit_argv(spec, target, root=root, generation=generation, claim_id=claim_id),
+        marker=_marker(spec, root, generation, claim_id),
         env=driver_env(spec, target, base_env),
         cwd=target.working_dir,
         log_path=str(Path(target.log_dir) / f"{spec.name}-{generation:06d}.log"),

@@ -151,7 +151,7 @@ class JobBoard:
         return self._get(Request, self._run(generation, "request"), unless=unless)
 
     def put_request(self, generation: Generation, request: Request, *, seen: Slot[Request] | None) -> None:
-        """Fill or change the slot if nothing changed since ``seen`` was read; else raises as a replace does."""
+        """Fill or change the slot if nothing changed since ``seen``; else raises as a replace does."""
         self._put(self._run(generation, "request"), request, seen)
 
     def write_progress(self, generation: Generation, progress: Progress) -> None:

@@ -7,6 +7,7 @@ Every record is one JSON object with a ``version``. Silence is never success: an
 from __future__ import annotations
 
 import json
+import uuid
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -116,6 +117,8 @@ class Claim(Record):
     launch: Mapping[str, Any]
     """What a deployment needs to start one more incarnation (``jobs.spec``); no secrets."""
     claimed_at_ms: int
+    claim_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    """Stands on the driver's command line: two stores may hold the same root, job and generation."""
 
     @classmethod
     def _revive(cls, values: dict[str, Any]) -> dict[str, Any]:

@@ -141,7 +141,9 @@ class Lab:
         for name, value in conf.items():
             argv += ["--conf", f"{name}={value}"]
         argv += [str(LAUNCHER), "--root", str(self.root), "--job", self.job]
-        argv += ["--generation", str(generation), "--", str(script), *(args or (str(self.out),))]
+        claim = self.board.claim(Generation(generation))
+        argv += ["--claim", claim.claim_id if claim else "none", "--generation", str(generation)]
+        argv += ["--", str(script), *(args or (str(self.out),))]
         env = {"PATH": "/usr/bin:/bin", "HOME": str(self.folder), **spark.env}
         log = self.folder / f"driver-{len(self.drivers)}.log"
         driver = Driver(argv, env, log, self.folder)

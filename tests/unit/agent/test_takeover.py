@@ -154,3 +154,10 @@ def test_takeover_whose_answer_was_lost_counts_when_it_is_tried_again() -> None:
     with pytest.raises(StoreUnavailableError):
         takeover.take_current(board, turn, None)
     takeover.take_current(board, turn, None)
+
+
+def test_driver_that_reaches_another_store_of_the_same_name_is_refused(board: JobBoard) -> None:
+    board.create_claim(G2, a_claim(claim_id="theirs"))
+    with pytest.raises(NotClaimedError, match=r"Claim ours of generation 2 .* expected in .*, found theirs"):
+        takeover.require_claim(board, G2, "ours")
+    takeover.require_claim(board, G2, "theirs")

@@ -23,8 +23,8 @@ def deployment() -> Iterator[tuple[DetachedDeployment, list[dict[str, str]]]]:
         deployment.end(native_id)
 
 
-def a_submission(tmp_path: Path, *argv: str) -> Submission:
-    marker = ("--root", str(tmp_path), "--job", "j", "--generation", "1")
+def a_submission(tmp_path: Path, *argv: str, claim_id: str = "c1") -> Submission:
+    marker = ("--root", str(tmp_path), "--job", "j", "--claim", claim_id, "--generation", "1")
     return Submission(
         argv=("/bin/bash", "-c", *argv, *marker),
         marker=marker,
@@ -56,6 +56,8 @@ def test_lost_driver_is_found_by_its_command_line(tmp_path: Path, deployment: tu
     assert detached.find(submission) is None
     ids.append(detached.submit(submission))
     until(lambda: detached.find(submission) == ids[0])
+    # Another store may hold the same root, job and generation: its driver is not this one.
+    assert detached.find(a_submission(tmp_path, "sleep 60; true", claim_id="c2")) is None
 
 
 def test_end_kills_the_whole_session(tmp_path: Path, deployment: tuple):

@@ -46,11 +46,11 @@ def a_target(**changes: object) -> SubmitTarget:
 
 
 def test_argv_runs_the_launcher_with_the_script_behind_it():
-    argv = submit_argv(a_spec(), a_target(), root="s3://b/p", generation=7)
+    argv = submit_argv(a_spec(), a_target(), root="s3://b/p", generation=7, claim_id="c1")
     assert argv[0] == "/venv/bin/spark-submit"
     assert argv[argv.index("--jars") + 1] == "/a.jar,/b.jar"
     assert "spark.sql.shuffle.partitions=4" in argv
-    tail = ("--root", "s3://b/p", "--job", "orders", "--generation", "7", "--")
+    tail = ("--root", "s3://b/p", "--job", "orders", "--claim", "c1", "--generation", "7", "--")
     assert argv[argv.index(launcher_path()) :] == (
         launcher_path(), *tail, "/jobs/orders.py", "--topic", "orders",
     )  # fmt: skip
@@ -69,7 +69,7 @@ def test_launch_round_trips_through_json_without_the_secrets():
 
 def test_secrets_are_in_no_repr_and_not_on_the_command_line():
     assert SECRET not in repr(a_target())
-    assert SECRET not in " ".join(submit_argv(a_spec(), a_target(), root="r", generation=1))
+    assert SECRET not in " ".join(submit_argv(a_spec(), a_target(), root="r", generation=1, claim_id="c1"))
 
 
 def test_driver_gets_secrets_but_nothing_of_airflows_environment():
