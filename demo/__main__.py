@@ -15,6 +15,7 @@ from demo.tables import Narrator, from_markdown, outcome
 from testbed.scenario import state_reader, wait_until
 
 DAG = "migrate_kafka_cluster"
+INTERRUPTED = 130
 DELETED = {0: 100, 1: 40, 2: 250}
 """Partition -> records of ``old`` that retention has deleted before the mirror began."""
 OPENING = {0: 949}
@@ -150,8 +151,12 @@ def main() -> int:
     )
     options = parser.parse_args()
     narrator = Narrator()
-    with PeakMemory(os.getppid() if os.getppid() != 1 else os.getpid()) as peak:
-        right = (run_with_person if options.ui else run)(narrator, peak)
+    with PeakMemory(os.getppid()) as peak:
+        try:
+            right = (run_with_person if options.ui else run)(narrator, peak)
+        except KeyboardInterrupt:
+            narrator.say("Interrupted; everything has ended")
+            return INTERRUPTED
     narrator.say("Nothing was lost, nothing counted twice" if right else "WRONG: orders were lost or doubled")
     return 0 if right else 1
 
