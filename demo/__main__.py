@@ -79,6 +79,9 @@ def judge(stage: Stage, narrator: Narrator, report: dict[str, Any], peak: PeakMe
     orders = stage.orders
     with state_reader(orders.folder) as reader:
         reader.start()
+        # Before that, plain Spark would notice that the position it was given lies beyond the end.
+        position = orders.old.log_range(TOPIC)[0][1]
+        wait_until("the position exists", lambda: orders.new.log_range(TOPIC)[0][1] > position, timeout_s=60)
         orders.end_producer()
         narrator.say("The producer has ended; the copy that was not rewritten resumes on new for contrast")
         contrast = Contrast(orders, report["savepoint_id"])
@@ -102,12 +105,8 @@ def run(narrator: Narrator, peak: PeakMemory) -> bool:
         start_job(stage, narrator)
         time.sleep(ON_OLD_S)
         report = migrate(stage, narrator)
-        before = stage.orders.acknowledged()
-        wait_until(
-            "orders on new",
-            lambda: stage.orders.acknowledged() > before + RATE_PER_S * ON_NEW_S,
-            timeout_s=60,
-        )
+        enough = stage.orders.acknowledged() + RATE_PER_S * ON_NEW_S
+        wait_until("more orders on new", lambda: stage.orders.acknowledged() > enough, timeout_s=60)
         return judge(stage, narrator, report, peak)
 
 
@@ -134,13 +133,9 @@ def run_with_person(narrator: Narrator, peak: PeakMemory) -> bool:
 
 def finished_migration(stage: Stage) -> dict[str, Any] | None:
     """Return the report of the newest migration that succeeded."""
-    runs = stage.airflow.api.call("GET", f"/dags/{DAG}/dagRuns?state=success&order_by=-start_date")[
-        "dag_runs"
-    ]
-    if not runs:
-        return None
-    report: dict[str, Any] = stage.airflow.api.xcom(DAG, runs[0]["dag_run_id"], "migrate")
-    return report
+    api = stage.airflow.api
+    newest = api.call("GET", f"/dags/{DAG}/dagRuns?state=success&order_by=-start_date")["dag_runs"]
+    return api.xcom(DAG, newest[0]["dag_run_id"], "migrate") if newest else None
 
 
 def main() -> int:
