@@ -12,7 +12,8 @@ from demo.contrast import Contrast
 from demo.memory import PeakMemory
 from demo.stage import TOPIC, Stage, set_stage
 from demo.tables import Narrator, from_markdown, outcome
-from testbed.scenario import state_reader, wait_until
+from testbed.drivers import state_reader
+from testbed.scenario import wait_until
 
 DAG = "migrate_kafka_cluster"
 INTERRUPTED = 130

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.savepoint.restore import restore_query
 from airflow_flinkstyle.storage.local import LocalStore
+from testbed.drivers import SPARK_PYTHON, spark_env
 from testbed.judge import Judgement, StateReader, judge
 from testbed.ledger import read_ledger
-from testbed.scenario import QUERY, SPARK_PYTHON, spark_env
+from testbed.scenario import QUERY
 
 if TYPE_CHECKING:
     from testbed.scenario import OrdersScenario

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from testbed.scenario import OrdersScenario, state_reader
+from testbed.drivers import state_reader
+from testbed.scenario import OrdersScenario
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

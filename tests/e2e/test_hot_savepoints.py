@@ -15,17 +15,10 @@ import pytest
 
 from airflow_flinkstyle.savepoint.restore import restore_query
 from airflow_flinkstyle.storage.local import LocalStore
+from testbed.drivers import SPARK_PYTHON, spark_conf, spark_env
 from testbed.judge import judge
 from testbed.ledger import read_ledger
-from testbed.scenario import (
-    ORDERS_JOB,
-    SPARK_PYTHON,
-    OrdersScenario,
-    committed_offsets,
-    spark_conf,
-    spark_env,
-    wait_until,
-)
+from testbed.scenario import ORDERS_JOB, OrdersScenario, committed_offsets, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

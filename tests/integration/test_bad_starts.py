@@ -15,7 +15,7 @@ from airflow_flinkstyle.jobs.lineage import FromSavepoint
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.savepoint.repository import SavepointRepository
 from airflow_flinkstyle.storage.open import open_store
-from testbed.scenario import s3_env, s3_settings
+from testbed.drivers import s3_env, s3_settings
 from tests.integration.test_jobs_detached import Lab
 
 if TYPE_CHECKING:

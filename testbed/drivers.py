@@ -1,0 +1,67 @@
+"""What drivers of the test bed, and the judge's, are started with."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.storage.s3 import S3Settings
+from testbed import paths
+from testbed.judge import StateReader
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from testbed.s3 import S3Server
+
+SPARK_PYTHON = paths.VENV_SPARK / "bin" / "python"
+# The first tier of the JIT only: start-up is most of what a short-lived driver does.
+_QUICK_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+
+
+def spark_env() -> dict[str, str]:
+    """Return this process's environment with the Java and the Python that drivers need."""
+    return {
+        **os.environ,
+        "JAVA_HOME": str(paths.java_home()),
+        "PYSPARK_PYTHON": str(SPARK_PYTHON),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+
+
+def spark_conf() -> dict[str, str]:
+    """Return the Spark settings that every driver of the test bed gets."""
+    kafka = paths.class_path("spark-kafka")
+    return {
+        "spark.driver.extraClassPath": kafka,
+        "spark.executor.extraClassPath": kafka,
+        "spark.driver.extraJavaOptions": _QUICK_JVM,
+        "spark.driver.memory": "512m",
+        "spark.ui.enabled": "false",
+    }
+
+
+def s3_env(server: S3Server) -> dict[str, str]:
+    """Return what the server's clients find in their environment."""
+    return {
+        "AWS_ACCESS_KEY_ID": server.access_key,
+        "AWS_SECRET_ACCESS_KEY": server.secret_key,
+        "AWS_ENDPOINT_URL_S3": server.endpoint,
+        "AWS_REGION": server.region,
+    }
+
+
+def s3_settings(server: S3Server) -> S3Settings:
+    """Return the server as the package's own store sees it."""
+    return S3Settings(
+        endpoint=server.endpoint,
+        region=server.region,
+        access_key=server.access_key,
+        secret_key=server.secret_key,
+    )
+
+
+def state_reader(folder: Path) -> StateReader:
+    """Return the judge's reader of Spark state."""
+    command = [str(SPARK_PYTHON), str(paths.ROOT / "testbed" / "state_reader.py")]
+    return StateReader(command=command, env=spark_env(), log=folder / "state-reader.log")
