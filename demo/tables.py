@@ -6,10 +6,13 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.markdown import Markdown
 from rich.table import Table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from rich.console import RenderableType
 
     from testbed.judge import Judgement
 
@@ -30,24 +33,14 @@ class Narrator:
         """Print a step."""
         self._console.print(f"[dim]{self.elapsed_s:6.1f} s[/]  {text}")
 
-    def show(self, table: Table) -> None:
+    def show(self, table: RenderableType) -> None:
         """Print a table."""
         self._console.print(table)
 
 
-def from_markdown(title: str, markdown: str) -> Table:
-    """Return the first table in a markdown text."""
-    rows = [
-        [cell.strip() for cell in line.strip("|").split("|")]
-        for line in markdown.splitlines()
-        if line.startswith("|")
-    ]
-    table = Table(title=title, title_justify="left")
-    for name in rows[0]:
-        table.add_column(name)
-    for row in rows[2:]:
-        table.add_row(*row)
-    return table
+def from_markdown(title: str, markdown: str) -> Markdown:
+    """Return a text with its tables, under a heading."""
+    return Markdown(f"**{title}**\n\n{markdown}")
 
 
 def outcome(
