@@ -43,7 +43,7 @@ class Airflow:
         """
         self.port = free_port()
         self.folder = folder
-        self.api = AirflowApi(self.base_url)
+        self.api = AirflowApi(self.base_url, lambda: self.service.log_text())
         settings = {
             "core__dags_folder": str(dags_folder),
             "core__load_examples": "False",

@@ -10,12 +10,13 @@ import urllib.request
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 FINISHED = frozenset({"success", "failed"})
 _CALL_TIMEOUT_S = 30
 _READ_TRIES = 3
 _POLL_S = 0.3
+_HANDLED_TIMEOUT_S = 60
 
 
 class AirflowApiError(RuntimeError):
@@ -34,8 +35,9 @@ class AirflowApiError(RuntimeError):
 class AirflowApi:
     """A client of one Airflow whose users are all admins."""
 
-    def __init__(self, base_url: str) -> None:
+    def __init__(self, base_url: str, log_text: Callable[[], str]) -> None:
         self.base_url = base_url.rstrip("/")
+        self._log_text = log_text
         self._token: str | None = None
 
     def is_healthy(self) -> bool:
@@ -127,7 +129,20 @@ class AirflowApi:
         options: Sequence[str],
         params: Mapping[str, Any] | None = None,
     ) -> None:
-        """Answer a task that awaits a person, e.g. with ``["Approve"]``."""
+        """Answer a task that awaits a person, e.g. with ``["Approve"]``, no faster than a person could.
+
+        A task that is resumed before the scheduler has handled the end of its first part is marked
+        failed (Airflow 3.3.2: "finished with state success, but the task instance's state is queued").
+        """
+        handled = (
+            f"executor event with state success for task instance TaskInstanceKey(dag_id='{dag_id}', "
+            f"task_id='{task_id}', run_id='{run_id}'"
+        )
+        deadline_s = time.monotonic() + _HANDLED_TIMEOUT_S
+        while handled not in self._log_text():
+            if time.monotonic() > deadline_s:
+                raise TimeoutError(f"The scheduler was expected to handle that {task_id} of {run_id} waits.")
+            time.sleep(_POLL_S)
         body = {"chosen_options": list(options), "params_input": dict(params or {})}
         self.call("PATCH", f"{_hitl_path(dag_id, run_id, task_id)}", body)
 

@@ -14,6 +14,14 @@ if TYPE_CHECKING:
 ACCESS_KEY = "flinkstyle"
 SECRET_KEY = "flinkstyle-secret"  # noqa: S105  # of a server that lives for one test run
 REGION = "us-east-1"
+_LOGGING = """<configuration>
+  <appender name="out" class="ch.qos.logback.core.ConsoleAppender">
+    <encoder><pattern>%d %level %logger{0} %msg%n</pattern></encoder>
+  </appender>
+  <root level="warn"><appender-ref ref="out"/></root>
+</configuration>
+"""
+"""Without it everything is logged down to debug, which costs more than serving the requests."""
 
 
 class S3Server:
@@ -29,6 +37,7 @@ class S3Server:
             [
                 # The full JIT: with the first tier only it is some ten times slower.
                 *(paths.java(), f"-Xmx{heap_mb}m", "-XX:+UseSerialGC", "-cp", paths.class_path("s3proxy")),
+                f"-Dlogback.configurationFile={folder / 'logback.xml'}",
                 *("org.gaul.s3proxy.Main", "--properties", folder / "s3proxy.properties"),
             ],
             log_file=folder / "s3proxy.log",
@@ -106,6 +115,7 @@ class S3Server:
     def _configure(self) -> None:
         data = self._folder / "data"
         data.mkdir(parents=True, exist_ok=True)
+        (self._folder / "logback.xml").write_text(_LOGGING)
         settings = {
             "s3proxy.authorization": "aws-v2-or-v4",
             "s3proxy.endpoint": self.endpoint,

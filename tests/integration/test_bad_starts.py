@@ -114,8 +114,8 @@ def put_back(held: Mapping[Path, bytes]) -> None:
 
 
 def test_driver_with_wrong_s3_keys_runs_nothing_and_its_log_says_why(lab: Lab, s3_server: S3Server):
-    s3_server.create_bucket("wrong-keys")
-    store = open_store("s3://wrong-keys/root", s3_settings(s3_server))
+    s3_server.create_bucket("wrong-keys-of-a-driver")
+    store = open_store("s3://wrong-keys-of-a-driver/root", s3_settings(s3_server))
     wrong = {**s3_env(s3_server), "AWS_SECRET_ACCESS_KEY": "not-the-secret"}
     client = JobClient(
         board=JobBoard(store, "counts"),
@@ -131,7 +131,7 @@ def test_driver_with_wrong_s3_keys_runs_nothing_and_its_log_says_why(lab: Lab, s
     finally:
         end_drivers(client)
     text = str(failed.value)
-    assert "STORE_DENIED: The store s3://wrong-keys/root" in text
+    assert "STORE_DENIED: The store s3://wrong-keys-of-a-driver/root" in text
     assert "Nothing was changed. Correct the access key and secret key" in text
     assert "not-the-secret" not in text
     assert client.board.current() is None
