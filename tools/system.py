@@ -1,4 +1,4 @@
-"""`make test` only: the two programs from the system that tests need, installed where possible."""
+"""`make test` only: the programs from the system that tests need, installed where possible."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import sys
 from tools.common import LOGS, ROOT, fail, say
 
 PROGRAMS = {
-    "chromium": "drives the browser tests of the Airflow forms",
     "docker-compose": "validates docker-compose.yml",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -67,9 +68,13 @@ class Driver:
         return self.log.read_text(errors="replace")
 
     def python_pid(self) -> int:
-        """Return the agent's process: the JVM's child."""
-        children = Path(f"/proc/{self.process.pid}/task").glob("*/children")
-        return int(next(pid for task in children for pid in task.read_text().split()))
+        """Return the agent's process: the JVM's child that runs the launcher; Hadoop starts others, like chmod."""
+        for task in Path(f"/proc/{self.process.pid}/task").glob("*/children"):
+            for pid in task.read_text().split():
+                with contextlib.suppress(OSError):
+                    if str(LAUNCHER).encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                        return int(pid)
+        raise AssertionError(f"The driver has no agent:\n{self.text[-4000:]}")
 
     def wait(self, timeout_s: float = 60) -> int:
         try:
