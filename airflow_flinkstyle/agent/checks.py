@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from airflow_flinkstyle.agent.errors import NOT_STARTED, QueryUnknownError
 from airflow_flinkstyle.agent.guard import check_source, read_positions, require_same_sources
 from airflow_flinkstyle.agent.jvm_kafka import describe_source
 from airflow_flinkstyle.kafka.errors import OffsetBeforeStartError, OffsetBeyondEndError, PartitionSetError
@@ -13,7 +14,7 @@ from airflow_flinkstyle.savepoint.restore import restore_query
 from airflow_flinkstyle.storage.open import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from airflow_flinkstyle.agent.queries import JobQuery
     from airflow_flinkstyle.agent.untyped import Java
@@ -47,6 +48,35 @@ def expected_identities(go: Go, manifest: Manifest | None, prior: Heartbeat | No
         for source, identity in beat.sources.items():
             add(query, source, identity)
     return expected
+
+
+def queries_to_go_on(
+    checkpoint_location: str, go: Go, manifest: Manifest | None, prior: Heartbeat | None
+) -> set[str]:
+    """Return the queries whose checkpoints stand in the location: restored, adopted, or this run's own."""
+    named = {snapshot.name for snapshot in manifest.queries} if manifest else set()
+    named |= set(go.closed_at or ()) | set(prior.queries if prior else ())
+    root = checkpoint_location.rstrip("/")
+    return {name for name in named if open_store(f"{root}/{name}").head("metadata") is not None}
+
+
+def require_known(query: JobQuery, to_go_on: Collection[str], script: Collection[str]) -> None:
+    """Check that a query without a checkpoint is a new one, not an old one under another name.
+
+    Raises:
+        QueryUnknownError: If it has none while the state of a query that the script has not named waits.
+    """
+    waiting = sorted(set(to_go_on) - set(script))
+    if query.name in to_go_on or not waiting:
+        return
+    raise QueryUnknownError(
+        f"The script was expected to go on with the queries {', '.join(sorted(to_go_on))}, found "
+        f"{query.name}, which has no checkpoint and would start anew without the state of "
+        f"{', '.join(waiting)}.",
+        left=NOT_STARTED,
+        remedy="Keep the query's name; start queries that are new after all that are not; or start the job "
+        "fresh if the state is to be dropped.",
+    )
 
 
 def guard(jvm: Java, query: JobQuery, expected: Mapping[str, list[SourceIdentity]]) -> None:

@@ -19,6 +19,12 @@ class QueryNameError(FlinkstyleError):
     code = "QUERY_NAME"
 
 
+class QueryUnknownError(FlinkstyleError):
+    """A query would start anew while the state of another one waits for somebody to go on with it."""
+
+    code = "QUERY_UNKNOWN"
+
+
 class UnsupportedModeError(FlinkstyleError):
     """The script uses a mode of Spark whose checkpoints cannot be cut between two batches."""
 

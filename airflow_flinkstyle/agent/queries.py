@@ -112,6 +112,11 @@ class Queries:
         with self._lock:
             return [query for _, query in sorted(self._known.items()) if query.query is not None]
 
+    def names(self) -> set[str]:
+        """Return the names that the script has used so far, those about to start included."""
+        with self._lock:
+            return set(self._known)
+
     def was_started(self, name: str) -> bool:
         """Return whether this process has started the query before."""
         with self._lock:
@@ -171,7 +176,8 @@ class Queries:
             raise QueryNameError(
                 f"A job of several queries was expected to name each of them, found {found}.",
                 left=NOT_STARTED,
-                remedy="Give every query a name of its own with .queryName(...).",
+                remedy="Give every query a name of its own with .queryName(...); one that ran without a name "
+                f"before goes on under the name '{ONLY_QUERY}'.",
             )
         return check_name("query name", name)
 

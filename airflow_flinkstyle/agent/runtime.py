@@ -67,6 +67,7 @@ class Runtime:
         self.ending, self.ended = threading.Event(), threading.Event()
         self.exit_code = EXIT_DONE
         self._expected: checks.Expected = {}
+        self._to_go_on: set[str] = set()
         self._taking = False
         self._starting = False
         self._gate = threading.Lock()  # a takeover and the begin of the end exclude each other
@@ -144,6 +145,8 @@ class Runtime:
         else:
             takeover.require_predecessor(board, turn.claim, go, self._look)
             self._restore(go)
+        prior = turn.prior.value if turn.prior else None
+        self._to_go_on = checks.queries_to_go_on(turn.claim.checkpoint_location, go, self.manifest, prior)
         self._guard(first)
         with self._gate:
             self.leave_if_ending()
@@ -202,6 +205,7 @@ class Runtime:
         self._expected = checks.expected_identities(go, self.manifest, prior)
 
     def _guard(self, query: JobQuery) -> None:
+        checks.require_known(query, self._to_go_on, self.queries.names())
         expected = self._expected.get(query.name, {})
         if self.relaunched and not self.queries.was_started(query.name):
             checks.guard_or_restore_anew(

@@ -68,7 +68,7 @@ class Driver:
         return self.log.read_text(errors="replace")
 
     def python_pid(self) -> int:
-        """Return the agent's process: the JVM's child that runs the launcher; Hadoop starts others, like chmod."""
+        """Return the agent: the child that runs the launcher. Hadoop has the JVM start others, like chmod."""
         for task in Path(f"/proc/{self.process.pid}/task").glob("*/children"):
             for pid in task.read_text().split():
                 with contextlib.suppress(OSError):

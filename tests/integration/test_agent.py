@@ -303,6 +303,24 @@ def test_script_the_agent_cannot_run_is_refused_by_name(lab: Lab, script: str, c
     assert words in failed.error[1]
 
 
+def test_query_under_another_name_is_refused_instead_of_losing_its_state(lab: Lab):
+    first = lab.start(1, lab.script(COUNT_JOB))
+    lab.until_batch(1)
+    stop = lab.end_of(1, lab.ask(1, "stop_with_savepoint"))
+    assert first.wait() == 0
+    counted = lab.out.read_text()
+
+    renamed = lab.start(
+        2, lab.script(COUNT_JOB.replace('"counts"', '"totals"')), savepoint_id=stop.savepoint_id
+    )
+    assert renamed.wait() == 1
+    code, text = lab.heartbeat(2).error
+    assert code == "QUERY_UNKNOWN"
+    assert "found totals, which has no checkpoint and would start anew without the state of counts" in text
+    assert lab.current().generation == 1
+    assert lab.out.read_text() == counted
+
+
 def test_driver_without_a_claim_is_refused(lab: Lab):
     driver = lab.launch(4, lab.script("raise AssertionError('ran')"))
     assert driver.wait() == 1
