@@ -21,7 +21,7 @@ _LOGGING = """<configuration>
   <root level="warn"><appender-ref ref="out"/></root>
 </configuration>
 """
-"""Without it everything is logged down to debug, which costs more than serving the requests."""
+"""Without it everything is logged down to debug: 250 MB in one demo."""
 
 
 class S3Server:
