@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.agent.errors import NOT_STARTED, QueryUnknownError
 from airflow_flinkstyle.agent.guard import check_source, read_positions, require_same_sources
 from airflow_flinkstyle.agent.jvm_kafka import describe_source
+from airflow_flinkstyle.agent.queries import checkpoint_of
 from airflow_flinkstyle.kafka.errors import OffsetBeforeStartError, OffsetBeyondEndError, PartitionSetError
 from airflow_flinkstyle.protocol.records import SourceIdentity
 from airflow_flinkstyle.savepoint.restore import restore_query
-from airflow_flinkstyle.storage.open import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -56,8 +56,7 @@ def queries_to_go_on(
     """Return the queries whose checkpoints stand in the location: restored, adopted, or this run's own."""
     named = {snapshot.name for snapshot in manifest.queries} if manifest else set()
     named |= set(go.closed_at or ()) | set(prior.queries if prior else ())
-    root = checkpoint_location.rstrip("/")
-    return {name for name in named if open_store(f"{root}/{name}").head("metadata") is not None}
+    return {name for name in named if checkpoint_of(checkpoint_location, name).head("metadata") is not None}
 
 
 def require_known(query: JobQuery, to_go_on: Collection[str], script: Collection[str]) -> None:
@@ -112,7 +111,7 @@ def restore(
             manifest,
             snapshot,
             repository,
-            open_store(f"{checkpoint_location.rstrip('/')}/{snapshot.name}"),
+            checkpoint_of(checkpoint_location, snapshot.name),
             carry_pending=carry_pending and snapshot.pending_offsets is not None,
             complete=complete,
         )

@@ -97,6 +97,11 @@ def _ended_at_ms(progress: PySpark, batch: BatchId) -> int:
     return int(begun.timestamp() * 1000) + int(progress["durationMs"].get("triggerExecution", 0))
 
 
+def checkpoint_of(location: str, query: str) -> ObjectStore:
+    """Open a query's checkpoint: it stands in a folder of the query's name."""
+    return open_store(f"{location.rstrip('/')}/{query}")
+
+
 class Queries:
     """Every query that the script has started, or is about to start."""
 
@@ -155,7 +160,7 @@ class Queries:
                 name=chosen,
                 writer=writer,
                 run=run,
-                checkpoint=open_store(f"{self.root}/{chosen}"),
+                checkpoint=checkpoint_of(self.root, chosen),
                 location=_as_spark_writes(f"{self.root}/{chosen}"),
                 sources=sources,
                 identities=known.identities if known else {},

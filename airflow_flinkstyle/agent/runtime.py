@@ -145,8 +145,9 @@ class Runtime:
         else:
             takeover.require_predecessor(board, turn.claim, go, self._look)
             self._restore(go)
-        prior = turn.prior.value if turn.prior else None
-        self._to_go_on = checks.queries_to_go_on(turn.claim.checkpoint_location, go, self.manifest, prior)
+        self._to_go_on = checks.queries_to_go_on(
+            turn.claim.checkpoint_location, go, self.manifest, turn.last_beat
+        )
         self._guard(first)
         with self._gate:
             self.leave_if_ending()
@@ -201,8 +202,7 @@ class Runtime:
         """Go on from this generation's own newest checkpoint; the savepoint is not restored again."""
         self.relaunched = True
         self.manifest = self.repository.read(go.savepoint_id) if go.savepoint_id else None
-        prior = self.turn.prior.value if self.turn.prior else None
-        self._expected = checks.expected_identities(go, self.manifest, prior)
+        self._expected = checks.expected_identities(go, self.manifest, self.turn.last_beat)
 
     def _guard(self, query: JobQuery) -> None:
         checks.require_known(query, self._to_go_on, self.queries.names())

@@ -43,6 +43,11 @@ class Turn:
     seen: Slot[Current] | None
     """``current.json`` before any lease was waited for."""
 
+    @property
+    def last_beat(self) -> Heartbeat | None:
+        """What an earlier incarnation of this generation said last."""
+        return self.prior.value if self.prior else None
+
 
 def begin(board: JobBoard, generation: Generation, process: DriverProcess) -> Turn:
     """Begin an incarnation, after the earlier ones of this generation have ended.
