@@ -49,6 +49,8 @@ class CaptureProgress:
     files_total: int
     bytes_done: int
     """Including files that were in the repository before."""
+    bytes_total: int
+    """As listed before the first file was copied."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +72,8 @@ def never() -> bool:
     return False
 
 
-def ignore(progress: CaptureProgress) -> None:
-    """Drop a capture's progress."""
+def ignore(_: CaptureProgress | str) -> None:
+    """Drop what a capture tells."""
 
 
 def capture_query(
@@ -82,9 +84,11 @@ def capture_query(
     kafka: Mapping[str, KafkaLog],
     previous: QuerySnapshot | None = None,
     sink_lineage: str | None = None,
+    sink: str | None = None,
     batch_id: BatchId | None = None,
     cancelled: Callable[[], bool] = never,
     progress: Callable[[CaptureProgress], None] = ignore,
+    uploaded: Callable[[str], None] = ignore,
     attempts: int = 5,
     threads: int = 8,
 ) -> QuerySnapshot:
@@ -97,9 +101,12 @@ def capture_query(
         kafka: The log of each Kafka source, by position (offset log v1) or name (v2).
         previous: The same query in an earlier savepoint; its SSTs are not read again.
         sink_lineage: Lineage of the query's sink, if it has one.
+        sink: Spark's name of the query's sink, if it is known.
         batch_id: Demand that the checkpoint ends with this batch, as a stopped job's must.
         cancelled: Asked before each file, by several threads.
         progress: Told after each file, by the calling thread.
+        uploaded: Told the key of each blob before it is uploaded, by several threads; blobs that were
+            listed before are not told. Whoever gives up frees these.
         attempts: How often to start over when the running query replaces files meanwhile.
         threads: Files copied at a time.
 
@@ -110,7 +117,7 @@ def capture_query(
         TakeCancelledError: If ``cancelled`` answered yes.
         CheckpointError: If the checkpoint is of an unsupported kind, or contradicts itself.
     """
-    copier = _Copier(checkpoint, repository, name, previous, cancelled, progress, threads)
+    copier = _Copier(checkpoint, repository, name, previous, cancelled, progress, uploaded, threads)
     for attempt in range(1, attempts + 1):
         try:
             cut = _plan_cut(checkpoint, batch_id)
@@ -133,6 +140,7 @@ def capture_query(
             pinned_confs=cut.offsets.confs,
             kafka=positions,
             sink_lineage=sink_lineage,
+            sink=sink,
             files=files,
         )
     raise BadInputError(
@@ -213,13 +221,13 @@ class _Copier:
     previous: QuerySnapshot | None
     cancelled: Callable[[], bool]
     progress: Callable[[CaptureProgress], None]
+    uploaded: Callable[[str], None]
     threads: int
 
     def copy(self, cut: _Cut) -> tuple[FileEntry, ...]:
         """Copy everything that the repository lacks and return all entries, sorted by path."""
         stored = self.repository.blob_sizes()
         known = self._reusable(cut.query_id, stored)
-        total = len(cut.contents) + len(cut.paths)
 
         def copy_one(path: str) -> FileEntry:
             if self.cancelled():
@@ -234,18 +242,25 @@ class _Copier:
         with ThreadPoolExecutor(max_workers=self.threads, thread_name_prefix="capture") as pool:
             futures = pool.map(copy_one, [*cut.contents, *cut.paths])
             try:
-                entries = list(self._reported(futures, total))
+                entries = list(self._reported(futures, cut))
             except BaseException:
                 pool.shutdown(wait=True, cancel_futures=True)
                 raise
         return tuple(sorted(entries, key=lambda entry: entry.path))
 
-    def _reported(self, entries: Iterable[FileEntry], total: int) -> Iterable[FileEntry]:
+    def _reported(self, entries: Iterable[FileEntry], cut: _Cut) -> Iterable[FileEntry]:
         bytes_done = 0
+        bytes_total = sum(map(len, cut.contents.values())) + sum(cut.paths.values())
         for done, entry in enumerate(entries, start=1):
             bytes_done += entry.size_bytes
             self.progress(
-                CaptureProgress(query=self.query, files_done=done, files_total=total, bytes_done=bytes_done)
+                CaptureProgress(
+                    query=self.query,
+                    files_done=done,
+                    files_total=len(cut.contents) + len(cut.paths),
+                    bytes_done=bytes_done,
+                    bytes_total=bytes_total,
+                )
             )
             yield entry
 
@@ -262,6 +277,7 @@ class _Copier:
     def _store(self, path: str, content: bytes, stored: Mapping[str, int]) -> FileEntry:
         digest = hashlib.sha256(content).hexdigest()
         if stored.get(digest) != len(content):
+            self.uploaded(digest)
             self.repository.put_blob(content)
         return _entry(path, len(content), digest)
 
@@ -285,6 +301,7 @@ class _Copier:
         except FileNotFoundError:
             raise ObjectMissingError.at(self.checkpoint.uri, path) from None
         if stored.get(digest) != size_bytes:
+            self.uploaded(digest)
             self.repository.put_blob(place, sha256=digest)
         return _entry(path, size_bytes, digest)
 

@@ -1,4 +1,4 @@
-"""The savepoint manifest, format version 1. Pure; ``manifest_json`` turns it into text and back."""
+"""The savepoint manifest, format version 2. Pure; ``manifest_json`` turns it into text and back."""
 
 from __future__ import annotations
 
@@ -68,6 +68,11 @@ class QuerySnapshot:
     kafka: Mapping[str, KafkaPosition]
     """By source name (log v2) or position (v1)."""
     sink_lineage: str | None
+    sink: str | None = None
+    """Spark's name of the sink (``kafka``, ``foreachBatch``, ``parquet``, ``delta``, ...); None if unknown.
+
+    Since format 2.
+    """
     files: tuple[FileEntry, ...]
     """Sorted by path."""
 
@@ -83,7 +88,7 @@ class Manifest:
     The manifest is created last. A savepoint without one does not exist.
     """
 
-    format_version: ClassVar[int] = 1
+    format_version: ClassVar[int] = 2
 
     savepoint_id: str
     job: str
@@ -97,6 +102,8 @@ class Manifest:
     spark_version: str
     evidence: Mapping[str, str]
     """What proves a rewrite, by name; empty for a savepoint as taken."""
+    cut_id: str | None = None
+    """Shared by the savepoints of several jobs that were cut together, else None. Since format 2."""
     queries: tuple[QuerySnapshot, ...]
     """Sorted by name."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_flinkstyle.savepoint.errors import ManifestFormatError
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _T = TypeVar("_T")
+_READABLE = (1, 2)
+_CUT_AND_SINK = 2
+"""The format that brought ``cut_id`` and each query's ``sink``."""
 
 
 def to_json(manifest: Manifest) -> str:
@@ -26,7 +30,7 @@ def to_json(manifest: Manifest) -> str:
 
 
 def from_json(text: str) -> Manifest:
-    """Parse a manifest.
+    """Parse a manifest of format 1 or 2; a manifest is never changed, so nothing writes format 1 again.
 
     Raises:
         ManifestFormatError: If it is malformed, of a newer format, has fields this package does not know,
@@ -38,8 +42,8 @@ def from_json(text: str) -> Manifest:
         raise ManifestFormatError.of("the whole", "a JSON object", text[:80]) from error
     fields = _Fields(document, "the whole")
     version = fields.take("format_version", int)
-    if version != Manifest.format_version:
-        raise ManifestFormatError.of("format_version", f"{Manifest.format_version}", version)
+    if version not in _READABLE:
+        raise ManifestFormatError.of("format_version", " or ".join(map(str, _READABLE)), version)
     manifest = Manifest(
         savepoint_id=fields.take("savepoint_id", str, check=is_savepoint_id),
         job=fields.take("job", str, check=is_job_name),
@@ -49,7 +53,8 @@ def from_json(text: str) -> Manifest:
         taken_from_generation=fields.take_or_none("taken_from_generation", int),
         spark_version=fields.take("spark_version", str),
         evidence=fields.take_map("evidence", _text),
-        queries=fields.take_list("queries", _query),
+        cut_id=fields.take_or_none("cut_id", str, check=bool) if version >= _CUT_AND_SINK else None,
+        queries=fields.take_list("queries", partial(_query, version=version)),
     )
     fields.require_empty()
     _require_unique("queries", [query.name for query in manifest.queries])
@@ -100,7 +105,7 @@ class _Fields:
             raise ManifestFormatError.of(self._where, "no further fields", sorted(self._left))
 
 
-def _query(document: object, where: str) -> QuerySnapshot:
+def _query(document: object, where: str, *, version: int) -> QuerySnapshot:
     fields = _Fields(document, where)
     query = QuerySnapshot(
         name=fields.take("name", str, check=bool),
@@ -111,6 +116,7 @@ def _query(document: object, where: str) -> QuerySnapshot:
         pinned_confs=fields.take_map("pinned_confs", _text),
         kafka=fields.take_map("kafka", _kafka),
         sink_lineage=fields.take_or_none("sink_lineage", str),
+        sink=fields.take_or_none("sink", str, check=bool) if version >= _CUT_AND_SINK else None,
         files=fields.take_list("files", _file),
     )
     fields.require_empty()

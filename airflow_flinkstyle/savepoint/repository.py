@@ -94,7 +94,7 @@ class SavepointRepository:
         try:
             self._store.create(key, text.encode())
         except ObjectExistsError:
-            if self._store.read(key) != text.encode():
+            if self.find(manifest.savepoint_id) != manifest:
                 raise SavepointConflictError.of(manifest.savepoint_id, self.uri) from None
 
     def blob_sizes(self) -> Mapping[str, int]:

@@ -30,6 +30,8 @@ class QuerySource:
     kafka: Mapping[str, KafkaLog]
     """By position (offset log v1) or source name (v2); empty for a query without Kafka."""
     sink_lineage: str | None = None
+    sink: str | None = None
+    """Spark's name of the query's sink; None if unknown."""
     batch_id: BatchId | None = None
     """Demand that the checkpoint ends with this batch; None for whatever is newest."""
 
@@ -81,6 +83,7 @@ def take_savepoint(
             kafka=query.kafka,
             previous=previous.query(query.name) if previous else None,
             sink_lineage=query.sink_lineage,
+            sink=query.sink,
             batch_id=query.batch_id,
             cancelled=cancelled,
             progress=progress,

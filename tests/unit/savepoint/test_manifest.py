@@ -29,6 +29,7 @@ def a_manifest(**changes: Any) -> Manifest:
         pinned_confs={"spark.sql.shuffle.partitions": "2"},
         kafka={"0": position},
         sink_lineage=None,
+        sink="kafka",
         files=(entry, replace(entry, path="metadata", digest=None)),
     )
     manifest = Manifest(
@@ -40,6 +41,7 @@ def a_manifest(**changes: Any) -> Manifest:
         taken_from_generation=None,
         spark_version="4.2.0",
         evidence={"proof": "sha256:..."},
+        cut_id="cut-1",
         queries=(query,),
     )
     return replace(manifest, **changes)
@@ -67,8 +69,28 @@ def test_equal_manifests_give_equal_text():
 
 
 def test_newer_format_is_refused_by_name():
-    with pytest.raises(ManifestFormatError, match="format_version: expected 1, found 2"):
-        from_json(edited(format_version=2))
+    with pytest.raises(ManifestFormatError, match="format_version: expected 1 or 2, found 3"):
+        from_json(edited(format_version=3))
+
+
+def in_format_1() -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(to_json(a_manifest()))
+    document["format_version"] = 1
+    del document["cut_id"], document["queries"][0]["sink"]
+    return document
+
+
+def test_format_1_is_read_and_knows_neither_cut_nor_sink():
+    query = replace(a_manifest().queries[0], sink=None)
+    assert from_json(json.dumps(in_format_1())) == a_manifest(cut_id=None, queries=(query,))
+
+
+@pytest.mark.parametrize("field", ["cut_id", "sink"])
+def test_format_1_with_a_field_of_format_2_is_refused(field: str):
+    document = in_format_1()
+    (document if field == "cut_id" else document["queries"][0])[field] = "x"
+    with pytest.raises(ManifestFormatError, match=f"no further fields, found .'{field}'"):
+        from_json(json.dumps(document))
 
 
 @pytest.mark.parametrize("path", ["", "/etc/passwd", "../x", "a/../../x", "a\\b", "a//b", "a/", "state/."])

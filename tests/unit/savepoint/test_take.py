@@ -174,6 +174,28 @@ def test_progress_counts_every_file(repository: Repository, a_checkpoint: Make, 
     assert [step.files_done for step in seen] == list(range(1, len(manifest.queries[0].files) + 1))
     assert seen[-1].files_total == seen[-1].files_done
     assert seen[-1].bytes_done == manifest.total_bytes
+    assert {step.bytes_total for step in seen} == {manifest.total_bytes}
+
+
+def test_every_uploaded_blob_is_told_before_it_exists(repository: Repository, a_checkpoint: Make):
+    checkpoint = a_checkpoint()
+    told: list[tuple[str, bool]] = []
+
+    def capture() -> None:
+        capture_query(
+            checkpoint.store,
+            repository,
+            name="totals",
+            kafka={"0": KAFKA},
+            uploaded=lambda blob: told.append((blob, repository.has_blob(blob))),
+        )
+
+    capture()
+    assert {blob for blob, _ in told} == set(repository.blob_sizes())
+    assert not any(existed for _, existed in told)
+    told.clear()
+    capture()
+    assert told == []
 
 
 def test_repeated_take_returns_the_savepoint_that_exists(
