@@ -8,7 +8,7 @@ export TMPDIR := $(CURDIR)/.flinkstyle/tmp
 export JDK_JAVA_OPTIONS := "-Djava.io.tmpdir=$(TMPDIR)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint test test-unit demo demo-ui lock clean
+.PHONY: help setup lint test test-unit demo demo-ui bench lock clean
 
 help: ## Print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,10 @@ demo: setup ## Migrate a stateful job between two Kafka clusters, for real, and 
 
 demo-ui: setup ## The same, approved by you in Airflow's UI, which stays open
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m demo --ui
+
+bench: setup ## Measure against others and write docs/benchmarks.md; BENCH=name for one, QUICK=1 to try
+	@$(PYTHON) -m tools.bench
+	@$(GUARDED) $(AIRFLOW_BIN)/python -m benchmarks $(BENCH) $(if $(QUICK),--quick)
 
 lock: setup ## Resolve the lock files anew (needs the network)
 	@$(PYTHON) -m tools.lock

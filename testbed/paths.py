@@ -8,6 +8,8 @@ ROOT = Path(__file__).resolve().parent.parent
 HOME = ROOT / ".flinkstyle"
 VENV_AIRFLOW = HOME / "venv-airflow"
 VENV_SPARK = HOME / "venv-spark"
+VENV_BENCH = HOME / "venv-bench"
+"""What benchmarks compare with; only ``make bench`` makes it."""
 
 
 def jar_set(name: str) -> tuple[Path, ...]:

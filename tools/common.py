@@ -20,6 +20,7 @@ LOGS = HOME / "logs"
 VENV_UV = HOME / "uv"
 VENV_AIRFLOW = HOME / "venv-airflow"
 VENV_SPARK = HOME / "venv-spark"
+VENV_BENCH = HOME / "venv-bench"
 JARS = HOME / "jars"
 JAVA_HOME_FILE = HOME / "java_home"
 

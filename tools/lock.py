@@ -23,6 +23,7 @@ def main() -> int:
     spark_side = (LOCKS / "spark.in", "--extra", "spark", "--extra", "test")
     compile_requirements("airflow", project, *airflow_side, *same_tools)
     compile_requirements("spark", project, *spark_side, *same_tools)
+    compile_requirements("bench", LOCKS / "bench.in", *same_tools)
     lock_jars()
     return 0
 

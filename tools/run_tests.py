@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 TIERS = ("unit", "model", "golden", "integration", "e2e")
 ALLOWED_SKIPS: frozenset[str] = frozenset()
 """Tests (``file::name`` as in the summary) that may be skipped, each with a reason beside it."""
-CODE = ("airflow_flinkstyle", "testbed", "tools", "demo", "examples", "dags")
+CODE = ("airflow_flinkstyle", "testbed", "tools", "demo", "benchmarks", "examples", "dags")
 TESTS = ROOT / "tests"
 _SPARK_MARK = re.compile(r"^(\s*@pytest\.|pytestmark = .*|\s+pytest\.)mark\.spark\b", re.MULTILINE)
 """A test or module marked ``spark``, as a decorator or in ``pytestmark``, also over several lines."""

@@ -62,12 +62,12 @@ def install_uv() -> None:
     stamp.set()
 
 
-def install_venv(folder: Path, lock: Path) -> None:
-    """Make one environment from its lock file, with this project installed as editable."""
+def install_venv(folder: Path, lock: Path, *, project: bool = True) -> None:
+    """Make one environment from its lock file, with this project installed as editable unless told not."""
     build = LOCKS / "build.txt"
     # Of pyproject only what is installed counts, not the settings of tools.
-    project = (ROOT / "pyproject.toml").read_text().partition("\n[tool.")[0]
-    stamp = Stamp(folder.name, sys.version, build, lock, project)
+    ours = (ROOT / "pyproject.toml").read_text().partition("\n[tool.")[0] if project else ""
+    stamp = Stamp(folder.name, sys.version, build, lock, ours)
     python = folder / "bin" / "python"
     if stamp.is_current and python.exists():
         return
@@ -82,7 +82,8 @@ def install_venv(folder: Path, lock: Path) -> None:
     # Source packages and the project are built with the tools locked above, never with newer ones.
     sync = [UV, "pip", "sync", "--quiet", "--python", python, "--require-hashes", "--no-build-isolation"]
     run(folder.name, [*sync, build, lock])
-    run(folder.name, [*install, "--no-build-isolation", "--no-deps", "--editable", ROOT])
+    if project:
+        run(folder.name, [*install, "--no-build-isolation", "--no-deps", "--editable", ROOT])
     stamp.set()
     say(f"set-up: {folder.name} done in {time.monotonic() - started_s:.0f} s")
 

@@ -1,0 +1,1 @@
+"""Benchmarks: each compares contenders in one run and prints ratios; ``make bench`` runs them."""

@@ -1,0 +1,95 @@
+"""Where a report goes: the terminal, ``benchmarks/results/NAME.json`` and its place in the docs."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.common import Table
+
+if TYPE_CHECKING:
+    from benchmarks.common import Report, Target
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+DOCS = ROOT / "docs" / "benchmarks.md"
+GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occasion:
+    """Where and when a benchmark ran, and for how long."""
+
+    machine: str
+    date: str
+    seconds: float
+
+    def __str__(self) -> str:
+        """Return the line under a table."""
+        return f"{self.machine}; {self.date}; took {self.seconds:.0f} s"
+
+
+def occasion(seconds: float) -> Occasion:
+    """Return this machine and today."""
+    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
+    machine = (
+        f"{os.cpu_count()} cores ({_cpu_model()}), {memory_gib:.0f} GiB, Linux {platform.release()}, "
+        f"Python {platform.python_version()}"
+    )
+    return Occasion(machine=machine, date=time.strftime("%Y-%m-%d", time.gmtime()), seconds=seconds)
+
+
+def as_markdown(report: Report, when: Occasion) -> str:
+    """Render everything but the raw figures."""
+    parts = [report.about, *(table.as_markdown() for table in report.tables)]
+    if report.targets:
+        parts.append(_promises(report.targets).as_markdown())
+    return "\n\n".join([*parts, f"_{when}._"])
+
+
+def save(name: str, report: Report, when: Occasion) -> None:
+    """Write the JSON, then the tables between the markers of this benchmark in the docs."""
+    RESULTS.mkdir(exist_ok=True)
+    content = {"benchmark": name, **asdict(when), **asdict(report)}
+    (RESULTS / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n")
+    DOCS.write_text(inserted(DOCS.read_text(), name, as_markdown(report, when)))
+
+
+def inserted(page: str, name: str, text: str) -> str:
+    """Return the page with ``text`` between the markers of ``name``.
+
+    Raises:
+        ValueError: If the page has no such markers.
+    """
+    begin, end = f"<!-- bench:{name} -->", f"<!-- /bench:{name} -->"
+    pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
+    changed, count = pattern.subn(lambda _: f"{begin}\n{text}\n{end}", page)
+    if count != 1:
+        raise ValueError(f"docs/benchmarks.md: expected the markers {begin} and {end} once, found {count}")
+    return changed
+
+
+def _promises(targets: tuple[Target, ...]) -> Table:
+    return Table(
+        columns=("promise", "at most", "found", "kept"),
+        rows=tuple(
+            (
+                target.what,
+                f"{target.limit:g}{target.unit}",
+                target.found.text(target.unit),
+                "yes" if target.met else "**no**",
+            )
+            for target in targets
+        ),
+    )
+
+
+def _cpu_model() -> str:
+    found = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    return found[1] if found else platform.machine()
