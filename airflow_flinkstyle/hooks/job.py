@@ -176,29 +176,16 @@ class StreamingJobHook(BaseHook):
     # --- savepoints ---------------------------------------------------------------------------
 
     def begin_savepoint(self, job: str, key: str, *, running_timeout_s: float) -> PendingRequest | Manifest:
-        """Ask the driver for a savepoint, or take one at once if the job has ended.
+        """Ask the driver for a savepoint, or take one at once if the job has ended."""
+        from airflow_flinkstyle.jobs.savepoints import begin_savepoint
 
-        A driver that died without a word, or is still coming up, is brought up and waited for first.
-        """
-        from airflow_flinkstyle.jobs.status import Closed, Dead, Failed, Starting
-        from airflow_flinkstyle.jobs.stopped import take_stopped
-
-        client = self.client(job)
-        status = client.status()
-        if isinstance(status, (Closed, Failed)):
-            return take_stopped(client, key)
-        if isinstance(status, (Dead, Starting)):
-            client.ensure_running()
-            client.wait_running(status.run.generation, timeout_s=running_timeout_s)
-        return client.request_savepoint(key)
+        return begin_savepoint(self.client(job), key, running_timeout_s=running_timeout_s)
 
     def finish_savepoint(self, job: str, pending: PendingRequest, *, timeout_s: float) -> Manifest:
         """Wait for a savepoint asked for, and return it; one that died with its driver is asked for anew."""
-        client = self.client(job)
-        pending, end = client.wait(pending, timeout_s=timeout_s)
-        if end.outcome != "done" or end.savepoint_id is None:
-            raise client.request_failed(pending, end)
-        return self.repository(job).read(end.savepoint_id)
+        from airflow_flinkstyle.jobs.savepoints import finish_savepoint
+
+        return finish_savepoint(self.client(job), pending, timeout_s=timeout_s)
 
     def newest_savepoint(self, job: str) -> Manifest | None:
         """Return the newest savepoint of a job, by the time it was taken."""

@@ -22,6 +22,7 @@ from airflow_flinkstyle.jobs.status import JobStatus, NeverStarted, Running, Sta
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from airflow_flinkstyle.protocol.records import Progress
     from airflow_flinkstyle.types import Generation
 
 log = logging.getLogger(__name__)
@@ -45,6 +46,10 @@ class SavepointOnly:
 
 
 StopOutcome = Stopped | SavepointOnly
+
+
+def ignore(_pending: PendingRequest, _progress: Progress | None) -> None:
+    """Drop what a wait shows."""
 
 
 @dataclass(kw_only=True)
@@ -116,8 +121,16 @@ class JobClient(JobRuns):
         timeout_s: float,
         relaunch: bool = True,
         confirm: Callable[[], None] | None = None,
+        watch: Callable[[PendingRequest, Progress | None], None] = ignore,
     ) -> tuple[PendingRequest, Ended]:
         """Wait for the end; a request that died with its driver is asked anew of the next one.
+
+        Args:
+            pending: What was asked.
+            timeout_s: How long to wait.
+            relaunch: Start a driver that died without a word again.
+            confirm: As for ``request``, when it is asked anew.
+            watch: Shown the request that is waited for, and its progress, at each look.
 
         Returns:
             The request that ended, which may be a later one than ``pending``, and its end.
@@ -133,6 +146,7 @@ class JobClient(JobRuns):
                 return pending, state
             if isinstance(state, Lost):
                 pending = self._ask_anew(pending, state, relaunch=relaunch, confirm=confirm)
+            watch(pending, state.progress if isinstance(state, InProgress) else None)
             if time.monotonic() > deadline:
                 raise StepTimeoutError(
                     f"Request {pending.request_id} ({pending.command}) to job {self.board.job} was expected "

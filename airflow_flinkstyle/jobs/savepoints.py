@@ -1,0 +1,45 @@
+"""Take a savepoint of a job, whatever the job is doing: ask its driver, or take it oneself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.jobs.client import ignore
+from airflow_flinkstyle.jobs.status import Closed, Dead, Failed, Starting
+from airflow_flinkstyle.jobs.stopped import take_stopped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_flinkstyle.jobs.client import JobClient
+    from airflow_flinkstyle.jobs.requests import PendingRequest
+    from airflow_flinkstyle.protocol.records import Progress
+    from airflow_flinkstyle.savepoint.manifest import Manifest
+
+
+def begin_savepoint(client: JobClient, key: str, *, running_timeout_s: float) -> PendingRequest | Manifest:
+    """Ask the driver for a savepoint, or take one at once if the job has ended.
+
+    A driver that died without a word, or is still coming up, is brought up and waited for first.
+    """
+    status = client.status()
+    if isinstance(status, (Closed, Failed)):
+        return take_stopped(client, key)
+    if isinstance(status, (Dead, Starting)):
+        client.ensure_running()
+        client.wait_running(status.run.generation, timeout_s=running_timeout_s)
+    return client.request_savepoint(key)
+
+
+def finish_savepoint(
+    client: JobClient,
+    pending: PendingRequest,
+    *,
+    timeout_s: float,
+    watch: Callable[[PendingRequest, Progress | None], None] = ignore,
+) -> Manifest:
+    """Wait for a savepoint asked for, and return it; one that died with its driver is asked for anew."""
+    pending, end = client.wait(pending, timeout_s=timeout_s, watch=watch)
+    if end.outcome != "done" or end.savepoint_id is None:
+        raise client.request_failed(pending, end)
+    return client.repository.read(end.savepoint_id)
