@@ -50,6 +50,9 @@ class ObjectStore(Protocol):
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """Yield every object whose key starts with ``prefix``, in key order."""
 
+    def folders(self, prefix: str = "") -> Iterator[str]:
+        """Yield, in order, the names of the folders directly below ``prefix`` (empty, or ending in ``/``)."""
+
     def head(self, key: str) -> ObjectInfo | None:
         """Return the object's size and version, or None if it does not exist."""
 

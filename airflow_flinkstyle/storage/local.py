@@ -56,6 +56,12 @@ class LocalStore:
             found = [info for info in self._walk(folder) if info.key.startswith(prefix)]
         yield from sorted(found, key=lambda info: info.key)
 
+    def folders(self, prefix: str = "") -> Iterator[str]:
+        """Yield, in order, the names of the folders directly below ``prefix``."""
+        place = self._root / checked_prefix(prefix)
+        with contextlib.suppress(ObjectMissingError), self._translated("list", prefix):
+            yield from sorted(entry.name for entry in os.scandir(place) if entry.is_dir())
+
     def head(self, key: str) -> ObjectInfo | None:
         """Return the object's size and version, or None if it does not exist."""
         path = self.local_path(key)

@@ -69,6 +69,11 @@ class MemoryStore:
             found = [self._info(key) for key in sorted(self._objects) if key.startswith(prefix)]
         yield from found
 
+    def folders(self, prefix: str = "") -> Iterator[str]:
+        """Yield, in order, the names of the folders directly below ``prefix``."""
+        below = (info.key.removeprefix(prefix) for info in self.list(prefix))
+        yield from sorted({key.partition("/")[0] for key in below if "/" in key})
+
     def head(self, key: str) -> ObjectInfo | None:
         """Return the object's size and version, or None if it does not exist."""
         self._count(f"read {checked_key(key)}")

@@ -114,6 +114,17 @@ class S3Store:
                     if key and not key.endswith("/"):  # folder markers of other tools
                         yield ObjectInfo(key=key, size_bytes=entry["Size"], version=_tag(entry))
 
+    def folders(self, prefix: str = "") -> Iterator[str]:
+        """Yield, in order, the names of the folders directly below ``prefix``."""
+        whole = self._prefix + checked_prefix(prefix)
+        with self._translated("list", prefix):
+            pages = self._client.get_paginator("list_objects_v2").paginate(
+                Bucket=self._bucket, Prefix=whole, Delimiter="/"
+            )
+            for page in pages:
+                for entry in page.get("CommonPrefixes", ()):
+                    yield entry["Prefix"].removeprefix(whole).rstrip("/")
+
     def head(self, key: str) -> ObjectInfo | None:
         """Return the object's size and version, or None if it does not exist."""
         try:

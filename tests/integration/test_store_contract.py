@@ -55,6 +55,15 @@ def keys(store: ObjectStore, prefix: str = "") -> list[str]:
     return [info.key for info in store.list(prefix)]
 
 
+def test_folders_are_named_once_and_in_order(store: ObjectStore):
+    assert list(store.folders()) == []
+    for key in ("b/1", "a/x/1", "a/y/1", "a/y/2", "file"):
+        store.write(key, b"")
+    assert list(store.folders()) == ["a", "b"]
+    assert list(store.folders("a/")) == ["x", "y"]
+    assert list(store.folders("nothing/")) == []
+
+
 def test_what_is_written_is_read_back_whole_and_in_ranges(store: ObjectStore):
     version = store.write("a/b", b"0123456789")
     assert store.read("a/b") == b"0123456789"
