@@ -133,13 +133,9 @@ class SavepointRepository:
         """Read a blob and return the SHA-256 in hex and the size in bytes of its content."""
         return sha256_of(self._store, self._blob_key(blob))
 
-    def download_blob(self, blob: str, target: Path) -> None:
-        """Write a blob's content to a local file, streamed."""
-        self._store.download(self._blob_key(blob), target)
-
-    def blob_path(self, blob: str) -> Path | None:
-        """Return the blob's place in this machine's file system, or None if it has none."""
-        return self._store.local_path(self._blob_key(blob))
+    def place(self, blob: str) -> tuple[ObjectStore, str]:
+        """Return the store and the key of a blob, to copy it from or to."""
+        return self._store, self._blob_key(blob)
 
     def _manifest_key(self, savepoint_id: str) -> str:
         return f"{self._job}/savepoints/{savepoint_id}.json"

@@ -8,19 +8,15 @@ checkpoint shares nothing with the savepoint.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from airflow_flinkstyle.checkpoint import metadata
 from airflow_flinkstyle.checkpoint.state_store import is_unique_sst
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.savepoint.errors import SavepointDamagedError, TargetOccupiedError
-from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectMissingError
+from airflow_flinkstyle.savepoint.transfer import Copied, Damaged, copy_file, each_file, known_sha256
 from airflow_flinkstyle.storage.streams import sha256_of
 
 if TYPE_CHECKING:
@@ -31,7 +27,6 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.storage.base import ObjectStore
 
 _SEAL: Final = "v2147483647\n"
-_IN_MEMORY_BYTES = 1 << 20
 _SEALED = "The target holds an unfinished restore, from which Spark refuses to start."
 
 
@@ -192,15 +187,14 @@ class _Writer:
     def equal_files(self, listed: Mapping[str, int]) -> set[str]:
         """Return the paths that need not be written again."""
         candidates = [entry for entry in self.query.files if listed.get(entry.path) == entry.size_bytes]
-        with ThreadPoolExecutor(max_workers=self.threads, thread_name_prefix="compare") as pool:
-            equal = pool.map(self._is_equal, candidates)
-            return {entry.path for entry, same in zip(candidates, equal, strict=True) if same}
+        equal = each_file(self._is_equal, candidates, threads=self.threads)
+        return {entry.path for entry, same in zip(candidates, equal, strict=True) if same}
 
     def _is_equal(self, entry: FileEntry) -> bool:
         """Compare by content, but for SSTs, whose names are unique."""
         if is_unique_sst(entry.path):
             return True
-        return sha256_of(self.target, self.prefix + entry.path)[0] == _sha256(entry)
+        return sha256_of(self.target, self.prefix + entry.path)[0] == known_sha256(entry)
 
     def seal(self, path: str) -> None:
         """Make every start of Spark fail from here on."""
@@ -228,58 +222,11 @@ class _Writer:
 
     def write_all(self, entries: list[FileEntry]) -> int:
         """Write files, several at a time; returns their size in bytes."""
-        with ThreadPoolExecutor(max_workers=self.threads, thread_name_prefix="restore") as pool:
-            try:
-                findings = [finding for finding in pool.map(self._write, entries) if finding]
-            except BaseException:
-                pool.shutdown(wait=True, cancel_futures=True)
-                raise
+        outcomes = each_file(self._write, entries, threads=self.threads)
+        findings = [outcome.finding for outcome in outcomes if isinstance(outcome, Damaged)]
         if findings:
             raise SavepointDamagedError.of(self.manifest.savepoint_id, findings, left=_SEALED)
         return sum(entry.size_bytes for entry in entries)
 
-    def _write(self, entry: FileEntry) -> str | None:
-        """Write one file; returns what is wrong with it, or None."""
-        try:
-            if entry.size_bytes <= _IN_MEMORY_BYTES:
-                return self._write_small(entry)
-            place = self.repository.blob_path(entry.blob)
-            if place is not None:
-                return self._write_file(entry, place)
-            with tempfile.TemporaryDirectory(prefix="flinkstyle-") as folder:
-                copy = Path(folder) / "file"
-                self.repository.download_blob(entry.blob, copy)
-                return self._write_file(entry, copy)
-        except ObjectMissingError:
-            return f"{entry.path} is missing (blob {entry.blob})"
-
-    def _write_small(self, entry: FileEntry) -> str | None:
-        content = self.repository.read_blob(entry.blob)
-        if len(content) != entry.size_bytes:
-            return _other_size(entry, len(content))
-        if _sha256(entry) not in {None, hashlib.sha256(content).hexdigest()}:
-            return f"{entry.path} was altered (blob {entry.blob})"
-        self.target.write(self.prefix + entry.path, content)
-        return None
-
-    def _write_file(self, entry: FileEntry, source: Path) -> str | None:
-        if not source.exists():
-            raise ObjectMissingError.at(self.repository.uri, entry.blob)
-        size_bytes = source.stat().st_size
-        if size_bytes != entry.size_bytes:
-            return _other_size(entry, size_bytes)
-        try:
-            self.target.upload(self.prefix + entry.path, source, sha256=_sha256(entry))
-        except ObjectChangedError:
-            return f"{entry.path} was altered (blob {entry.blob})"
-        return None
-
-
-def _other_size(entry: FileEntry, found: int) -> str:
-    return f"{entry.path} has {found} bytes instead of {entry.size_bytes} (blob {entry.blob})"
-
-
-def _sha256(entry: FileEntry) -> str | None:
-    """Return the expected SHA-256 in hex; None where a full verify has not read the file yet."""
-    kind, _, digest = (entry.digest or "").partition(":")
-    return digest if kind == "sha256" else None
+    def _write(self, entry: FileEntry) -> Copied | Damaged:
+        return copy_file(entry, self.repository.place(entry.blob), (self.target, self.prefix + entry.path))

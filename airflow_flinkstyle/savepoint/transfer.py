@@ -1,0 +1,163 @@
+"""Move a savepoint's files between stores, several at a time, comparing size and digest on the way."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+
+from airflow_flinkstyle.savepoint.progress import FileProgress
+from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectMissingError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from airflow_flinkstyle.savepoint.manifest import FileEntry
+
+IN_MEMORY_BYTES: Final = 1 << 20
+"""Larger files pass from file to file and are never held whole."""
+R = TypeVar("R")
+
+
+class Readable(Protocol):
+    """The part of a store that a file is read from."""
+
+    @property
+    def uri(self) -> str:
+        """Where it is, for messages."""
+
+    def local_path(self, key: str) -> Path | None:
+        """Return the file's place in this machine's file system, or None if it has none."""
+
+    def read(self, key: str, *, start: int = 0, length: int | None = None) -> bytes:
+        """Return the content or a range of it; raises ``ObjectMissingError``."""
+
+    def download(self, key: str, target: Path) -> None:
+        """Write the content to a local file, streamed; raises ``ObjectMissingError``."""
+
+
+class Writable(Protocol):
+    """The part of a store that a file is written to."""
+
+    def write(self, key: str, data: bytes) -> str:
+        """Create or overwrite; returns the new version."""
+
+    def upload(self, key: str, source: Path, *, sha256: str | None = None) -> str:
+        """Create or overwrite from a local file; ``ObjectChangedError`` if it is not of that digest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """The file was written, and is what the savepoint says."""
+
+    sha256: str
+    """Of its content, in hex; also where the savepoint knew none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """The file is not what the savepoint says; nothing that Spark would start from was written."""
+
+    finding: str
+
+
+def copy_file(
+    entry: FileEntry, source: tuple[Readable, str], target: tuple[Writable, str]
+) -> Copied | Damaged:
+    """Copy one file of a savepoint from a store's key to another's."""
+    store, key = source
+    try:
+        if entry.size_bytes <= IN_MEMORY_BYTES:
+            return _copy_small(entry, store.read(key, length=entry.size_bytes + 1), target)
+        place = store.local_path(key)
+        if place is not None:
+            return _copy_large(entry, place, target)
+        with tempfile.TemporaryDirectory(prefix="flinkstyle-") as folder:
+            copy = Path(folder) / "file"
+            store.download(key, copy)
+            return _copy_large(entry, copy, target)
+    except (ObjectMissingError, FileNotFoundError):
+        return Damaged(f"{entry.path} is missing (blob {entry.blob})")
+
+
+def _copy_small(entry: FileEntry, content: bytes, target: tuple[Writable, str]) -> Copied | Damaged:
+    if len(content) < entry.size_bytes:
+        return other_size(entry, f"{len(content)}")
+    if len(content) > entry.size_bytes:
+        return other_size(entry, "more")
+    sha256 = hashlib.sha256(content).hexdigest()
+    if known_sha256(entry) not in {None, sha256}:
+        return altered(entry)
+    store, key = target
+    store.write(key, content)
+    return Copied(sha256)
+
+
+def _copy_large(entry: FileEntry, source: Path, target: tuple[Writable, str]) -> Copied | Damaged:
+    size_bytes = source.stat().st_size
+    if size_bytes != entry.size_bytes:
+        return other_size(entry, f"{size_bytes}")
+    sha256 = known_sha256(entry)
+    if sha256 is None:
+        with source.open("rb") as file:
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    store, key = target
+    try:
+        store.upload(key, source, sha256=sha256)
+    except ObjectChangedError:
+        return altered(entry)
+    return Copied(sha256)
+
+
+def other_size(entry: FileEntry, found: str) -> Damaged:
+    """Tell that a file was cut, or grew."""
+    return Damaged(f"{entry.path} has {found} bytes instead of {entry.size_bytes} (blob {entry.blob})")
+
+
+def altered(entry: FileEntry) -> Damaged:
+    """Tell that a file has its size, but other content."""
+    return Damaged(f"{entry.path} was altered (blob {entry.blob})")
+
+
+def known_sha256(entry: FileEntry) -> str | None:
+    """Return the expected SHA-256 in hex; None where a full verify has not read the file yet."""
+    kind, _, digest = (entry.digest or "").partition(":")
+    return digest if kind == "sha256" else None
+
+
+def ignore(_: FileProgress) -> None:
+    """Drop the progress."""
+
+
+def each_file(
+    work: Callable[[FileEntry], R],
+    entries: Sequence[FileEntry],
+    *,
+    threads: int = 8,
+    progress: Callable[[FileProgress], None] = ignore,
+) -> Iterator[R]:
+    """Yield what ``work`` makes of each file, in order; the first exception ends all of it.
+
+    Args:
+        work: Called by several threads.
+        entries: The files.
+        threads: Files at a time.
+        progress: Told after each file, by the thread that iterates.
+    """
+    total, done = sum(entry.size_bytes for entry in entries), 0
+    with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="savepoint-files") as pool:
+        try:
+            for number, result in enumerate(pool.map(work, entries), start=1):
+                done += entries[number - 1].size_bytes
+                progress(
+                    FileProgress(
+                        files_done=number, files_total=len(entries), bytes_done=done, bytes_total=total
+                    )
+                )
+                yield result
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
