@@ -1,8 +1,8 @@
-"""Numbers that must not be mixed up: an off-by-one here loses or doubles records."""
+"""Words and numbers that must not be mixed up: an off-by-one here loses or doubles records."""
 
 from __future__ import annotations
 
-from typing import NewType
+from typing import Literal, NewType
 
 BatchId = NewType("BatchId", int)
 """Number of a micro-batch: the file name in ``offsets/`` and ``commits/``."""
@@ -18,6 +18,10 @@ Generation = NewType("Generation", int)
 
 Incarnation = NewType("Incarnation", int)
 """One driver process under a generation; counts from 1 per generation."""
+
+Alignment = Literal["aligned", "none"]
+"""``aligned``: all queries of a job are cut at the same Kafka offsets; ``none``: each where it was, so that
+what one of them has read and another has not counts as at least once between them."""
 
 
 def version_after(batch: BatchId) -> StateVersion:

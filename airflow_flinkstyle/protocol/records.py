@@ -16,13 +16,14 @@ from airflow_flinkstyle.errors import MessageFormatError, ProtocolVersionError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_flinkstyle.types import BatchId, Generation, Incarnation
+    from airflow_flinkstyle.types import Alignment, BatchId, Generation, Incarnation
 
 PROTOCOL_VERSION = 1
 """Counts breaking changes of the records, not of the package."""
 
 Command = Literal["savepoint", "stop", "stop_with_savepoint", "none"]
-RequestState = Literal["sent", "accepted", "cancelled"]
+RequestState = Literal["sent", "accepted", "closing", "cancelled"]
+"""``closing``: an aligned stop that was accepted and cannot be taken back any more."""
 Outcome = Literal["done", "refused", "failed", "cancelled", "lost"]
 AgentState = Literal["starting", "standby", "running", "draining", "closed", "failed"]
 """``starting`` until the script starts its first query; ``standby`` then, ready to run at once on go."""
@@ -245,6 +246,21 @@ class Request(Record):
     savepoint_id: str | None
     """The id the savepoint will have; None for a plain stop."""
     sent_at_ms: int
+    alignment: Alignment = "none"
+    """``aligned``: all queries of the job are cut at the same offsets; ``none``: each where it is."""
+    drain: bool = False
+    """Aligned stops only: read to the end that the inputs have once the queries are held."""
+    cut_id: str | None = None
+    """Aligned only: the barrier is agreed on with other jobs under this id."""
+    hold_s: float = 60.0
+    """How long the agent holds its queries for the others of a cut, before all go on uncut."""
+
+    @property
+    def may_be_cancelled(self) -> bool:
+        """Whether a caller may still take it back: an aligned stop until its queries stand at the barrier."""
+        if self.state == "accepted":
+            return self.command == "savepoint" or self.alignment == "aligned"
+        return self.state == "sent"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

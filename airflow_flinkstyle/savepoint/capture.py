@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.checkpoint import commit_log, metadata, offset_log, state_store
 from airflow_flinkstyle.checkpoint.errors import LogFormatError, StateIncompleteError
-from airflow_flinkstyle.checkpoint.inventory import read_inventory
+from airflow_flinkstyle.checkpoint.inventory import Inventory, read_inventory
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.savepoint.errors import BatchMismatchError, CaptureFailedError, TakeCancelledError
 from airflow_flinkstyle.savepoint.manifest import FileEntry, KafkaPosition, QuerySnapshot
@@ -86,6 +86,7 @@ def capture_query(
     sink_lineage: str | None = None,
     sink: str | None = None,
     batch_id: BatchId | None = None,
+    runs_on: bool = False,
     cancelled: Callable[[], bool] = never,
     progress: Callable[[CaptureProgress], None] = ignore,
     uploaded: Callable[[str], None] = ignore,
@@ -103,6 +104,7 @@ def capture_query(
         sink_lineage: Lineage of the query's sink, if it has one.
         sink: Spark's name of the query's sink, if it is known.
         batch_id: Demand that the checkpoint ends with this batch, as a stopped job's must.
+        runs_on: The query has gone on from ``batch_id``: leave what came after it out.
         cancelled: Asked before each file, by several threads.
         progress: Told after each file, by the calling thread.
         uploaded: Told the key of each blob before it is uploaded, by several threads; blobs that were
@@ -120,7 +122,7 @@ def capture_query(
     copier = _Copier(checkpoint, repository, name, previous, cancelled, progress, uploaded, threads)
     for attempt in range(1, attempts + 1):
         try:
-            cut = _plan_cut(checkpoint, batch_id)
+            cut = _plan_cut(checkpoint, batch_id, runs_on=runs_on)
             positions = _positions(cut.offsets, kafka, name)
             files = copier.copy(cut)
         except _CHANGING as error:
@@ -150,9 +152,11 @@ def capture_query(
     )
 
 
-def _plan_cut(checkpoint: ObjectStore, demanded: BatchId | None) -> _Cut:
+def _plan_cut(checkpoint: ObjectStore, demanded: BatchId | None, *, runs_on: bool) -> _Cut:
     """Read the logs, then list what else batch K needs."""
     inventory = read_inventory(checkpoint)
+    if demanded is not None and runs_on and demanded <= inventory.committed:
+        inventory = Inventory(committed=demanded, pending=None)
     batch = inventory.committed
     if demanded is not None and batch != demanded:
         raise BatchMismatchError.between(checkpoint.uri, expected=demanded, found=batch)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_flinkstyle.types import BatchId, NextOffset
-
-Alignment = Literal["aligned", "none"]
+    from airflow_flinkstyle.types import Alignment, BatchId, NextOffset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from airflow_flinkstyle.savepoint.capture import CaptureProgress
-    from airflow_flinkstyle.savepoint.manifest import Alignment, KafkaLog, QuerySnapshot
+    from airflow_flinkstyle.savepoint.manifest import KafkaLog, QuerySnapshot
     from airflow_flinkstyle.savepoint.repository import SavepointRepository
     from airflow_flinkstyle.storage.base import ObjectStore
-    from airflow_flinkstyle.types import BatchId
+    from airflow_flinkstyle.types import Alignment, BatchId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +34,8 @@ class QuerySource:
     """Spark's name of the query's sink; None if unknown."""
     batch_id: BatchId | None = None
     """Demand that the checkpoint ends with this batch; None for whatever is newest."""
+    runs_on: bool = False
+    """The query has gone on from ``batch_id``: cut it there all the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +48,8 @@ class SavepointLabel:
     spark_version: str
     taken_from_generation: int | None
     alignment: Alignment = "none"
+    cut_id: str | None = None
+    """Shared by the savepoints of several jobs that were cut together."""
 
 
 def take_savepoint(
@@ -85,6 +89,7 @@ def take_savepoint(
             sink_lineage=query.sink_lineage,
             sink=query.sink,
             batch_id=query.batch_id,
+            runs_on=query.runs_on,
             cancelled=cancelled,
             progress=progress,
         )
@@ -104,6 +109,7 @@ def compose(job: str, snapshots: Sequence[QuerySnapshot], label: SavepointLabel)
         job=job,
         parent=None,
         alignment=label.alignment,
+        cut_id=label.cut_id,
         taken_at_ms=label.taken_at_ms,
         taken_from_generation=label.taken_from_generation,
         spark_version=label.spark_version,

@@ -5,8 +5,10 @@ import json
 import pytest
 
 from airflow_flinkstyle.errors import MessageFormatError, ProtocolVersionError
+from airflow_flinkstyle.protocol.cuts import Cut, Positions
 from airflow_flinkstyle.protocol.records import (
     Claim,
+    Command,
     Current,
     End,
     Go,
@@ -18,9 +20,10 @@ from airflow_flinkstyle.protocol.records import (
     QueryBeat,
     Record,
     Request,
+    RequestState,
     SourceIdentity,
 )
-from airflow_flinkstyle.types import BatchId, Generation, Incarnation
+from airflow_flinkstyle.types import Alignment, BatchId, Generation, Incarnation, NextOffset
 
 IDENTITY = SourceIdentity(cluster_id="abc", topic_ids={"orders": "t1"})
 
@@ -67,7 +70,13 @@ RECORDS: list[Record] = [
         state="sent",
         savepoint_id="sp-2",
         sent_at_ms=7,
+        alignment="aligned",
+        drain=True,
+        cut_id="cut-1",
+        hold_s=9.0,
     ),
+    Positions.of({("abc", "orders", 0): NextOffset(3)}),
+    Cut(cut_id="cut-1", verdict="complete", members={"orders": "sp-1"}, reason="", decided_at_ms=2),
     Progress(request_id="r-1", files_done=1, files_total=2, bytes_done=3, bytes_total=4, at_ms=5),
     End(
         request_id="r-1",
@@ -121,3 +130,44 @@ def test_heartbeat_names_only_the_queries_that_have_committed() -> None:
         },
     )
     assert heartbeat.batches() == {"old": 0}
+
+
+def test_request_of_a_caller_that_knows_no_alignment_is_read() -> None:
+    request = Request(
+        request_id="r-1",
+        incarnation=Incarnation(1),
+        command="savepoint",
+        state="sent",
+        savepoint_id="sp-2",
+        sent_at_ms=7,
+    )
+    values = json.loads(request.to_bytes())
+    for name in ("alignment", "drain", "cut_id", "hold_s"):
+        del values[name]
+    assert Request.from_bytes(json.dumps(values).encode()) == request
+
+
+@pytest.mark.parametrize(
+    ("command", "alignment", "state", "may"),
+    [
+        ("stop", "none", "sent", True),
+        ("stop", "none", "accepted", False),
+        ("stop_with_savepoint", "aligned", "accepted", True),
+        ("stop_with_savepoint", "aligned", "closing", False),
+        ("savepoint", "none", "accepted", True),
+        ("savepoint", "aligned", "cancelled", False),
+    ],
+)
+def test_accepted_request_may_be_cancelled_while_it_can_be_undone(
+    command: Command, alignment: Alignment, state: RequestState, *, may: bool
+) -> None:
+    request = Request(
+        request_id="r-1",
+        incarnation=Incarnation(1),
+        command=command,
+        state=state,
+        savepoint_id=None,
+        sent_at_ms=7,
+        alignment=alignment,
+    )
+    assert request.may_be_cancelled is may

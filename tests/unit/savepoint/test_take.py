@@ -57,6 +57,42 @@ def test_pending_batch_is_kept_raw(repository: Repository, a_checkpoint: Make, t
     assert query.file("offsets/2") is None
 
 
+def test_batch_that_a_running_query_has_left_behind_is_cut_as_if_it_were_the_newest(
+    repository: Repository, a_checkpoint: Make, take: Make
+):
+    checkpoint = a_checkpoint(batches=3)
+    stopped = take(repository, checkpoint, "sp-1").queries[0]
+    checkpoint.commit(2)
+    checkpoint.plan(5)
+    label = SavepointLabel(
+        savepoint_id="sp-2", taken_at_ms=1, spark_version="4.2.0", taken_from_generation=1, cut_id="cut-1"
+    )
+
+    def source(batch_id: int, *, runs_on: bool) -> QuerySource:
+        return QuerySource(
+            name="totals",
+            checkpoint=checkpoint.store,
+            kafka={"0": KAFKA},
+            batch_id=batch_id,  # type: ignore[arg-type]
+            runs_on=runs_on,
+        )
+
+    hot = take_savepoint(repository, [source(2, runs_on=True)], label)
+    assert (hot.queries[0].batch_id, hot.queries[0].pending_offsets, hot.cut_id) == (2, None, "cut-1")
+    assert hot.queries[0].files == stopped.files
+    verify_savepoint(hot, repository, level="full")
+    for batch, runs_on in ((6, True), (2, False)):
+        with pytest.raises(BatchMismatchError):
+            capture_query(
+                checkpoint.store,
+                repository,
+                name="totals",
+                kafka={"0": KAFKA},
+                batch_id=batch,  # type: ignore[arg-type]
+                runs_on=runs_on,
+            )
+
+
 def test_only_what_is_new_is_uploaded_and_ssts_are_not_read_again(
     repository: Repository, a_checkpoint: Make, take: Make
 ):

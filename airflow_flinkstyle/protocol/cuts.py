@@ -1,0 +1,134 @@
+"""The records of a cut of several jobs, and where they stand: beside the jobs, in ``<root>/cuts/``.
+
+Each job's agent holds its queries and says where they stand; the caller answers with one barrier for
+all. Whether the cut counts is decided by one create: the caller's ``complete`` once every savepoint is
+there, or anybody's ``abandoned`` before. Whoever comes second finds the other's word and obeys it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from airflow_flinkstyle.protocol.board import check_name
+from airflow_flinkstyle.protocol.records import Record
+from airflow_flinkstyle.storage.errors import ObjectExistsError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from airflow_flinkstyle.storage.base import ObjectStore
+    from airflow_flinkstyle.types import NextOffset
+
+Verdict = Literal["complete", "abandoned"]
+Place = tuple[str, str, int]
+"""Cluster id, topic and partition: one log that queries of several jobs may read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """Where reading stands in one partition."""
+
+    cluster_id: str
+    topic: str
+    partition: int
+    offset: NextOffset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Positions(Record):
+    """Positions in any number of logs.
+
+    ``cuts/<id>/held/<job>.json``: the agent's, created once: how far the queries of a held job are.
+    ``cuts/<id>/barrier.json``: the caller's, created once: every query is to stop exactly here.
+    """
+
+    what: ClassVar[str] = "list of positions"
+
+    positions: tuple[Position, ...]
+
+    @classmethod
+    def of(cls, places: Mapping[Place, NextOffset]) -> Positions:
+        """List positions in a fixed order."""
+        return cls(
+            positions=tuple(
+                Position(cluster_id=cluster_id, topic=topic, partition=partition, offset=offset)
+                for (cluster_id, topic, partition), offset in sorted(places.items())
+            )
+        )
+
+    def places(self) -> dict[Place, NextOffset]:
+        """Return the offset of each place."""
+        return {(at.cluster_id, at.topic, at.partition): at.offset for at in self.positions}
+
+    @classmethod
+    def _revive(cls, values: dict[str, Any]) -> dict[str, Any]:
+        return {**values, "positions": tuple(Position(**position) for position in values["positions"])}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut(Record):
+    """``cuts/<id>.json``: created once. Savepoints that name a cut belong together only if it is complete."""
+
+    what: ClassVar[str] = "cut"
+
+    cut_id: str
+    verdict: Verdict
+    members: Mapping[str, str]
+    """Job -> id of its savepoint; empty if abandoned."""
+    reason: str
+    """Why it was abandoned; empty if complete."""
+    decided_at_ms: int
+
+
+def furthest(all_places: Iterable[Mapping[Place, NextOffset]]) -> dict[Place, NextOffset]:
+    """Return the barrier of queries that stand at these places: nobody has read further. Pure."""
+    barrier: dict[Place, NextOffset] = {}
+    for places in all_places:
+        for place, offset in places.items():
+            barrier[place] = max(offset, barrier.get(place, offset))
+    return barrier
+
+
+class CutBoard:
+    """The records of the cuts under a savepoint root."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+
+    def create_held(self, cut_id: str, job: str, held: Positions) -> None:
+        """Say where a job is held; raises ``ObjectExistsError`` if it was held for this cut before."""
+        self._store.create(self._key(cut_id, f"/held/{check_name('job name', job)}"), held.to_bytes())
+
+    def held(self, cut_id: str, job: str) -> Positions | None:
+        """Return where a job is held; None while it is not."""
+        return self._positions(self._key(cut_id, f"/held/{check_name('job name', job)}"))
+
+    def create_barrier(self, cut_id: str, barrier: Positions) -> None:
+        """Tell all held jobs where to stop; raises ``ObjectExistsError`` if they were told before."""
+        self._store.create(self._key(cut_id, "/barrier"), barrier.to_bytes())
+
+    def barrier(self, cut_id: str) -> Positions | None:
+        """Return where the held jobs are to stop; None while that is not known."""
+        return self._positions(self._key(cut_id, "/barrier"))
+
+    def _positions(self, key: str) -> Positions | None:
+        found = self._store.get(key)
+        return None if found is None else Positions.from_bytes(found.data)
+
+    def decide(self, cut: Cut) -> Cut:
+        """Decide a cut, and return the decision that counts: the first one."""
+        key = self._key(cut.cut_id, "")
+        try:
+            self._store.create(key, cut.to_bytes())
+        except ObjectExistsError:
+            return Cut.from_bytes(self._store.read(key))
+        return cut
+
+    def decision(self, cut_id: str) -> Cut | None:
+        """Return how a cut was decided; None while it is open."""
+        found = self._store.get(self._key(cut_id, ""))
+        return None if found is None else Cut.from_bytes(found.data)
+
+    def _key(self, cut_id: str, suffix: str) -> str:
+        return f"cuts/{check_name('cut id', cut_id)}{suffix}.json"
