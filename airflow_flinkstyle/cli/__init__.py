@@ -1,0 +1,1 @@
+"""The command ``flinkstyle``: what the operators do, without Airflow and without PySpark."""

@@ -1,0 +1,100 @@
+"""``flinkstyle job list|status|stop``."""
+
+import uuid
+from typing import Annotated
+
+import typer
+
+from airflow_flinkstyle.cli.options import AsJson, Job, Root, TimeoutS, Yes
+from airflow_flinkstyle.cli.output import ExitCode, batches, confirm, show, table
+from airflow_flinkstyle.cli.places import client_of, jobs_of
+from airflow_flinkstyle.jobs.client import SavepointOnly
+from airflow_flinkstyle.jobs.status import (
+    Closed,
+    Dead,
+    Failed,
+    JobStatus,
+    NeverStarted,
+    Running,
+    Starting,
+    describe_status,
+)
+
+_NAMES = {
+    NeverStarted: "never_started",
+    Starting: "starting",
+    Running: "running",
+    Closed: "closed",
+    Failed: "failed",
+    Dead: "dead",
+}
+
+
+def list_jobs(root: Root, as_json: AsJson = False) -> None:
+    """List the jobs below a savepoint root, and what each is doing."""
+    found = {job: client_of(root, job).status() for job in jobs_of(root)}
+    document = {"jobs": [_document(job, status) for job, status in found.items()]}
+    rows = [(job, describe_status(status)) for job, status in found.items()]
+    show(document, table("job", "what it is doing", rows=rows), as_json=as_json)
+
+
+def job_status(root: Root, job: Job, as_json: AsJson = False) -> None:
+    """Tell what a job is doing, by its own records and the processes of this machine."""
+    status = client_of(root, job).status()
+    rows = [("job", job), ("status", describe_status(status))]
+    if not isinstance(status, NeverStarted):
+        heartbeat = status.run.heartbeat
+        rows += [
+            ("batches", batches(heartbeat.batches()) if heartbeat else "none"),
+            ("last word", f"{status.run.silent_for_s:.0f} s ago, by two clocks"),
+            ("checkpoints", status.run.claim.checkpoint_location),
+        ]
+    show(_document(job, status), table("", "", rows=rows), as_json=as_json)
+
+
+def _document(job: str, status: JobStatus) -> dict[str, object]:
+    run = None if isinstance(status, NeverStarted) else status.run
+    heartbeat = run.heartbeat if run else None
+    return {
+        "job": job,
+        "status": _NAMES[type(status)],
+        "generation": run.generation if run else None,
+        "incarnation": run.incarnation if run else None,
+        "batches": heartbeat.batches() if heartbeat else {},
+        "heartbeat_at_ms": heartbeat.written_at_ms if heartbeat else None,
+        "checkpoint_location": run.claim.checkpoint_location if run else None,
+        "detail": describe_status(status),
+    }
+
+
+def stop(
+    root: Root,
+    job: Job,
+    savepoint: Annotated[bool, typer.Option(help="End with a savepoint.")] = True,
+    yes: Yes = False,
+    timeout_s: TimeoutS = 3600.0,
+    as_json: AsJson = False,
+) -> None:
+    """Stop a job at a batch boundary, with a savepoint.
+
+    Ends with 3 if the savepoint exists but the job did not stop.
+    """
+    confirm(f"Stop job {job}?", yes=yes)
+    outcome = client_of(root, job).stop(f"cli:{uuid.uuid4()}", savepoint=savepoint, timeout_s=timeout_s)
+    if isinstance(outcome, SavepointOnly):
+        document = {"stopped": False, "savepoint_id": outcome.savepoint_id, "reason": outcome.reason}
+        text = f"Savepoint {outcome.savepoint_id} was taken, but the job did not stop: {outcome.reason}"
+        show(document, text, as_json=as_json)
+        raise typer.Exit(ExitCode.PARTLY)
+    document = {
+        "stopped": True,
+        "savepoint_id": outcome.savepoint_id,
+        "generation": outcome.generation,
+        "batches": dict(outcome.batches),
+    }
+    said = f"Job {job} has stopped at {batches(dict(outcome.batches)) or 'no batch'}"
+    show(
+        document,
+        f"{said}, savepoint {outcome.savepoint_id}" if outcome.savepoint_id else said,
+        as_json=as_json,
+    )

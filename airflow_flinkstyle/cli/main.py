@@ -1,0 +1,21 @@
+"""The console script; says what to install where the extra ``cli`` is missing."""
+
+from __future__ import annotations
+
+import sys
+
+_NEEDED = ("rich", "typer")
+
+
+def main() -> None:
+    """Run ``flinkstyle``."""
+    try:
+        from airflow_flinkstyle.cli.app import app
+    except ModuleNotFoundError as error:
+        if error.name not in _NEEDED:
+            raise
+        sys.exit(
+            f"The command flinkstyle needs {' and '.join(_NEEDED)}, found no {error.name}. "
+            "Nothing was done. Install them with: pip install 'airflow-flinkstyle[cli]'"
+        )
+    app(prog_name="flinkstyle")

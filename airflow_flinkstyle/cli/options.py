@@ -1,0 +1,70 @@
+"""The options that several commands share, and what the shell completes them with."""
+
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import Annotated
+
+import typer
+
+from airflow_flinkstyle.cli.places import jobs_of, repository_of
+from airflow_flinkstyle.errors import FlinkstyleError
+
+AS_JSON = "flinkstyle.json"
+_COMPLETED = 100
+"""More than people read in one completion."""
+
+
+def _note_json(ctx: typer.Context, value: bool) -> bool:
+    """Remember how an error is to be printed; all contexts of one command line share ``meta``."""
+    ctx.meta[AS_JSON] = value
+    return value
+
+
+def _matching(names: Callable[[], Iterable[str]], incomplete: str) -> list[str]:
+    """Return what completes the word; a root that cannot be read completes nothing."""
+    try:
+        return list(islice((name for name in names() if name.startswith(incomplete)), _COMPLETED))
+    except FlinkstyleError:
+        return []
+
+
+def complete_job(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the jobs below the root that was given."""
+    root = ctx.params.get("root")
+    return _matching(lambda: jobs_of(root), incomplete) if root else []
+
+
+def complete_savepoint(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the savepoints of the job that was given."""
+    root, job = ctx.params.get("root"), ctx.params.get("job")
+    return _matching(lambda: repository_of(root, job).ids(), incomplete) if root and job else []
+
+
+Root = Annotated[
+    str,
+    typer.Option(
+        envvar="FLINKSTYLE_ROOT",
+        help="Savepoint root: s3://bucket/prefix or an absolute path. S3 keys, region and endpoint are "
+        "boto3's own (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL, ...).",
+        is_eager=True,  # before what is completed with it
+    ),
+]
+Job = Annotated[
+    str,
+    typer.Option(
+        "--job",
+        "-j",
+        envvar="FLINKSTYLE_JOB",
+        help="Name of the job.",
+        autocompletion=complete_job,
+        is_eager=True,
+    ),
+]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document instead of text.", callback=_note_json)
+]
+SavepointId = Annotated[
+    str, typer.Argument(help="Id of the savepoint.", autocompletion=complete_savepoint, show_default=False)
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+TimeoutS = Annotated[float, typer.Option("--timeout", help="Seconds to wait at most.", min=0)]

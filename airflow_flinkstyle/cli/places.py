@@ -1,0 +1,35 @@
+"""From a root and a job's name to the library's clients."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.jobs.client import JobClient
+from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
+from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.savepoint.ids import is_job_name
+from airflow_flinkstyle.savepoint.repository import SavepointRepository
+from airflow_flinkstyle.storage.open import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def jobs_of(root: str) -> Iterator[str]:
+    """Yield the jobs below a savepoint root, in order."""
+    return (name for name in open_store(root).folders() if is_job_name(name))
+
+
+def repository_of(root: str, job: str) -> SavepointRepository:
+    """Return the savepoints of a job."""
+    return SavepointRepository(open_store(root), job)
+
+
+def client_of(root: str, job: str) -> JobClient:
+    """Return a job's client; credentials of drivers it starts again come from this environment."""
+    store = open_store(root)
+    return JobClient(
+        board=JobBoard(store, job),
+        repository=SavepointRepository(store, job),
+        deployment=DetachedDeployment(),
+    )
