@@ -97,6 +97,15 @@ class OffsetLog:
         }
         return replace(self, sources={**self.sources, source: compact_json(rendered)})
 
+    def planned_next(self, *, watermark_ms: int, timestamp_ms: int) -> OffsetLog:
+        """Return the log of a next batch that reads nothing yet: confs carried, times set, as Spark does.
+
+        ``controlBatchInfo`` (4.2) speaks of the one batch it stands in.
+        """
+        fields = {name: value for name, value in self._header_fields().items() if name != "controlBatchInfo"}
+        times = {"batchWatermarkMs": watermark_ms, "batchTimestampMs": timestamp_ms}
+        return replace(self, header=compact_json({**fields, **times}))
+
     def _raw(self, source: str) -> str:
         if source not in self.sources:
             raise BadInputError(

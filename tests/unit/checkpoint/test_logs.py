@@ -54,6 +54,14 @@ def test_edit_of_v2_touches_only_the_named_source():
     assert offset_log.parse(V2).with_kafka_offsets("orders in", moved).render() == expected
 
 
+@pytest.mark.parametrize("text", [V1, V2])
+def test_next_batch_carries_everything_but_its_times(text: str):
+    control = text.replace('"conf":', '"controlBatchInfo":{"type":"repartition"},"conf":')
+    planned = offset_log.parse(control).planned_next(watermark_ms=1700000000005, timestamp_ms=1795261830999)
+    expected = text.replace("1700000000000", "1700000000005").replace("1795261830861", "1795261830999")
+    assert planned.render() == expected
+
+
 def test_renamed_topic_replaces_the_old_one():
     moved = {"new.orders": {0: NextOffset(1), 10: NextOffset(3), 2: NextOffset(2)}}
     log = offset_log.parse(V1).with_kafka_offsets("0", moved)
