@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _SHOWN = 20
+_FREED = "No savepoint was made; what it uploaded is freed, now or by the next prune, if nothing needs it."
 
 
 class SavepointError(FlinkstyleError):
@@ -62,6 +63,54 @@ class SavepointConflictError(SavepointError):
             f"Expected no savepoint {savepoint_id} in {uri}, or the same one, found another.",
             left="The savepoint that was there is unchanged.",
             remedy="Take the savepoint under another request id.",
+        )
+
+
+class SavepointSpentError(SavepointError):
+    """The id can name no savepoint any more: its taker was given up, and might still wake."""
+
+    code = "SAVEPOINT_SPENT"
+
+    @classmethod
+    def of(cls, savepoint_id: str, uri: str, why: str) -> Self:
+        """Name the id, and who was given up."""
+        return cls(
+            f"Expected to publish savepoint {savepoint_id} in {uri}, but its id was spent: {why}.",
+            left="No savepoint was made; files copied so far are freed by the next prune.",
+            remedy="Take the savepoint under another request: a new DAG run, or another key.",
+        )
+
+
+class IntentBrokenError(SavepointError):
+    """An intent was given up by somebody who wanted to free blobs, because it had not been renewed."""
+
+    code = "INTENT_BROKEN"
+
+    @classmethod
+    def of(cls, what: str, uri: str, lease_s: float) -> Self:
+        """Name the intent and its lease."""
+        return cls(
+            f"Expected {what} in {uri} to be renewed within {lease_s:g} s, but it was not, and was given up.",
+            left="Nothing was published or deleted since; blobs it relied on may be gone.",
+            remedy="Do it again; if it happens again, this process is frozen or cut off from the store.",
+        )
+
+
+class RepositoryBusyError(SavepointError):
+    """Blobs are being freed, or somebody relies on them."""
+
+    code = "REPOSITORY_BUSY"
+    retryable = True
+
+    @classmethod
+    def of(cls, wanted: str, uri: str, *, holders: Sequence[str], wait_s: float) -> Self:
+        """Name who holds the repository."""
+        shown = "; ".join(holders[:_SHOWN])
+        return cls(
+            f"Expected to begin {wanted} in {uri} within {wait_s:g} s, found: {shown}.",
+            left="Nothing was published or deleted.",
+            remedy="Try again when that is done; one whose process has died is given up when its lease "
+            "has passed.",
         )
 
 
@@ -124,8 +173,40 @@ class TakeCancelledError(SavepointError):
         """Name what was being copied."""
         return cls(
             f"Expected to finish the savepoint of {what}, but it was cancelled.",
-            left="No savepoint was made; files copied so far are used by the next one.",
+            left=_FREED,
             remedy="Take the savepoint again when it is wanted.",
+        )
+
+
+class TakeTimedOutError(SavepointError):
+    """A savepoint was not done in the time it was given."""
+
+    code = "TAKE_TIMED_OUT"
+    retryable = True
+
+    @classmethod
+    def after(cls, timeout_s: float, what: str) -> Self:
+        """Name the time and what was being copied."""
+        return cls(
+            f"Expected the savepoint of {what} within {timeout_s:g} s, but it was not done by then.",
+            left=_FREED,
+            remedy="Try again: files that did not change meanwhile need not be read; or give it more time.",
+        )
+
+
+class ExportFormatError(SavepointError):
+    """A folder or archive is no export of a savepoint: cut short, altered or hostile."""
+
+    code = "EXPORT_FORMAT"
+
+    @classmethod
+    def of(cls, uri: str, expected: str, found: str) -> Self:
+        """Name the place, what was expected and what was found."""
+        return cls(
+            f"Export {uri}: expected {expected}, found {found}.",
+            left="No savepoint was made from it; nothing outside the repository's blobs was written.",
+            remedy="Export the savepoint again, or copy the export anew from where it is whole; an archive "
+            "packed by hand needs tar's ustar format.",
         )
 
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from airflow_flinkstyle.checkpoint import commit_log, metadata, offset_log, state_store
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.savepoint.errors import SavepointDamagedError
-from airflow_flinkstyle.storage.errors import ObjectMissingError
+from airflow_flinkstyle.savepoint.transfer import altered, each_file, ignore, known_sha256, other_size
+from airflow_flinkstyle.storage.errors import ObjectMissingError, StoreDeniedError, StoreUnavailableError
 from airflow_flinkstyle.types import version_after
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from airflow_flinkstyle.savepoint.manifest import FileEntry, Manifest, QuerySnapshot
+    from airflow_flinkstyle.savepoint.progress import FileProgress
     from airflow_flinkstyle.savepoint.repository import SavepointRepository
 
 Level = Literal["quick", "full"]
@@ -31,14 +34,31 @@ class Verified:
     size_bytes: int
 
 
-def verify_savepoint(manifest: Manifest, repository: SavepointRepository, *, level: Level) -> Verified:
+def verify_savepoint(
+    manifest: Manifest,
+    repository: SavepointRepository,
+    *,
+    level: Level,
+    threads: int = 8,
+    progress: Callable[[FileProgress], None] = ignore,
+) -> Verified:
     """Check a savepoint.
+
+    Args:
+        manifest: The savepoint.
+        repository: Where its files are.
+        level: How much to read.
+        threads: Blobs read at a time, each in pieces of 8 MiB.
+        progress: Told after each blob of a full check.
 
     Raises:
         SavepointDamagedError: If it is not whole; each bad file is listed as missing, cut or altered.
     """
-    stored = repository.blob_sizes()
-    findings = list(_file_findings(manifest.blobs, stored, repository if level == "full" else None))
+    findings = list(_listed_findings(manifest, repository.blob_sizes()))
+    if level == "full" and not findings:
+        blobs = sorted(manifest.blobs.values(), key=lambda entry: entry.path)
+        read = each_file(partial(_altered, repository), blobs, threads=threads, progress=progress)
+        findings = [finding for finding in read if finding is not None]
     if not findings:  # what reads the files would only repeat these
         for query in manifest.queries:
             findings += [f"query {query.name}: {text}" for text in _content_findings(query, repository)]
@@ -50,28 +70,24 @@ def verify_savepoint(manifest: Manifest, repository: SavepointRepository, *, lev
     )
 
 
-def _file_findings(
-    blobs: Mapping[str, FileEntry], stored: Mapping[str, int], repository: SavepointRepository | None
-) -> Iterator[str]:
-    """Yield a line for each bad file; contents are read only where a repository is given."""
-    for blob, entry in sorted(blobs.items(), key=lambda item: item[1].path):
-        size_bytes = stored.get(blob)
+def _listed_findings(manifest: Manifest, stored: Mapping[str, int]) -> Iterator[str]:
+    """Yield a line for each file whose blob is not there, or not of its size."""
+    for entry in sorted((e for query in manifest.queries for e in query.files), key=lambda e: e.path):
+        size_bytes = stored.get(entry.blob)
         if size_bytes is None:
-            yield f"{entry.path} is missing (blob {blob})"
+            yield f"{entry.path} is missing (blob {entry.blob})"
         elif size_bytes != entry.size_bytes:
-            yield f"{entry.path} has {size_bytes} bytes instead of {entry.size_bytes} (blob {blob})"
-        elif repository is not None and not _content_matches(entry, repository):
-            yield f"{entry.path} was altered (blob {blob})"
+            yield other_size(entry, f"{size_bytes}").finding
 
 
-def _content_matches(entry: FileEntry, repository: SavepointRepository) -> bool:
+def _altered(repository: SavepointRepository, entry: FileEntry) -> str | None:
     """Read a blob in pieces and compare it with its digest; one without a SHA-256 only has its size."""
-    kind, _, expected = (entry.digest or "").partition(":")
     try:
         digest, size_bytes = repository.digest_of(entry.blob)
     except ObjectMissingError:
-        return False
-    return size_bytes == entry.size_bytes and (kind != "sha256" or digest == expected)
+        return f"{entry.path} is missing (blob {entry.blob})"
+    same = size_bytes == entry.size_bytes and known_sha256(entry) in {None, digest}
+    return None if same else altered(entry).finding
 
 
 def _content_findings(query: QuerySnapshot, repository: SavepointRepository) -> Iterator[str]:
@@ -83,29 +99,35 @@ def _content_findings(query: QuerySnapshot, repository: SavepointRepository) -> 
     if missing:
         yield f"the manifest lists no {', '.join(missing)}"
         return
-
-    def read(path: str) -> bytes:
-        return repository.read_blob(by_path[path].blob)
-
     try:
-        offsets = offset_log.parse(read(f"offsets/{batch}").decode())
-        offset_log.parse(read(f"offsets/{max(0, batch - 1)}").decode())
-        commit = commit_log.parse(read(f"commits/{batch}").decode())
-        found_id = metadata.parse(read("metadata").decode()).query_id
-        state_store.refuse_unsupported(offsets.confs, commit.state_unique_ids)
-        closure = state_store.state_closure(by_path, version_after(batch), read)
-        if query.pending_offsets is not None:
-            offset_log.parse(query.pending_offsets)
-        for source, position in query.kafka.items():
-            if offsets.kafka_offsets(source) != position.offsets:
-                yield f"offsets/{batch} and the manifest differ in the offsets of source {source}"
-    except (FlinkstyleError, UnicodeDecodeError) as error:
-        yield error.problem if isinstance(error, FlinkstyleError) else f"a log is no text: {error}"
-        return
+        yield from _contradictions(query, lambda path: repository.read_blob(by_path[path].blob))
+    except (StoreUnavailableError, StoreDeniedError):
+        raise  # says nothing of the savepoint
+    except FlinkstyleError as error:
+        yield error.problem
+    except UnicodeDecodeError as error:
+        yield f"a log is no text: {error}"
+
+
+def _contradictions(query: QuerySnapshot, read: Callable[[str], bytes]) -> Iterator[str]:
+    """Parse the logs, follow the state's files, and compare both with the manifest."""
+    batch = query.batch_id
+    offsets = offset_log.parse(read(f"offsets/{batch}").decode())
+    offset_log.parse(read(f"offsets/{max(0, batch - 1)}").decode())
+    commit = commit_log.parse(read(f"commits/{batch}").decode())
+    state_store.refuse_unsupported(offsets.confs, commit.state_unique_ids)
+    if query.pending_offsets is not None:
+        offset_log.parse(query.pending_offsets)
+    found_id = metadata.parse(read("metadata").decode()).query_id
     if found_id != query.query_id:
         yield f"metadata names query {found_id}, the manifest {query.query_id}"
+    for source, position in query.kafka.items():
+        if offsets.kafka_offsets(source) != position.offsets:
+            yield f"offsets/{batch} and the manifest differ in the offsets of source {source}"
     if dict(offsets.confs) != dict(query.pinned_confs):
         yield f"offsets/{batch} and the manifest differ in the pinned confs"
-    state = {path for path in by_path if path.startswith("state/")}
+    paths = {entry.path for entry in query.files}
+    closure = state_store.state_closure(paths, version_after(batch), read)
+    state = {path for path in paths if path.startswith("state/")}
     for path in sorted(state - {file.path for file in closure}):
         yield f"{path} does not belong to batch {batch}"
