@@ -5,7 +5,9 @@ Blobs are shared by all savepoints of the job; a manifest is created last, and n
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import json
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.savepoint import manifest_json
@@ -13,19 +15,22 @@ from airflow_flinkstyle.savepoint.errors import (
     ManifestFormatError,
     SavepointConflictError,
     SavepointMissingError,
+    SavepointSpentError,
 )
 from airflow_flinkstyle.savepoint.ids import checked_job_name, is_savepoint_id
-from airflow_flinkstyle.storage.errors import ObjectExistsError
+from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
 from airflow_flinkstyle.storage.streams import chunks, sha256_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.storage.base import ObjectStore
 
 _NEWEST = 5
+_SPENT = b'{"spent": '
+"""How the mark of a spent id begins; it stands where its manifest would."""
 
 
 class SavepointRepository:
@@ -34,6 +39,12 @@ class SavepointRepository:
     def __init__(self, store: ObjectStore, job: str) -> None:
         self._store = store
         self._job = checked_job_name(job)
+        self._avoided: Collection[str] = frozenset()
+
+    @property
+    def store(self) -> ObjectStore:
+        """The store at the savepoint root."""
+        return self._store
 
     @property
     def job(self) -> str:
@@ -62,7 +73,7 @@ class SavepointRepository:
         if not is_savepoint_id(savepoint_id):
             return None
         found = self._store.get(self._manifest_key(savepoint_id))
-        if found is None:
+        if found is None or found.data.startswith(_SPENT):
             return None
         manifest = manifest_json.from_json(found.data.decode("utf-8", "replace"))
         self._require_own(manifest, savepoint_id)
@@ -86,6 +97,7 @@ class SavepointRepository:
 
         Raises:
             SavepointConflictError: If another savepoint of this id exists.
+            SavepointSpentError: If the id was taken from its taker, whose intent had expired.
         """
         self._require_own(manifest, manifest.savepoint_id)
         text = manifest_json.to_json(manifest)
@@ -94,31 +106,80 @@ class SavepointRepository:
         try:
             self._store.create(key, text.encode())
         except ObjectExistsError:
+            self.require_unspent(manifest.savepoint_id)
             if self.find(manifest.savepoint_id) != manifest:
                 raise SavepointConflictError.of(manifest.savepoint_id, self.uri) from None
+
+    def spend(self, savepoint_id: str, why: str) -> None:
+        """Let every later publishing under this id fail; a savepoint that exists stays."""
+        try:
+            self._store.create(self._manifest_key(savepoint_id), json.dumps({"spent": why}).encode())
+        except ObjectExistsError:
+            return
+
+    def dispose_as_spent(self, savepoint_id: str, why: str) -> None:
+        """Let the savepoint be gone, and every later publishing under its id fail."""
+        key, mark = self._manifest_key(savepoint_id), json.dumps({"spent": why}).encode()
+        found = self._store.get(key)
+        if found is None:
+            self.spend(savepoint_id, why)
+        elif not found.data.startswith(_SPENT):
+            with contextlib.suppress(ObjectChangedError):
+                self._store.replace(key, mark, expected=found.version)
+
+    def delete_manifest(self, savepoint_id: str) -> None:
+        """Let the savepoint be gone; its blobs stay. Only under ``freeing.hold_prune``."""
+        self._store.delete(self._manifest_key(savepoint_id))
+
+    def delete_blob(self, blob: str) -> None:
+        """Delete a blob. Only under ``freeing.hold_prune``."""
+        self._store.delete(self._blob_key(blob))
+
+    def require_unspent(self, savepoint_id: str) -> None:
+        """Require that a savepoint of this id can still be published; raises ``SavepointSpentError``."""
+        found = self._store.get(self._manifest_key(savepoint_id))
+        if found is not None and found.data.startswith(_SPENT):
+            raise SavepointSpentError.of(savepoint_id, self.uri, str(json.loads(found.data)["spent"]))
 
     def blob_sizes(self) -> Mapping[str, int]:
         """Return key and size in bytes of every blob, by one listing."""
         folder = f"{self._job}/blobs/"
         return {info.key.removeprefix(folder): info.size_bytes for info in self._store.list(folder)}
 
+    def avoid(self, blobs: Collection[str]) -> None:
+        """Reuse none of these keys from now on: somebody may still delete them."""
+        self._avoided = frozenset(blobs)
+
+    def reusable_blobs(self) -> Mapping[str, int]:
+        """Return key and size in bytes of every blob that a new savepoint may rely on, by one listing."""
+        return {blob: size for blob, size in self.blob_sizes().items() if blob not in self._avoided}
+
+    def key_for(self, digest: str) -> str:
+        """Return the key that a blob of this content goes under: the digest, or one beside it to avoid."""
+        key, number = digest, 0
+        while key in self._avoided:
+            number += 1
+            key = f"{digest}.{number}"
+        return key
+
     def has_blob(self, blob: str) -> bool:
         """Tell whether the blob is there."""
         return self._store.head(self._blob_key(blob)) is not None
 
     def put_blob(self, content: bytes | Path, *, sha256: str | None = None) -> str:
-        """Store content, or a local file's, and return its key: its SHA-256.
+        """Store content, or a local file's, and return its key: ``key_for`` its SHA-256.
 
         Args:
             content: The bytes, or a file that is streamed.
             sha256: The content's digest in hex if it is known; a file that differs is not stored.
         """
         if isinstance(content, bytes):
-            blob = hashlib.sha256(content).hexdigest()
+            blob = self.key_for(hashlib.sha256(content).hexdigest())
             self._store.write(self._blob_key(blob), content)
         else:
-            blob = sha256 or _sha256_of(content)
-            self._store.upload(self._blob_key(blob), content, sha256=blob)
+            digest = sha256 or _sha256_of(content)
+            blob = self.key_for(digest)
+            self._store.upload(self._blob_key(blob), content, sha256=digest)
         return blob
 
     def read_blob(self, blob: str) -> bytes:

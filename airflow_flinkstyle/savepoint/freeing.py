@@ -1,0 +1,150 @@
+"""The right to free blobs: one process at a time, and none while anybody relies on them."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.savepoint.errors import RepositoryBusyError
+from airflow_flinkstyle.savepoint.intents import give_up, read_intents
+from airflow_flinkstyle.savepoint.leases import LEASE_S, Renewed, Watch
+from airflow_flinkstyle.savepoint.prune_slot import (
+    Condemned,
+    condemned_key,
+    free_slot,
+    read_slot,
+    slot_key,
+    take_slot,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from airflow_flinkstyle.savepoint.leases import Seen
+    from airflow_flinkstyle.savepoint.prune_slot import PruneSlot
+    from airflow_flinkstyle.savepoint.repository import SavepointRepository
+
+_BATCH = 1000
+"""Blobs condemned at a time: a prune that was given up leaves a list of so many keys to avoid."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Freed:
+    """What was deleted."""
+
+    blobs: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldPrune:
+    """The prune slot, held at a moment when nobody relied on blobs."""
+
+    repository: SavepointRepository
+    renewed: Renewed[PruneSlot]
+
+    def delete(self, *, savepoints: Sequence[str], blobs: Collection[str]) -> None:
+        """Delete manifests, then blobs; the caller has made sure that nothing else needs these blobs.
+
+        Raises:
+            IntentBrokenError: If somebody has given this prune up; it deletes nothing more then.
+        """
+        ordered = sorted(blobs)
+        first = ordered[:_BATCH]
+        self._condemn_and_delete(savepoints, first)
+        for start in range(len(first), len(ordered), _BATCH):
+            self._condemn_and_delete((), ordered[start : start + _BATCH])
+
+    def _condemn_and_delete(self, savepoints: Sequence[str], blobs: Sequence[str]) -> None:
+        store, slot = self.repository.store, self.renewed.record
+        key = condemned_key(self.repository, slot.prune_id)
+        condemned = Condemned(holder=slot.holder, savepoints=tuple(savepoints), blobs=tuple(blobs))
+        store.write(key, condemned.to_bytes())
+        self.renewed.require_alive()  # whoever gives this prune up later finds the list
+        for savepoint_id in savepoints:
+            self.repository.delete_manifest(savepoint_id)
+        for blob in blobs:
+            self.repository.delete_blob(blob)
+        store.delete(key)  # not after a failure: a delete may still be under way
+
+
+@contextmanager
+def hold_prune(
+    repository: SavepointRepository,
+    *,
+    holder: str,
+    lease_s: float = LEASE_S,
+    wait_s: float = 300.0,
+    poll_s: float = 0.5,
+) -> Iterator[HeldPrune]:
+    """Hold ``prune.json`` while nobody relies on blobs; expired intents are given up.
+
+    Args:
+        repository: The job's savepoints.
+        holder: Who, for the messages of those who wait.
+        lease_s: After so long without a renewal somebody else may give the prune up.
+        wait_s: How long to wait for takes, restores, exports and other prunes, which are not held up by it.
+        poll_s: Between two looks.
+
+    Raises:
+        RepositoryBusyError: If somebody still relies on blobs then; each is named.
+    """
+    slot = _acquire(repository, holder=holder, lease_s=lease_s, wait_s=wait_s, poll_s=poll_s)
+    renewed = Renewed(repository.store, slot_key(repository), slot)
+    try:
+        yield HeldPrune(repository=repository, renewed=renewed)
+    finally:
+        renewed.let_go(replace(renewed.record, holder=None))
+
+
+def _acquire(
+    repository: SavepointRepository, *, holder: str, lease_s: float, wait_s: float, poll_s: float
+) -> Seen[PruneSlot]:
+    """Take the slot at a moment without a live intent; takes wait only while the intents are read."""
+    watch, deadline = Watch(), time.monotonic() + wait_s
+    while True:
+        slot = read_slot(repository)
+        busy = [str(intent) for intent in read_intents(repository, watch)[0].values()]
+        if slot is not None and slot.record.holder is not None and not watch.is_expired("slot", slot):
+            busy.append(str(slot.record))
+        taken = None if busy else take_slot(repository, slot, holder=holder, lease_s=lease_s)
+        if taken is not None:
+            live, expired = read_intents(repository, watch)
+            if not live:
+                give_up(repository, expired)
+                return taken
+            free_slot(repository, taken)
+            busy = [str(intent) for intent in live.values()]
+        if time.monotonic() >= deadline:
+            holders = busy or ["another prune that began at the same moment"]
+            raise RepositoryBusyError.of("a prune", repository.uri, holders=holders, wait_s=wait_s)
+        time.sleep(poll_s)
+
+
+def referenced_blobs(repository: SavepointRepository, *, without: Collection[str] = ()) -> set[str]:
+    """Return every blob that a savepoint other than those of ``without`` needs."""
+    return {
+        blob
+        for manifest in repository.manifests()
+        if manifest.savepoint_id not in without
+        for blob in manifest.blobs
+    }
+
+
+def free_unreferenced(
+    repository: SavepointRepository, blobs: Collection[str], *, holder: str, wait_s: float = 0.0
+) -> Freed:
+    """Free those of the blobs that no savepoint needs; for a take that was given up by its caller.
+
+    Raises:
+        RepositoryBusyError: If somebody relies on blobs: the next prune frees them.
+    """
+    if not blobs:
+        return Freed(blobs=0, size_bytes=0)
+    with hold_prune(repository, holder=holder, wait_s=wait_s) as held:
+        sizes = repository.blob_sizes()
+        orphans = (set(blobs) & sizes.keys()) - referenced_blobs(repository)
+        held.delete(savepoints=(), blobs=orphans)
+        return Freed(blobs=len(orphans), size_bytes=sum(sizes[blob] for blob in orphans))

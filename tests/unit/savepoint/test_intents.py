@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_flinkstyle.savepoint.errors import (
+    IntentBrokenError,
+    RepositoryBusyError,
+    SavepointSpentError,
+)
+from airflow_flinkstyle.savepoint.freeing import free_unreferenced, hold_prune
+from airflow_flinkstyle.savepoint.intents import hold_intent
+from airflow_flinkstyle.savepoint.repository import SavepointRepository
+from airflow_flinkstyle.savepoint.verify import verify_savepoint
+from airflow_flinkstyle.storage.errors import StoreUnavailableError
+from airflow_flinkstyle.storage.memory import MemoryStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Make = Callable[..., Any]
+
+Repository = SavepointRepository
+NOW = {"wait_s": 0.0, "poll_s": 0.01}
+DEAD = {"lease_s": 0.0}
+"""Whoever looks twice finds it expired."""
+
+
+def intents(repository: Repository) -> list[str]:
+    return [info.key for info in repository.store.list("orders/takes/")]
+
+
+def test_intent_lasts_as_long_as_its_block(repository: Repository):
+    with hold_intent(repository, "take", holder="task a") as held:
+        assert len(intents(repository)) == 1
+        held.require_alive()
+    assert intents(repository) == []
+
+
+def test_intent_is_withdrawn_whatever_the_block_raises(repository: Repository):
+    with pytest.raises(ZeroDivisionError), hold_intent(repository, "export", holder="task a"):
+        raise ZeroDivisionError
+    assert intents(repository) == []
+
+
+@pytest.mark.parametrize("kind", ["take", "restore", "export", "precopy"])
+def test_prune_waits_for_every_live_intent_and_names_its_holder(repository: Repository, kind: Any):
+    with (
+        hold_intent(repository, kind, holder="task a"),
+        pytest.raises(RepositoryBusyError, match=f"{kind} intent of task a, begun 20") as caught,
+        hold_prune(repository, holder="task b", **NOW),
+    ):
+        pytest.fail("nothing may be freed")
+    assert caught.value.retryable
+    with hold_prune(repository, holder="task b", **NOW):
+        pass
+
+
+def test_take_waits_for_a_prune_and_leaves_no_intent_meanwhile(repository: Repository):
+    with (
+        hold_prune(repository, holder="task b"),
+        pytest.raises(RepositoryBusyError, match="prune of task b"),
+        hold_intent(repository, "take", holder="task a", **NOW),
+    ):
+        pytest.fail("blobs are being freed")
+    assert intents(repository) == []
+    with hold_intent(repository, "take", holder="task a", **NOW):
+        pass
+
+
+def test_take_that_waits_goes_on_once_the_prune_has_ended(repository: Repository):
+    entered, leave = threading.Event(), threading.Event()
+
+    def prune() -> None:
+        with hold_prune(repository, holder="task b"):
+            entered.set()
+            leave.wait(10)
+
+    thread = threading.Thread(target=prune)
+    thread.start()
+    entered.wait(10)
+    threading.Timer(0.1, leave.set).start()
+    with hold_intent(repository, "take", holder="task a", wait_s=10, poll_s=0.01):
+        assert leave.is_set()
+    thread.join()
+
+
+def test_two_prunes_never_hold_the_slot_at_once(repository: Repository):
+    with (
+        hold_prune(repository, holder="task a"),
+        pytest.raises(RepositoryBusyError, match="prune of task a"),
+        hold_prune(repository, holder="task b", **NOW),
+    ):
+        pytest.fail("two at once")
+
+
+def test_expired_intent_is_given_up_and_its_holder_can_publish_nothing(
+    repository: Repository, a_checkpoint: Make, take: Make
+):
+    manifest = take(Repository(MemoryStore(), "orders"), a_checkpoint(), "sp-1")
+    with hold_intent(repository, "take", holder="task a", publishes="sp-1", **DEAD) as held:
+        with hold_prune(repository, holder="task b", wait_s=5, poll_s=0.01):
+            assert intents(repository) == []
+        with pytest.raises(SavepointSpentError, match="take intent of task a"):
+            repository.publish(manifest)
+        with pytest.raises(IntentBrokenError, match="take intent of task a"):
+            held.require_alive()
+    assert repository.find("sp-1") is None
+    assert repository.manifests() == ()
+    with (
+        pytest.raises(SavepointSpentError),
+        hold_intent(repository, "take", holder="task a, try 2", publishes="sp-1"),
+    ):
+        pytest.fail("the id is spent")
+
+
+def test_savepoint_published_before_its_intent_expired_stays(
+    repository: Repository, a_checkpoint: Make, take: Make
+):
+    with hold_intent(repository, "take", holder="task a", publishes="sp-1", **DEAD):
+        manifest = take(repository, a_checkpoint(), "sp-1")
+        with hold_prune(repository, holder="task b", wait_s=5, poll_s=0.01):
+            pass
+    assert repository.read("sp-1") == manifest
+
+
+def test_intent_is_renewed_while_it_is_held(repository: Repository):
+    with hold_intent(repository, "take", holder="task a", lease_s=0.4) as held:
+        with pytest.raises(RepositoryBusyError), hold_prune(repository, holder="b", wait_s=1, poll_s=0.05):
+            pytest.fail("it was renewed")
+        held.require_alive()
+
+
+def test_renewal_whose_answer_was_lost_is_no_loss_of_the_intent(repository: Repository):
+    store = repository.store
+    assert isinstance(store, MemoryStore)
+    with hold_intent(repository, "take", holder="task a") as held:
+        store.fail_at(1, lost_answer=True)
+        with pytest.raises(StoreUnavailableError):
+            held.require_alive()
+        held.require_alive()
+
+
+def test_prune_that_died_is_given_up_by_the_next_take(repository: Repository):
+    with hold_prune(repository, holder="task b", **DEAD) as dead:
+        with hold_intent(repository, "take", holder="task a", wait_s=5, poll_s=0.01):
+            pass
+        with pytest.raises(IntentBrokenError):
+            dead.delete(savepoints=(), blobs=["b"])
+    with hold_prune(repository, holder="task c", **NOW) as held:
+        held.renewed.require_alive()
+
+
+def test_prune_that_wakes_does_not_give_away_the_slot_of_another(repository: Repository):
+    with contextlib.ExitStack() as stack:
+        with hold_prune(repository, holder="task b", **DEAD):
+            held = stack.enter_context(hold_prune(repository, holder="task c", wait_s=5, poll_s=0.01))
+        held.renewed.require_alive()
+
+
+def test_blob_that_a_prune_given_up_may_still_delete_goes_under_another_key(repository: Repository):
+    blob = repository.put_blob(b"content")
+
+    with pytest.raises(StoreUnavailableError), hold_prune(repository, holder="task b") as dead:
+        store = repository.store
+        assert isinstance(store, MemoryStore)
+        store.fail_at(3)  # the list, the renewal, the blob
+        dead.delete(savepoints=(), blobs=[blob])
+    with hold_intent(repository, "take", holder="task a"):
+        assert repository.reusable_blobs() == {}
+        again = repository.put_blob(b"content")
+        assert again == f"{blob}.1"
+        repository.delete_blob(blob)  # the dead one wakes
+        assert repository.read_blob(again) == b"content"
+
+
+def test_savepoint_that_a_prune_given_up_was_disposing_of_is_gone_before_anybody_relies_on_it(
+    repository: Repository, a_checkpoint: Make, take: Make
+):
+    manifest = take(repository, a_checkpoint(), "sp-1")
+    store = repository.store
+    assert isinstance(store, MemoryStore)
+    with pytest.raises(StoreUnavailableError), hold_prune(repository, holder="task b", **DEAD) as dead:
+        store.fail_at(3)  # the list, the renewal, the manifest
+        try:
+            dead.delete(savepoints=["sp-1"], blobs=list(manifest.blobs))
+        finally:
+            with hold_intent(repository, "restore", holder="task a", wait_s=5, poll_s=0.01):
+                assert repository.find("sp-1") is None
+
+
+def test_give_back_of_a_cancelled_take_frees_only_what_no_savepoint_needs(
+    repository: Repository, a_checkpoint: Make, take: Make
+):
+    manifest = take(repository, a_checkpoint(), "sp-1")
+    orphan = repository.put_blob(b"orphan")
+    freed = free_unreferenced(repository, [orphan, "absent", *manifest.blobs], holder="task a")
+    assert (freed.blobs, freed.size_bytes) == (1, 6)
+    verify_savepoint(manifest, repository, level="full")
+    assert not repository.has_blob(orphan)
