@@ -12,10 +12,11 @@ def main() -> None:
     try:
         from airflow_flinkstyle.cli.app import app
     except ModuleNotFoundError as error:
-        if error.name not in _NEEDED:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in _NEEDED:
             raise
         sys.exit(
-            f"The command flinkstyle needs {' and '.join(_NEEDED)}, found no {error.name}. "
+            f"The command flinkstyle needs {' and '.join(_NEEDED)}, found no {missing}. "
             "Nothing was done. Install them with: pip install 'airflow-flinkstyle[cli]'"
         )
     app(prog_name="flinkstyle")

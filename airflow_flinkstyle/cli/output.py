@@ -84,7 +84,14 @@ def confirm(question: str, *, yes: bool) -> None:
 
 def table(*columns: str, rows: Sequence[Sequence[object]], title: str | None = None) -> Table:
     """Return a table; columns whose name starts with ``#`` hold numbers and stand to the right."""
-    made = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    made = Table(
+        title=title,
+        title_justify="left",
+        box=None,
+        pad_edge=False,
+        header_style="bold",
+        show_header=any(columns),
+    )
     for column in columns:
         number = column.startswith("#")
         made.add_column(column.removeprefix("#"), justify="right" if number else "left", no_wrap=number)

@@ -16,8 +16,11 @@ if TYPE_CHECKING:
 
 
 def jobs_of(root: str) -> Iterator[str]:
-    """Yield the jobs below a savepoint root, in order."""
-    return (name for name in open_store(root).folders() if is_job_name(name))
+    """Yield the jobs below a savepoint root, in order; other folders there are none."""
+    store = open_store(root)
+    for name in store.folders():
+        if is_job_name(name) and not {"runs", "savepoints"}.isdisjoint(store.folders(f"{name}/")):
+            yield name
 
 
 def repository_of(root: str, job: str) -> SavepointRepository:

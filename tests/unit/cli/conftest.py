@@ -1,0 +1,105 @@
+"""Roots with savepoints of real checkpoints, and jobs that seem to run on another machine."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from airflow_flinkstyle.cli.app import app
+from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.protocol.records import Claim, Current, Go, Heartbeat, IncarnationRecord, QueryBeat
+from airflow_flinkstyle.savepoint.repository import SavepointRepository
+from airflow_flinkstyle.savepoint.take import QuerySource, SavepointLabel, take_savepoint
+from airflow_flinkstyle.storage.local import LocalStore
+from airflow_flinkstyle.types import BatchId, Generation, Incarnation
+
+if TYPE_CHECKING:
+    from airflow_flinkstyle.savepoint.manifest import Manifest
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+TAKEN_AT_MS = 1_780_000_000_000
+
+
+@dataclass
+class Root:
+    """A savepoint root in a folder, used through the command line."""
+
+    folder: Path
+    job: str = "orders"
+
+    @property
+    def uri(self) -> str:
+        return str(self.folder / "root")
+
+    @property
+    def repository(self) -> SavepointRepository:
+        return SavepointRepository(LocalStore(self.folder / "root"), self.job)
+
+    @property
+    def board(self) -> JobBoard:
+        return JobBoard(LocalStore(self.folder / "root"), self.job)
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {"FLINKSTYLE_ROOT": self.uri, "FLINKSTYLE_JOB": self.job}
+
+    def run(self, *args: str, code: int = 0, answer: str | None = None) -> Result:
+        """Run a command line and require its exit code."""
+        result = CliRunner().invoke(app, args, env={**self.env, "COLUMNS": "240"}, input=answer)
+        assert result.exit_code == code, f"{result.exit_code}: {result.output}"
+        return result
+
+    def json(self, *args: str, code: int = 0) -> dict[str, Any]:
+        return json.loads(self.run(*args, "--json", code=code).stdout)
+
+    def take(self, savepoint_id: str, golden: str, *, minute: int = 0) -> Manifest:
+        """Take a savepoint of a checkpoint that Spark wrote."""
+        query = QuerySource(name="totals", checkpoint=LocalStore(GOLDEN / golden), kafka={})
+        label = SavepointLabel(
+            savepoint_id=savepoint_id,
+            taken_at_ms=TAKEN_AT_MS + minute * 60_000,
+            spark_version=golden.partition("/")[0],
+            taken_from_generation=1,
+        )
+        return take_savepoint(self.repository, [query], label)
+
+    def seem_running(self) -> None:
+        """Leave the records of a driver that runs on another machine and answers nothing."""
+        claim = Claim(
+            claim_key="test",
+            follows=None,
+            checkpoint_location=str(self.folder / "checkpoints"),
+            prepare_savepoint_id=None,
+            overrides=(),
+            lease_s=30.0,
+            launch={},
+            claimed_at_ms=TAKEN_AT_MS,
+        )
+        first, only = Generation(1), Incarnation(1)
+        self.board.create_claim(first, claim)
+        go = Go(savepoint_id=None, carry_pending=False, closed_at=None, expected={})
+        self.board.create_go(first, go)
+        process = IncarnationRecord(host="elsewhere", pid=1, jvm_pid=1, pid_started="", started_at_ms=0)
+        self.board.create_incarnation(first, only, process)
+        self.board.take_current(Current(generation=first, incarnation=only), seen=None)
+        totals = QueryBeat(query_id="q-1", batch_id=BatchId(4), batch_committed_at_ms=0, sources={})
+        heartbeat = Heartbeat(
+            incarnation=only,
+            state="running",
+            beat=1,
+            written_at_ms=TAKEN_AT_MS,
+            spark_version="4.2.0",
+            application_id="app",
+            queries={"totals": totals},
+        )
+        self.board.beat(first, heartbeat, seen=None)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Root:
+    return Root(tmp_path)

@@ -1,0 +1,37 @@
+"""``flinkstyle job``, on the records that a driver leaves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Root = Any
+
+
+def test_only_jobs_are_listed_and_each_says_what_it_does(root: Root):
+    root.take("sp-1", "4.2.0/stateless")
+    (root.folder / "root" / "cuts").mkdir()
+    (root.folder / "root" / "cuts" / "c-1.json").write_text("{}")
+    running = type(root)(root.folder, job="running")
+    running.seem_running()
+    found = {job["job"]: job["status"] for job in root.json("job", "list")["jobs"]}
+    assert found == {"orders": "never_started", "running": "running"}
+
+
+def test_status_gives_batches_and_where_the_checkpoints_are(root: Root):
+    root.seem_running()
+    found = root.json("job", "status")
+    assert found["batches"] == {"totals": 4}
+    assert (found["generation"], found["incarnation"]) == (1, 1)
+    assert found["checkpoint_location"] == str(root.folder / "checkpoints")
+    assert "totals@4" in root.run("job", "status").stdout
+
+
+def test_stop_asks_first_and_a_no_or_no_answer_stops_nothing(root: Root):
+    root.seem_running()
+    for answer in ("n\n", ""):
+        root.run("job", "stop", code=130, answer=answer)
+    assert root.board.request(1) is None
+
+
+def test_stop_of_a_job_that_never_ran_is_refused(root: Root):
+    assert root.run("job", "stop", "--yes", code=1).stderr.startswith("JOB_NOT_RUNNING: ")

@@ -1,0 +1,156 @@
+"""``flinkstyle savepoint``, on savepoints of real checkpoints in a local root."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Root = Any
+
+
+def first_blob(root: Root, savepoint_id: str) -> Path:
+    manifest = root.repository.read(savepoint_id)
+    blob = next(entry.blob for entry in manifest.queries[0].files if entry.path.endswith(".zip"))
+    return root.folder / "root" / root.job / "blobs" / blob
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_list_shows_the_newest_first_and_no_more_than_asked(root: Root):
+    for number in range(3):
+        root.take(f"sp-{number}", "4.2.0/rocksdb", minute=number)
+    ids = [found["savepoint_id"] for found in root.json("savepoint", "list")["savepoints"]]
+    assert ids == ["sp-2", "sp-1", "sp-0"]
+    text = root.run("savepoint", "list", "--limit", "1").stdout
+    assert "sp-2" in text
+    assert "sp-1" not in text
+    assert "totals@4" in text
+
+
+def test_a_job_without_savepoints_has_an_empty_list(root: Root):
+    assert root.json("savepoint", "list") == {"job": "orders", "savepoints": []}
+
+
+def test_show_as_json_is_the_manifest_that_is_stored(root: Root):
+    root.take("sp-1", "4.2.0/join")
+    stored = root.folder / "root" / "orders" / "savepoints" / "sp-1.json"
+    assert root.json("savepoint", "show", "sp-1") == json.loads(stored.read_bytes())
+
+
+def test_show_lists_files_only_when_asked(root: Root):
+    manifest = root.take("sp-1", "4.2.0/rocksdb")
+    paths = [entry.path for entry in manifest.queries[0].files]
+    brief = root.run("savepoint", "show", "sp-1").stdout
+    assert "spark.sql.shuffle.partitions=2" in brief
+    assert not [path for path in paths if path in brief]
+    whole = root.run("savepoint", "show", "sp-1", "--files").stdout
+    assert [path for path in paths if path not in whole] == []
+
+
+def test_text_with_brackets_is_shown_as_it_is(root: Root):
+    root.take("sp-1", "4.2.0/stateless")
+    path = root.folder / "root" / "orders" / "savepoints" / "sp-1.json"
+    path.write_text(path.read_text().replace('"totals"', '"[red]totals[/red]"'))
+    assert "[red]totals[/red]@4" in root.run("savepoint", "list").stdout
+
+
+def test_diff_tells_shared_files_and_changed_settings(root: Root):
+    root.take("sp-1", "3.5.9/rocksdb")
+    root.take("sp-2", "4.2.0/rocksdb", minute=1)
+    found = root.json("savepoint", "diff", "sp-1", "sp-2")
+    assert found["seconds_between"] == 60.0
+    (query,) = found["queries"]
+    assert not query["same_query_id"]
+    assert query["confs"]["spark.sql.streaming.stateStore.encodingFormat"] == [None, "unsaferow"]
+    before, after = root.repository.read("sp-1"), root.repository.read("sp-2")
+    files = query["files"]
+    assert files["shared"]["files"] + files["added"]["files"] == len(after.queries[0].files)
+    assert files["shared"]["files"] + files["removed"]["files"] == len(before.queries[0].files)
+    assert "Spark 3.5.9 -> 4.2.0" in root.run("savepoint", "diff", "sp-1", "sp-2").stdout
+
+
+def test_diff_with_itself_finds_nothing(root: Root):
+    root.take("sp-1", "4.2.0/rocksdb")
+    (query,) = root.json("savepoint", "diff", "sp-1", "sp-1")["queries"]
+    assert query["confs"] == query["clusters"] == {}
+    assert query["files"]["added"]["files"] == query["files"]["removed"]["files"] == 0
+
+
+@pytest.mark.parametrize("level", [[], ["--full"]])
+def test_verify_says_what_it_looked_at(root: Root, level: list[str]):
+    root.take("sp-1", "4.2.0/rocksdb")
+    found = root.json("savepoint", "verify", "sp-1", *level)
+    assert found["level"] == ("full" if level else "quick")
+    assert found["files"] == len(root.repository.read("sp-1").queries[0].files)
+
+
+def test_verify_of_a_damaged_savepoint_ends_with_1_and_names_the_file(root: Root):
+    root.take("sp-1", "4.2.0/rocksdb")
+    blob = first_blob(root, "sp-1")
+    content = blob.read_bytes()
+    blob.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    result = root.run("savepoint", "verify", "sp-1", "--full", code=1)
+    problem, left, remedy = result.stderr.splitlines()
+    assert problem.startswith("SAVEPOINT_DAMAGED: ")
+    assert ".zip was altered" in problem
+    assert left
+    assert remedy
+    assert result.stdout == ""
+
+
+def test_restore_writes_the_checkpoint_and_does_it_again_without_writing(root: Root):
+    manifest = root.take("sp-1", "4.2.0/rocksdb")
+    target = root.folder / "new"
+    (done,) = root.json("savepoint", "restore", "sp-1", "--to", str(target))["queries"]
+    assert done["location"] == str(target / "totals")
+    written = contents(target / "totals")
+    assert sorted(written) == [entry.path for entry in manifest.queries[0].files]
+    (again,) = root.json("savepoint", "restore", "sp-1", "--to", str(target))["queries"]
+    assert (again["files_written"], again["files_kept"]) == (0, len(written))
+    assert contents(target / "totals") == written
+
+
+def test_restore_over_another_query_is_refused_and_leaves_it(root: Root):
+    root.take("sp-1", "4.2.0/rocksdb")
+    root.take("sp-2", "4.2.0/hdfs")
+    target = root.folder / "new"
+    root.run("savepoint", "restore", "sp-1", "--to", str(target))
+    before = contents(target)
+    result = root.run("savepoint", "restore", "sp-2", "--to", str(target), code=1)
+    assert result.stderr.startswith("TARGET_OCCUPIED: ")
+    assert contents(target) == before
+
+
+def test_restore_of_a_query_the_savepoint_has_not_is_refused(root: Root):
+    root.take("sp-1", "4.2.0/rocksdb")
+    target = root.folder / "new"
+    result = root.run("savepoint", "restore", "sp-1", "--to", str(target), "--query", "nope", code=1)
+    assert "(totals), found nope" in result.stderr
+    assert not target.exists()
+
+
+def test_an_error_as_json_stands_on_standard_error(root: Root):
+    result = root.run("savepoint", "show", "sp-9", "--json", code=1)
+    assert result.stdout == ""
+    error = json.loads(result.stderr)["error"]
+    assert error.pop("code") == "SAVEPOINT_MISSING"
+    assert sorted(error) == ["left", "problem", "remedy", "retryable"]
+
+
+@pytest.mark.parametrize(
+    "args", [["savepoint", "show"], ["savepoint", "nope"], ["savepoint", "list", "--nope"], ["nope"]]
+)
+def test_a_command_line_that_is_not_understood_ends_with_2(root: Root, args: list[str]):
+    root.run(*args, code=2)
+
+
+def test_take_of_a_job_that_never_ran_is_refused(root: Root):
+    result = root.run("savepoint", "take", code=1)
+    assert result.stderr.startswith("JOB_NOT_RUNNING: ")
