@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.errors import NOT_STARTED, QueryUnknownError
 from airflow_flinkstyle.agent.guard import check_source, read_positions, require_same_sources
 from airflow_flinkstyle.agent.jvm_kafka import describe_source
-from airflow_flinkstyle.agent.queries import checkpoint_of
 from airflow_flinkstyle.kafka.errors import OffsetBeforeStartError, OffsetBeyondEndError, PartitionSetError
 from airflow_flinkstyle.protocol.records import SourceIdentity
 from airflow_flinkstyle.savepoint.restore import restore_query
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.protocol.records import Go, Heartbeat
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.savepoint.repository import SavepointRepository
+    from airflow_flinkstyle.storage.base import ObjectStore
 
+OpenCheckpoint = Callable[[str], "ObjectStore"]
+"""Opens the checkpoint of a query, by its name."""
 Expected = dict[str, dict[str, list[SourceIdentity]]]
 """Query name -> source -> every identity somebody recorded for it."""
 log = logging.getLogger(__name__)
@@ -51,12 +54,12 @@ def expected_identities(go: Go, manifest: Manifest | None, prior: Heartbeat | No
 
 
 def queries_to_go_on(
-    checkpoint_location: str, go: Go, manifest: Manifest | None, prior: Heartbeat | None
+    open_checkpoint: OpenCheckpoint, go: Go, manifest: Manifest | None, prior: Heartbeat | None
 ) -> set[str]:
-    """Return the queries whose checkpoints stand in the location: restored, adopted, or this run's own."""
+    """Return the queries whose checkpoints are there: restored, adopted, or this run's own."""
     named = {snapshot.name for snapshot in manifest.queries} if manifest else set()
     named |= set(go.closed_at or ()) | set(prior.queries if prior else ())
-    return {name for name in named if checkpoint_of(checkpoint_location, name).head("metadata") is not None}
+    return {name for name in named if open_checkpoint(name).head("metadata") is not None}
 
 
 def require_known(query: JobQuery, to_go_on: Collection[str], script: Collection[str]) -> None:
@@ -100,18 +103,18 @@ def guard(jvm: Java, query: JobQuery, expected: Mapping[str, list[SourceIdentity
 def restore(
     manifest: Manifest,
     repository: SavepointRepository,
-    checkpoint_location: str,
+    open_checkpoint: OpenCheckpoint,
     *,
     complete: bool,
     carry_pending: bool = False,
 ) -> None:
-    """Restore every query of a savepoint below the checkpoint location; files that are there stay."""
+    """Restore every query of a savepoint to its checkpoint; files that are there stay."""
     for snapshot in manifest.queries:
         done = restore_query(
             manifest,
             snapshot,
             repository,
-            checkpoint_of(checkpoint_location, snapshot.name),
+            open_checkpoint(snapshot.name),
             carry_pending=carry_pending and snapshot.pending_offsets is not None,
             complete=complete,
         )

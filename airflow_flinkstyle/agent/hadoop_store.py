@@ -32,11 +32,6 @@ if TYPE_CHECKING:
 
 _TEMPORARY = ".flinkstyle-"
 _OWN_SCHEMES = frozenset({"", "file", "s3", "s3a", "s3n"})
-_ERRORS = {
-    "FileNotFoundException": "missing",
-    "FileAlreadyExistsException": "exists",
-    "AccessControlException": "denied",
-}
 
 
 def needs_hadoop(location: str) -> bool:
@@ -68,6 +63,7 @@ class HadoopStore:
     def local_path(self, key: str) -> Path | None:
         """Return None: the files are on other machines."""
         checked_key(key)
+        return None
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """Yield every object whose key starts with ``prefix``, in key order."""
@@ -128,7 +124,7 @@ class HadoopStore:
             self._put(path, data)
             return self._publish(path, key, "NONE")
 
-    def replace(self, key: str, data: bytes, *, expected: str) -> str:  # noqa: ARG002
+    def replace(self, key: str, data: bytes, *, expected: str) -> str:
         """Refuse: Hadoop's file systems cannot do it atomically.
 
         Raises:
@@ -148,7 +144,9 @@ class HadoopStore:
             if found != sha256:
                 raise ObjectChangedError.at(self.uri, key, expected=sha256, found=found)
         with self._temporary("write", key) as path:
-            self._files.copyFromLocalFile(False, True, self._jvm.org.apache.hadoop.fs.Path(source.as_uri()), path)
+            self._files.copyFromLocalFile(
+                False, True, self._jvm.org.apache.hadoop.fs.Path(source.as_uri()), path
+            )
             return self._publish(path, key, "OVERWRITE")
 
     def download(self, key: str, target: Path) -> None:
@@ -222,13 +220,12 @@ class HadoopStore:
         except Py4JJavaError as error:
             raised = error.java_exception
             name, text = raised.getClass().getSimpleName(), str(raised.getMessage()).splitlines()[0]
-            match _ERRORS.get(name):
-                case "missing":
-                    raise ObjectMissingError.at(self.uri, key) from error
-                case "exists":
-                    raise ObjectExistsError.at(self.uri, key) from error
-                case "denied":
-                    raise StoreDeniedError.during(f"{action} {key}", self.uri, text) from error
+            if name == "FileNotFoundException":
+                raise ObjectMissingError.at(self.uri, key) from error
+            if name == "FileAlreadyExistsException":
+                raise ObjectExistsError.at(self.uri, key) from error
+            if name == "AccessControlException":
+                raise StoreDeniedError.during(f"{action} {key}", self.uri, text) from error
             raise StoreUnavailableError.during(f"{action} {key}", self.uri, f"{name}: {text}") from error
 
 

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.errors import NOT_STARTED, QueryNameError
+from airflow_flinkstyle.agent.hadoop_store import HadoopStore, needs_hadoop
 from airflow_flinkstyle.agent.process import now_ms
 from airflow_flinkstyle.checkpoint.inventory import list_batches
 from airflow_flinkstyle.protocol.board import check_name
@@ -97,20 +98,22 @@ def _ended_at_ms(progress: PySpark, batch: BatchId) -> int:
     return int(begun.timestamp() * 1000) + int(progress["durationMs"].get("triggerExecution", 0))
 
 
-def checkpoint_of(location: str, query: str) -> ObjectStore:
-    """Open a query's checkpoint: it stands in a folder of the query's name."""
-    return open_store(f"{location.rstrip('/')}/{query}")
-
-
 class Queries:
     """Every query that the script has started, or is about to start."""
 
     def __init__(self, checkpoint_location: str) -> None:
         self.root = checkpoint_location.rstrip("/")
+        self.spark: PySpark = None
+        """The session; None until the script has made one."""
         self._lock = threading.Lock()
         self._known: dict[str, JobQuery] = {}
         self._unnamed: set[str] = set()
         self._started: set[str] = set()
+
+    def checkpoint(self, query: str) -> ObjectStore:
+        """Open a query's checkpoint: it stands in a folder of the query's name."""
+        location = f"{self.root}/{query}"
+        return HadoopStore(self.spark, location) if needs_hadoop(location) else open_store(location)
 
     def all(self) -> list[JobQuery]:
         """Return the queries that passed the guard and were started, by name."""
@@ -160,7 +163,7 @@ class Queries:
                 name=chosen,
                 writer=writer,
                 run=run,
-                checkpoint=checkpoint_of(self.root, chosen),
+                checkpoint=self.checkpoint(chosen),
                 location=_as_spark_writes(f"{self.root}/{chosen}"),
                 sources=sources,
                 identities=known.identities if known else {},

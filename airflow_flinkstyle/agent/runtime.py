@@ -128,6 +128,7 @@ class Runtime:
             spark = writer._spark  # noqa: SLF001
             context = spark.sparkContext
             self.jvm, self.spark_version = spark._jvm, spark.version  # noqa: SLF001
+            self.queries.spark = spark
             self.pulse.spark_is_up(spark_version=spark.version, application_id=context.applicationId)
             self._hook = JvmShutdownHook(context._gateway, lambda: self.finish(Signalled()))  # noqa: SLF001
 
@@ -145,9 +146,7 @@ class Runtime:
         else:
             takeover.require_predecessor(board, turn.claim, go, self._look)
             self._restore(go)
-        self._to_go_on = checks.queries_to_go_on(
-            turn.claim.checkpoint_location, go, self.manifest, turn.last_beat
-        )
+        self._to_go_on = checks.queries_to_go_on(self.queries.checkpoint, go, self.manifest, turn.last_beat)
         self._guard(first)
         with self._gate:
             self.leave_if_ending()
@@ -164,7 +163,7 @@ class Runtime:
         savepoint_id = self.turn.claim.prepare_savepoint_id
         if savepoint_id is not None and self.board.go(self.turn.generation) is None:
             manifest = self.repository.read(savepoint_id)
-            checks.restore(manifest, self.repository, self.turn.claim.checkpoint_location, complete=False)
+            checks.restore(manifest, self.repository, self.queries.checkpoint, complete=False)
 
     def _wait_for_go(self) -> Go:
         log.info("Waiting for go")
@@ -192,7 +191,7 @@ class Runtime:
             checks.restore(
                 self.manifest,
                 self.repository,
-                self.turn.claim.checkpoint_location,
+                self.queries.checkpoint,
                 complete=True,
                 carry_pending=go.carry_pending,
             )

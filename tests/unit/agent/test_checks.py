@@ -6,7 +6,7 @@ import pytest
 
 from airflow_flinkstyle.agent import checks
 from airflow_flinkstyle.agent.errors import QueryUnknownError
-from airflow_flinkstyle.agent.queries import JobQuery
+from airflow_flinkstyle.agent.queries import JobQuery, Queries
 from airflow_flinkstyle.protocol.records import Go
 from airflow_flinkstyle.storage.memory import MemoryStore
 
@@ -30,8 +30,9 @@ def test_only_queries_whose_checkpoints_stand_in_the_location_go_on(tmp_path: Pa
     (tmp_path / "orders").mkdir()
     (tmp_path / "orders" / "metadata").write_text('{"id":"q"}')
     go = a_go(closed_at={"orders": 7, "dropped": 3})
-    assert checks.queries_to_go_on(str(tmp_path), go, None, None) == {"orders"}
-    assert checks.queries_to_go_on(str(tmp_path / "fresh"), go, None, None) == set()
+    assert checks.queries_to_go_on(Queries(str(tmp_path)).checkpoint, go, None, None) == {"orders"}
+    elsewhere = Queries(str(tmp_path / "fresh"))
+    assert checks.queries_to_go_on(elsewhere.checkpoint, go, None, None) == set()
 
 
 def test_query_under_another_name_is_refused_while_the_old_ones_state_waits() -> None:
