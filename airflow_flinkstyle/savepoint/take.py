@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import logging
+import math
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.savepoint.capture import capture_query, ignore, never
-from airflow_flinkstyle.savepoint.errors import TakeCancelledError
+from airflow_flinkstyle.savepoint.errors import (
+    SavepointConflictError,
+    TakeCancelledError,
+    TakeTimedOutError,
+)
+from airflow_flinkstyle.savepoint.freeing import free_unreferenced
+from airflow_flinkstyle.savepoint.intents import hold_intent
 from airflow_flinkstyle.savepoint.manifest import Manifest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from airflow_flinkstyle.savepoint.capture import CaptureProgress
     from airflow_flinkstyle.savepoint.manifest import KafkaLog, QuerySnapshot
     from airflow_flinkstyle.savepoint.repository import SavepointRepository
     from airflow_flinkstyle.storage.base import ObjectStore
     from airflow_flinkstyle.types import Alignment, BatchId
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +71,12 @@ def take_savepoint(
     previous: Manifest | None = None,
     cancelled: Callable[[], bool] = never,
     progress: Callable[[CaptureProgress], None] = ignore,
+    timeout_s: float | None = None,
 ) -> Manifest:
     """Take a savepoint and return its manifest; if one of this id exists, that one is returned.
+
+    Whatever ends it early frees what it uploaded, unless somebody relies on blobs just then: the next
+    prune does it in that case, and after a crash.
 
     Args:
         repository: Where the savepoint goes.
@@ -70,36 +85,96 @@ def take_savepoint(
         previous: An earlier savepoint of the job; its SSTs are not uploaded again.
         cancelled: Asked before each file and before the manifest; a yes leaves no savepoint.
         progress: Told after each file.
+        timeout_s: Give up before the first file that would begin later; a call to a store that hangs is
+            ended by the store's own time-out.
 
     Raises:
         TakeCancelledError: If ``cancelled`` answered yes.
+        TakeTimedOutError: If it was not done in time.
         FlinkstyleError: Whatever ``capture_query`` or the store raises; no savepoint was made then.
     """
     existing = repository.find(label.savepoint_id)
     if existing is not None:
         return existing
     _require_names(queries)
-    snapshots = [
-        capture_query(
-            query.checkpoint,
-            repository,
-            name=query.name,
-            kafka=query.kafka,
-            previous=previous.query(query.name) if previous else None,
-            sink_lineage=query.sink_lineage,
-            sink=query.sink,
-            batch_id=query.batch_id,
-            runs_on=query.runs_on,
-            cancelled=cancelled,
-            progress=progress,
+    end = _EarlyEnd(cancelled, timeout_s)
+    uploads: set[str] = set()
+    try:
+        manifest = _take(
+            repository, queries, label, previous=previous, end=end, progress=progress, uploads=uploads
         )
-        for query in queries
-    ]
-    if cancelled():
-        raise TakeCancelledError.of(f"job {repository.job}")
-    manifest = compose(repository.job, snapshots, label)
-    repository.publish(manifest)
+    except SavepointConflictError:  # another attempt of the same request was first
+        _free(repository, uploads, label)
+        return repository.read(label.savepoint_id)
+    except BaseException as error:
+        _free(repository, uploads, label)
+        if isinstance(error, TakeCancelledError) and end.timed_out:
+            raise TakeTimedOutError.after(timeout_s or 0, f"job {repository.job}") from None
+        raise
     return manifest
+
+
+def _take(
+    repository: SavepointRepository,
+    queries: Sequence[QuerySource],
+    label: SavepointLabel,
+    *,
+    previous: Manifest | None,
+    end: _EarlyEnd,
+    progress: Callable[[CaptureProgress], None],
+    uploads: set[str],
+) -> Manifest:
+    """Capture and publish while nobody frees blobs."""
+    holder = f"the taker of {label.savepoint_id}"
+    with hold_intent(repository, "take", holder=holder, publishes=label.savepoint_id) as held:
+        snapshots = [
+            capture_query(
+                query.checkpoint,
+                repository,
+                name=query.name,
+                kafka=query.kafka,
+                previous=previous.query(query.name) if previous else None,
+                sink_lineage=query.sink_lineage,
+                sink=query.sink,
+                batch_id=query.batch_id,
+                runs_on=query.runs_on,
+                cancelled=end,
+                progress=progress,
+                uploaded=uploads.add,
+            )
+            for query in queries
+        ]
+        if end():
+            raise TakeCancelledError.of(f"job {repository.job}")
+        manifest = compose(repository.job, snapshots, label)
+        held.require_alive()
+        repository.publish(manifest)
+        return manifest
+
+
+class _EarlyEnd:
+    """Answers whether a take is to end early; by now, or because its time is up."""
+
+    def __init__(self, cancelled: Callable[[], bool], timeout_s: float | None) -> None:
+        self._cancelled = cancelled
+        self._deadline_s = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        self.timed_out = False
+
+    def __call__(self) -> bool:
+        if self._cancelled():
+            return True
+        self.timed_out = time.monotonic() >= self._deadline_s
+        return self.timed_out
+
+
+def _free(repository: SavepointRepository, uploads: Collection[str], label: SavepointLabel) -> None:
+    """Free what a take leaves that made no savepoint; never in the way of the error that ended it."""
+    try:
+        freed = free_unreferenced(repository, uploads, holder=f"the taker of {label.savepoint_id}")
+    except FlinkstyleError as error:
+        log.warning("%d uploaded files are left to the next prune: %s", len(uploads), error.problem)
+    else:
+        log.info("Freed %d uploaded files, %d bytes", freed.blobs, freed.size_bytes)
 
 
 def compose(job: str, snapshots: Sequence[QuerySnapshot], label: SavepointLabel) -> Manifest:
