@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_flinkstyle.checkpoint.errors import LogFormatError
 from airflow_flinkstyle.checkpoint.logfile import json_object, split_version
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 KNOWN_VERSIONS = (1, 2, 3)
+
+StateIds = Mapping[str, tuple[tuple[str, ...], ...]]
+"""By operator, then by partition: the id of each of its stores' attempts, in no order to rely on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,15 +36,18 @@ class CommitLog:
         return value
 
     @property
-    def state_unique_ids(self) -> Mapping[str, Any]:
-        """Ids of the state files that this commit stands for, by operator (checkpoint format v2).
-
-        Empty if the state stores are of format v1.
-        """
+    def state_unique_ids(self) -> StateIds:
+        """The attempts whose state this commit stands for (checkpoint format v2); empty in format v1."""
         value = self._fields().get("stateUniqueIds")
-        if value is not None and not isinstance(value, dict):
-            raise LogFormatError.of("Commit log", "an object under 'stateUniqueIds'", self.body)
-        return value or {}
+        if value is None:
+            return {}
+        try:
+            return {
+                operator: tuple(tuple(str(uid) for uid in uids) for uids in partitions)
+                for operator, partitions in value.items()
+            }
+        except (TypeError, AttributeError) as error:
+            raise LogFormatError.of("Commit log", "lists under 'stateUniqueIds'", self.body) from error
 
     def _fields(self) -> dict[str, Any]:
         return json_object(self.body, "Commit log's second line")

@@ -33,7 +33,7 @@ def json_object(text: str, what: str) -> dict[str, Any]:
     """Parse one JSON object; raises ``LogFormatError`` for anything else."""
     try:
         value = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise LogFormatError.of(what, "a JSON object", text) from error
     if not isinstance(value, dict):
         raise LogFormatError.of(what, "a JSON object", text)

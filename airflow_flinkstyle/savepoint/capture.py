@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.checkpoint import commit_log, metadata, offset_log, state_store
 from airflow_flinkstyle.checkpoint.errors import LogFormatError, StateIncompleteError
 from airflow_flinkstyle.checkpoint.inventory import Inventory, read_inventory
+from airflow_flinkstyle.checkpoint.state_files import is_unique_sst
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.savepoint.errors import BatchMismatchError, CaptureFailedError, TakeCancelledError
 from airflow_flinkstyle.savepoint.manifest import FileEntry, KafkaPosition, QuerySnapshot
@@ -168,13 +169,14 @@ def _plan_cut(checkpoint: ObjectStore, demanded: BatchId | None, *, runs_on: boo
         offset_log.parse(_text(contents[f"offsets/{batch - 1}"]))
     commit = commit_log.parse(_text(contents[f"commits/{batch}"]))
     query_id = metadata.parse(_text(contents["metadata"])).query_id
-    state_store.refuse_unsupported(offsets.confs, commit.state_unique_ids)
+    state_store.refuse_unsupported(offsets.confs)
     pending = None
     if inventory.pending is not None:
         pending = _text(checkpoint.read(f"offsets/{inventory.pending}"))
         offset_log.parse(pending)
     sizes = {info.key: info.size_bytes for info in checkpoint.list("state/")}
-    state = state_store.state_closure(sizes, version_after(batch), checkpoint.read)
+    ids = commit.state_unique_ids
+    state = state_store.state_closure(sizes, version_after(batch), ids, checkpoint.read)
     sources = {info.key: info.size_bytes for info in checkpoint.list("sources/") if "/." not in info.key}
     contents |= {file.path: file.content for file in state if file.content is not None}
     paths = {file.path: sizes[file.path] for file in state if file.content is None}
@@ -275,7 +277,7 @@ class _Copier:
         return {
             entry.path: entry
             for entry in self.previous.files
-            if state_store.is_unique_sst(entry.path) and stored.get(entry.blob) == entry.size_bytes
+            if is_unique_sst(entry.path) and stored.get(entry.blob) == entry.size_bytes
         }
 
     def _store(self, path: str, content: bytes, stored: Mapping[str, int]) -> FileEntry:

@@ -3,20 +3,24 @@
 Spark must never start from a folder that is half written: without logs it would begin again from batch 0.
 So the first write is an offset log of a version that no Spark knows (the seal), in the place of the newest
 one; every start fails on it. The last write replaces it with the real one. No-claim mode: the restored
-checkpoint shares nothing with the savepoint.
+checkpoint shares nothing with the savepoint. It is the savepoint byte by byte, but for files in which Spark
+names the checkpoint's own place.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from airflow_flinkstyle.checkpoint import metadata
-from airflow_flinkstyle.checkpoint.state_store import is_unique_sst
+from airflow_flinkstyle.checkpoint.operator_metadata import is_relocatable, relocate
+from airflow_flinkstyle.checkpoint.state_files import is_unique_sst
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.savepoint.errors import SavepointDamagedError, TargetOccupiedError
 from airflow_flinkstyle.savepoint.transfer import Copied, Damaged, copy_file, each_file, known_sha256
+from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.storage.streams import sha256_of
 
 if TYPE_CHECKING:
@@ -181,12 +185,21 @@ class _Writer:
 
     def occupied(self, expected: str, found: str) -> TargetOccupiedError:
         """Build the error that names the target."""
-        uri = f"{self.target.uri}/{self.prefix}".rstrip("/")
-        return TargetOccupiedError.of(uri, expected=expected, found=found)
+        return TargetOccupiedError.of(self.uri, expected=expected, found=found)
+
+    @property
+    def uri(self) -> str:
+        """The new checkpoint location."""
+        return f"{self.target.uri}/{self.prefix}".rstrip("/")
 
     def equal_files(self, listed: Mapping[str, int]) -> set[str]:
         """Return the paths that need not be written again."""
-        candidates = [entry for entry in self.query.files if listed.get(entry.path) == entry.size_bytes]
+        candidates = [
+            entry
+            for entry in self.query.files
+            if listed.get(entry.path) == entry.size_bytes
+            or (is_relocatable(entry.path) and entry.path in listed)
+        ]
         equal = each_file(self._is_equal, candidates, threads=self.threads)
         return {entry.path for entry, same in zip(candidates, equal, strict=True) if same}
 
@@ -194,6 +207,8 @@ class _Writer:
         """Compare by content, but for SSTs, whose names are unique."""
         if is_unique_sst(entry.path):
             return True
+        if is_relocatable(entry.path):
+            return self.target.read(self.prefix + entry.path) == self._relocated(entry)
         return sha256_of(self.target, self.prefix + entry.path)[0] == known_sha256(entry)
 
     def seal(self, path: str) -> None:
@@ -229,4 +244,19 @@ class _Writer:
         return sum(entry.size_bytes for entry in entries)
 
     def _write(self, entry: FileEntry) -> Copied | Damaged:
-        return copy_file(entry, self.repository.place(entry.blob), (self.target, self.prefix + entry.path))
+        if not is_relocatable(entry.path):
+            place = self.repository.place(entry.blob)
+            return copy_file(entry, place, (self.target, self.prefix + entry.path))
+        content = self._relocated(entry)
+        if isinstance(content, Damaged):
+            return content
+        self.target.write(self.prefix + entry.path, content)
+        return Copied(hashlib.sha256(content).hexdigest())
+
+    def _relocated(self, entry: FileEntry) -> bytes | Damaged:
+        """Return the content of a file that names the checkpoint's place, as the target must have it."""
+        original = MemoryStore()
+        outcome = copy_file(entry, self.repository.place(entry.blob), (original, entry.path))
+        if isinstance(outcome, Damaged):
+            return outcome
+        return relocate(entry.path, original.read(entry.path), self.uri)

@@ -115,7 +115,7 @@ def _contradictions(query: QuerySnapshot, read: Callable[[str], bytes]) -> Itera
     offsets = offset_log.parse(read(f"offsets/{batch}").decode())
     offset_log.parse(read(f"offsets/{max(0, batch - 1)}").decode())
     commit = commit_log.parse(read(f"commits/{batch}").decode())
-    state_store.refuse_unsupported(offsets.confs, commit.state_unique_ids)
+    state_store.refuse_unsupported(offsets.confs)
     if query.pending_offsets is not None:
         offset_log.parse(query.pending_offsets)
     found_id = metadata.parse(read("metadata").decode()).query_id
@@ -127,7 +127,7 @@ def _contradictions(query: QuerySnapshot, read: Callable[[str], bytes]) -> Itera
     if dict(offsets.confs) != dict(query.pinned_confs):
         yield f"offsets/{batch} and the manifest differ in the pinned confs"
     paths = {entry.path for entry in query.files}
-    closure = state_store.state_closure(paths, version_after(batch), read)
+    closure = state_store.state_closure(paths, version_after(batch), commit.state_unique_ids, read)
     state = {path for path in paths if path.startswith("state/")}
     for path in sorted(state - {file.path for file in closure}):
         yield f"{path} does not belong to batch {batch}"

@@ -125,7 +125,7 @@ def test_commit_log_versions_render_to_their_own_bytes():
     for text in ('v1\n{"nextBatchWatermarkMs":0}', f"v2\n{ids}", f"v3\n{ids}"):
         assert commit_log.parse(text).render() == text
     log = commit_log.parse(f"v3\n{ids}")
-    assert (log.next_watermark_ms, log.state_unique_ids) == (5, {"0": [["a"], ["b"]]})
+    assert (log.next_watermark_ms, log.state_unique_ids) == (5, {"0": (("a",), ("b",))})
     assert commit_log.parse('v1\n{"nextBatchWatermarkMs":0}').state_unique_ids == {}
 
 

@@ -1,0 +1,64 @@
+"""``V.zip``, ``V_<uuid>.zip``: a version of a RocksDB store, but for the files that versions share. Pure.
+
+Spark: ``RocksDBCheckpointMetadata``.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+import zlib
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.checkpoint.errors import (
+    LogFormatError,
+    StateIncompleteError,
+    UnsupportedCheckpointError,
+)
+from airflow_flinkstyle.checkpoint.state_files import StateFile, checksum_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+
+_BROKEN_ZIP = (
+    *(zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError),
+    *(KeyError, ValueError, TypeError, AttributeError),
+)
+
+
+def zip_and_shared_files(
+    path: str, version: int, visible: Collection[str], read: Callable[[str], bytes]
+) -> Iterator[StateFile]:
+    """Yield a zip and behind it every file that it names.
+
+    Raises:
+        StateIncompleteError: If one of them is missing.
+        LogFormatError: If the zip cannot be read.
+    """
+    store = path.rpartition("/")[0]
+    archive = read(path)
+    yield StateFile(path=path, content=archive)
+    for shared in _named_in(archive, store):
+        if shared not in visible:
+            raise StateIncompleteError.of(store, version, shared)
+        yield StateFile(path=shared, content=None)
+    yield from checksum_of(path, visible)
+
+
+def _named_in(archive: bytes, store: str) -> list[str]:
+    """Return the files that the ``metadata`` entry names: SSTs, and logs if any."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(archive)) as entries:
+            text = entries.read("metadata").decode()
+        fields = json.loads(text.partition("\n")[2])
+        ssts = [f"{store}/SSTs/{entry['dfsSstFileName']}" for entry in fields.get("sstFiles") or ()]
+        logs = [f"{store}/logs/{entry['dfsLogFileName']}" for entry in fields.get("logFiles") or ()]
+    except _BROKEN_ZIP as error:
+        raise LogFormatError.of(f"Zip in {store}", "a zip with a file list", str(error)) from error
+    if not text.startswith("v1\n"):
+        raise UnsupportedCheckpointError.mode(
+            f"a RocksDB file list that does not start with v1 in {store}",
+            remedy="Upgrade airflow-flinkstyle, or run the job with the Spark version that wrote it.",
+        )
+    return ssts + logs
