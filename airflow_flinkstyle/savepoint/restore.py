@@ -19,14 +19,23 @@ from airflow_flinkstyle.checkpoint.operator_metadata import is_relocatable, relo
 from airflow_flinkstyle.checkpoint.state_files import is_unique_sst
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.savepoint.errors import SavepointDamagedError, TargetOccupiedError
-from airflow_flinkstyle.savepoint.transfer import Copied, Damaged, copy_file, each_file, known_sha256
+from airflow_flinkstyle.savepoint.intents import hold_intent
+from airflow_flinkstyle.savepoint.transfer import (
+    Copied,
+    Damaged,
+    copy_file,
+    each_file,
+    ignore,
+    known_sha256,
+)
 from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.storage.streams import sha256_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from airflow_flinkstyle.savepoint.manifest import FileEntry, Manifest, QuerySnapshot
+    from airflow_flinkstyle.savepoint.progress import FileProgress
     from airflow_flinkstyle.savepoint.repository import SavepointRepository
     from airflow_flinkstyle.storage.base import ObjectStore
 
@@ -58,8 +67,11 @@ def restore_query(
     discard_first_batch: bool = False,
     complete: bool = True,
     threads: int = 8,
+    progress: Callable[[FileProgress], None] = ignore,
 ) -> Restored:
     """Restore one query; a repeated call writes only what is missing and removes what does not belong.
+
+    No blob is freed meanwhile.
 
     Args:
         manifest: The savepoint.
@@ -73,13 +85,25 @@ def restore_query(
         complete: False copies everything but leaves the seal, so that only the files that differ are left
             for the final savepoint.
         threads: Files written at a time.
+        progress: Told after each file that had to be written.
 
     Raises:
         TargetOccupiedError: If the target holds another query, or the checkpoint was run since.
         SavepointDamagedError: If a file is missing or altered; the target stays sealed.
     """
-    writer = _Writer(manifest, query, repository, target, f"{prefix.strip('/')}/" if prefix else "", threads)
+    folder = f"{prefix.strip('/')}/" if prefix else ""
+    writer = _Writer(manifest, query, repository, target, folder, threads, progress)
     pending = _pending_content(query, carry=carry_pending)
+    holder = f"the restore of {manifest.savepoint_id} to {writer.uri}"
+    with hold_intent(repository, "restore" if complete else "precopy", holder=holder):
+        return _restore(writer, pending, discard_first_batch=discard_first_batch, complete=complete)
+
+
+def _restore(
+    writer: _Writer, pending: bytes | None, *, discard_first_batch: bool, complete: bool
+) -> Restored:
+    """Seal, remove, write, unseal."""
+    query, target = writer.query, writer.target
     newest = query.batch_id + 1 if pending is not None else query.batch_id
     listed = {info.key.removeprefix(writer.prefix): info.size_bytes for info in target.list(writer.prefix)}
     _require_free(writer, listed, newest=query.batch_id + 1 if discard_first_batch else newest)
@@ -182,6 +206,7 @@ class _Writer:
     target: ObjectStore
     prefix: str
     threads: int
+    progress: Callable[[FileProgress], None]
 
     def occupied(self, expected: str, found: str) -> TargetOccupiedError:
         """Build the error that names the target."""
@@ -237,7 +262,7 @@ class _Writer:
 
     def write_all(self, entries: list[FileEntry]) -> int:
         """Write files, several at a time; returns their size in bytes."""
-        outcomes = each_file(self._write, entries, threads=self.threads)
+        outcomes = each_file(self._write, entries, threads=self.threads, progress=self.progress)
         findings = [outcome.finding for outcome in outcomes if isinstance(outcome, Damaged)]
         if findings:
             raise SavepointDamagedError.of(self.manifest.savepoint_id, findings, left=_SEALED)

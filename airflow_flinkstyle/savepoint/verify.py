@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from airflow_flinkstyle.checkpoint import commit_log, metadata, offset_log, state_store
+from airflow_flinkstyle.checkpoint.operator_metadata import is_relocatable, relocate
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.savepoint.errors import SavepointDamagedError
 from airflow_flinkstyle.savepoint.transfer import altered, each_file, ignore, known_sha256, other_size
@@ -127,6 +128,8 @@ def _contradictions(query: QuerySnapshot, read: Callable[[str], bytes]) -> Itera
     if dict(offsets.confs) != dict(query.pinned_confs):
         yield f"offsets/{batch} and the manifest differ in the pinned confs"
     paths = {entry.path for entry in query.files}
+    for path in filter(is_relocatable, paths):
+        relocate(path, read(path), "file:///elsewhere")  # raises where a restore would
     closure = state_store.state_closure(paths, version_after(batch), commit.state_unique_ids, read)
     state = {path for path in paths if path.startswith("state/")}
     for path in sorted(state - {file.path for file in closure}):
