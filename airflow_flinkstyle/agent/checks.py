@@ -11,7 +11,7 @@ from airflow_flinkstyle.agent.guard import check_source, read_positions, require
 from airflow_flinkstyle.agent.jvm_kafka import describe_source
 from airflow_flinkstyle.kafka.errors import OffsetBeforeStartError, OffsetBeyondEndError, PartitionSetError
 from airflow_flinkstyle.protocol.records import SourceIdentity
-from airflow_flinkstyle.savepoint.restore import restore_query
+from airflow_flinkstyle.savepoint.restore import restore_query, restore_savepoint
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -109,19 +109,14 @@ def restore(
     carry_pending: bool = False,
 ) -> None:
     """Restore every query of a savepoint to its checkpoint; files that are there stay."""
-    for snapshot in manifest.queries:
-        done = restore_query(
-            manifest,
-            snapshot,
-            repository,
-            open_checkpoint(snapshot.name),
-            carry_pending=carry_pending and snapshot.pending_offsets is not None,
-            complete=complete,
-        )
+    restored = restore_savepoint(
+        manifest, repository, open_checkpoint, carry_pending=carry_pending, complete=complete
+    )
+    for name, done in restored.items():
         log.info(
             "Savepoint %s, query %s: %d files written, %d kept%s",
             manifest.savepoint_id,
-            snapshot.name,
+            name,
             done.files_written,
             done.files_kept,
             "" if complete else " (prepared)",

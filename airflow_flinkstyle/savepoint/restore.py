@@ -2,8 +2,8 @@
 
 Spark must never start from a folder that is half written: without logs it would begin again from batch 0.
 So the first write is an offset log of a version that no Spark knows (the seal), in the place of the newest
-one; every start fails on it. The last write replaces it with the real one. No-claim mode: the restored
-checkpoint shares nothing with the savepoint. It is the savepoint byte by byte, but for files in which Spark
+one; every start fails on it. The last write replaces it with the real one. The restored checkpoint shares
+nothing with the savepoint. It is the savepoint byte by byte, but for files in which Spark
 names the checkpoint's own place.
 """
 
@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from airflow_flinkstyle.checkpoint import metadata
 from airflow_flinkstyle.checkpoint.operator_metadata import is_relocatable, relocate
@@ -20,6 +21,7 @@ from airflow_flinkstyle.checkpoint.state_files import is_unique_sst
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.savepoint.errors import SavepointDamagedError, TargetOccupiedError
 from airflow_flinkstyle.savepoint.intents import hold_intent
+from airflow_flinkstyle.savepoint.owned import claim_savepoint
 from airflow_flinkstyle.savepoint.transfer import (
     Copied,
     Damaged,
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.storage.base import ObjectStore
 
 _SEAL: Final = "v2147483647\n"
+ClaimMode = Literal["no_claim", "claim"]
 _SEALED = "The target holds an unfinished restore, from which Spark refuses to start."
 
 
@@ -54,6 +57,50 @@ class Restored:
     """Files that were there already, equal to the savepoint's."""
     files_removed: int
     bytes_written: int
+
+
+def restore_savepoint(
+    manifest: Manifest,
+    repository: SavepointRepository,
+    open_target: Callable[[str], ObjectStore],
+    *,
+    claim_mode: ClaimMode = "no_claim",
+    carry_pending: bool = False,
+    complete: bool = True,
+    progress: Callable[[FileProgress], None] = ignore,
+) -> Mapping[str, Restored]:
+    """Restore every query of a savepoint and return what was done, by query name.
+
+    Args:
+        manifest: The savepoint.
+        repository: Where its files are.
+        open_target: Returns the store at a query's new checkpoint location, by the query's name.
+        claim_mode: ``no_claim`` leaves the savepoint to whoever made it; ``claim`` makes it the restored
+            job's, to go once a newer complete one has taken its place. The files are copied in both.
+        carry_pending: Also write the offsets of pending batches, where there are any.
+        complete: False for a pre-copy.
+        progress: Told after each file that had to be written, per query.
+
+    Raises:
+        FlinkstyleError: Whatever ``restore_query`` raises; nothing is claimed then.
+    """
+    done = {
+        query.name: restore_query(
+            manifest,
+            query,
+            repository,
+            open_target(query.name),
+            carry_pending=carry_pending and query.pending_offsets is not None,
+            complete=complete,
+            progress=progress,
+        )
+        for query in manifest.queries
+    }
+    if complete and claim_mode == "claim":
+        by = ", ".join(open_target(query.name).uri for query in manifest.queries)
+        at_ms = time.time_ns() // 1_000_000
+        claim_savepoint(repository, manifest.savepoint_id, by=f"what was restored to {by}", at_ms=at_ms)
+    return done
 
 
 def restore_query(
