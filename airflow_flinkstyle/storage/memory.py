@@ -35,7 +35,7 @@ class MemoryStore:
         self._versions = itertools.count(1)
         self._fail_at: int | None = None
         self._hang: threading.Event | None = None
-        self._lost_answer = False
+        self._lost_answer = self._recovers = False
         self.calls = 0
 
     @property
@@ -44,7 +44,12 @@ class MemoryStore:
         return f"memory://{self._name}"
 
     def fail_at(
-        self, call: int | None, *, lost_answer: bool = False, hang: threading.Event | None = None
+        self,
+        call: int | None,
+        *,
+        lost_answer: bool = False,
+        hang: threading.Event | None = None,
+        recovers: bool = False,
     ) -> None:
         """Let the ``call``-th call from now on fail, and all later ones succeed; None for no failure.
 
@@ -52,9 +57,11 @@ class MemoryStore:
             call: Counts from 1.
             lost_answer: A write takes effect before it fails, as when the connection broke too late.
             hang: The call first waits for this event.
+            recovers: The call does not fail; with ``hang`` it only answers late.
         """
         with self._lock:
             self._fail_at, self._lost_answer, self._hang, self.calls = call, lost_answer, hang, 0
+            self._recovers = recovers
 
     def local_path(self, key: str) -> Path | None:
         """Return None: the content is in no file."""
@@ -162,6 +169,8 @@ class MemoryStore:
             return None
         if self._hang is not None:
             self._hang.wait()
+        if self._recovers:
+            return None
         error = StoreUnavailableError.during(action, self.uri, "it was told to fail")
         if writes and self._lost_answer:
             return error
