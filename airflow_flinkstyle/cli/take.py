@@ -81,7 +81,9 @@ def verify(
 ) -> None:
     """Check that a savepoint is whole and its files fit together; a damaged one is an error."""
     repository = repository_of(root, job)
-    verified = verify_savepoint(repository.read(savepoint_id), repository, level="full" if full else "quick")
+    manifest = repository.read(savepoint_id)
+    with progress_bar(f"verify {savepoint_id}") as move:
+        verified = verify_savepoint(manifest, repository, level="full" if full else "quick", progress=move)
     said = f"Savepoint {savepoint_id} is whole ({verified.level}): {verified.files} files, "
     show(verified, said + size(verified.size_bytes), as_json=as_json)
 
@@ -113,16 +115,19 @@ def restore(
     repository = repository_of(root, job)
     manifest = repository.read(savepoint_id)
     restored = []
+    target = open_store(to)
     for query in _chosen(manifest, queries or []):
-        location = f"{to.rstrip('/')}/{query.name}"
-        done = restore_query(
-            manifest,
-            query,
-            repository,
-            open_store(location),
-            carry_pending=carry_pending and query.pending_offsets is not None,
-        )
-        restored.append((query, location, done))
+        with progress_bar(f"restore {query.name}") as move:
+            done = restore_query(
+                manifest,
+                query,
+                repository,
+                target,
+                prefix=query.name,  # as a key, so that a hostile name cannot leave the location
+                carry_pending=carry_pending and query.pending_offsets is not None,
+                progress=move,
+            )
+        restored.append((query, f"{to.rstrip('/')}/{query.name}", done))
     document = {
         "savepoint_id": savepoint_id,
         "queries": [

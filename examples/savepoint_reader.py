@@ -1,0 +1,140 @@
+"""List, verify and restore savepoints with nothing but Python: written from docs/savepoint-format.md alone.
+
+For a rainy day without the package, and as a proof that the document is enough. Local roots only.
+
+    python savepoint_reader.py list    ROOT JOB
+    python savepoint_reader.py verify  ROOT JOB SAVEPOINT
+    python savepoint_reader.py restore ROOT JOB SAVEPOINT TARGET     # each query into TARGET/<query name>
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+KNOWN_FORMATS = (1, 2)
+SEAL = "v2147483647\n"
+UNSAFE = re.compile(r"[\\\x00-\x1f\x7f]")
+
+
+def fail(why: str) -> NoReturn:
+    """Give up; whatever was restored stays sealed."""
+    sys.exit(f"savepoint_reader: {why}")
+
+
+def safe(key: str) -> str:
+    """Return a key or path that cannot leave its folder."""
+    if UNSAFE.search(key) or any(part in {"", ".", ".."} for part in key.split("/")):
+        fail(f"unsafe name {key!r}")
+    return key
+
+
+def manifests(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return the savepoints of a job by id; ids that were withdrawn are none."""
+    found = {path.stem: json.loads(path.read_bytes()) for path in folder.glob("savepoints/*.json")}
+    return {savepoint_id: one for savepoint_id, one in found.items() if "spent" not in one}
+
+
+def read_manifest(folder: Path, savepoint_id: str) -> dict[str, Any]:
+    """Return one manifest, if it is of a known format and what its key says."""
+    manifest = manifests(folder).get(savepoint_id)
+    if manifest is None:
+        fail(f"no savepoint {savepoint_id}")
+    if manifest["format_version"] not in KNOWN_FORMATS:
+        fail(f"format {manifest['format_version']} is newer than this reader knows {KNOWN_FORMATS}")
+    if (manifest["job"], manifest["savepoint_id"]) != (folder.name, savepoint_id):
+        fail(f"the manifest is one of {manifest['job']}/{manifest['savepoint_id']}")
+    return manifest
+
+
+def content(folder: Path, entry: dict[str, Any]) -> bytes:
+    """Return a file's content, compared with its size and digest."""
+    path = folder / "blobs" / safe(entry["blob"])
+    if not path.is_file():
+        fail(f"{entry['path']} is missing")
+    data = path.read_bytes()
+    kind, _, digest = (entry["digest"] or "").partition(":")
+    if len(data) != entry["size_bytes"] or (kind == "sha256" and hashlib.sha256(data).hexdigest() != digest):
+        fail(f"{entry['path']} was altered")
+    return data
+
+
+def verify(folder: Path, manifest: dict[str, Any]) -> int:
+    """Read every file and compare the logs with the manifest; returns the size in bytes."""
+    size_bytes = 0
+    for query in manifest["queries"]:
+        files = {safe(entry["path"]): content(folder, entry) for entry in query["files"]}
+        batch = query["batch_id"]
+        needed = {"metadata", f"commits/{batch}", f"offsets/{batch}", f"offsets/{max(0, batch - 1)}"}
+        if missing := sorted(needed - files.keys()):
+            fail(f"query {query['name']} has no {missing}")
+        if json.loads(files["metadata"])["id"] != query["query_id"]:
+            fail(f"metadata of query {query['name']} names another query")
+        if json.loads(files[f"offsets/{batch}"].split(b"\n")[1])["conf"] != query["pinned_confs"]:
+            fail(f"offsets/{batch} of query {query['name']} has other settings than the manifest")
+        size_bytes += sum(map(len, files.values()))
+    return size_bytes
+
+
+def restore(folder: Path, manifest: dict[str, Any], target: Path) -> None:
+    """Write each query to an empty folder: seal, metadata, the rest, and the newest offset log last."""
+    for query in manifest["queries"]:
+        place, newest = target / safe(query["name"]), f"offsets/{query['batch_id']}"
+        if place.exists() and any(place.iterdir()):
+            fail(f"{place} is not empty")
+        note = {
+            "unfinished restore of savepoint": manifest["savepoint_id"],
+            "query id": query["query_id"],
+        }
+        write(place / newest, (SEAL + json.dumps(note)).encode())
+        for entry in sorted(query["files"], key=lambda entry: entry["path"] != "metadata"):
+            if entry["path"] != newest:
+                write(place / safe(entry["path"]), relocated(entry["path"], content(folder, entry), place))
+        last = next(entry for entry in query["files"] if entry["path"] == newest)
+        write(place / newest, content(folder, last))
+
+
+def relocated(path: str, data: bytes, place: Path) -> bytes:
+    """Return a file with its absolute paths, if it is of the one kind that has any, below a new location."""
+    operator, marker, _ = path.partition("/_metadata/v2/")
+    if not marker:
+        return data
+    version, _, text = data.decode().partition("\n")
+    fields = json.loads(text)
+    for store in fields["stateStoreInfo"]:
+        names = [name.rpartition(f"/{operator}/_stateSchema/")[2] for name in store["stateSchemaFilePaths"]]
+        store["stateSchemaFilePaths"] = [
+            f"file:{place.absolute()}/{operator}/_stateSchema/{name}" for name in names
+        ]
+    return f"{version}\n{json.dumps(fields, separators=(',', ':'))}".encode()
+
+
+def write(path: Path, data: bytes) -> None:
+    """Write a file so that it is there whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.part")
+    part.write_bytes(data)
+    part.rename(path)
+
+
+def main(command: str, root: str, job: str, *args: str) -> None:
+    """Run one of the three commands."""
+    folder = Path(root) / safe(job)
+    if command == "list":
+        for savepoint_id, manifest in sorted(manifests(folder).items()):
+            batches = {query["name"]: query["batch_id"] for query in manifest["queries"]}
+            print(savepoint_id, manifest["taken_at_ms"], json.dumps(batches))
+        return
+    manifest = read_manifest(folder, args[0])
+    print(f"{args[0]} is whole: {verify(folder, manifest)} bytes")
+    if command == "restore":
+        restore(folder, manifest, Path(args[1]))
+        print(f"restored to {args[1]}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:]) if len(sys.argv) > 3 else sys.exit(__doc__)

@@ -1,0 +1,102 @@
+"""A reader that was written from docs/savepoint-format.md alone reads what the package writes."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from airflow_flinkstyle.savepoint.repository import SavepointRepository
+from airflow_flinkstyle.savepoint.restore import restore_query
+from airflow_flinkstyle.savepoint.take import QuerySource, SavepointLabel, take_savepoint
+from airflow_flinkstyle.storage.local import LocalStore
+
+ROOT = Path(__file__).parents[3]
+READER = ROOT / "examples" / "savepoint_reader.py"
+NEWEST = max((path for path in (ROOT / "tests" / "golden").iterdir() if path.is_dir()), key=str)
+
+
+def read(*args: object, code: int = 0) -> str:
+    """Run the reader without any package beside Python's own."""
+    command = [sys.executable, "-I", "-S", READER, *args]
+    done = subprocess.run(
+        [str(part) for part in command], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stderr if code else done.stdout
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> SavepointRepository:
+    """Two queries of real checkpoints in one savepoint, and the mark of an id that was withdrawn."""
+    repository = SavepointRepository(LocalStore(tmp_path / "root"), "orders")
+    queries = [
+        QuerySource(name=name, checkpoint=LocalStore(NEWEST / name), kafka={})
+        for name in ("rocksdb", "rocksdb-changelog")
+    ]
+    label = SavepointLabel(
+        savepoint_id="sp-1", taken_at_ms=7, spark_version=NEWEST.name, taken_from_generation=None
+    )
+    take_savepoint(repository, queries, label)
+    repository.spend("sp-0", "its taker was given up")
+    return repository
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_the_reader_imports_nothing_but_the_standard_library():
+    modules = set(re.findall(r"^(?:from|import) (\w+)", READER.read_text(), re.MULTILINE))
+    assert modules <= sys.stdlib_module_names
+
+
+def test_it_lists_the_savepoints_and_no_withdrawn_ones(repository: SavepointRepository, tmp_path: Path):
+    (line,) = read("list", tmp_path / "root", "orders").splitlines()
+    batches = {query.name: query.batch_id for query in repository.read("sp-1").queries}
+    assert line.startswith("sp-1 7 {")
+    assert all(f'"{name}": {batch}' for name, batch in batches.items())
+    assert "no savepoint sp-0" in read("verify", tmp_path / "root", "orders", "sp-0", code=1)
+
+
+def test_it_verifies_all_bytes(repository: SavepointRepository, tmp_path: Path):
+    total = repository.read("sp-1").total_bytes
+    assert f"sp-1 is whole: {total} bytes" in read("verify", tmp_path / "root", "orders", "sp-1")
+
+
+def test_it_restores_what_the_package_restores(repository: SavepointRepository, tmp_path: Path):
+    manifest = repository.read("sp-1")
+    read("restore", tmp_path / "root", "orders", "sp-1", tmp_path / "theirs")
+    for query in manifest.queries:
+        restore_query(manifest, query, repository, LocalStore(tmp_path / "ours" / query.name))
+    ours = contents(tmp_path / "ours")
+    assert len(ours) == sum(len(query.files) for query in manifest.queries)
+    assert contents(tmp_path / "theirs") == ours
+
+
+@pytest.mark.parametrize("damage", ["flipped", "cut", "missing"])
+def test_it_never_unseals_a_damaged_savepoint(repository: SavepointRepository, tmp_path: Path, damage: str):
+    query = repository.read("sp-1").queries[0]
+    blob = tmp_path / "root" / "orders" / "blobs" / query.files[-1].blob
+    data = blob.read_bytes()
+    blob.unlink()
+    if damage != "missing":
+        blob.write_bytes(data[:-1] if damage == "cut" else data[:-1] + bytes([data[-1] ^ 1]))
+    said = read("restore", tmp_path / "root", "orders", "sp-1", tmp_path / "theirs", code=1)
+    assert query.files[-1].path in said
+    assert not (tmp_path / "theirs").exists()
+
+
+def test_it_refuses_newer_formats_and_hostile_paths(repository: SavepointRepository, tmp_path: Path):
+    path = tmp_path / "root" / "orders" / "savepoints" / "sp-1.json"
+    text = path.read_text()
+    path.write_text(text.replace('"format_version": 2', '"format_version": 3'))
+    assert "format 3 is newer" in read("verify", tmp_path / "root", "orders", "sp-1", code=1)
+    path.write_text(text.replace('"path": "metadata"', '"path": "../metadata"', 1))
+    said = read("restore", tmp_path / "root", "orders", "sp-1", tmp_path / "theirs", code=1)
+    assert "unsafe name '../metadata'" in said
+    assert not (tmp_path / "theirs").exists()
