@@ -40,3 +40,18 @@ def java_home() -> Path:
 def java() -> Path:
     """Return the java program."""
     return java_home() / "bin" / "java"
+
+
+def program(name: str) -> Path:
+    """Return a program that set-up has built.
+
+    Raises:
+        FileNotFoundError: If it has not.
+    """
+    path = HOME / "bin" / name
+    if not path.exists():
+        raise FileNotFoundError(
+            f"{name} was expected at {path}, found nothing. Nothing was started. "
+            f"Run `python3 -m tools.{name}`."
+        )
+    return path

@@ -1,4 +1,4 @@
-"""An S3 server with conditional writes: s3proxy over a folder."""
+"""S3 servers with conditional writes, over a folder: s3proxy and versitygw."""
 
 from __future__ import annotations
 
@@ -25,22 +25,21 @@ _LOGGING = """<configuration>
 
 
 class S3Server:
-    """The server: endpoint, keys, buckets; restarts keep what is stored."""
+    """s3proxy: endpoint, keys, buckets; restarts keep what is stored.
+
+    Its replace-if-unchanged looks first and writes then, so races for one object need ``VersityGw``.
+    """
 
     def __init__(self, folder: Path, *, heap_mb: int = 768) -> None:
         self.port = free_port()
         self.access_key, self.secret_key, self.region = ACCESS_KEY, SECRET_KEY, REGION
         self._folder = folder
+        self._heap_mb = heap_mb
         self._client: Any = None
         self.service = Service(
-            "S3 server",
-            [
-                # The full JIT: with the first tier only it is some ten times slower.
-                *(paths.java(), f"-Xmx{heap_mb}m", "-XX:+UseSerialGC", "-cp", paths.class_path("s3proxy")),
-                f"-Dlogback.configurationFile={folder / 'logback.xml'}",
-                *("org.gaul.s3proxy.Main", "--properties", folder / "s3proxy.properties"),
-            ],
-            log_file=folder / "s3proxy.log",
+            type(self).__name__,
+            self._command(),
+            log_file=folder / "server.log",
             ready=lambda: is_listening(self.port),
         )
 
@@ -112,6 +111,14 @@ class S3Server:
         }
         return {f"spark.hadoop.fs.s3a.{key}": value for key, value in s3a.items()}
 
+    def _command(self) -> list[str | Path]:
+        return [
+            # The full JIT: with the first tier only it is some ten times slower.
+            *(paths.java(), f"-Xmx{self._heap_mb}m", "-XX:+UseSerialGC", "-cp", paths.class_path("s3proxy")),
+            f"-Dlogback.configurationFile={self._folder / 'logback.xml'}",
+            *("org.gaul.s3proxy.Main", "--properties", self._folder / "s3proxy.properties"),
+        ]
+
     def _configure(self) -> None:
         data = self._folder / "data"
         data.mkdir(parents=True, exist_ok=True)
@@ -128,3 +135,17 @@ class S3Server:
         }
         text = "".join(f"{key}={value}\n" for key, value in settings.items())
         (self._folder / "s3proxy.properties").write_text(text)
+
+
+class VersityGw(S3Server):
+    """versitygw: quick, and every conditional write of it is atomic."""
+
+    def _command(self) -> list[str | Path]:
+        return [
+            *(paths.program("versitygw"), "--port", f"127.0.0.1:{self.port}", "--quiet"),
+            *("--access", self.access_key, "--secret", self.secret_key, "--region", self.region),
+            *("posix", self._folder / "data"),
+        ]
+
+    def _configure(self) -> None:
+        (self._folder / "data").mkdir(parents=True, exist_ok=True)

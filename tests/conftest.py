@@ -10,7 +10,7 @@ import pytest
 from testbed import paths
 from testbed.kafka import Broker
 from testbed.mirror import Mirror, MirrorSettings
-from testbed.s3 import S3Server
+from testbed.s3 import S3Server, VersityGw
 from testbed.spark import SparkPaths
 from testbed.spark import spark_paths as find_spark
 
@@ -67,6 +67,13 @@ def mirror(kafka_pair: KafkaPair, tmp_path_factory: pytest.TempPathFactory) -> I
 def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     """One S3 server for the session: use a bucket or prefix of your own."""
     with S3Server(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def versitygw(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VersityGw]:
+    """An S3 server for races and large files: use a bucket or prefix of your own."""
+    with VersityGw(tmp_path_factory.mktemp("versitygw")) as server:
         yield server
 
 

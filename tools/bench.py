@@ -1,15 +1,17 @@
-"""`make bench` only: the environment with what benchmarks compare with, from its lock file."""
+"""`make bench` only: what benchmarks compare with, from its lock file, and the S3 server they copy to."""
 
 from __future__ import annotations
 
 import sys
 
+from tools import versitygw
 from tools.common import LOCKS, VENV_BENCH
 from tools.setup import install_venv
 
 
 def main() -> int:
-    """Make the environment if its inputs changed."""
+    """Make what is missing or changed."""
+    versitygw.ensure()
     install_venv(VENV_BENCH, LOCKS / "bench.txt", project=False)
     return 0
 

@@ -17,6 +17,7 @@ def main() -> int:
     """Write every lock file."""
     compile_requirements("build", LOCKS / "build.in")
     compile_requirements("bootstrap", LOCKS / "bootstrap.in")
+    compile_requirements("go", LOCKS / "go.in")
     project = ROOT / "pyproject.toml"
     same_tools = ("-c", LOCKS / "build.txt")
     airflow_side = ("--extra", "airflow", "--extra", "dev")

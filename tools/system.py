@@ -1,4 +1,4 @@
-"""`make test` only: the programs from the system that tests need, installed where possible."""
+"""`make test` only: the programs that tests need beyond `make setup`, installed or built where possible."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 
+from tools import versitygw
 from tools.common import LOGS, ROOT, fail, say
 
 PROGRAMS = {
@@ -15,7 +16,8 @@ PROGRAMS = {
 
 
 def main() -> int:
-    """Install what is missing with apt-get as root; otherwise name it."""
+    """Build the S3 server; install what else is missing with apt-get as root, otherwise name it."""
+    versitygw.ensure()
     missing = [name for name in PROGRAMS if shutil.which(name) is None]
     if not missing:
         return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.storage.errors import ObjectMissingError
+from airflow_flinkstyle.storage.errors import ObjectMissingError, StoreUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,6 +19,8 @@ def chunks(store: ObjectStore, key: str) -> Iterator[bytes]:
     """Yield an object's content in pieces of 8 MiB; raises ``ObjectMissingError``."""
     start = 0
     while piece := store.read(key, start=start, length=CHUNK_BYTES):
+        if len(piece) > CHUNK_BYTES:  # a service that ignores ranges would never come to an end
+            raise StoreUnavailableError.during(f"read a range of {key}", store.uri, "it sent all of it")
         yield piece
         start += len(piece)
         if len(piece) < CHUNK_BYTES:
