@@ -114,6 +114,21 @@ class RepositoryBusyError(SavepointError):
         )
 
 
+class SavepointProtectedError(SavepointError):
+    """A savepoint that somebody still needs was to be disposed of."""
+
+    code = "SAVEPOINT_PROTECTED"
+
+    @classmethod
+    def of(cls, savepoint_id: str, protection: str, why: str) -> Self:
+        """Name the protection and its reason."""
+        return cls(
+            f"Expected savepoint {savepoint_id} to be free to go, found that {why}.",
+            left="Nothing was deleted.",
+            remedy=f"Keep it; or, if it really shall go, dispose of it despite {protection!r}.",
+        )
+
+
 class SavepointDamagedError(SavepointError):
     """Files of a savepoint are missing, cut short or altered, or do not fit together."""
 
@@ -222,4 +237,51 @@ class TargetOccupiedError(SavepointError):
             f"Expected {uri} to be {expected}, found {found}.",
             left="Nothing was written or deleted there.",
             remedy="Restore to an empty location; each generation of a job has its own.",
+        )
+
+
+class SparkIncompatibleError(SavepointError):
+    """A Spark that cannot go on from the savepoint, or only with other settings than it was given."""
+
+    code = "SPARK_INCOMPATIBLE"
+
+    @classmethod
+    def of(cls, what: str, findings: Sequence[str], *, left: str) -> Self:
+        """Name everything that would have to change."""
+        return cls(
+            f"Expected a Spark that goes on from {what} as it is, found: {' '.join(findings)}",
+            left=left,
+            remedy="Correct the job's settings or its Spark, then try again.",
+        )
+
+
+class SinkSkipsError(SavepointError):
+    """A sink that remembers batches would silently leave out some that are used again."""
+
+    code = "SINK_SKIPS"
+
+    @classmethod
+    def of(cls, found: str, *, left: str) -> Self:
+        """Name the sink and what it would leave out."""
+        return cls(
+            f"Expected a sink that takes every batch to come, found {found}.",
+            left=left,
+            remedy="Go on from the newest savepoint or the checkpoint; or choose rewind='fork', which counts "
+            "on behind the sink's newest batch; or give the query an output path of its own. "
+            "skip_known_batches=True accepts the loss.",
+        )
+
+
+class RenumberError(SavepointError):
+    """The batches of a query cannot be counted on behind those that its sink remembers."""
+
+    code = "RENUMBER"
+
+    @classmethod
+    def of(cls, query: str, found: str) -> Self:
+        """Name the query and what keeps its number."""
+        return cls(
+            f"Expected state of query {query} that can stand under another batch number, found {found}.",
+            left="No query was started; the savepoint and the sink are as they were.",
+            remedy="Give the forked query an output path of its own.",
         )

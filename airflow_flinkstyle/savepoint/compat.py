@@ -1,0 +1,101 @@
+"""Whether a Spark can go on from a savepoint, decided before anything stops. Pure.
+
+Spark itself does not refuse: it goes on with the settings that the offset log pins and ignores the
+session's, and an older version fails at the first file of a format it does not know.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from airflow_flinkstyle.savepoint.errors import SparkIncompatibleError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from airflow_flinkstyle.savepoint.manifest import Manifest
+
+_MINOR = re.compile(r"(\d+)\.(\d+)")
+_PARTITIONS: Final = "spark.sql.shuffle.partitions"
+_PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
+_REMEDIES: Final = {
+    _PARTITIONS: "The state is split into that many parts. From Spark 4.2 on, RocksDB state of a stopped "
+    "query can be split anew: spark._streamingCheckpointManager.repartition(checkpoint, number) in classic "
+    "PySpark.",
+    _PROVIDER: "No Spark converts the state of one provider into another's: keep it, or start fresh.",
+}
+_KEPT: Final = "Spark would go on with what the checkpoint says and ignore yours."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkRuntime:
+    """The Spark that is to go on."""
+
+    version: str
+    """As Spark says it; empty if it is not known here."""
+    confs: Mapping[str, str]
+    """Settings that somebody made. Spark's defaults are not among them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that would have to change."""
+
+    what: str
+    """The setting, or ``Spark``."""
+    saved: str
+    found: str
+    remedy: str
+
+    def __str__(self) -> str:
+        """Return it as a sentence or two for messages and logs."""
+        return f"{self.what} is {self.saved} there and {self.found} here. {self.remedy}"
+
+
+def check(manifest: Manifest, runtime: SparkRuntime) -> tuple[Finding, ...]:
+    """Return what keeps this Spark from going on from the savepoint; empty if nothing does."""
+    confs = (check_confs(query.name, query.pinned_confs, runtime.confs) for query in manifest.queries)
+    found = [*check_version(manifest.spark_version, runtime.version), *(f for part in confs for f in part)]
+    return tuple(found)
+
+
+def check_version(saved: str, found: str) -> tuple[Finding, ...]:
+    """Compare minor versions: a newer Spark reads what an older one wrote, the reverse is not promised."""
+    before, now = _minor(saved), _minor(found)
+    if before is None or now is None or now >= before:
+        return ()
+    remedy = (
+        f"Run the job on Spark {before[0]}.{before[1]} or newer, or take a savepoint made by Spark {found}."
+    )
+    return (Finding(what="Spark", saved=saved, found=found, remedy=remedy),)
+
+
+def check_confs(query: str, pinned: Mapping[str, str], confs: Mapping[str, str]) -> tuple[Finding, ...]:
+    """Compare what a query's offset log pins with what was set for the session."""
+    return tuple(
+        Finding(
+            what=f"{name} of query {query}",
+            saved=saved,
+            found=confs[name],
+            remedy=f"Set it to {saved}, or leave it out: {_REMEDIES.get(name, _KEPT)}",
+        )
+        for name, saved in sorted(pinned.items())
+        if name in confs and _plain(confs[name]) != _plain(saved)
+    )
+
+
+def require_compatible(what: str, findings: Sequence[Finding], *, left: str) -> None:
+    """Raise ``SparkIncompatibleError`` if anything was found; all of it is named."""
+    if findings:
+        raise SparkIncompatibleError.of(what, [str(finding) for finding in findings], left=left)
+
+
+def _minor(version: str) -> tuple[int, int] | None:
+    match = _MINOR.match(version)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def _plain(value: str) -> str:
+    return value.strip().lower()

@@ -1,0 +1,36 @@
+"""Sinks that remember which batches they have seen. Pure.
+
+Spark's file sink keeps the newest batch id beside its output and leaves out every batch up to it, whichever
+query it comes from; Delta does the same per query id. Both do so silently: a restored savepoint whose batch
+ids are used again loses rows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from airflow_flinkstyle.savepoint.manifest import QuerySnapshot
+
+FILE_SINKS: Final = frozenset({"avro", "csv", "json", "orc", "parquet", "text", "xml"})
+DELTA: Final = "delta"
+SINK_LOG: Final = "_spark_metadata"
+"""Folder in the output path of a file sink: one file for each batch, the tenth ones ``.compact``."""
+
+
+def remembers_batches(sink: str | None) -> bool:
+    """Tell whether the sink, by Spark's name of it, silently leaves out batch ids that it knows."""
+    return sink in FILE_SINKS or sink == DELTA
+
+
+def remembering(queries: Iterable[QuerySnapshot]) -> list[str]:
+    """Return what would leave out batches used again, for messages."""
+    return [f"{query.sink} of query {query.name}" for query in queries if remembers_batches(query.sink)]
+
+
+def newest_logged(names: Iterable[str]) -> int | None:
+    """Return the newest batch that a file sink's log names; None if it names none."""
+    numbers = (name.removesuffix(".compact") for name in names)
+    return max((int(number) for number in numbers if number.isascii() and number.isdigit()), default=None)

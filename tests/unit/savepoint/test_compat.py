@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_flinkstyle.savepoint.compat import SparkRuntime, check, check_confs, require_compatible
+from airflow_flinkstyle.savepoint.errors import SparkIncompatibleError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_flinkstyle.savepoint.compat import Finding
+    from airflow_flinkstyle.savepoint.manifest import Manifest
+    from airflow_flinkstyle.savepoint.repository import SavepointRepository
+
+PARTITIONS = "spark.sql.shuffle.partitions"
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+HDFS = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+
+@pytest.fixture
+def manifest(
+    repository: SavepointRepository, a_checkpoint: Callable[..., object], take: Callable[..., Manifest]
+) -> Manifest:
+    taken = replace(take(repository, a_checkpoint()), spark_version="4.2.1")
+    pinned = {
+        PARTITIONS: "8",
+        PROVIDER: ROCKSDB,
+        "spark.sql.streaming.stateStore.rowChecksum.enabled": "true",
+    }
+    return replace(taken, queries=tuple(replace(query, pinned_confs=pinned) for query in taken.queries))
+
+
+def found(manifest: Manifest, version: str = "4.2.1", **confs: str) -> tuple[Finding, ...]:
+    named = {name.replace("_", "."): value for name, value in confs.items()}
+    return check(manifest, SparkRuntime(version=version, confs=named))
+
+
+@pytest.mark.parametrize("version", ["4.2.1", "4.2.0", "4.3.0", "5.0.0-preview1", ""])
+def test_same_minor_and_newer_sparks_go_on(manifest: Manifest, version: str) -> None:
+    assert found(manifest, version) == ()
+
+
+@pytest.mark.parametrize("version", ["4.1.4", "3.5.9"])
+def test_older_spark_is_found_with_the_version_to_use(manifest: Manifest, version: str) -> None:
+    (finding,) = found(manifest, version)
+    assert (finding.what, finding.saved, finding.found) == ("Spark", "4.2.1", version)
+    assert "Spark 4.2 or newer" in finding.remedy
+
+
+def test_changed_settings_are_found_each_with_what_to_do(manifest: Manifest) -> None:
+    confs = {PARTITIONS: "16", PROVIDER: HDFS, "spark.sql.streaming.stateStore.rowChecksum.enabled": "false"}
+    findings = check(manifest, SparkRuntime(version="4.2.1", confs=confs))
+    by_name = {finding.what.partition(" of query")[0]: finding.remedy for finding in findings}
+    assert by_name.keys() == confs.keys()
+    assert "repartition(checkpoint, number)" in by_name[PARTITIONS]
+    assert "converts the state" in by_name[PROVIDER]
+    assert "ignore yours" in by_name["spark.sql.streaming.stateStore.rowChecksum.enabled"]
+
+
+def test_equal_settings_and_those_nobody_made_are_no_findings() -> None:
+    assert check_confs("q", {"a": "true", "b": "1"}, {"a": " True ", "c": "2"}) == ()
+
+
+def test_all_findings_are_named_at_once(manifest: Manifest) -> None:
+    findings = check(manifest, SparkRuntime(version="3.5.9", confs={PARTITIONS: "16"}))
+    with pytest.raises(SparkIncompatibleError, match=r"Spark is 4\.2\.1 there.*is 8 there and 16 here"):
+        require_compatible("savepoint sp-1", findings, left="Nothing was stopped.")
+    require_compatible("savepoint sp-1", (), left="Nothing was stopped.")
