@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -20,7 +21,7 @@ from airflow_flinkstyle.savepoint.prune_slot import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from airflow_flinkstyle.savepoint.leases import Seen
     from airflow_flinkstyle.savepoint.prune_slot import PruneSlot
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 _BATCH = 1000
 """Blobs condemned at a time: a prune that was given up leaves a list of so many keys to avoid."""
+_THREADS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,11 +65,20 @@ class HeldPrune:
         condemned = Condemned(holder=slot.holder, savepoints=tuple(savepoints), blobs=tuple(blobs))
         store.write(key, condemned.to_bytes())
         self.renewed.require_alive()  # whoever gives this prune up later finds the list
-        for savepoint_id in savepoints:
-            self.repository.delete_manifest(savepoint_id)
-        for blob in blobs:
-            self.repository.delete_blob(blob)
+        _each(self.repository.delete_manifest, savepoints)
+        _each(self.repository.delete_blob, blobs)
         store.delete(key)  # not after a failure: a delete may still be under way
+
+
+def _each(delete: Callable[[str], None], names: Sequence[str]) -> None:
+    """Delete several at a time; after a failure, nothing more is begun."""
+    with ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="free") as pool:
+        try:
+            for _ in pool.map(delete, names):
+                pass
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
 
 
 @contextmanager

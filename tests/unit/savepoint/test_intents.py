@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 Repository = SavepointRepository
 NOW = {"wait_s": 0.0, "poll_s": 0.01}
+SOON = {"wait_s": 5.0, "poll_s": 0.01}
 DEAD = {"lease_s": 0.0}
 """Whoever looks twice finds it expired."""
 
@@ -47,7 +48,7 @@ def test_intent_is_withdrawn_whatever_the_block_raises(repository: Repository):
 
 
 @pytest.mark.parametrize("kind", ["take", "restore", "export", "precopy"])
-def test_prune_waits_for_every_live_intent_and_names_its_holder(repository: Repository, kind: Any):
+def test_prune_waits_for_every_live_intent_and_names_its_holder(repository: Repository, kind: Any):  # noqa: ANN401
     with (
         hold_intent(repository, kind, holder="task a"),
         pytest.raises(RepositoryBusyError, match=f"{kind} intent of task a, begun 20") as caught,
@@ -102,7 +103,7 @@ def test_expired_intent_is_given_up_and_its_holder_can_publish_nothing(
 ):
     manifest = take(Repository(MemoryStore(), "orders"), a_checkpoint(), "sp-1")
     with hold_intent(repository, "take", holder="task a", publishes="sp-1", **DEAD) as held:
-        with hold_prune(repository, holder="task b", wait_s=5, poll_s=0.01):
+        with hold_prune(repository, holder="task b", **SOON):
             assert intents(repository) == []
         with pytest.raises(SavepointSpentError, match="take intent of task a"):
             repository.publish(manifest)
@@ -122,7 +123,7 @@ def test_savepoint_published_before_its_intent_expired_stays(
 ):
     with hold_intent(repository, "take", holder="task a", publishes="sp-1", **DEAD):
         manifest = take(repository, a_checkpoint(), "sp-1")
-        with hold_prune(repository, holder="task b", wait_s=5, poll_s=0.01):
+        with hold_prune(repository, holder="task b", **SOON):
             pass
     assert repository.read("sp-1") == manifest
 
@@ -146,7 +147,7 @@ def test_renewal_whose_answer_was_lost_is_no_loss_of_the_intent(repository: Repo
 
 def test_prune_that_died_is_given_up_by_the_next_take(repository: Repository):
     with hold_prune(repository, holder="task b", **DEAD) as dead:
-        with hold_intent(repository, "take", holder="task a", wait_s=5, poll_s=0.01):
+        with hold_intent(repository, "take", holder="task a", **SOON):
             pass
         with pytest.raises(IntentBrokenError):
             dead.delete(savepoints=(), blobs=["b"])
@@ -157,19 +158,14 @@ def test_prune_that_died_is_given_up_by_the_next_take(repository: Repository):
 def test_prune_that_wakes_does_not_give_away_the_slot_of_another(repository: Repository):
     with contextlib.ExitStack() as stack:
         with hold_prune(repository, holder="task b", **DEAD):
-            held = stack.enter_context(hold_prune(repository, holder="task c", wait_s=5, poll_s=0.01))
+            held = stack.enter_context(hold_prune(repository, holder="task c", **SOON))
         held.renewed.require_alive()
 
 
 def test_blob_that_a_prune_given_up_may_still_delete_goes_under_another_key(repository: Repository):
     blob = repository.put_blob(b"content")
-
-    with pytest.raises(StoreUnavailableError), hold_prune(repository, holder="task b") as dead:
-        store = repository.store
-        assert isinstance(store, MemoryStore)
-        store.fail_at(3)  # the list, the renewal, the blob
-        dead.delete(savepoints=(), blobs=[blob])
-    with hold_intent(repository, "take", holder="task a"):
+    die_while_deleting(repository, savepoints=[], blobs=[blob])
+    with hold_intent(repository, "take", holder="task a", **SOON):
         assert repository.reusable_blobs() == {}
         again = repository.put_blob(b"content")
         assert again == f"{blob}.1"
@@ -181,15 +177,22 @@ def test_savepoint_that_a_prune_given_up_was_disposing_of_is_gone_before_anybody
     repository: Repository, a_checkpoint: Make, take: Make
 ):
     manifest = take(repository, a_checkpoint(), "sp-1")
+    die_while_deleting(repository, savepoints=["sp-1"], blobs=list(manifest.blobs))
+    with hold_intent(repository, "restore", holder="task a", **SOON):
+        assert repository.find("sp-1") is None
+
+
+def die_while_deleting(repository: Repository, *, savepoints: list[str], blobs: list[str]) -> None:
+    """Leave the slot held and the list of the condemned behind, with nothing deleted."""
     store = repository.store
     assert isinstance(store, MemoryStore)
-    with pytest.raises(StoreUnavailableError), hold_prune(repository, holder="task b", **DEAD) as dead:
-        store.fail_at(3)  # the list, the renewal, the manifest
-        try:
-            dead.delete(savepoints=["sp-1"], blobs=list(manifest.blobs))
-        finally:
-            with hold_intent(repository, "restore", holder="task a", wait_s=5, poll_s=0.01):
-                assert repository.find("sp-1") is None
+    slot = "orders/prune.json"
+    with hold_prune(repository, holder="task b", **DEAD) as dead:
+        store.fail_at(3)  # the list, the renewal, the first delete
+        with pytest.raises(StoreUnavailableError):
+            dead.delete(savepoints=savepoints, blobs=blobs)
+        held = store.read(slot)
+    store.write(slot, held)
 
 
 def test_give_back_of_a_cancelled_take_frees_only_what_no_savepoint_needs(

@@ -1,0 +1,151 @@
+"""Apply retention: dispose of savepoints by policy, or of one by name, and free what none needs any more.
+
+Manifests go first, blobs after them: a crash in between leaves blobs that the next prune frees, never a
+savepoint with missing files. Everything that is decided upon is read while ``prune.json`` is held.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.savepoint.freeing import hold_prune
+from airflow_flinkstyle.savepoint.leases import LEASE_S
+from airflow_flinkstyle.savepoint.notes import delete_notes
+from airflow_flinkstyle.savepoint.pins import pins
+from airflow_flinkstyle.savepoint.retention import Candidate, RetentionPlan, plan_retention
+from airflow_flinkstyle.savepoint.verified import verified_records
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from airflow_flinkstyle.savepoint.freeing import HeldPrune
+    from airflow_flinkstyle.savepoint.manifest import Manifest
+    from airflow_flinkstyle.savepoint.repository import SavepointRepository
+    from airflow_flinkstyle.savepoint.retention import RetentionPolicy
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PruneReport:
+    """What a prune did, or would do."""
+
+    plan: RetentionPlan
+    dry_run: bool
+    freed_blobs: int
+    """Blobs that no kept savepoint needs, those of takes that never ended included."""
+    freed_bytes: int
+
+    def as_markdown(self) -> str:
+        """Return the decisions, and what they free."""
+        done = "would be freed" if self.dry_run else "were freed"
+        disposed = len(self.plan.disposed)
+        return (
+            f"{self.plan.as_markdown()}\n\n{len(self.plan.decisions) - disposed} savepoints kept, {disposed} "
+            f"disposed of; {self.freed_blobs} blobs of {self.freed_bytes} bytes {done}."
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contents:
+    """What a repository holds, by one listing of each kind."""
+
+    manifests: tuple[Manifest, ...]
+    blob_sizes: Mapping[str, int]
+    candidates: tuple[Candidate, ...]
+
+    def orphans(self, disposed: Collection[str]) -> set[str]:
+        """Return the blobs that no savepoint but the disposed ones needs."""
+        needed = {
+            blob
+            for manifest in self.manifests
+            if manifest.savepoint_id not in disposed
+            for blob in manifest.blobs
+        }
+        return self.blob_sizes.keys() - needed
+
+    def bytes_of(self, blobs: Collection[str]) -> int:
+        """Return the size of blobs in bytes."""
+        return sum(self.blob_sizes[blob] for blob in blobs)
+
+
+def prune(
+    repository: SavepointRepository,
+    policy: RetentionPolicy,
+    *,
+    in_use: Callable[[], Mapping[str, str]],
+    holder: str,
+    dry_run: bool = False,
+    wait_s: float = 300.0,
+    lease_s: float = LEASE_S,
+) -> PruneReport:
+    """Dispose of what the policy does not keep, and free every blob that nothing needs.
+
+    Args:
+        repository: The job's savepoints.
+        policy: How much history to keep.
+        in_use: Returns savepoint id -> who needs it; asked when nobody can begin to rely on one any more.
+        holder: Who prunes, for those who wait for it.
+        dry_run: Only say what would be done; needs no right to free, and holds nobody up.
+        wait_s: How long to wait for takes, restores and exports to end.
+        lease_s: After so long without a sign of life somebody else may go on without this process.
+
+    Raises:
+        RepositoryBusyError: If somebody still relied on blobs then; nothing was deleted.
+        ManifestFormatError: If a manifest cannot be read: what it needs is unknown, so nothing was deleted.
+    """
+    if dry_run:
+        return _report(read_contents(repository, in_use()), repository, policy, dry_run=True)[0]
+    with hold_prune(repository, holder=holder, wait_s=wait_s, lease_s=lease_s) as held:
+        contents = read_contents(repository, in_use())
+        report, orphans = _report(contents, repository, policy, dry_run=False)
+        delete(repository, held, savepoints=report.plan.disposed, blobs=orphans)
+    log.info("Pruned %s:\n%s", repository.uri, report.as_markdown())
+    return report
+
+
+def _report(
+    contents: Contents, repository: SavepointRepository, policy: RetentionPolicy, *, dry_run: bool
+) -> tuple[PruneReport, set[str]]:
+    now_ms = time.time_ns() // 1_000_000
+    plan = plan_retention(repository.job, contents.candidates, policy, now_ms=now_ms)
+    orphans = contents.orphans(plan.disposed)
+    report = PruneReport(
+        plan=plan, dry_run=dry_run, freed_blobs=len(orphans), freed_bytes=contents.bytes_of(orphans)
+    )
+    return report, orphans
+
+
+def delete(
+    repository: SavepointRepository, held: HeldPrune, *, savepoints: Collection[str], blobs: Collection[str]
+) -> None:
+    """Delete what was noted about the savepoints, then manifests, then blobs."""
+    for savepoint_id in savepoints:
+        delete_notes(repository, savepoint_id)  # first: an id that is used again must not count as verified
+    held.delete(savepoints=tuple(savepoints), blobs=blobs)
+
+
+def read_contents(repository: SavepointRepository, in_use: Mapping[str, str]) -> Contents:
+    """Read what there is to decide upon."""
+    manifests, stored = repository.manifests(), repository.blob_sizes()
+    pinned, verified = pins(repository), verified_records(repository)
+
+    def candidate(manifest: Manifest) -> Candidate:
+        savepoint_id = manifest.savepoint_id
+        pin, check = pinned.get(savepoint_id), verified.get(savepoint_id)
+        return Candidate(
+            savepoint_id=savepoint_id,
+            taken_at_ms=manifest.taken_at_ms,
+            size_bytes=manifest.total_bytes,
+            missing_blobs=sum(stored.get(blob) != entry.size_bytes for blob, entry in manifest.blobs.items()),
+            verified=check.level if check else None,
+            pinned=f"by {pin.by}: {pin.reason}" if pin else None,
+            in_use=in_use.get(savepoint_id),
+        )
+
+    return Contents(
+        manifests=manifests, blob_sizes=stored, candidates=tuple(candidate(found) for found in manifests)
+    )

@@ -1,0 +1,49 @@
+"""``<job>/verified/<savepoint id>.json``: which savepoints were checked, how deeply, and when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from airflow_flinkstyle.protocol.records import Record
+from airflow_flinkstyle.savepoint.notes import read_notes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_flinkstyle.savepoint.repository import SavepointRepository
+    from airflow_flinkstyle.savepoint.verify import Level, Verified
+
+_FOLDER = "verified"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifiedRecord(Record):
+    """The newest check that a savepoint passed."""
+
+    what: ClassVar[str] = "record of a check"
+
+    level: Level
+    at_ms: int
+    """Epoch milliseconds, UTC."""
+
+
+def record_verified(repository: SavepointRepository, verified: Verified, *, at_ms: int) -> VerifiedRecord:
+    """Write down that a savepoint passed a check."""
+    record = VerifiedRecord(level=verified.level, at_ms=at_ms)
+    repository.store.write(_key(repository, verified.savepoint_id), record.to_bytes())
+    return record
+
+
+def forget_verified(repository: SavepointRepository, savepoint_id: str) -> None:
+    """Take the word back: the savepoint was found damaged since."""
+    repository.store.delete(_key(repository, savepoint_id))
+
+
+def verified_records(repository: SavepointRepository) -> Mapping[str, VerifiedRecord]:
+    """Return the newest check of each savepoint that passed one, by savepoint id."""
+    return read_notes(repository, _FOLDER, VerifiedRecord)
+
+
+def _key(repository: SavepointRepository, savepoint_id: str) -> str:
+    return f"{repository.job}/{_FOLDER}/{savepoint_id}.json"
