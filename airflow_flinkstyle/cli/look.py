@@ -8,7 +8,7 @@ import typer
 from rich.console import Group, RenderableType
 
 from airflow_flinkstyle.cli.options import AsJson, Job, Root, SavepointId
-from airflow_flinkstyle.cli.output import batches, moment, show, size, table
+from airflow_flinkstyle.cli.output import batches, batches_of, moment, show, size, table
 from airflow_flinkstyle.cli.places import repository_of
 from airflow_flinkstyle.savepoint.diff import FileSum, QueryDiff, SavepointDiff, diff_savepoints
 from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
@@ -28,7 +28,7 @@ def list_savepoints(
             manifest.savepoint_id,
             moment(manifest.taken_at_ms),
             manifest.taken_from_generation,
-            batches(_batches(manifest)),
+            batches(batches_of(manifest)),
             sum(len(query.files) for query in manifest.queries),
             size(manifest.total_bytes),
             manifest.alignment,
@@ -41,10 +41,6 @@ def list_savepoints(
     show(document, table(*columns, rows=rows), as_json=as_json)
 
 
-def _batches(manifest: Manifest) -> dict[str, int]:
-    return {query.name: int(query.batch_id) for query in manifest.queries}
-
-
 def _summary(manifest: Manifest) -> dict[str, object]:
     return {
         "savepoint_id": manifest.savepoint_id,
@@ -54,7 +50,7 @@ def _summary(manifest: Manifest) -> dict[str, object]:
         "alignment": manifest.alignment,
         "cut_id": manifest.cut_id,
         "parent": manifest.parent,
-        "batches": _batches(manifest),
+        "batches": batches_of(manifest),
         "files": sum(len(query.files) for query in manifest.queries),
         "size_bytes": manifest.total_bytes,
     }

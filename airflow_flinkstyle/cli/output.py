@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from airflow_flinkstyle.errors import FlinkstyleError
+    from airflow_flinkstyle.savepoint.manifest import Manifest
 
 _PIPE_COLUMNS = 240
 """A pipe has no width; ids must not be broken over lines there."""
@@ -113,6 +114,11 @@ def moment(at_ms: int) -> str:
 def batches(found: Mapping[str, int]) -> str:
     """Return queries and their newest batches as one cell."""
     return ", ".join(f"{query}@{batch}" for query, batch in found.items())
+
+
+def batches_of(manifest: Manifest) -> dict[str, int]:
+    """Return each query's batch in a savepoint."""
+    return {query.name: int(query.batch_id) for query in manifest.queries}
 
 
 def _plain(value: object) -> object:

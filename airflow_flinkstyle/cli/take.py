@@ -6,17 +6,17 @@ from typing import Annotated
 import typer
 
 from airflow_flinkstyle.cli.options import AsJson, Job, Root, SavepointId, TimeoutS
-from airflow_flinkstyle.cli.output import batches, note, show, size, table
+from airflow_flinkstyle.cli.output import batches, batches_of, note, show, size, table
 from airflow_flinkstyle.cli.places import client_of, repository_of
 from airflow_flinkstyle.cli.progress import progress_bar
-from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.client import JobClient
 from airflow_flinkstyle.jobs.requests import PendingRequest, Withdrawn
 from airflow_flinkstyle.jobs.savepoints import begin_savepoint, finish_savepoint
 from airflow_flinkstyle.protocol.records import Progress
-from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
-from airflow_flinkstyle.savepoint.restore import restore_query
+from airflow_flinkstyle.savepoint.manifest import Manifest
+from airflow_flinkstyle.savepoint.restore import restore_savepoint
 from airflow_flinkstyle.savepoint.verify import verify_savepoint
+from airflow_flinkstyle.storage.keys import checked_key
 from airflow_flinkstyle.storage.open import open_store
 
 
@@ -36,7 +36,7 @@ def take(
     client = client_of(root, job)
     begun = begin_savepoint(client, key or f"cli:{uuid.uuid4()}", running_timeout_s=timeout_s)
     manifest = begun if isinstance(begun, Manifest) else _follow(client, begun, timeout_s)
-    found = {query.name: int(query.batch_id) for query in manifest.queries}
+    found = batches_of(manifest)
     document = {
         "savepoint_id": manifest.savepoint_id,
         "job": job,
@@ -99,9 +99,12 @@ def restore(
             "below it."
         ),
     ],
-    queries: Annotated[
-        list[str] | None, typer.Option("--query", help="Only this query; can be given again.")
-    ] = None,
+    claim: Annotated[
+        bool,
+        typer.Option(
+            "--claim", help="The restored job owns the savepoint: it goes once a newer one took its place."
+        ),
+    ] = False,
     carry_pending: Annotated[
         bool,
         typer.Option("--carry-pending", help="Write the pending batch too: Spark repeats it, as it was."),
@@ -114,50 +117,36 @@ def restore(
     """
     repository = repository_of(root, job)
     manifest = repository.read(savepoint_id)
-    restored = []
-    target = open_store(to)
-    for query in _chosen(manifest, queries or []):
-        with progress_bar(f"restore {query.name}") as move:
-            done = restore_query(
-                manifest,
-                query,
-                repository,
-                target,
-                prefix=query.name,  # as a key, so that a hostile name cannot leave the location
-                carry_pending=carry_pending and query.pending_offsets is not None,
-                progress=move,
-            )
-        restored.append((query, f"{to.rstrip('/')}/{query.name}", done))
-    document = {
-        "savepoint_id": savepoint_id,
-        "queries": [
-            {
-                "query": query.name,
-                "batch_id": query.batch_id,
-                "location": location,
-                "files_written": done.files_written,
-                "files_kept": done.files_kept,
-                "files_removed": done.files_removed,
-                "bytes_written": done.bytes_written,
-            }
-            for query, location, done in restored
-        ],
+    places = {
+        query.name: f"{to.rstrip('/')}/{checked_key(query.name)}"  # a hostile name must not leave it
+        for query in manifest.queries
     }
+    with progress_bar(f"restore {savepoint_id}") as move:
+        restored = restore_savepoint(
+            manifest,
+            repository,
+            lambda name: open_store(places[name]),
+            claim_mode="claim" if claim else "no_claim",
+            carry_pending=carry_pending,
+            progress=move,
+        )
+    found = batches_of(manifest)
+    queries = [
+        {
+            "query": name,
+            "batch_id": found[name],
+            "location": places[name],
+            "files_written": done.files_written,
+            "files_kept": done.files_kept,
+            "files_removed": done.files_removed,
+            "bytes_written": done.bytes_written,
+        }
+        for name, done in restored.items()
+    ]
     rows = [
-        (query.name, query.batch_id, location, done.files_written, done.files_kept, size(done.bytes_written))
-        for query, location, done in restored
+        (name, found[name], places[name], done.files_written, done.files_kept, size(done.bytes_written))
+        for name, done in restored.items()
     ]
     columns = ("query", "#batch", "checkpoint location", "#written", "#kept", "#size written")
+    document = {"savepoint_id": savepoint_id, "queries": queries}
     show(document, table(*columns, rows=rows), as_json=as_json)
-
-
-def _chosen(manifest: Manifest, names: list[str]) -> list[QuerySnapshot]:
-    unknown = sorted(set(names) - {query.name for query in manifest.queries})
-    if unknown:
-        raise BadInputError(
-            f"Expected queries of savepoint {manifest.savepoint_id} "
-            f"({', '.join(query.name for query in manifest.queries)}), found {', '.join(unknown)}.",
-            left="Nothing was written.",
-            remedy="Correct the names, or leave --query out to restore all.",
-        )
-    return [query for query in manifest.queries if not names or query.name in names]

@@ -57,16 +57,16 @@ class Root:
     def json(self, *args: str, code: int = 0) -> dict[str, Any]:
         return json.loads(self.run(*args, "--json", code=code).stdout)
 
-    def take(self, savepoint_id: str, golden: str, *, minute: int = 0) -> Manifest:
+    def take(self, savepoint_id: str, golden: str, *, minute: int = 0, query: str = "totals") -> Manifest:
         """Take a savepoint of a checkpoint that Spark wrote."""
-        query = QuerySource(name="totals", checkpoint=LocalStore(GOLDEN / golden), kafka={})
+        source = QuerySource(name=query, checkpoint=LocalStore(GOLDEN / golden), kafka={})
         label = SavepointLabel(
             savepoint_id=savepoint_id,
             taken_at_ms=TAKEN_AT_MS + minute * 60_000,
             spark_version=golden.partition("/")[0],
             taken_from_generation=1,
         )
-        return take_savepoint(self.repository, [query], label)
+        return take_savepoint(self.repository, [source], label)
 
     def seem_running(self) -> None:
         """Leave the records of a driver that runs on another machine and answers nothing."""

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_flinkstyle.savepoint.owned import owners
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -55,9 +57,7 @@ def test_show_lists_files_only_when_asked(root: Root):
 
 
 def test_text_with_brackets_is_shown_as_it_is(root: Root):
-    root.take("sp-1", "4.2.0/stateless")
-    path = root.folder / "root" / "orders" / "savepoints" / "sp-1.json"
-    path.write_text(path.read_text().replace('"totals"', '"[red]totals[/red]"'))
+    root.take("sp-1", "4.2.0/stateless", query="[red]totals[/red]")
     assert "[red]totals[/red]@4" in root.run("savepoint", "list").stdout
 
 
@@ -128,12 +128,38 @@ def test_restore_over_another_query_is_refused_and_leaves_it(root: Root):
     assert contents(target) == before
 
 
-def test_restore_of_a_query_the_savepoint_has_not_is_refused(root: Root):
+def test_a_hostile_query_name_cannot_leave_the_location(root: Root):
+    root.take("sp-1", "4.2.0/rocksdb", query="../outside")
+    before = contents(root.folder)
+    result = root.run("savepoint", "restore", "sp-1", "--to", str(root.folder / "new"), code=1)
+    assert result.stderr.startswith("BAD_KEY: ")
+    assert contents(root.folder) == before
+
+
+def test_a_claimed_savepoint_is_marked_as_owned(root: Root):
     root.take("sp-1", "4.2.0/rocksdb")
-    target = root.folder / "new"
-    result = root.run("savepoint", "restore", "sp-1", "--to", str(target), "--query", "nope", code=1)
-    assert "(totals), found nope" in result.stderr
-    assert not target.exists()
+    root.run("savepoint", "restore", "sp-1", "--to", str(root.folder / "a"))
+    assert owners(root.repository) == {}
+    root.run("savepoint", "restore", "sp-1", "--to", str(root.folder / "b"), "--claim")
+    assert str(root.folder / "b") in owners(root.repository)["sp-1"].by
+
+
+@pytest.mark.parametrize("name", ["folder", "file.tar"])
+def test_a_savepoint_moves_to_another_root_and_job(root: Root, name: str):
+    manifest = root.take("sp-1", "4.2.0/rocksdb")
+    place = str(root.folder / name)
+    exported = root.json("savepoint", "export", "sp-1", "--to", place)
+    assert exported["files_written"] == len(manifest.blobs)
+    other = type(root)(root.folder / "other", job="sums")
+    refused = other.run("savepoint", "import", place, code=1)
+    assert "--from-job" in refused.stderr or "from_job" in refused.stderr
+    assert other.json("savepoint", "list")["savepoints"] == []
+    imported = other.json("savepoint", "import", place, "--from-job", "orders")
+    assert (imported["savepoint_id"], imported["job"]) == ("sp-1", "sums")
+    other.run("savepoint", "verify", "sp-1", "--full")
+    for one, target in ((root, "a"), (other, "b")):
+        one.run("savepoint", "restore", "sp-1", "--to", str(root.folder / target))
+    assert contents(root.folder / "a") == contents(root.folder / "b")
 
 
 def test_an_error_as_json_stands_on_standard_error(root: Root):

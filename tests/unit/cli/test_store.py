@@ -1,0 +1,34 @@
+"""``flinkstyle store check``."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from airflow_flinkstyle.storage.contract import GUARANTEES
+
+if TYPE_CHECKING:
+    import pytest
+
+Root = Any
+
+
+def test_a_local_folder_may_hold_savepoints_and_is_left_as_it_was(root: Root):
+    found = root.json("store", "check", root.uri)
+    assert found["findings"] == []
+    assert found["guarantees"] == [guarantee.name for guarantee in GUARANTEES]
+    assert [path for path in (root.folder / "root").rglob("*") if path.is_file()] == []
+
+
+def test_a_store_that_breaks_a_guarantee_ends_with_3_and_says_what_to_do(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+):
+    # A file system whose link() replaces the target, as some network mounts did: two creators win.
+    monkeypatch.setattr(os, "link", os.replace)
+    result = root.run("store", "check", root.uri, code=3)
+    assert "create of what is not there: " in result.stdout
+    assert "Two drivers could both believe" in result.stdout
+
+
+def test_a_location_of_another_kind_is_refused(root: Root):
+    assert root.run("store", "check", "ftp://x", code=1).stderr.startswith("BAD_INPUT: ")
