@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.capture import CaptureProgress
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.savepoint.repository import SavepointRepository
-    from airflow_flinkstyle.types import BatchId, Generation
+    from airflow_flinkstyle.types import Alignment, BatchId, Generation
 
 _PROGRESS_EVERY_S = 1.0
 _LEFT = "No savepoint was made."
@@ -39,6 +39,9 @@ def take(
     spark_version: str,
     generation: Generation,
     stopped_at: Mapping[str, BatchId] | None,
+    runs_on: bool = False,
+    alignment: Alignment = "none",
+    cut_id: str | None = None,
     previous: Manifest | None,
     cancelled: Callable[[], bool],
     progress: Callable[[CaptureProgress], None],
@@ -53,6 +56,9 @@ def take(
         spark_version: Version of the running Spark.
         generation: The run it is taken from.
         stopped_at: The batch at which each query was drained; None while they run.
+        runs_on: The queries have gone on from there.
+        alignment: Whether these batches end at the same offsets.
+        cut_id: The cut of several jobs that the savepoint is for.
         previous: An earlier savepoint of the same run.
         cancelled: Asked before each file.
         progress: Told after each file.
@@ -66,6 +72,7 @@ def take(
             checkpoint=query.checkpoint,
             kafka=_kafka_logs(jvm, query),
             batch_id=stopped_at[query.name] if stopped_at else None,
+            runs_on=runs_on,
         )
         for query in queries
     ]
@@ -74,6 +81,8 @@ def take(
         taken_at_ms=now_ms(),
         spark_version=spark_version,
         taken_from_generation=generation,
+        alignment=alignment,
+        cut_id=cut_id,
     )
     return take_savepoint(
         repository, sources, label, previous=previous, cancelled=cancelled, progress=progress

@@ -58,6 +58,27 @@ class PendingBatchError(FlinkstyleError):
     code = "PENDING_BATCH"
 
 
+class BarrierBehindError(FlinkstyleError):
+    """A query has read past the offsets that all are to be cut at."""
+
+    code = "BARRIER_BEHIND"
+    retryable = True
+
+
+class BarrierUnreachableError(FlinkstyleError):
+    """A query cannot read up to the offsets that all are to be cut at."""
+
+    code = "BARRIER_UNREACHABLE"
+    retryable = True
+
+
+class CutAbandonedError(FlinkstyleError):
+    """The cut of several jobs will not be: one of them failed, or the others were waited for too long."""
+
+    code = "CUT_ABANDONED"
+    retryable = True
+
+
 class ScriptFailedError(FlinkstyleError):
     """The user's script, or a query of it, failed."""
 

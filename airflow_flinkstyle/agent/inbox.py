@@ -26,11 +26,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Take:
-    """A savepoint being taken while the queries run."""
+    """A savepoint being taken while the queries run, or a stop that aligns them first."""
 
     request: Request
     cancelled: threading.Event = field(default_factory=threading.Event)
     done: threading.Event = field(default_factory=threading.Event)
+
+
+def _is_take(request: Request) -> bool:
+    """Return whether it can be cancelled while it is served: the job then runs on."""
+    return request.command == "savepoint" or request.alignment == "aligned"
 
 
 class Worker(Protocol):
@@ -43,7 +48,7 @@ class Worker(Protocol):
         """Return whether a request can be judged now; False for the moment of a takeover."""
 
     def begin_take(self, take: Take) -> None:
-        """Take a savepoint in a thread; ends the request and sets ``take.done``."""
+        """Take a savepoint, or align and stop, in a thread; ends the request and sets ``take.done``."""
 
     def begin_stop(self, request: Request) -> None:
         """Stop in a thread; ends the request."""
@@ -132,9 +137,17 @@ class Inbox(threading.Thread):
         if request.state == "accepted":
             self._act(request)  # unless it was: the store's answer to the accept was lost
             return True
-        if not self._worker.is_ready() or (running is not None and request.command == "savepoint"):
+        if not self._worker.is_ready() or self._waits_for(running, request):
             return False
         return self._accept(slot)
+
+    def _waits_for(self, running: Take | None, request: Request) -> bool:
+        """Return whether a take must end first; a stop ends it, an aligned one before it is accepted."""
+        if running is None or not _is_take(request):
+            return False
+        if request.command != "savepoint":
+            running.cancelled.set()
+        return True
 
     def _accept(self, slot: Slot[Request]) -> bool:
         request = replace(slot.value, state="accepted")
@@ -153,7 +166,7 @@ class Inbox(threading.Thread):
         if request.request_id in self._acted_on:
             return
         self._acted_on.add(request.request_id)
-        if request.command == "savepoint":
+        if _is_take(request):
             self.take = Take(request)
             self._worker.begin_take(self.take)
         else:

@@ -64,6 +64,10 @@ def _describe(jvm: Java, admin: Java, source: Source) -> ClusterView:
     ]
     starts = _offsets(jvm, admin, partitions, jvm.org.apache.kafka.clients.admin.OffsetSpec.earliest())
     ends = _offsets(jvm, admin, partitions, jvm.org.apache.kafka.clients.admin.OffsetSpec.latest())
+    stable = ends
+    if (source.option("kafka.isolation.level") or "").lower() == "read_committed":
+        latest = jvm.org.apache.kafka.clients.admin.OffsetSpec.latest()
+        stable = _offsets(jvm, admin, partitions, latest, committed=True)
     return ClusterView(
         cluster_id=cluster_id,
         topics={
@@ -73,7 +77,7 @@ def _describe(jvm: Java, admin: Java, source: Source) -> ClusterView:
                     number: LogRange(
                         start=NextOffset(starts[name, number]),
                         end=NextOffset(ends[name, number]),
-                        last_stable=NextOffset(ends[name, number]),
+                        last_stable=NextOffset(stable[name, number]),
                     )
                     for name, number in partitions
                     if name == topic
@@ -112,12 +116,16 @@ def _assigned(source: Source) -> set[tuple[str, int]] | None:
 
 
 def _offsets(
-    jvm: Java, admin: Java, partitions: list[tuple[str, int]], spec: Java
+    jvm: Java, admin: Java, partitions: list[tuple[str, int]], spec: Java, *, committed: bool = False
 ) -> dict[tuple[str, int], int]:
     wanted = jvm.java.util.HashMap()
     for topic, number in partitions:
         wanted.put(jvm.org.apache.kafka.common.TopicPartition(topic, number), spec)
-    found = _wait(jvm, admin.listOffsets(wanted).all())
+    levels = jvm.org.apache.kafka.common.IsolationLevel
+    options = jvm.org.apache.kafka.clients.admin.ListOffsetsOptions(
+        levels.READ_COMMITTED if committed else levels.READ_UNCOMMITTED
+    )
+    found = _wait(jvm, admin.listOffsets(wanted, options).all())
     return {(tp.topic(), tp.partition()): result.offset() for tp, result in found.items()}
 
 

@@ -8,7 +8,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.agent.errors import NOT_STARTED, QueryNameError
 from airflow_flinkstyle.agent.hadoop_store import HadoopStore, needs_hadoop
@@ -49,8 +49,12 @@ class JobQuery:
     sources: Sequence[Source]
     identities: Mapping[str, SourceIdentity] = field(default_factory=dict)
     """By source, from the newest guard."""
+    trigger: Mapping[str, Any] = field(default_factory=dict)
+    """As the script set it; empty for Spark's default."""
     query: PySpark = None
-    """Spark's ``StreamingQuery``; None until it was started."""
+    """Spark's ``StreamingQuery``, the object that the script holds; None until it was started."""
+    held_runs: set[str] = field(default_factory=set)
+    """Ids of runs that the agent ended and that went on as others."""
     before: BatchId | None = None
     """Newest committed batch when it was started."""
     started_s: float = 0.0
@@ -62,6 +66,18 @@ class JobQuery:
     def failure(self) -> PySpark:
         """Return the exception that ended the query, if one did."""
         return None if self.query is None else self.query.exception()
+
+    @property
+    def is_active(self) -> bool:
+        """Whether Spark runs it now; ``query.isActive`` is what the script is told."""
+        return bool(self.query._jsq.isActive())  # noqa: SLF001
+
+    def start_again(self, *, once: bool = False) -> None:
+        """Start it again under the script's handle; with ``once``, for the batch that is planned."""
+        trigger = {"once": True} if once else self.trigger or {"processingTime": "0 seconds"}
+        self.writer.trigger(**trigger)
+        self.held_runs.add(self.query.runId)
+        self.query._jsq = self.run()._jsq  # noqa: SLF001
 
     def look(self) -> BatchId | None:
         """Read the newest committed batch from the commit log, and note when it was seen."""
@@ -168,7 +184,7 @@ class Queries:
                 sources=sources,
                 identities=known.identities if known else {},
             )
-            if known is not None and known.query is not None and known.query.isActive:
+            if known is not None and known.query is not None and known.is_active:
                 return query  # Spark refuses a second one of the name, in its own words
             self._known[chosen] = query
             return query

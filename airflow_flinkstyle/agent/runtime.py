@@ -9,9 +9,11 @@ import time
 from typing import TYPE_CHECKING, TypeVar
 
 from airflow_flinkstyle.agent import capture, checks, takeover
+from airflow_flinkstyle.agent.aligned import AlignedCut
 from airflow_flinkstyle.agent.ending import Ending, Failure, RunEnd, ScriptEnded, Signalled, StopAsked
 from airflow_flinkstyle.agent.errors import SupersededError
 from airflow_flinkstyle.agent.heartbeat import Pulse, PulseThread, Watchdog
+from airflow_flinkstyle.agent.hold import Hold
 from airflow_flinkstyle.agent.inbox import Inbox, Take
 from airflow_flinkstyle.agent.process import EXIT_DONE, end_later
 from airflow_flinkstyle.agent.queries import JobQuery, Queries
@@ -49,6 +51,7 @@ class Runtime:
     ) -> None:
         self.board, self.repository, self.turn, self.process = board, repository, turn, process
         self.queries = Queries(turn.claim.checkpoint_location)
+        self.held = Hold(self.queries)
         self.pulse = Pulse(
             board,
             turn.generation,
@@ -101,6 +104,7 @@ class Runtime:
         refuse_unsupported(seen)
         self._connect(writer)
         query = self.queries.register(seen.query_name, writer, run, sources_of(writer._df))  # noqa: SLF001
+        query.trigger = dict(seen.trigger)
         writer.queryName(query.name).option("checkpointLocation", query.location)
         with self._takeover_lock:
             self.leave_if_ending()
@@ -246,7 +250,7 @@ class Runtime:
 
     def refusal(self, request: Request) -> str | None:
         """Return why the request cannot be served; None if it can."""
-        if request.command == "stop":
+        if request.command == "stop" and request.alignment == "none":
             return None
         if not self.taken_over:
             return "The driver waits for its turn and has run no batch yet: there is nothing to save."
@@ -256,16 +260,24 @@ class Runtime:
                 f"Expected at least one committed batch, found none of {', '.join(fresh) or 'any query'}. "
                 "The job runs on. Ask again once it has committed a batch."
             )
+        failed = [query.name for query in self.queries.all() if query.failure is not None]
+        if request.alignment == "aligned" and failed:
+            return (
+                f"Expected queries that can go on to the same offsets, found that {', '.join(failed)} failed."
+            )
         return None
 
     def begin_take(self, take: Take) -> None:
-        """Take a savepoint in a thread while the queries run."""
+        """Take a savepoint in a thread while the queries run, or align them first."""
         threading.Thread(target=self._take, args=(take,), name="flinkstyle-take", daemon=True).start()
 
     def _take(self, take: Take) -> None:
         request = take.request
         try:
-            manifest = self.capture(request, stopped_at=None, cancelled=take.cancelled.is_set)
+            if request.alignment == "aligned":
+                manifest = AlignedCut(self, take).run()
+            else:
+                manifest = self.capture(request, stopped_at=None, cancelled=take.cancelled.is_set)
         except FlinkstyleError as error:
             withdrawn = take.cancelled.is_set()  # then it does not matter what else went wrong
             self.inbox.end(request, "cancelled" if withdrawn else "failed", f"{error.code}: {error}")
@@ -273,14 +285,23 @@ class Runtime:
             log.exception("The savepoint failed")
             self.inbox.end(request, "failed", f"{type(error).__name__}: {error}")
         else:
-            batches = {query.name: query.batch_id for query in manifest.queries}
-            detail = f"Savepoint {manifest.savepoint_id} at batches {batches}."
-            self.inbox.end(request, "done", detail, savepoint_id=manifest.savepoint_id, batches=batches)
+            if manifest is not None:  # else the end of the run ends the request
+                self._end_take(request, manifest)
         finally:
             take.done.set()
 
+    def _end_take(self, request: Request, manifest: Manifest) -> None:
+        batches = {query.name: query.batch_id for query in manifest.queries}
+        detail = f"Savepoint {manifest.savepoint_id} at batches {batches}."
+        self.inbox.end(request, "done", detail, savepoint_id=manifest.savepoint_id, batches=batches)
+
     def capture(
-        self, request: Request, *, stopped_at: Mapping[str, BatchId] | None, cancelled: Callable[[], bool]
+        self,
+        request: Request,
+        *,
+        stopped_at: Mapping[str, BatchId] | None,
+        cancelled: Callable[[], bool],
+        runs_on: bool = False,
     ) -> Manifest:
         """Take the savepoint that a request asks for."""
         if request.savepoint_id is None:
@@ -293,6 +314,9 @@ class Runtime:
             spark_version=self.spark_version,
             generation=self.turn.generation,
             stopped_at=stopped_at,
+            runs_on=runs_on,
+            alignment=request.alignment,
+            cut_id=request.cut_id,
             previous=self.manifest,
             cancelled=cancelled,
             progress=capture.ProgressWriter(self.board, self.turn.generation, request),
@@ -303,6 +327,12 @@ class Runtime:
         """Stop in a thread of its own."""
         asked = StopAsked(request)
         threading.Thread(target=self.finish, args=(asked,), name="flinkstyle-stop", daemon=True).start()
+
+    def begin_failure(self, error: BaseException) -> None:
+        """End the run as failed, in a thread of its own; returns once the end has begun."""
+        why = Failure.of(error)
+        threading.Thread(target=self.finish, args=(why,), name="flinkstyle-stop", daemon=True).start()
+        self.ending.wait()
 
     # --- the end --------------------------------------------------------------------------------
 

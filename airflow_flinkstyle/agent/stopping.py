@@ -83,8 +83,7 @@ def _run_once(query: JobQuery) -> None:
     from pyspark.errors import PySparkException
 
     try:
-        query.writer.trigger(once=True)
-        query.query = query.run()
+        query.start_again(once=True)
         query.query._jsq.awaitTermination()  # noqa: SLF001
     except PySparkException as error:
         raise PendingBatchError(

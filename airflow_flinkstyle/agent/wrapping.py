@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_flinkstyle.agent.errors import UnsupportedModeError
@@ -11,10 +12,12 @@ from airflow_flinkstyle.agent.errors import UnsupportedModeError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from airflow_flinkstyle.agent.hold import Hold
     from airflow_flinkstyle.agent.untyped import PySpark
     from airflow_flinkstyle.protocol.records import KafkaOverride
 
 _SERVERS = "kafka.bootstrap.servers"
+_SHORTEST_S = 0.001
 
 
 class Agent(Protocol):
@@ -29,6 +32,10 @@ class Agent(Protocol):
     def script_stops_spark(self) -> None:
         """Drain before the script stops its session."""
 
+    @property
+    def held(self) -> Hold:
+        """What holds queries for a while, to be asked about them."""
+
 
 class Remembered:
     """What a script set on one reader or writer: Spark's own objects do not tell."""
@@ -36,7 +43,7 @@ class Remembered:
     def __init__(self) -> None:
         self.format: str | None = None
         self.query_name: str | None = None
-        self.trigger: tuple[str, ...] = ()
+        self.trigger: dict[str, Any] = {}
         self.options: dict[str, str] = {}
 
     @staticmethod
@@ -92,8 +99,10 @@ def wrap(agent: Agent, rules: Sequence[KafkaOverride]) -> None:
     _override_before(DataFrameWriter, "save", "sink", rules)
     _start_through(DataStreamWriter, "start", agent, rules)
     _start_through(DataStreamWriter, "toTable", agent, rules)
-    _hold_after(StreamingQuery, "awaitTermination", agent)
-    _hold_after(StreamingQueryManager, "awaitAnyTermination", agent)
+    _await_again(StreamingQuery, "awaitTermination", agent, _this_query)
+    _await_again(StreamingQueryManager, "awaitAnyTermination", agent, _any_query)
+    _replace(StreamingQuery, "stop", lambda original: _stop_for_good(original, agent))
+    _active_while_held(StreamingQuery, agent)
     for stopped in (SparkSession, SparkContext):
         _drain_before(stopped, "stop", agent)
     _replace(SparkSession.Builder, "remote", lambda _original: _refuse_remote)
@@ -156,7 +165,7 @@ def _remember_query(cls: PySpark) -> None:
 
     def trigger(original: Callable[..., Any]) -> Callable[..., Any]:
         def call(self: PySpark, **kinds: PySpark) -> PySpark:
-            Remembered.of(self).trigger = tuple(name for name, value in kinds.items() if value is not None)
+            Remembered.of(self).trigger = {name: value for name, value in kinds.items() if value is not None}
             refuse_unsupported(Remembered.of(self))  # Spark has no answer of its own for some versions
             return original(self, **kinds)
 
@@ -216,21 +225,57 @@ def _start_through(cls: PySpark, name: str, agent: Agent, rules: Sequence[KafkaO
     _replace(cls, name, wrapper)
 
 
-def _hold_after(cls: PySpark, name: str, agent: Agent) -> None:
+def _this_query(handle: PySpark, hold: Hold) -> Callable[[], bool]:
+    run_id = handle.runId
+    return lambda: hold.went_on(handle, run_id)
+
+
+def _any_query(_manager: PySpark, hold: Hold) -> Callable[[], bool]:
+    seen = hold.count
+    return lambda: hold.any_went_on(seen)
+
+
+def _await_again(
+    cls: PySpark, name: str, agent: Agent, begin: Callable[[PySpark, Hold], Callable[[], bool]]
+) -> None:
+    """Await once more what was only held; return when everything has drained if the run ends."""
+
     def wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
-        def call(self: PySpark, timeout: int | None = None) -> PySpark:
-            try:
-                result = original(self, timeout)
-            except Exception:
+        def call(self: PySpark, timeout: float | None = None) -> PySpark:
+            until_s = time.monotonic() + (timeout or 0)
+            while True:
+                result, error, went_on = None, None, begin(self, agent.held)
+                try:
+                    result = original(self, timeout)
+                except Exception as raised:  # noqa: BLE001  # raised again below
+                    error = raised
+                again = result is not False and went_on()
                 if agent.hold():
-                    return None  # what a query says while it is drained is not the script's business
-                raise
-            agent.hold()
+                    return result  # what a query says while it is drained is not the script's business
+                if not again:
+                    break
+                if timeout is not None:
+                    timeout = max(_SHORTEST_S, until_s - time.monotonic())
+            if error is not None:
+                raise error
             return result
 
         return call
 
     _replace(cls, name, wrapper)
+
+
+def _stop_for_good(original: Callable[..., Any], agent: Agent) -> Callable[..., Any]:
+    def call(self: PySpark) -> PySpark:
+        agent.held.leave_stopped(self)
+        return original(self)
+
+    return call
+
+
+def _active_while_held(cls: PySpark, agent: Agent) -> None:
+    original = cls.isActive.fget
+    cls.isActive = property(lambda self: agent.held.is_held(self) or original(self))
 
 
 def _drain_before(cls: PySpark, name: str, agent: Agent) -> None:

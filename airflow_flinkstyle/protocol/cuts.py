@@ -39,7 +39,7 @@ class Position:
 class Positions(Record):
     """Positions in any number of logs.
 
-    ``cuts/<id>/held/<job>.json``: the agent's, created once: how far the queries of a held job are.
+    ``cuts/<id>/held/<job>.json``: the agent's: how far the queries of a held job are.
     ``cuts/<id>/barrier.json``: the caller's, created once: every query is to stop exactly here.
     """
 
@@ -96,9 +96,9 @@ class CutBoard:
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
 
-    def create_held(self, cut_id: str, job: str, held: Positions) -> None:
-        """Say where a job is held; raises ``ObjectExistsError`` if it was held for this cut before."""
-        self._store.create(self._key(cut_id, f"/held/{check_name('job name', job)}"), held.to_bytes())
+    def write_held(self, cut_id: str, job: str, held: Positions) -> None:
+        """Say where a job is held."""
+        self._store.write(self._key(cut_id, f"/held/{check_name('job name', job)}"), held.to_bytes())
 
     def held(self, cut_id: str, job: str) -> Positions | None:
         """Return where a job is held; None while it is not."""

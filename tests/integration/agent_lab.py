@@ -203,7 +203,7 @@ class Lab:
 
         return self.until(f"a batch above {above} of generation {generation}", check)[0]
 
-    def ask(self, generation: int, command: Command, *, incarnation: int = 1) -> Request:
+    def ask(self, generation: int, command: Command, *, incarnation: int = 1, **more: Any) -> Request:
         self._asked += 1
         request = Request(
             request_id=f"rq-{self._asked}",
@@ -212,6 +212,7 @@ class Lab:
             state="sent",
             savepoint_id=f"sp-{self._asked}" if "savepoint" in command else None,
             sent_at_ms=0,
+            **more,
         )
         slot = self.board.request(Generation(generation))
         self.board.put_request(Generation(generation), request, seen=slot)

@@ -152,6 +152,31 @@ def test_stop_is_accepted_over_a_running_take(desk: Desk) -> None:
     assert desk.inbox.stopping.is_set()
 
 
+def test_aligned_stop_waits_for_the_take_it_cancels_and_can_be_cancelled_itself(desk: Desk) -> None:
+    desk.put("r1")
+    desk.inbox.poll()
+    stop = desk.put("r2", "stop_with_savepoint", alignment="aligned")
+    desk.inbox.poll()
+    (take,) = desk.worker.takes
+    assert take.cancelled.is_set()
+    assert desk.state() == "sent"
+    take.done.set()
+    desk.inbox.poll()
+    assert desk.worker.takes[1].request == replace(stop, state="accepted")
+    assert (desk.worker.stops, desk.inbox.stopping.is_set()) == ([], False)
+    desk.put("r2", "stop_with_savepoint", alignment="aligned", state="cancelled")
+    desk.inbox.poll()
+    assert desk.worker.takes[1].cancelled.is_set()
+
+
+def test_plain_stop_is_accepted_over_an_aligned_take(desk: Desk) -> None:
+    desk.put("r1", alignment="aligned")
+    desk.inbox.poll()
+    desk.put("r2", "stop")
+    desk.inbox.poll()
+    assert [request.request_id for request in desk.worker.stops] == ["r2"]
+
+
 def test_request_that_cannot_be_served_is_refused_and_one_in_a_takeover_waits(desk: Desk) -> None:
     request = desk.put("r1")
     desk.worker.ready = False

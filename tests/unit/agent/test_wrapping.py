@@ -30,16 +30,16 @@ def test_override_needs_the_role_and_the_old_servers() -> None:
 @pytest.mark.parametrize(
     ("trigger", "options", "words"),
     [
-        (("realTime",), {}, "real-time mode"),
-        (("continuous",), {}, "continuous processing"),
-        ((), {"asyncProgressTrackingEnabled": True}, "asynchronous progress tracking"),
+        ({"realTime": "5 seconds"}, {}, "real-time mode"),
+        ({"continuous": "1 second"}, {}, "continuous processing"),
+        ({}, {"asyncProgressTrackingEnabled": True}, "asynchronous progress tracking"),
     ],
 )
 def test_modes_without_cuts_are_refused_by_name(
-    trigger: tuple[str, ...], options: dict[str, object], words: str
+    trigger: dict[str, str], options: dict[str, object], words: str
 ) -> None:
     seen = Remembered()
-    seen.trigger = trigger
+    seen.trigger = dict(trigger)
     seen.set_options(options)
     with pytest.raises(UnsupportedModeError, match=words):
         refuse_unsupported(seen)

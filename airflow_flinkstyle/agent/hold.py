@@ -1,0 +1,114 @@
+"""Hold the queries between two batches for a while, without their script noticing.
+
+A query goes on under a new handle of Spark's, which takes the old one's place inside the object that the
+script holds. What the script awaits meanwhile is awaited again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.agent.stopping import commit_pending, stop_at_boundary
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from airflow_flinkstyle.agent.queries import JobQuery, Queries
+    from airflow_flinkstyle.agent.untyped import Java, PySpark
+
+log = logging.getLogger(__name__)
+
+
+class Hold:
+    """At most one hold at a time; its count tells whether one happened in between."""
+
+    def __init__(self, queries: Queries) -> None:
+        self.count = 0
+        """Holds that have ended."""
+        self._queries = queries
+        self._held: dict[str, JobQuery] = {}
+        self._free = threading.Event()
+        self._free.set()
+        self._going_on = threading.Lock()  # a stop by the script and a query that goes on exclude each other
+
+    @contextmanager
+    def begin(
+        self,
+        jvm: Java,
+        *,
+        before_start: Callable[[JobQuery], None],
+        ends: Callable[[], bool],
+        failed: Callable[[BaseException], None],
+    ) -> Iterator[list[JobQuery]]:
+        """Stop all queries with every planned batch committed; let those that ran go on afterwards.
+
+        Args:
+            jvm: The driver's.
+            before_start: Called for each query before it goes on; raises if it must not.
+            ends: Whether the run ends, so that none may go on.
+            failed: Called if one cannot go on; begins the end of the run before it returns.
+        """
+        queries = self._queries.all()
+        begun_s = time.monotonic()
+        self._free.clear()
+        self._held = {query.query.id: query for query in queries if query.is_active}
+        try:
+            stop_at_boundary(jvm, queries)
+            for query in queries:
+                commit_pending(query)
+            yield queries
+        finally:
+            try:
+                if not ends():
+                    self._go_on(before_start)
+            except Exception as error:
+                log.exception("A query that was held cannot go on")
+                failed(error)
+            self._held, self.count = {}, self.count + 1
+            self._free.set()
+            log.info("The queries were held for %.2f s", time.monotonic() - begun_s)
+
+    def _go_on(self, before_start: Callable[[JobQuery], None]) -> None:
+        for query_id, query in list(self._held.items()):
+            if query.failure is None:  # else the script learns of it when it looks
+                before_start(query)
+                with self._going_on:
+                    if query_id in self._held:
+                        query.start_again()
+        queries = self._queries.all()
+        if not any(query.failure is not None for query in queries):
+            for query in queries:
+                query.writer._spark.streams._jsqm.resetTerminated()  # noqa: SLF001
+
+    # --- what the script asks -------------------------------------------------------------------
+
+    def is_held(self, handle: PySpark) -> bool:
+        """Return whether a query only pauses, so that the script should take it for active."""
+        return bool(self._held) and handle.id in self._held
+
+    def leave_stopped(self, handle: PySpark) -> None:
+        """Note that the script stops a query: it does not go on."""
+        if not self._free.is_set():
+            with self._going_on:
+                self._held.pop(handle.id, None)
+
+    def went_on(self, handle: PySpark, run_id: str) -> bool:
+        """Wait for the end of a hold; True if a run was only held and the query goes on, or failed, anew.
+
+        The script's handle is then that of the new run.
+        """
+        self._free.wait()
+        query = next((query for query in self._queries.all() if run_id in query.held_runs), None)
+        if query is None:
+            return False
+        handle._jsq = query.query._jsq  # noqa: SLF001
+        return True
+
+    def any_went_on(self, seen: int) -> bool:
+        """Wait for the end of a hold; True if queries ended since count ``seen`` only to be held."""
+        self._free.wait()
+        return self.count != seen and all(query.failure is None for query in self._queries.all())
