@@ -7,7 +7,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from airflow_flinkstyle.cli import job, look, move, store, take
+from airflow_flinkstyle.cli import job, keep, look, move, store, take
 from airflow_flinkstyle.cli.options import AS_JSON
 from airflow_flinkstyle.cli.output import ExitCode, report
 from airflow_flinkstyle.errors import FlinkstyleError
@@ -47,6 +47,8 @@ app.add_typer(
             "diff": look.diff,
             "verify": take.verify,
             "restore": take.restore,
+            "pin": keep.pin,
+            "unpin": keep.unpin,
             "export": move.export,
             "import": move.import_,
         },

@@ -13,6 +13,8 @@ from airflow_flinkstyle.cli.places import repository_of
 from airflow_flinkstyle.savepoint.diff import FileSum, QueryDiff, SavepointDiff, diff_savepoints
 from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
 from airflow_flinkstyle.savepoint.manifest_json import to_json
+from airflow_flinkstyle.savepoint.pins import pins
+from airflow_flinkstyle.savepoint.verified import verified_records
 
 
 def list_savepoints(
@@ -22,7 +24,9 @@ def list_savepoints(
     as_json: AsJson = False,
 ) -> None:
     """List the savepoints of a job, the newest first."""
-    found = repository_of(root, job).manifests()[:limit]
+    repository = repository_of(root, job)
+    found = repository.manifests()[:limit]
+    pinned, checked = pins(repository), verified_records(repository)
     rows = [
         (
             manifest.savepoint_id,
@@ -33,12 +37,24 @@ def list_savepoints(
             size(manifest.total_bytes),
             manifest.alignment,
             manifest.spark_version,
+            checked[manifest.savepoint_id].level if manifest.savepoint_id in checked else None,
+            pinned[manifest.savepoint_id].reason if manifest.savepoint_id in pinned else None,
         )
         for manifest in found
     ]
     columns = ("savepoint", "taken (UTC)", "#gen", "batches", "#files", "#size", "alignment", "spark")
-    document = {"job": job, "savepoints": [_summary(manifest) for manifest in found]}
-    show(document, table(*columns, rows=rows), as_json=as_json)
+    document = {
+        "job": job,
+        "savepoints": [
+            {
+                **_summary(manifest),
+                "verified": checked.get(manifest.savepoint_id),
+                "pinned": pinned.get(manifest.savepoint_id),
+            }
+            for manifest in found
+        ],
+    }
+    show(document, table(*columns, "verified", "pinned", rows=rows), as_json=as_json)
 
 
 def _summary(manifest: Manifest) -> dict[str, object]:
