@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,14 +21,29 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _READABLE = (1, 2)
-_CUT_AND_SINK = 2
-"""The format that brought ``cut_id`` and each query's ``sink``."""
+_CUT_AND_SINK = _CHECKED = 2
+"""The format that brought ``cut_id``, each query's ``sink``, and the manifest's ``checksum``."""
+_NO_CHECKSUM = "0" * 64
+_CHECKSUM = re.compile('"checksum": ?"([0-9a-f]{64})"')
 
 
 def to_json(manifest: Manifest) -> str:
     """Render the manifest; equal manifests give equal text."""
-    fields = {"format_version": Manifest.format_version, **asdict(manifest)}
-    return json.dumps(fields, sort_keys=True, indent=1, ensure_ascii=False) + "\n"
+    fields = {"format_version": Manifest.format_version, "checksum": _NO_CHECKSUM, **asdict(manifest)}
+    return with_checksum(json.dumps(fields, sort_keys=True, indent=1, ensure_ascii=False) + "\n")
+
+
+def with_checksum(text: str) -> str:
+    """Return a manifest's text with the checksum that belongs to it; it has one already, right or wrong."""
+    found = _CHECKSUM.search(text)
+    if found is None:
+        raise ManifestFormatError.of("the whole", "a field 'checksum'", text[:80])
+    return text.replace(found[1], _checksum(text, found[1]), 1)
+
+
+def _checksum(text: str, found: str) -> str:
+    """Return the SHA-256 of the text with zeros in place of the checksum that was found in it."""
+    return hashlib.sha256(text.replace(found, _NO_CHECKSUM, 1).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def from_json(text: str) -> Manifest:
@@ -34,16 +51,18 @@ def from_json(text: str) -> Manifest:
 
     Raises:
         ManifestFormatError: If it is malformed, of a newer format, has fields this package does not know,
-            or paths that would leave the checkpoint (``..``, absolute, backslash, empty).
+            or paths that would leave the checkpoint (``..``, absolute, backslash, empty), or if a byte of
+            it was changed.
     """
     try:
         document = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ManifestFormatError.of("the whole", "a JSON object", text[:80]) from error
     fields = _Fields(document, "the whole")
     version = fields.take("format_version", int)
     if version not in _READABLE:
         raise ManifestFormatError.of("format_version", " or ".join(map(str, _READABLE)), version)
+    checksum = fields.take("checksum", str, check=_is_sha256) if version >= _CHECKED else None
     manifest = Manifest(
         savepoint_id=fields.take("savepoint_id", str, check=is_savepoint_id),
         job=fields.take("job", str, check=is_job_name),
@@ -58,6 +77,8 @@ def from_json(text: str) -> Manifest:
     )
     fields.require_empty()
     _require_unique("queries", [query.name for query in manifest.queries])
+    if checksum is not None and checksum != _checksum(text, checksum):
+        raise ManifestFormatError.of("checksum", _checksum(text, checksum), checksum)
     return manifest
 
 
@@ -130,7 +151,7 @@ def _file(document: object, where: str) -> FileEntry:
         path=fields.take("path", str, check=_is_safe_key),
         size_bytes=fields.take("size_bytes", int, check=_not_negative),
         blob=fields.take("blob", str, check=_is_safe_key),
-        digest=fields.take_or_none("digest", str, check=bool),
+        digest=fields.take_or_none("digest", str, check=_is_digest),
     )
     fields.require_empty()
     return entry
@@ -181,6 +202,15 @@ def _is_safe_key(value: str) -> bool:
     except BadKeyError:
         return False
     return True
+
+
+def _is_sha256(value: str) -> bool:
+    return re.fullmatch("[0-9a-f]{64}", value) is not None
+
+
+def _is_digest(value: str) -> bool:
+    kind, _, digest = value.partition(":")
+    return bool(digest) and (kind != "sha256" or _is_sha256(digest))
 
 
 def _not_negative(value: int) -> bool:

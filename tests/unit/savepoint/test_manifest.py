@@ -9,7 +9,7 @@ import pytest
 from airflow_flinkstyle.savepoint.errors import ManifestFormatError
 from airflow_flinkstyle.savepoint.ids import new_savepoint_id
 from airflow_flinkstyle.savepoint.manifest import FileEntry, KafkaPosition, Manifest, QuerySnapshot
-from airflow_flinkstyle.savepoint.manifest_json import from_json, to_json
+from airflow_flinkstyle.savepoint.manifest_json import from_json, to_json, with_checksum
 
 
 def a_manifest(**changes: Any) -> Manifest:
@@ -76,13 +76,31 @@ def test_newer_format_is_refused_by_name():
 def in_format_1() -> dict[str, Any]:
     document: dict[str, Any] = json.loads(to_json(a_manifest()))
     document["format_version"] = 1
-    del document["cut_id"], document["queries"][0]["sink"]
+    del document["checksum"], document["cut_id"], document["queries"][0]["sink"]
     return document
 
 
 def test_format_1_is_read_and_knows_neither_cut_nor_sink():
     query = replace(a_manifest().queries[0], sink=None)
     assert from_json(json.dumps(in_format_1())) == a_manifest(cut_id=None, queries=(query,))
+
+
+def test_every_flipped_bit_of_a_manifest_is_found():
+    content = to_json(a_manifest()).encode()
+    for position in range(len(content)):
+        for bit in (1, 0x10):
+            damaged = content[:position] + bytes([content[position] ^ bit]) + content[position + 1 :]
+            with pytest.raises(ManifestFormatError):
+                from_json(damaged.decode("utf-8", "replace"))
+
+
+def test_changed_value_that_could_be_one_is_refused_by_the_checksum():
+    document = json.loads(to_json(a_manifest()))
+    document["queries"][0]["pending_offsets"] = "v1\n{}\n{}"
+    text = json.dumps(document)
+    with pytest.raises(ManifestFormatError, match="checksum"):
+        from_json(text)
+    assert from_json(with_checksum(text)).queries[0].pending_offsets == "v1\n{}\n{}"
 
 
 @pytest.mark.parametrize("field", ["cut_id", "sink"])
@@ -122,6 +140,8 @@ def test_unknown_fields_are_refused(path: tuple[str | int, ...]):
         (("queries", 0), {"pinned_confs": {"a": 1}}),
         (("queries", 0, "files", 0), {"size_bytes": -1}),
         (("queries", 0, "files", 0), {"path": "metadata"}),
+        (("queries", 0, "files", 0), {"digest": "sha256:xyz"}),
+        (("queries", 0, "files", 0), {"digest": "crc64nvme:"}),
         (("queries", 0, "kafka", "0"), {"offsets": {"orders": {"0": -2}}}),
         (("queries", 0, "kafka", "0"), {"offsets": {"orders": {"x": 2}}}),
         (("queries", 0, "kafka", "0"), {"log_range": {"orders": {"0": [1]}}}),
