@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.repository import SavepointRepository
     from airflow_flinkstyle.storage.base import ObjectStore
     from airflow_flinkstyle.storage.s3 import S3Settings
+    from airflow_flinkstyle.types import Alignment
 
 
 class StreamingJobHook(BaseHook):
@@ -175,11 +176,15 @@ class StreamingJobHook(BaseHook):
 
     # --- savepoints ---------------------------------------------------------------------------
 
-    def begin_savepoint(self, job: str, key: str, *, running_timeout_s: float) -> PendingRequest | Manifest:
+    def begin_savepoint(
+        self, job: str, key: str, *, running_timeout_s: float, alignment: Alignment = "none"
+    ) -> PendingRequest | Manifest:
         """Ask the driver for a savepoint, or take one at once if the job has ended."""
         from airflow_flinkstyle.jobs.savepoints import begin_savepoint
 
-        return begin_savepoint(self.client(job), key, running_timeout_s=running_timeout_s)
+        return begin_savepoint(
+            self.client(job), key, running_timeout_s=running_timeout_s, alignment=alignment
+        )
 
     def finish_savepoint(self, job: str, pending: PendingRequest, *, timeout_s: float) -> Manifest:
         """Wait for a savepoint asked for, and return it; one that died with its driver is asked for anew."""

@@ -15,7 +15,16 @@ from airflow_flinkstyle.jobs.errors import (
     RequestFailedError,
     StepTimeoutError,
 )
-from airflow_flinkstyle.jobs.requests import Asked, Ended, InProgress, Lost, PendingRequest, request_for
+from airflow_flinkstyle.jobs.requests import (
+    AS_IT_IS,
+    Asked,
+    CutMode,
+    Ended,
+    InProgress,
+    Lost,
+    PendingRequest,
+    request_for,
+)
 from airflow_flinkstyle.jobs.runs import JobRuns
 from airflow_flinkstyle.jobs.status import JobStatus, NeverStarted, Running, Starting, describe_status
 
@@ -57,7 +66,12 @@ class JobClient(JobRuns):
     """One job, seen by a caller; holds no state that a retry would miss."""
 
     def request(
-        self, request_key: str, command: Asked, *, confirm: Callable[[], None] | None = None
+        self,
+        request_key: str,
+        command: Asked,
+        *,
+        mode: CutMode = AS_IT_IS,
+        confirm: Callable[[], None] | None = None,
     ) -> PendingRequest:
         """Ask the running driver; the same key finds the same request again.
 
@@ -69,22 +83,28 @@ class JobClient(JobRuns):
         heartbeat = None if isinstance(status, NeverStarted) else status.run.heartbeat
         if isinstance(status, NeverStarted) or heartbeat is None:
             raise self._not_running(status)
-        pending = request_for(request_key, command, status.run.generation, heartbeat.incarnation)
+        pending = request_for(request_key, command, status.run.generation, heartbeat.incarnation, mode)
         if isinstance(status, Running):
             requests.send(self.board, pending, confirm=confirm)
         elif pending.request_id != heartbeat.request_id and not self._was_sent(pending):
             raise self._not_running(status)  # else a retry re-attaches to what it asked before
         return pending
 
-    def request_savepoint(self, request_key: str) -> PendingRequest:
+    def request_savepoint(self, request_key: str, *, mode: CutMode = AS_IT_IS) -> PendingRequest:
         """Ask the running driver for a savepoint."""
-        return self.request(request_key, "savepoint")
+        return self.request(request_key, "savepoint", mode=mode)
 
     def request_stop(
-        self, request_key: str, *, savepoint: bool, confirm: Callable[[], None] | None = None
+        self,
+        request_key: str,
+        *,
+        savepoint: bool,
+        mode: CutMode = AS_IT_IS,
+        confirm: Callable[[], None] | None = None,
     ) -> PendingRequest:
         """Ask the running driver to stop at a batch boundary."""
-        return self.request(request_key, "stop_with_savepoint" if savepoint else "stop", confirm=confirm)
+        command: Asked = "stop_with_savepoint" if savepoint else "stop"
+        return self.request(request_key, command, mode=mode, confirm=confirm)
 
     def _was_sent(self, pending: PendingRequest) -> bool:
         if self.board.end(pending.generation, pending.request_id) is not None:
@@ -169,7 +189,7 @@ class JobClient(JobRuns):
             return pending  # poll says Lost again until the next incarnation runs
         log.info("Request %s is lost (%s), asking anew", pending.request_id, lost.reason)
         try:
-            return self.request(pending.request_key, pending.command, confirm=confirm)
+            return self.request(pending.request_key, pending.command, mode=pending.mode, confirm=confirm)
         except RequestBusyError:
             return pending
 
@@ -179,6 +199,7 @@ class JobClient(JobRuns):
         *,
         savepoint: bool,
         timeout_s: float,
+        mode: CutMode = AS_IT_IS,
         confirm: Callable[[], None] | None = None,
     ) -> StopOutcome:
         """Stop the job at a batch boundary, with a savepoint if asked, and wait for it.
@@ -187,13 +208,13 @@ class JobClient(JobRuns):
             RequestFailedError: If the driver refused or failed; the job goes on, or will from its checkpoint.
         """
         try:
-            pending = self.request_stop(request_key, savepoint=savepoint, confirm=confirm)
+            pending = self.request_stop(request_key, savepoint=savepoint, mode=mode, confirm=confirm)
         except JobNotRunningError:
             status = self.ensure_running()  # one that died without a word is started to be closed in order
             if not isinstance(status, Starting):
                 raise
             self.wait_running(status.run.generation, timeout_s=timeout_s)
-            pending = self.request_stop(request_key, savepoint=savepoint, confirm=confirm)
+            pending = self.request_stop(request_key, savepoint=savepoint, mode=mode, confirm=confirm)
         pending, end = self.wait(pending, timeout_s=timeout_s, confirm=confirm)
         if end.outcome == "done":
             return Stopped(generation=pending.generation, batches=end.batches, savepoint_id=end.savepoint_id)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
+from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.errors import RequestBusyError
 from airflow_flinkstyle.jobs.status import now_ms
 from airflow_flinkstyle.protocol.records import Request
@@ -16,9 +17,40 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.protocol.board import JobBoard, Slot
     from airflow_flinkstyle.protocol.records import Heartbeat, Outcome, Progress
-    from airflow_flinkstyle.types import Generation, Incarnation
+    from airflow_flinkstyle.types import Alignment, Generation, Incarnation
 
 Asked = Literal["savepoint", "stop", "stop_with_savepoint"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutMode:
+    """Where the queries of the job are cut; the fields are those of the protocol's ``Request``."""
+
+    alignment: Alignment = "none"
+    drain: bool = False
+    """Stop where the inputs end once the queries are held; aligned only."""
+    cut_id: str | None = None
+    """The cut of several jobs that this one takes part in; aligned only."""
+    hold_s: float = 60.0
+    """How long the job may be held for the others."""
+
+    def __post_init__(self) -> None:
+        """Refuse what the driver would not understand.
+
+        Raises:
+            BadInputError: If a drain or a cut of several jobs is asked for without alignment.
+        """
+        if self.alignment == "none" and (self.drain or self.cut_id is not None):
+            raise BadInputError(
+                "An aligned cut was expected where inputs are drained or several jobs cut together, "
+                "found alignment none.",
+                left="Nothing was asked of the job.",
+                remedy="Pass alignment='aligned'.",
+            )
+
+
+AS_IT_IS = CutMode()
+"""Each query where it happens to be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +63,15 @@ class PendingRequest:
     generation: Generation
     incarnation: Incarnation
     savepoint_id: str | None
+    alignment: Alignment = "none"
+    drain: bool = False
+    cut_id: str | None = None
+    hold_s: float = 60.0
+
+    @property
+    def mode(self) -> CutMode:
+        """Where the queries are cut."""
+        return CutMode(alignment=self.alignment, drain=self.drain, cut_id=self.cut_id, hold_s=self.hold_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +111,14 @@ class TooLate:
     """The driver had accepted the stop, or had ended the request, before."""
 
 
-def request_for(key: str, command: Asked, generation: Generation, incarnation: Incarnation) -> PendingRequest:
-    """Derive the request: the same key and incarnation always give the same ids."""
-    digest = hashlib.sha256(f"{key}\0{command}\0{generation}\0{incarnation}".encode()).hexdigest()[:20]
+def request_for(
+    key: str, command: Asked, generation: Generation, incarnation: Incarnation, mode: CutMode = AS_IT_IS
+) -> PendingRequest:
+    """Derive the request: the same key, incarnation and mode always give the same ids."""
+    asked = [key, command, str(generation), str(incarnation)]
+    if mode != AS_IT_IS:
+        asked += [mode.alignment, str(mode.drain), str(mode.cut_id)]
+    digest = hashlib.sha256("\0".join(asked).encode()).hexdigest()[:20]
     return PendingRequest(
         request_key=key,
         request_id=f"rq-{generation}-{incarnation}-{digest}",
@@ -80,6 +126,7 @@ def request_for(key: str, command: Asked, generation: Generation, incarnation: I
         generation=generation,
         incarnation=incarnation,
         savepoint_id=None if command == "stop" else f"sp-{generation}-{incarnation}-{digest}",
+        **asdict(mode),
     )
 
 
@@ -112,6 +159,7 @@ def send(board: JobBoard, pending: PendingRequest, *, confirm: Callable[[], None
         state="sent",
         savepoint_id=pending.savepoint_id,
         sent_at_ms=now_ms(),
+        **asdict(pending.mode),
     )
     try:
         board.put_request(pending.generation, request, seen=slot)
@@ -191,7 +239,7 @@ def withdraw(board: JobBoard, pending: PendingRequest) -> Withdrawn | TooLate:
             return Withdrawn()
         if board.end(pending.generation, pending.request_id) is not None:
             return TooLate()
-        if slot is not None and mine and slot.value.state == "accepted" and pending.command != "savepoint":
+        if slot is not None and mine and not slot.value.may_be_cancelled:
             return TooLate()
         if slot is not None and not mine and _is_busy(board, pending, slot):
             return Withdrawn()  # a late sender's replace fails: the slot has changed since it looked

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.jobs.client import ignore
-from airflow_flinkstyle.jobs.status import Closed, Dead, Failed, Starting
+from airflow_flinkstyle.jobs.errors import JobNotRunningError
+from airflow_flinkstyle.jobs.requests import CutMode
+from airflow_flinkstyle.jobs.status import Closed, Dead, Failed, Starting, describe_status
 from airflow_flinkstyle.jobs.stopped import take_stopped
 
 if TYPE_CHECKING:
@@ -15,20 +17,33 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.requests import PendingRequest
     from airflow_flinkstyle.protocol.records import Progress
     from airflow_flinkstyle.savepoint.manifest import Manifest
+    from airflow_flinkstyle.types import Alignment
 
 
-def begin_savepoint(client: JobClient, key: str, *, running_timeout_s: float) -> PendingRequest | Manifest:
+def begin_savepoint(
+    client: JobClient, key: str, *, running_timeout_s: float, alignment: Alignment = "none"
+) -> PendingRequest | Manifest:
     """Ask the driver for a savepoint, or take one at once if the job has ended.
 
     A driver that died without a word, or is still coming up, is brought up and waited for first.
+
+    Raises:
+        JobNotRunningError: If an aligned savepoint of a job that has ended is asked for.
     """
     status = client.status()
+    if isinstance(status, (Closed, Failed)) and alignment == "aligned":
+        raise JobNotRunningError(
+            f"Job {client.board.job} was expected to run, so that its queries can be aligned, found that "
+            f"{describe_status(status)}.",
+            left="No savepoint was taken.",
+            remedy="Start the job, or take the savepoint with alignment='none'.",
+        )
     if isinstance(status, (Closed, Failed)):
         return take_stopped(client, key)
     if isinstance(status, (Dead, Starting)):
         client.ensure_running()
         client.wait_running(status.run.generation, timeout_s=running_timeout_s)
-    return client.request_savepoint(key)
+    return client.request_savepoint(key, mode=CutMode(alignment=alignment))
 
 
 def finish_savepoint(

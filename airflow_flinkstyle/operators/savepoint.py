@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_flinkstyle.savepoint.manifest import Manifest
+    from airflow_flinkstyle.types import Alignment
 
 
 class TakeSavepointOperator(StreamingJobOperator):
@@ -24,6 +25,8 @@ class TakeSavepointOperator(StreamingJobOperator):
 
     A retry, or a clear, re-attaches to the savepoint asked for by the earlier try of the same DAG run.
 
+    :param alignment: ``none`` cuts each query where it is; ``aligned`` cuts all of them at the same Kafka
+        offsets, for which they are held for seconds.
     :param timeout_s: How long the savepoint may take.
     :param deferrable: Wait in the triggerer, so that no worker slot is held.
     :param poll_interval_s: Between two looks of the triggerer.
@@ -32,12 +35,14 @@ class TakeSavepointOperator(StreamingJobOperator):
     def __init__(
         self,
         *,
+        alignment: Alignment = "none",
         timeout_s: float = 3600.0,
         deferrable: bool | None = None,
         poll_interval_s: float = 2.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.alignment = alignment
         self.timeout_s = timeout_s
         self.deferrable = (
             conf.getboolean("operators", "default_deferrable", fallback=False)
@@ -52,7 +57,10 @@ class TakeSavepointOperator(StreamingJobOperator):
 
         with airflow_errors():
             begun = self.hook.begin_savepoint(
-                self.job, request_key(context), running_timeout_s=self.timeout_s
+                self.job,
+                request_key(context),
+                running_timeout_s=self.timeout_s,
+                alignment=self.alignment,
             )
             self.show_savepoint(context, begun.savepoint_id)
             if not isinstance(begun, PendingRequest):

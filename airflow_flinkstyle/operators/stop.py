@@ -11,6 +11,8 @@ from airflow_flinkstyle.operators.base import StreamingJobOperator, airflow_erro
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from airflow_flinkstyle.types import Alignment
+
 SAVEPOINT_KEY = "savepoint_id"
 """XCom with the savepoint, pushed also where the stop itself failed."""
 
@@ -22,21 +24,37 @@ class StopStreamingJobOperator(StreamingJobOperator):
     close, the task fails and says so, and the savepoint's id is in XCom ``savepoint_id``.
 
     :param savepoint: Take a savepoint of the stopped job.
+    :param alignment: ``none`` stops each query after its batch; ``aligned`` stops all of them at the same
+        Kafka offsets.
+    :param drain: Read to where the inputs end at that moment, and stop there; hold the producers first to
+        read everything. Implies ``aligned``. Windows that are open stay open in the state.
     :param timeout_s: How long draining and savepoint may take.
     """
 
-    def __init__(self, *, savepoint: bool = True, timeout_s: float = 900.0, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        savepoint: bool = True,
+        alignment: Alignment = "none",
+        drain: bool = False,
+        timeout_s: float = 900.0,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.savepoint = savepoint
+        self.alignment = alignment
+        self.drain = drain
         self.timeout_s = timeout_s
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Ask, wait, and tell a stopped job from a mere savepoint."""
         from airflow_flinkstyle.jobs.client import SavepointOnly
+        from airflow_flinkstyle.jobs.requests import CutMode
 
         with airflow_errors():
+            mode = CutMode(alignment="aligned" if self.drain else self.alignment, drain=self.drain)
             outcome = self.hook.client(self.job).stop(
-                request_key(context), savepoint=self.savepoint, timeout_s=self.timeout_s
+                request_key(context), savepoint=self.savepoint, mode=mode, timeout_s=self.timeout_s
             )
             self.show_savepoint(context, outcome.savepoint_id)
         if outcome.savepoint_id is not None:
