@@ -47,12 +47,16 @@ with DAG(
             description="Which one, if it starts from a savepoint; 'latest' is the newest.",
         ),
         "rewind": Param(
-            None,
-            type=["null", "string"],
-            enum=[None, "fork", "re-emit"],
-            values_display={"fork": "As a new query (fork)", "re-emit": "Batch ids used again"},
+            "continue",
+            type="string",
+            enum=["continue", "fork", "re-emit"],
+            values_display={
+                "continue": "Refuse (continue)",
+                "fork": "As a new query (fork)",
+                "re-emit": "Batch ids used again",
+            },
             title="If the job has run past the savepoint",
-            description="Empty: refuse. Sinks that remember batch ids skip re-emitted ones.",
+            description="Sinks that remember batch ids skip re-emitted ones; to those it is refused.",
         ),
         "flinkstyle_conn_id": Param(
             "flinkstyle_default",

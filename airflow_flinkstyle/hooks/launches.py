@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.hooks.connections import plain
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.jobs.client import JobClient
     from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
+    from airflow_flinkstyle.protocol.records import Rewind
 
 
 def recorded_launch(client: JobClient) -> tuple[JobSpec, SubmitTarget]:
@@ -44,14 +45,14 @@ def arguments(args: Sequence[Any] | str | None) -> tuple[str, ...]:
     return tuple(shlex.split(args) if isinstance(args, str) else map(str, args or ()))
 
 
-def rewind(choice: str | None) -> Literal["fork", "re-emit"] | None:
-    """Return what is to be done about batches after a savepoint; None if nothing was chosen."""
-    match choice or None:
-        case None | "fork" | "re-emit" as known:
+def rewind(choice: str | None) -> Rewind:
+    """Return what is to be done about batches after a savepoint; ``continue`` if nothing was chosen."""
+    match choice or "continue":
+        case "continue" | "fork" | "re-emit" as known:
             return known
         case _:
             raise BadInputError(
-                f"A rewind should be 'fork', 're-emit' or not given, but is {choice!r}.",
+                f"A rewind should be 'continue', 'fork' or 're-emit', but is {choice!r}.",
                 left="Nothing was started.",
                 remedy="Choose one of these.",
             )

@@ -6,16 +6,18 @@ import hashlib
 import json
 import uuid
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, assert_never
 
 from airflow_flinkstyle.jobs import stopped
 from airflow_flinkstyle.jobs.errors import JobNotRunningError, RewindError
 from airflow_flinkstyle.jobs.status import Closed, NeverStarted
 from airflow_flinkstyle.protocol.records import Go, SourceIdentity
+from airflow_flinkstyle.savepoint import sinks
+from airflow_flinkstyle.savepoint.errors import SinkSkipsError
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.runs import JobRuns
-    from airflow_flinkstyle.protocol.records import Heartbeat
+    from airflow_flinkstyle.protocol.records import Heartbeat, Rewind
     from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
     from airflow_flinkstyle.savepoint.repository import SavepointRepository
 
@@ -37,10 +39,13 @@ class FromSavepoint:
     """Restore a savepoint into a new checkpoint and go on from there."""
 
     savepoint_id: str
-    rewind: Literal["fork", "re-emit"] | None = None
-    """Needed if the job has committed batches after the savepoint: ``fork`` gives the query a new id,
-    ``re-emit`` keeps it and uses batch ids again."""
+    rewind: Rewind = "continue"
+    """``continue`` demands the lineage's last batch. If the job has committed batches after the savepoint,
+    ``fork`` gives the query a new id and counts on behind what its sink remembers, ``re-emit`` keeps the id
+    and uses batch ids again."""
     carry_pending: bool = False
+    skip_known_batches: bool = False
+    """Accept that a sink which remembers batch ids leaves out those that it knows."""
 
 
 Origin = Fresh | FromCheckpoint | FromSavepoint
@@ -60,15 +65,42 @@ def plan_start(runs: JobRuns, origin: Origin, claim_key: str) -> StartPlan:
     match origin:
         case Fresh():
             return StartPlan(checkpoint_location=None, go=_go(runs, None))
-        case FromSavepoint(savepoint_id=savepoint_id, rewind=rewind, carry_pending=carry_pending):
-            manifest = runs.repository.read(savepoint_id)
-            if rewind is None:
-                require_newest(runs, manifest)
-            elif rewind == "fork":
-                manifest = fork(manifest, runs.repository, claim_key)
-            return StartPlan(checkpoint_location=None, go=_go(runs, manifest, carry_pending=carry_pending))
+        case FromSavepoint():
+            manifest = _rewound(runs, origin, claim_key)
+            go = _go(runs, manifest, carry_pending=origin.carry_pending)
+            go = replace(go, rewind=origin.rewind, skip_known_batches=origin.skip_known_batches)
+            return StartPlan(checkpoint_location=None, go=go)
         case FromCheckpoint():
             return _from_checkpoint(runs, claim_key)
+
+
+def _rewound(runs: JobRuns, origin: FromSavepoint, claim_key: str) -> Manifest:
+    """Return the savepoint to restore, once its rewind is known to be legal."""
+    manifest = runs.repository.read(origin.savepoint_id)
+    match origin.rewind:
+        case "continue":
+            require_newest(runs, manifest)
+        case "fork":
+            return fork(manifest, runs.repository, claim_key)
+        case "re-emit":
+            if not origin.skip_known_batches:
+                _require_forgetful(manifest)
+        case _:
+            assert_never(origin.rewind)
+    return manifest
+
+
+def _require_forgetful(manifest: Manifest) -> None:
+    """Refuse batch ids used again where a sink is known to remember them.
+
+    Raises:
+        SinkSkipsError: Naming the sinks.
+    """
+    if found := sinks.remembering(manifest.queries):
+        raise SinkSkipsError.of(
+            f"{', '.join(found)}, which silently leaves out batches whose ids it has seen",
+            left="Nothing was started.",
+        )
 
 
 def _from_checkpoint(runs: JobRuns, claim_key: str) -> StartPlan:
@@ -138,7 +170,8 @@ def require_newest(runs: JobRuns, manifest: Manifest) -> None:
                 f"{query.name}, found batch {query.batch_id}, and the job went on to {last}.",
                 left="Nothing was started.",
                 remedy="Start from the checkpoint (FromCheckpoint) to lose nothing, or choose rewind='fork' "
-                "(new query id) or rewind='re-emit' (batch ids are used again).",
+                "(new query id, new batch numbers where the sink needs them) or rewind='re-emit' (batch ids "
+                "are used again).",
             )
 
 

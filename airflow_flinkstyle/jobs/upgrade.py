@@ -10,7 +10,7 @@ import hashlib
 import logging
 import time
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.checkpoint.inventory import list_batches
 from airflow_flinkstyle.jobs import stopped
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.client import JobClient
     from airflow_flinkstyle.jobs.journal import CutoverJournal
     from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
+    from airflow_flinkstyle.protocol.records import Rewind
     from airflow_flinkstyle.savepoint.manifest import Manifest
 
 log = logging.getLogger(__name__)
@@ -66,8 +67,8 @@ class Upgrade:
     spec: JobSpec
     """The new version."""
     target: SubmitTarget
-    if_committed: Literal["fork", "re-emit"] | None = None
-    """How to go back from a version that had committed; None raises instead."""
+    if_committed: Rewind = "continue"
+    """How to go back from a version that had committed; ``continue`` cannot, so that it raises."""
     stop_timeout_s: float = 300.0
     first_commit_timeout_s: float = 180.0
     """For the new version to come up and commit its first batch."""
@@ -200,7 +201,7 @@ class Upgrade:
             how = (
                 f"from {carried.savepoint_id}, pending batch of {sorted(pending) or 'no query'} carried over"
             )
-        elif self.if_committed is None:
+        elif self.if_committed == "continue":
             raise UpgradeChoiceError(
                 f"The new version was expected to fail before its first commit, found batches {ran_on}.",
                 left=f"The job is stopped. Savepoint {stop['savepoint_id']} is from before the upgrade.",

@@ -29,7 +29,9 @@ class StartStreamingJobOperator(StreamingJobOperator):
         sink), ``servers`` (as the script writes them) and ``options``. (templated)
     :param start_from: ``fresh``, ``checkpoint`` (where the last run closed) or ``savepoint``. (templated)
     :param savepoint_id: For ``savepoint``: which; ``latest`` is the newest one. (templated)
-    :param rewind: For a savepoint the job has run past: ``fork`` (new query id) or ``re-emit``. (templated)
+    :param rewind: ``continue`` demands that the job has committed nothing after the savepoint. If it has:
+        ``fork`` (new query id; counts on behind what a sink remembers) or ``re-emit``. (templated)
+    :param skip_known_batches: Accept that a sink that remembers batches leaves out those it knows.
     :param running_timeout_s: How long the driver may take until it runs.
     :param stop_on_kill: Stop the job, at a batch boundary, when a person kills the task while it starts.
     """
@@ -51,7 +53,8 @@ class StartStreamingJobOperator(StreamingJobOperator):
         kafka_overrides: Sequence[Mapping[str, Any]] = (),
         start_from: str = "fresh",
         savepoint_id: str | None = None,
-        rewind: str | None = None,
+        rewind: str = "continue",
+        skip_known_batches: bool = False,
         running_timeout_s: float = 300.0,
         stop_on_kill: bool = False,
         **kwargs: Any,
@@ -66,6 +69,7 @@ class StartStreamingJobOperator(StreamingJobOperator):
         self.start_from = start_from
         self.savepoint_id = savepoint_id
         self.rewind = rewind
+        self.skip_known_batches = skip_known_batches
         self.running_timeout_s = running_timeout_s
         self.stop_on_kill = stop_on_kill
         self._stop_key = ""
@@ -102,7 +106,11 @@ class StartStreamingJobOperator(StreamingJobOperator):
             case "checkpoint":
                 return FromCheckpoint()
             case "savepoint":
-                return FromSavepoint(savepoint_id=self._chosen_savepoint(), rewind=rewind(self.rewind))
+                return FromSavepoint(
+                    savepoint_id=self._chosen_savepoint(),
+                    rewind=rewind(self.rewind),
+                    skip_known_batches=self.skip_known_batches,
+                )
             case _:
                 raise BadInputError(
                     f"start_from should be fresh, checkpoint or savepoint, but is {self.start_from!r}.",

@@ -23,7 +23,7 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
     :param args: Its arguments. (templated)
     :param conf: Spark settings to change; null takes one away. (templated)
     :param if_committed: How to go back from a version that had committed: ``fork`` (new query id) or
-        ``re-emit`` (batch ids are used again); None fails and leaves the choice. (templated)
+        ``re-emit`` (batch ids are used again); ``continue`` fails and leaves the choice. (templated)
     :param spark_conn_id: Where the new version runs; None: where the job runs now. (templated)
     :param stop_timeout_s: How long draining and savepoint may take.
     :param first_commit_timeout_s: How long the new version may take to commit its first batch. (templated)
@@ -40,7 +40,7 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
         script: str | None = None,
         args: Sequence[str] | str | None = None,
         conf: Mapping[str, Any] | str | None = None,
-        if_committed: str | None = None,
+        if_committed: str = "continue",
         spark_conn_id: str | None = None,
         stop_timeout_s: float = 300.0,
         first_commit_timeout_s: float | str = 180.0,

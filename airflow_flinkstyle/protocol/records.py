@@ -25,6 +25,9 @@ Command = Literal["savepoint", "stop", "stop_with_savepoint", "none"]
 RequestState = Literal["sent", "accepted", "closing", "cancelled"]
 """``closing``: an aligned stop that was accepted and cannot be taken back any more."""
 Outcome = Literal["done", "refused", "failed", "cancelled", "lost"]
+Rewind = Literal["continue", "fork", "re-emit"]
+"""What a start does about batches that were committed after its savepoint: demand that there are none, count
+on under a new query id, or use their ids again."""
 AgentState = Literal["starting", "standby", "running", "draining", "closed", "failed"]
 """``starting`` until the script starts its first query; ``standby`` then, ready to run at once on go."""
 
@@ -148,6 +151,9 @@ class Go(Record):
     """Query name -> batch: the predecessor must have closed at exactly these; None accepts a dead one."""
     expected: Mapping[str, Mapping[str, SourceIdentity]]
     """Query name -> source -> the log it must read; empty if no run has recorded it yet."""
+    rewind: Rewind = "continue"
+    skip_known_batches: bool = False
+    """A person accepts that a sink leaves out the batches whose ids it remembers."""
 
     @classmethod
     def _revive(cls, values: dict[str, Any]) -> dict[str, Any]:

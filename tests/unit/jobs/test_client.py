@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,6 +19,7 @@ from airflow_flinkstyle.jobs.lineage import FromCheckpoint, FromSavepoint
 from airflow_flinkstyle.jobs.requests import Ended, TooLate, Withdrawn, request_for
 from airflow_flinkstyle.jobs.status import Closed, Dead, NeverStarted, Running, Starting
 from airflow_flinkstyle.jobs.stopped import take_stopped
+from airflow_flinkstyle.savepoint.errors import SinkSkipsError
 
 if TYPE_CHECKING:
     from tests.unit.jobs.conftest import Mood, World
@@ -110,6 +112,29 @@ def test_savepoint_that_the_job_has_run_past_needs_a_choice(world: World):
     world.until(lambda: client.status().heartbeat.queries)
     new_id = client.status().heartbeat.queries["orders"].query_id
     assert new_id != client.board.heartbeat(1).value.queries["orders"].query_id
+
+
+def test_batch_ids_are_not_used_again_where_the_sink_remembers_them(world: World):
+    client = world.start()
+    _, hot = client.wait(client.request_savepoint("hot"), timeout_s=10)
+    client.stop("stop", savepoint=False, timeout_s=10)
+    taken = world.repository.read(hot.savepoint_id)
+    into_files = replace(
+        taken,
+        savepoint_id="sp-files",
+        queries=tuple(replace(query, sink="parquet") for query in taken.queries),
+    )
+    world.repository.publish(into_files)
+    again = FromSavepoint(savepoint_id="sp-files", rewind="re-emit")
+    with pytest.raises(SinkSkipsError, match="parquet of query orders") as refused:
+        client.start(world.spec(), world.target(), claim_key="s2", origin=again)
+    assert refused.value.left == "Nothing was started."
+    assert client.own_claim("s2") is None
+    accepted = replace(again, skip_known_batches=True)
+    go = client.board.go(
+        client.start(world.spec(), world.target(), claim_key="s3", origin=accepted).generation
+    )
+    assert (go.rewind, go.skip_known_batches) == ("re-emit", True)
 
 
 def test_killed_driver_is_relaunched_under_the_same_generation(world: World):

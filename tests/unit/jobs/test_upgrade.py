@@ -89,7 +89,7 @@ def test_version_that_committed_goes_back_by_choice_only(world: World, mood: typ
     world.store.delete(journal._key("verify"))  # as if it had failed right after its commit
     world.moods["v2.py"] = mood(fails_in_batch=True)
     world.kill(2)
-    undecided = an_upgrade(world, if_committed=None)
+    undecided = an_upgrade(world)
     undecided._verify = lambda new, before: {"failure": "it broke", "batches": None}  # type: ignore[method-assign]
     with pytest.raises(UpgradeChoiceError, match=r"batches \{'orders': 1\}"):
         undecided.run()
