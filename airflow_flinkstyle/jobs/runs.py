@@ -32,6 +32,7 @@ from airflow_flinkstyle.jobs.status import (
     now_ms,
 )
 from airflow_flinkstyle.protocol.records import Claim, Go, Handle
+from airflow_flinkstyle.savepoint.intents import hold_intent
 from airflow_flinkstyle.storage.errors import ObjectExistsError
 from airflow_flinkstyle.storage.open import open_store
 from airflow_flinkstyle.types import Generation, Incarnation
@@ -173,14 +174,15 @@ class JobRuns:
             DriverFailedError: If the driver process could not be started.
         """
         generation = self.own_claim(claim_key)
-        if generation is None:
-            self._require_stopped()
-            plan = lineage.plan_start(self, origin or lineage.Fresh(), claim_key)
-            generation = self._claim(spec, target, claim_key, plan.checkpoint_location, None)
-            self._go(generation, plan.go)
-        elif self.board.go(generation) is None:
-            plan = lineage.plan_start(self, origin or lineage.Fresh(), claim_key)
-            self._go(generation, plan.go)
+        if generation is None or self.board.go(generation) is None:
+            # From here to the go that names it, only this keeps a prune off the savepoint.
+            with hold_intent(self.repository, "restore", holder=f"the start {claim_key}"):
+                if generation is None:
+                    self._require_stopped()
+                plan = lineage.plan_start(self, origin or lineage.Fresh(), claim_key)
+                if generation is None:
+                    generation = self._claim(spec, target, claim_key, plan.checkpoint_location, None)
+                self._go(generation, plan.go)
         return self._submit_once(generation)
 
     def standby(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.savepoint.freeing import hold_prune
 from airflow_flinkstyle.savepoint.leases import LEASE_S
 from airflow_flinkstyle.savepoint.notes import delete_notes
+from airflow_flinkstyle.savepoint.owned import owners
 from airflow_flinkstyle.savepoint.pins import pins
 from airflow_flinkstyle.savepoint.retention import Candidate, RetentionPlan, plan_retention
 from airflow_flinkstyle.savepoint.verified import verified_records
@@ -131,7 +132,7 @@ def delete(
 def read_contents(repository: SavepointRepository, in_use: Mapping[str, str]) -> Contents:
     """Read what there is to decide upon."""
     manifests, stored = repository.manifests(), repository.blob_sizes()
-    pinned, verified = pins(repository), verified_records(repository)
+    pinned, verified, owned = pins(repository), verified_records(repository), owners(repository)
 
     def candidate(manifest: Manifest) -> Candidate:
         savepoint_id = manifest.savepoint_id
@@ -144,6 +145,7 @@ def read_contents(repository: SavepointRepository, in_use: Mapping[str, str]) ->
             verified=check.level if check else None,
             pinned=f"by {pin.by}: {pin.reason}" if pin else None,
             in_use=in_use.get(savepoint_id),
+            owned=owned[savepoint_id].by if savepoint_id in owned else None,
         )
 
     return Contents(

@@ -49,6 +49,8 @@ class Candidate:
     """By whom and why; None if nobody pinned it."""
     in_use: str | None
     """Who needs it: a run that started from it, an open migration; None if nobody does."""
+    owned: str | None = None
+    """The job that was restored from it in claim mode, and needs it until it has a newer one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,11 +103,14 @@ def plan_retention(
     """
     newest_first = sorted(candidates, key=lambda c: (c.taken_at_ms, c.savepoint_id), reverse=True)
     last_good = last_good_of(newest_first)
+    newest_complete = next((found for found in newest_first if not found.missing_blobs), None)
     decisions: list[Decision] = []
     counted = 0
     for candidate in newest_first:
         protected = _protection(candidate, last_good)
         expired = _expiry(candidate, policy, counted=counted, now_ms=now_ms)
+        if newest_complete and candidate.owned and newest_complete.taken_at_ms > candidate.taken_at_ms:
+            expired = f"owned by {candidate.owned}, which has {newest_complete.savepoint_id} since"
         if candidate is last_good or (protected is None and expired is None and not candidate.missing_blobs):
             counted += 1
         decisions.append(_decide(candidate, protected, expired, place=counted))

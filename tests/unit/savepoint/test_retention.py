@@ -104,6 +104,18 @@ def test_incomplete_one_takes_no_place_and_goes_with_its_age():
     assert decisions["cut too"].reason.endswith("4 of its blobs are missing")
 
 
+def test_savepoint_owned_in_claim_mode_goes_once_there_is_a_newer_complete_one():
+    owned = a_candidate("owned", age_days=1, owned="generation 2")
+    cut = a_candidate("cut", missing_blobs=1)
+    assert kept(RetentionPolicy(), cut, owned) == {"cut", "owned"}
+    decisions = decide(RetentionPolicy(), a_candidate("newer"), owned)
+    assert decisions["owned"] == Dispose(
+        savepoint_id="owned", reason="owned by generation 2, which has newer since"
+    )
+    pinned = a_candidate("owned", age_days=1, owned="generation 2", pinned="by ann: audit")
+    assert kept(RetentionPolicy(), a_candidate("newer"), pinned) == {"newer", "owned"}
+
+
 @pytest.mark.parametrize("wrong", [{"max_count": 0}, {"max_count": -1}, {"max_age_s": 0.0}])
 def test_limits_that_would_keep_nothing_are_refused(wrong: dict[str, int]):
     with pytest.raises(BadInputError, match="more than 0"):

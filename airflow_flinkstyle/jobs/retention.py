@@ -1,0 +1,121 @@
+"""Which savepoints a job still needs, and pruning or disposing of them with that in mind."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from airflow_flinkstyle.savepoint.dispose import dispose_savepoint
+from airflow_flinkstyle.savepoint.owned import owners
+from airflow_flinkstyle.savepoint.prune import prune
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    from airflow_flinkstyle.protocol.board import JobBoard
+    from airflow_flinkstyle.savepoint.dispose import Disposed, Protection
+    from airflow_flinkstyle.savepoint.prune import PruneReport
+    from airflow_flinkstyle.savepoint.repository import SavepointRepository
+    from airflow_flinkstyle.savepoint.retention import RetentionPolicy
+    from airflow_flinkstyle.types import Generation
+
+_LAST_PHASES = frozenset({"running", "verify", "back"})
+"""A journal with the result of one of these has ended; a verification that failed is followed by ``back``."""
+
+
+def prune_job(
+    board: JobBoard,
+    repository: SavepointRepository,
+    policy: RetentionPolicy,
+    *,
+    holder: str,
+    dry_run: bool = False,
+    wait_s: float = 300.0,
+) -> PruneReport:
+    """Dispose of what the policy does not keep and the job does not need; raises as ``prune`` does."""
+    return prune(
+        repository,
+        policy,
+        in_use=lambda: savepoints_in_use(board, repository),
+        holder=holder,
+        dry_run=dry_run,
+        wait_s=wait_s,
+    )
+
+
+def dispose_of(
+    board: JobBoard,
+    repository: SavepointRepository,
+    savepoint_id: str,
+    *,
+    holder: str,
+    despite: Collection[Protection] = (),
+    wait_s: float = 300.0,
+) -> Disposed:
+    """Dispose of one savepoint unless the job needs it; raises as ``dispose_savepoint`` does."""
+    return dispose_savepoint(
+        repository,
+        savepoint_id,
+        in_use=lambda: savepoints_in_use(board, repository),
+        holder=holder,
+        despite=despite,
+        wait_s=wait_s,
+    )
+
+
+def savepoints_in_use(board: JobBoard, repository: SavepointRepository) -> dict[str, str]:
+    """Return savepoint id -> who needs it: the run that may run, those that wait, and open migrations."""
+    owned = owners(repository)
+    found: dict[str, str] = {}
+    for savepoint_id, migration_id in _of_migrations(board):
+        found[savepoint_id] = f"migration or upgrade {migration_id} has not ended"
+    current = board.current()
+    named = current.value.generation if current else 0
+    for generation in board.generations():
+        if generation == named:
+            found |= _of_current(board, generation, owned)
+        elif generation > named:
+            found |= _of_waiting(board, generation)
+    return found
+
+
+def _of_current(board: JobBoard, generation: Generation, owned: Collection[str]) -> dict[str, str]:
+    """Return what the run that may run started from, and what it ended with."""
+    found = {}
+    go, slot = board.go(generation), board.heartbeat(generation)
+    if go is not None and go.savepoint_id is not None and go.savepoint_id not in owned:
+        found[go.savepoint_id] = f"generation {generation} started from it"
+    if slot is not None and slot.value.savepoint_id is not None:
+        found[slot.value.savepoint_id] = f"generation {generation} stopped with it"
+    return found
+
+
+def _of_waiting(board: JobBoard, generation: Generation) -> dict[str, str]:
+    """Return what a run that has not taken over yet restores, unless it has ended."""
+    claim, go, slot = board.claim(generation), board.go(generation), board.heartbeat(generation)
+    if slot is not None and slot.value.state in ("closed", "failed"):
+        return {}
+    wanted = [claim.prepare_savepoint_id if claim else None, go.savepoint_id if go else None]
+    return {name: f"generation {generation} is to start from it" for name in wanted if name is not None}
+
+
+def _of_migrations(board: JobBoard) -> Iterator[tuple[str, str]]:
+    """Yield the savepoints that journals without an end name, each with its migration."""
+    prefix = f"{board.job}/migrations/"
+    journals: dict[str, list[Mapping[str, Any]]] = {}
+    for info in board.store.list(prefix):
+        found = board.store.get(info.key)
+        if found is not None:
+            journal = info.key.removeprefix(prefix).split("/")[0]
+            journals.setdefault(journal, []).append(json.loads(found.data))
+    for migration_id, records in journals.items():
+        if not any(_is_end(record) for record in records):
+            for record in records:
+                for part in (record.get("intent") or {}, record.get("result") or {}):
+                    if isinstance(part.get("savepoint_id"), str):
+                        yield part["savepoint_id"], migration_id
+
+
+def _is_end(record: Mapping[str, Any]) -> bool:
+    result = record.get("result")
+    return record.get("phase") in _LAST_PHASES and result is not None and not result.get("failure")
