@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_flinkstyle.savepoint import manifest_json
 from airflow_flinkstyle.savepoint.repository import SavepointRepository
 from airflow_flinkstyle.savepoint.restore import restore_query
 from airflow_flinkstyle.savepoint.take import QuerySource, SavepointLabel, take_savepoint
@@ -91,12 +92,26 @@ def test_it_never_unseals_a_damaged_savepoint(repository: SavepointRepository, t
     assert not (tmp_path / "theirs").exists()
 
 
-def test_it_refuses_newer_formats_and_hostile_paths(repository: SavepointRepository, tmp_path: Path):
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('"format_version": 2', '"format_version": 3', "format 3 is newer"),
+        ('"path": "metadata"', '"path": "../metadata"', "unsafe name '../metadata'"),
+        ('"name": "rocksdb"', '"name": "../rocksdb"', "unsafe name '../rocksdb'"),
+        ('"job": "orders"', '"job": "other"', "one of other/sp-1"),
+    ],
+)
+def test_it_refuses_newer_formats_and_hostile_names(
+    repository: SavepointRepository, tmp_path: Path, old: str, new: str, said: str
+):
     path = tmp_path / "root" / "orders" / "savepoints" / "sp-1.json"
-    text = path.read_text()
-    path.write_text(text.replace('"format_version": 2', '"format_version": 3'))
-    assert "format 3 is newer" in read("verify", tmp_path / "root", "orders", "sp-1", code=1)
-    path.write_text(text.replace('"path": "metadata"', '"path": "../metadata"', 1))
-    said = read("restore", tmp_path / "root", "orders", "sp-1", tmp_path / "theirs", code=1)
-    assert "unsafe name '../metadata'" in said
-    assert not (tmp_path / "theirs").exists()
+    path.write_text(manifest_json.with_checksum(path.read_text().replace(old, new, 1)))
+    assert said in read("restore", tmp_path / "root", "orders", "sp-1", tmp_path / "theirs", code=1)
+    assert not (tmp_path / "theirs" / "rocksdb").exists()
+    assert not (tmp_path / "rocksdb").exists()
+
+
+def test_it_notices_a_changed_byte_of_the_manifest(repository: SavepointRepository, tmp_path: Path):
+    path = tmp_path / "root" / "orders" / "savepoints" / "sp-1.json"
+    path.write_text(path.read_text().replace('"taken_at_ms": 7', '"taken_at_ms": 8'))
+    assert "the manifest was altered" in read("verify", tmp_path / "root", "orders", "sp-1", code=1)

@@ -34,8 +34,9 @@ def problems(document: object) -> list[str]:
 
 
 def is_read(document: object) -> bool:
+    text = json.dumps(document)
     try:
-        manifest_json.from_json(json.dumps(document))
+        manifest_json.from_json(manifest_json.with_checksum(text) if '"checksum": "' in text else text)
     except ManifestFormatError:
         return False
     return True
@@ -49,7 +50,7 @@ def a_document(**changes: Any) -> dict[str, Any]:
         offsets={"orders": {0: NextOffset(12), 1: NextOffset(0)}},
         log_range={"orders": {0: (NextOffset(0), NextOffset(90)), 1: (NextOffset(0), NextOffset(0))}},
     )
-    file = FileEntry(path="state/0/0/1.zip", size_bytes=7, blob="ab", digest="sha256:ab")
+    file = FileEntry(path="state/0/0/1.zip", size_bytes=7, blob="ab", digest=f"sha256:{'a' * 64}")
     query = QuerySnapshot(
         name="totals",
         query_id="q-1",
@@ -80,7 +81,7 @@ def a_document(**changes: Any) -> dict[str, Any]:
 def first_format(document: dict[str, Any]) -> dict[str, Any]:
     old = copy.deepcopy(document)
     old["format_version"] = 1
-    del old["cut_id"]
+    del old["checksum"], old["cut_id"]
     for query in old["queries"]:
         del query["sink"]
     return old
@@ -149,6 +150,9 @@ QUERY, FILE = ("queries", 0), ("queries", 0, "files", 0)
         ((*QUERY, "kafka", "0", "log_range"), {"orders": {"0": [1]}}),
         ((*FILE, "size_bytes"), -1),
         ((*FILE, "digest"), ""),
+        ((*FILE, "digest"), "sha256:12"),
+        ((*FILE, "digest"), "abc"),
+        (("checksum",), "abc"),
         *(
             ((*FILE, field), key)
             for field in ("path", "blob")
