@@ -1,14 +1,19 @@
 """Make the checkpoint directories that the golden tests read, with the PySpark that runs this script.
 
-    python tests/golden/make_checkpoints.py
+    python tests/golden/make_checkpoints.py [CASE ...]
 
-writes ``tests/golden/<spark-version>/<case>/``. Run it in an environment of each Spark version to cover.
+writes ``tests/golden/<spark-version>/<case>/``; with names, only those cases. Run it in an environment of
+each Spark version to cover, with pandas, pyarrow and, for ``transformWithState``, protobuf; the case
+``kafka`` needs the connector and a broker: ``SP_KAFKA_JARS`` (comma-separated paths) and
+``SP_KAFKA_BOOTSTRAP``, whose topic ``golden`` has five records.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
@@ -16,28 +21,11 @@ import pyspark
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+sys.path.insert(0, str(Path(__file__).parent))
+from stateful import CASES, STATE, Case
+
 BATCHES = 5
-PROVIDERS = "org.apache.spark.sql.execution.streaming.state"
-STATE = "spark.sql.streaming.stateStore"
-CASES = {
-    "hdfs": {f"{STATE}.providerClass": f"{PROVIDERS}.HDFSBackedStateStoreProvider"},
-    "rocksdb": {f"{STATE}.providerClass": f"{PROVIDERS}.RocksDBStateStoreProvider"},
-    "rocksdb-changelog": {
-        f"{STATE}.providerClass": f"{PROVIDERS}.RocksDBStateStoreProvider",
-        f"{STATE}.rocksdb.changelogCheckpointing.enabled": "true",
-    },
-    "format-v2": {
-        f"{STATE}.providerClass": f"{PROVIDERS}.RocksDBStateStoreProvider",
-        f"{STATE}.checkpointFormatVersion": "2",
-    },
-    "stateless": {},
-    "join": {},
-    "named-sources": {
-        "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
-        "spark.sql.streaming.offsetLog.formatVersion": "2",
-    },
-}
-SINCE = {"format-v2": (4, 0), "named-sources": (4, 2)}
+VERSION = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
 
 
 def write_input(folder: Path) -> None:
@@ -48,47 +36,46 @@ def write_input(folder: Path) -> None:
         (folder / f"part-{batch}.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def read(spark: SparkSession, folder: Path, name: str | None = None) -> DataFrame:
-    """Read the input one file at a time."""
-    reader = spark.readStream.schema("k int, v int, t long").option("maxFilesPerTrigger", 1)
-    if name is not None:
+def read(spark: SparkSession, folder: Path, case: Case, name: str) -> DataFrame:
+    """Read the input one file at a time; Kafka's one record at a time."""
+    reader = spark.readStream
+    if case.named_sources:
         reader = reader.name(name)
-    stream = reader.json(str(folder))
-    return stream.withColumn("ts", F.timestamp_seconds("t")).withWatermark("ts", "1 minute")
+    if case.name == "kafka":
+        options = {"kafka.bootstrap.servers": os.environ["SP_KAFKA_BOOTSTRAP"], "subscribe": "golden"}
+        records = reader.format("kafka").options(
+            **options, startingOffsets="earliest", maxOffsetsPerTrigger=1
+        )
+        numbered = records.load().select(F.col("offset").cast("int").alias("v"))
+        return numbered.select(
+            (F.col("v") % 5).alias("k"), "v", F.timestamp_seconds(F.col("v") * 60).alias("ts")
+        )
+    stream = reader.schema("k int, v int, t long").option("maxFilesPerTrigger", 1).json(str(folder))
+    return stream.select("k", "v", F.timestamp_seconds("t").alias("ts"))
 
 
-def frame(spark: SparkSession, folder: Path, case: str) -> DataFrame:
-    """Build the query of a case."""
-    if case == "stateless":
-        return read(spark, folder).select("k", "v")
-    if case == "join":
-        left, right = read(spark, folder).alias("l"), read(spark, folder).alias("r")
-        return left.join(right, F.expr("l.v = r.v AND l.ts = r.ts")).select("l.k", "l.v")
-    if case == "named-sources":
-        union = read(spark, folder, "zeta").unionByName(read(spark, folder, "alpha"))
-        return union.groupBy("k").agg(F.sum("v").alias("s"))
-    return read(spark, folder).groupBy("k").agg(F.sum("v").alias("s"))
-
-
-def make(case: str, confs: dict[str, str], target: Path, folder: Path) -> None:
+def make(case: Case, target: Path, folder: Path) -> None:
     """Run one query over the input in a session of its own."""
     spark = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.jars", os.environ.get("SP_KAFKA_JARS", ""))
+        .config("spark.sql.session.timeZone", "UTC")
         .config(f"{STATE}.minDeltasForSnapshot", "2")
         .config(f"{STATE}.maintenanceInterval", "500ms")
         .getOrCreate()
         .newSession()
     )
-    for key, value in confs.items():
+    spark.conf.set("spark.sql.shuffle.partitions", case.partitions)
+    for key, value in case.confs.items():
         spark.conf.set(key, value)
-    if case == "join":  # it has four stores in each partition
-        spark.conf.set("spark.sql.shuffle.partitions", "1")
+    writer = case.build(lambda name: read(spark, folder, case, name)).writeStream
+    if case.named_sink:
+        writer._jwrite = writer._jwrite.name("out")  # PySpark 4.2 and 4.3 have no method for it
     query = (
-        frame(spark, folder, case)
-        .writeStream.outputMode("append" if case in {"stateless", "join"} else "update")
+        writer.outputMode(case.mode)
         .format("noop")
+        .queryName(case.name.replace("-", "_"))
         .option("checkpointLocation", str(target))
         .trigger(availableNow=True)
         .start()
@@ -102,20 +89,23 @@ def remove_hidden(folder: Path) -> None:
         path.unlink()
 
 
-def main() -> None:
+def main(names: list[str]) -> None:
     """Make every case that this Spark version knows."""
-    version = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
     root = Path(__file__).parent / pyspark.__version__
-    shutil.rmtree(root, ignore_errors=True)
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # workers need pandas too
     with tempfile.TemporaryDirectory(prefix="golden-") as temporary:
         folder = Path(temporary) / "input"
         write_input(folder)
-        for case, confs in CASES.items():
-            if version >= SINCE.get(case, (0, 0)):
-                make(case, confs, root / case, folder)
-                if case != "hdfs":  # one case shows what the hidden checksums look like
-                    remove_hidden(root / case)
+        for case in CASES:
+            wanted = case.name in names if names else case.name != "kafka"
+            if wanted and case.since <= VERSION:
+                shutil.rmtree(root / case.name, ignore_errors=True)
+                make(case, root / case.name, folder)
+    SparkSession.getActiveSession().stop()  # and with it the maintenance of state, which still writes
+    for folder in root.iterdir():
+        if folder.name != "hdfs":  # one case shows what the hidden checksums look like
+            remove_hidden(folder)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from airflow_flinkstyle.checkpoint import commit_log, metadata, offset_log
-from airflow_flinkstyle.checkpoint.errors import UnsupportedCheckpointError
+from airflow_flinkstyle.checkpoint import commit_log, metadata, offset_log, operator_metadata
 from airflow_flinkstyle.checkpoint.inventory import Inventory, read_inventory
+from airflow_flinkstyle.checkpoint.operator_metadata import relocate
 from airflow_flinkstyle.checkpoint.state_store import state_closure
+from airflow_flinkstyle.savepoint.manifest import KafkaLog
 from airflow_flinkstyle.savepoint.repository import SavepointRepository
 from airflow_flinkstyle.savepoint.restore import restore_query
 from airflow_flinkstyle.savepoint.take import QuerySource, SavepointLabel, take_savepoint
@@ -20,8 +21,17 @@ from airflow_flinkstyle.types import BatchId, version_after
 
 ROOT = Path(__file__).parent
 ALL = sorted(path for path in ROOT.glob("*/*") if path.is_dir() and path.name != "__pycache__")
-SUPPORTED = [path for path in ALL if path.name != "format-v2"]
-STATEFUL = [path for path in SUPPORTED if path.name != "stateless"]
+VERSIONS = {
+    # by the case's newest feature: operators that are in every version, format v2 with Spark 4.0, ...
+    "3.5.9": 12,
+    "4.0.5": 17,
+    "4.1.4": 18,
+    "4.2.0": 20,
+    "4.3.0": 21,
+}
+KAFKA = {"kafka": {"0": KafkaLog(cluster_id="c", topic_ids={"golden": "t"}, log_range={})}}
+FORMAT_V2 = [path for path in ALL if "stateUniqueIds" in (path / "commits/4").read_text()]
+RELOCATABLE = [path for path in ALL if list(path.glob("state/*/_metadata/v2/*"))]
 
 
 def label(path: Path) -> str:
@@ -30,13 +40,15 @@ def label(path: Path) -> str:
 
 def closure(path: Path) -> list[str]:
     store = LocalStore(path)
-    version = version_after(read_inventory(store).committed)
-    return [file.path for file in state_closure([i.key for i in store.list("state/")], version, store.read)]
+    batch = read_inventory(store).committed
+    ids = commit_log.parse(store.read(f"commits/{batch}").decode()).state_unique_ids
+    paths = [info.key for info in store.list("state/")]
+    return [file.path for file in state_closure(paths, version_after(batch), ids, store.read)]
 
 
 def test_every_spark_version_is_covered():
-    assert {path.parent.name for path in ALL} == {"3.5.9", "4.0.5", "4.2.0"}
-    assert len(ALL) == 18
+    assert {version: len(list((ROOT / version).iterdir())) for version in VERSIONS} == VERSIONS
+    assert len(ALL) == sum(VERSIONS.values())
 
 
 @pytest.mark.parametrize("path", ALL, ids=label)
@@ -66,7 +78,7 @@ def test_hdfs_closure_is_newest_snapshot_and_deltas_behind_it(path: Path):
         expected = {f"{number}.delta" for number in range(base + 1, version + 1)}
         expected |= {f"{base}.snapshot"} if base else set()
         names = {file.rpartition("/")[2] for file in found if Path(path / file).parent == folder}
-        assert names == expected
+        assert {name for name in names if not name.endswith(".crc")} == expected
         assert base > 0
 
 
@@ -85,10 +97,37 @@ def test_rocksdb_closure_is_one_zip_its_ssts_and_changelogs_behind_it(path: Path
         assert min(ssts) > names.index(zips[0])
 
 
-@pytest.mark.parametrize("path", [path for path in ALL if path.name == "format-v2"], ids=label)
-def test_format_v2_is_refused_by_name(path: Path):
-    with pytest.raises(UnsupportedCheckpointError, match="checkpoint format v2"):
-        closure(path)
+@pytest.mark.parametrize("path", FORMAT_V2, ids=label)
+def test_format_v2_closure_is_the_committed_attempt_and_what_it_builds_on(path: Path):
+    committed = commit_log.parse((path / "commits/4").read_text())
+    files = [file for file in closure(path) if "/_" not in file and not file.endswith(".crc")]
+    for partitions in committed.state_unique_ids.values():
+        for uid in {uid for uids in partitions for uid in uids}:
+            newest = next(file for file in files if f"5_{uid}." in file)
+            store = newest.rpartition("/")[0]
+            mine = [file for file in files if file.startswith(f"{store}/")]
+            zips = [file for file in mine if file.endswith(".zip")]
+            assert len(zips) == 1
+            changelogs = {int(Path(file).name.split("_")[0]) for file in mine if file.endswith(".changelog")}
+            base = int(Path(zips[0]).name.split("_")[0])
+            assert changelogs in (set(), set(range(base, 6)))
+            assert changelogs or zips == [newest]
+            assert {file for file in mine if "/SSTs/" in file}
+
+
+@pytest.mark.parametrize("path", RELOCATABLE, ids=label)
+def test_schema_paths_follow_the_checkpoint_and_nothing_else_changes(path: Path):
+    (file,) = path.glob("state/0/_metadata/v2/*")
+    name, content = str(file.relative_to(path)), file.read_bytes()
+    moved = relocate(name, content, "s3://bucket/new")
+    found = operator_metadata.parse(name, content.decode())
+    assert found.schemas
+    assert set(found.schemas) <= set(closure(path))
+    first = found.schemas[0].encode()
+    old_root = content[: content.index(b"/" + first)].rpartition(b'"')[2]
+    assert old_root.startswith(b"file:/")
+    assert moved == content.replace(old_root, b"s3a://bucket/new")
+    assert relocate(name, content, old_root.decode().replace("file:", "file://")) == content
 
 
 @pytest.mark.parametrize("path", [path for path in ALL if path.name == "join"], ids=label)
@@ -98,10 +137,10 @@ def test_join_closure_covers_all_four_stores(path: Path):
     assert stores == {f"{s}-{kind}" for s in sides for kind in ("keyToNumValues", "keyWithIndexToValue")}
 
 
-@pytest.mark.parametrize("path", SUPPORTED, ids=label)
+@pytest.mark.parametrize("path", ALL, ids=label)
 def test_savepoint_holds_the_closure_and_restores_to_equal_bytes(path: Path):
-    repository, target = SavepointRepository(MemoryStore(), "orders"), MemoryStore()
-    source = QuerySource(name="q", checkpoint=LocalStore(path), kafka={})
+    repository, target = SavepointRepository(MemoryStore(), "orders"), MemoryStore("next")
+    source = QuerySource(name="q", checkpoint=LocalStore(path), kafka=KAFKA.get(path.name, {}))
     about = SavepointLabel(
         savepoint_id="sp-1", taken_at_ms=1, spark_version=path.parent.name, taken_from_generation=None
     )
@@ -109,8 +148,13 @@ def test_savepoint_holds_the_closure_and_restores_to_equal_bytes(path: Path):
     verify_savepoint(manifest, repository, level="full")
     restore_query(manifest, manifest.queries[0], repository, target)
     restored = {info.key: target.read(info.key) for info in target.list()}
-    assert {key: (path / key).read_bytes() for key in restored} == restored
+    original = {key: relocate(key, (path / key).read_bytes(), target.uri) for key in restored}
+    assert original == restored
     assert {key for key in restored if key.startswith("state/")} == set(closure(path))
+    logs = {"metadata", "offsets/3", "offsets/4", "commits/4"}
+    assert {key for key in restored if not key.startswith(("state/", "sources/"))} == logs
+    again = restore_query(manifest, manifest.queries[0], repository, target)
+    assert (again.files_written, again.files_kept) == (0, len(restored))
 
 
 def test_named_sources_are_edited_by_name():
@@ -118,3 +162,10 @@ def test_named_sources_are_edited_by_name():
     log = offset_log.parse(path.read_text())
     assert log.version == 2
     assert set(log.sources) == {"alpha", "zeta"}
+
+
+def test_commit_log_v3_names_the_sink_and_the_attempts():
+    log = commit_log.parse((ROOT / "4.3.0/named-sink/commits/4").read_text())
+    assert log.version == 3
+    assert '"sinkName":"out"' in log.body
+    assert [len(uids) for uids in log.state_unique_ids["0"]] == [1, 1]

@@ -1,0 +1,192 @@
+"""Every stateful operator and provider: a hot savepoint, restored, must go on as the unbroken query did.
+
+The source gives each batch the same rows whenever it runs. The live query runs on; that is the unbroken run.
+Its checkpoint is then deleted, the savepoint restored elsewhere, and each batch of the restored query must
+write what the live one wrote in it.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_flinkstyle.checkpoint import commit_log
+from airflow_flinkstyle.savepoint.repository import SavepointRepository
+from airflow_flinkstyle.savepoint.restore import restore_query
+from airflow_flinkstyle.savepoint.take import QuerySource, SavepointLabel, take_savepoint
+from airflow_flinkstyle.savepoint.verify import verify_savepoint
+from airflow_flinkstyle.storage.local import LocalStore
+from airflow_flinkstyle.storage.open import open_store
+from airflow_flinkstyle.storage.s3 import S3Settings
+from tests.golden.stateful import CASES, STATE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from airflow_flinkstyle.savepoint.manifest import Manifest
+    from airflow_flinkstyle.storage.base import ObjectStore
+    from testbed.s3 import S3Server
+    from testbed.spark import SparkPaths
+    from tests.golden.stateful import Case
+
+    Rows = dict[int, list[str]]
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.spark,
+    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
+]
+
+LAST = 9
+"""Batch up to which queries are compared: windows and sessions have closed twice by then."""
+VERSION = (4, 2)
+LOCAL = [case for case in CASES if case.since <= VERSION and case.name not in {"kafka", "stateless"}]
+ON_S3 = next(case for case in CASES if case.name == "transform-with-state-v2")
+
+
+@pytest.fixture(scope="module")
+def spark(spark_paths: SparkPaths, s3_server: S3Server) -> Iterator[SparkSession]:
+    from pyspark.sql import SparkSession
+
+    environment = pytest.MonkeyPatch()
+    environment.setenv("PYSPARK_PYTHON", str(spark_paths.python))
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    confs = {
+        **spark_paths.conf,
+        **s3_server.spark_conf(),
+        "spark.sql.session.timeZone": "UTC",
+        f"{STATE}.maintenanceInterval": "300ms",
+        f"{STATE}.minDeltasForSnapshot": "2",
+        "spark.sql.streaming.minBatchesToRetain": "3",
+    }
+    for name, value in confs.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+    environment.undo()
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A case's query over the input."""
+
+    spark: SparkSession
+    case: Case
+
+    def read(self, name: str) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        reader = self.spark.readStream
+        if self.case.named_sources:
+            reader = reader.name(name)
+        options = {"rowsPerBatch": 12, "startTimestamp": 1_699_999_920_000, "advanceMillisPerBatch": 60_000}
+        rows = reader.format("rate-micro-batch").options(**options).load()
+        seconds = F.unix_timestamp("timestamp")
+        return rows.select(
+            (F.col("value") % 5).cast("int").alias("k"),
+            (F.col("value") % 30).cast("int").alias("v"),  # comes again in the third batch
+            F.timestamp_seconds(seconds - seconds % 180).alias("ts"),  # moves on every third batch
+        )
+
+    def start(self, checkpoint: str, rows: Rows) -> StreamingQuery:
+        """Start the query; each batch's rows are written down in text, sorted."""
+
+        def sink(frame: DataFrame, batch: int) -> None:
+            rows[batch] = sorted(json.dumps(row.asDict()) for row in frame.collect())
+
+        self.spark.conf.set("spark.sql.shuffle.partitions", self.case.partitions)
+        writer = self.case.build(self.read).writeStream.outputMode(self.case.mode).foreachBatch(sink)
+        if self.case.named_sink:
+            writer._jwrite = writer._jwrite.name("out")
+        return writer.option("checkpointLocation", checkpoint).start()
+
+
+@pytest.fixture
+def lab(spark: SparkSession, request: pytest.FixtureRequest) -> Lab:
+    session = spark.newSession()
+    for name, value in request.param.confs.items():
+        session.conf.set(name, value)
+    return Lab(session, request.param)
+
+
+def run_until(query: StreamingQuery, rows: Rows, batch: int) -> None:
+    deadline = time.monotonic() + 90
+    while max(rows, default=-1) < batch:
+        assert query.isActive, query.exception()
+        assert time.monotonic() < deadline, "the query did not get ahead"
+        time.sleep(0.02)
+
+
+def take_while_it_runs(
+    lab: Lab, location: str, checkpoint: ObjectStore, repository: SavepointRepository
+) -> tuple[Manifest, Rows]:
+    """Take a savepoint of the running query, and let that run on."""
+    rows: Rows = {}
+    query = lab.start(location, rows)
+    try:
+        run_until(query, rows, 3)
+        label = SavepointLabel(
+            savepoint_id="sp-1", taken_at_ms=1, spark_version="4.2.0", taken_from_generation=1
+        )
+        manifest = take_savepoint(repository, [QuerySource(name="q", checkpoint=checkpoint, kafka={})], label)
+        run_until(query, rows, LAST)
+    finally:
+        query.stop()
+    return manifest, rows
+
+
+def assert_goes_on(lab: Lab, manifest: Manifest, location: str, unbroken: Rows) -> None:
+    """Run the restored query as far as the unbroken one ran, and compare what they wrote."""
+    taken = manifest.queries[0].batch_id
+    rows: Rows = {}
+    query = lab.start(location, rows)
+    try:
+        run_until(query, rows, LAST)
+    finally:
+        query.stop()
+    assert taken < LAST - 2
+    assert min(rows) == taken + 1
+    expected = {batch: unbroken[batch] for batch in range(taken + 1, LAST + 1)}
+    assert any(expected.values())
+    assert {batch: rows[batch] for batch in expected} == expected
+
+
+@pytest.mark.parametrize("lab", LOCAL, ids=lambda case: case.name, indirect=True)
+def test_restored_operator_goes_on_as_the_unbroken_one(lab: Lab, tmp_path: Path):
+    live, copy = tmp_path / "live", tmp_path / "copy"
+    repository = SavepointRepository(LocalStore(tmp_path / "root"), "job")
+    manifest, unbroken = take_while_it_runs(lab, str(live), LocalStore(live), repository)
+    shutil.rmtree(live)  # nothing may be read from the original's place
+    verify_savepoint(manifest, repository, level="full")
+    restore_query(manifest, manifest.queries[0], repository, LocalStore(copy))
+    assert_goes_on(lab, manifest, str(copy), unbroken)
+
+
+@pytest.mark.parametrize("lab", [ON_S3], ids=lambda case: case.name, indirect=True)
+def test_checkpoint_in_a_bucket_goes_on_elsewhere_in_the_bucket(lab: Lab, s3_server: S3Server):
+    s3_server.create_bucket("operators")
+    settings = S3Settings(
+        endpoint=s3_server.endpoint, access_key=s3_server.access_key, secret_key=s3_server.secret_key
+    )
+    live = open_store("s3a://operators/live", settings)
+    repository = SavepointRepository(open_store("s3://operators/root", settings), "job")
+    manifest, unbroken = take_while_it_runs(lab, "s3a://operators/live", live, repository)
+    for info in list(live.list()):
+        live.delete(info.key)
+    verify_savepoint(manifest, repository, level="full")
+    copy = open_store("s3://operators/copy", settings)
+    restore_query(manifest, manifest.queries[0], repository, copy)
+    assert_goes_on(lab, manifest, "s3a://operators/copy", unbroken)
+    newest = max(int(info.key.rpartition("/")[2]) for info in copy.list("commits/"))
+    assert commit_log.parse(copy.read(f"commits/{newest}").decode()).state_unique_ids
