@@ -73,6 +73,7 @@ def take(
             kafka=_kafka_logs(jvm, query),
             batch_id=stopped_at[query.name] if stopped_at else None,
             runs_on=runs_on,
+            sink=query.sink.name,
         )
         for query in queries
     ]

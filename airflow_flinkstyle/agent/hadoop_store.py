@@ -8,6 +8,7 @@ Hadoop's interface, so this is a store for checkpoints and never a savepoint roo
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import uuid
 from typing import TYPE_CHECKING
@@ -50,10 +51,12 @@ class HadoopStore:
         root = self._jvm.org.apache.hadoop.fs.Path(self._location)
         with self._translated("open", ""):
             self._files = root.getFileSystem(self._conf)
-            self._context = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(
-                root.toUri(), self._conf
-            )
             self._root_path = self._files.makeQualified(root).toString()
+
+    @functools.cached_property
+    def _context(self) -> Java:
+        """What renames atomically; not every file system that can be read has it."""
+        return self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(self._path("").toUri(), self._conf)
 
     @property
     def uri(self) -> str:

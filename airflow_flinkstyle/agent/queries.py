@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_flinkstyle.agent.errors import NOT_STARTED, QueryNameError
 from airflow_flinkstyle.agent.hadoop_store import HadoopStore, needs_hadoop
 from airflow_flinkstyle.agent.process import now_ms
+from airflow_flinkstyle.agent.sinks import Sink
 from airflow_flinkstyle.checkpoint.inventory import list_batches
 from airflow_flinkstyle.protocol.board import check_name
 from airflow_flinkstyle.protocol.records import QueryBeat
@@ -51,6 +52,7 @@ class JobQuery:
     """By source, from the newest guard."""
     trigger: Mapping[str, Any] = field(default_factory=dict)
     """As the script set it; empty for Spark's default."""
+    sink: Sink = field(default_factory=Sink)
     query: PySpark = None
     """Spark's ``StreamingQuery``, the object that the script holds; None until it was started."""
     held_runs: set[str] = field(default_factory=set)

@@ -8,7 +8,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, TypeVar
 
-from airflow_flinkstyle.agent import capture, checks, takeover
+from airflow_flinkstyle.agent import capture, checks, compat, sinks, takeover
 from airflow_flinkstyle.agent.aligned import AlignedCut
 from airflow_flinkstyle.agent.ending import Ending, Failure, RunEnd, ScriptEnded, Signalled, StopAsked
 from airflow_flinkstyle.agent.errors import SupersededError
@@ -69,6 +69,7 @@ class Runtime:
         """The newest savepoint of this lineage: restored here, or taken here."""
         self.ending, self.ended = threading.Event(), threading.Event()
         self.exit_code = EXIT_DONE
+        self._go: Go  # once it was given
         self._expected: checks.Expected = {}
         self._to_go_on: set[str] = set()
         self._taking = False
@@ -104,7 +105,7 @@ class Runtime:
         refuse_unsupported(seen)
         self._connect(writer)
         query = self.queries.register(seen.query_name, writer, run, sources_of(writer._df))  # noqa: SLF001
-        query.trigger = dict(seen.trigger)
+        query.trigger, query.sink = dict(seen.trigger), sinks.sink_of(self.queries.spark, seen)
         writer.queryName(query.name).option("checkpointLocation", query.location)
         with self._takeover_lock:
             self.leave_if_ending()
@@ -140,16 +141,16 @@ class Runtime:
         """Wait for go, restore, guard, and take ``current.json``; the order is the protocol's."""
         turn, board = self.turn, self.board
         if not self.relaunched:
-            self._prepare()
+            self._prepare(first)
         self._patiently(lambda: self.pulse.beat("standby"))
-        go = self._wait_for_go()
+        self._go = go = self._wait_for_go()
         seen = turn.seen if self.relaunched else board.current()
         takeover.require_turn(seen, turn.generation, turn.claim)
         if seen is not None and seen.value.generation == turn.generation:
             self._go_on(go)
         else:
             takeover.require_predecessor(board, turn.claim, go, self._look)
-            self._restore(go)
+            self._restore(go, first)
         self._to_go_on = checks.queries_to_go_on(self.queries.checkpoint, go, self.manifest, turn.last_beat)
         self._guard(first)
         with self._gate:
@@ -162,11 +163,12 @@ class Runtime:
             finally:
                 self._taking = False
 
-    def _prepare(self) -> None:
+    def _prepare(self, first: JobQuery) -> None:
         """Copy a hot savepoint while waiting, so that little is left to copy in the window."""
         savepoint_id = self.turn.claim.prepare_savepoint_id
         if savepoint_id is not None and self.board.go(self.turn.generation) is None:
             manifest = self.repository.read(savepoint_id)
+            compat.require_for_savepoint(self.queries.spark, manifest, first.name)
             checks.restore(manifest, self.repository, self.queries.checkpoint, complete=False)
 
     def _wait_for_go(self) -> Go:
@@ -189,9 +191,15 @@ class Runtime:
     def _patiently(self, read: Callable[[], T]) -> T:
         return takeover.patiently(read, for_s=self.turn.claim.lease_s)
 
-    def _restore(self, go: Go) -> None:
+    def _restore(self, go: Go, first: JobQuery) -> None:
         if go.savepoint_id is not None:
             self.manifest = self.repository.read(go.savepoint_id)
+            compat.require_for_savepoint(self.queries.spark, self.manifest, first.name)
+            if go.rewind == "fork":
+                newest = sinks.newest_batch(self.queries.spark, first.sink)
+                self.manifest = sinks.counted_on(
+                    self.manifest, first.name, newest, carry_pending=go.carry_pending
+                )
             checks.restore(
                 self.manifest,
                 self.repository,
@@ -209,6 +217,10 @@ class Runtime:
 
     def _guard(self, query: JobQuery) -> None:
         checks.require_known(query, self._to_go_on, self.queries.names())
+        spark = self.queries.spark
+        newest = sinks.newest_batch(spark, query.sink)
+        self.manifest = sinks.admit(query, newest, self._go, self.manifest, self.repository)
+        compat.require_for_checkpoint(spark, query.name, query.checkpoint)
         expected = self._expected.get(query.name, {})
         if self.relaunched and not self.queries.was_started(query.name):
             checks.guard_or_restore_anew(

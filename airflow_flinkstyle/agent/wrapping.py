@@ -42,6 +42,7 @@ class Remembered:
 
     def __init__(self) -> None:
         self.format: str | None = None
+        self.table: str | None = None
         self.query_name: str | None = None
         self.trigger: dict[str, Any] = {}
         self.options: dict[str, str] = {}
@@ -52,6 +53,13 @@ class Remembered:
         found = target.__dict__.setdefault("_flinkstyle", Remembered())
         assert isinstance(found, Remembered)  # noqa: S101  # for mypy
         return found
+
+    def set_target(self, method: str, target: str | None) -> None:
+        """Remember the path that ``start`` was given, or the table of ``toTable``."""
+        if method == "toTable":
+            self.table = target
+        elif target is not None:
+            self.set_options({"path": target})
 
     def set_options(self, options: dict[str, Any]) -> None:
         """Remember options; Spark ignores the case of their names."""
@@ -171,8 +179,20 @@ def _remember_query(cls: PySpark) -> None:
 
         return call
 
+    def each(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        def wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
+            def call(self: PySpark, function: PySpark) -> PySpark:
+                Remembered.of(self).format = name  # as Spark itself calls it
+                return original(self, function)
+
+            return call
+
+        return wrapper
+
     _replace(cls, "queryName", query_name)
     _replace(cls, "trigger", trigger)
+    for name in ("foreach", "foreachBatch"):
+        _replace(cls, name, each(name))
 
 
 def _override_before(cls: PySpark, name: str, role: str, rules: Sequence[KafkaOverride]) -> None:
@@ -207,6 +227,7 @@ def _start_through(cls: PySpark, name: str, agent: Agent, rules: Sequence[KafkaO
         ) -> PySpark:
             target = options.pop("tableName", path)
             self.options(**options)
+            Remembered.of(self).set_target(name, target)
             if outputMode is not None:
                 self.outputMode(outputMode)
             if partitionBy is not None:
