@@ -49,6 +49,8 @@ app.add_typer(
             "restore": take.restore,
             "pin": keep.pin,
             "unpin": keep.unpin,
+            "dispose": keep.dispose,
+            "prune": keep.prune,
             "export": move.export,
             "import": move.import_,
         },

@@ -5,10 +5,11 @@ from typing import Annotated
 
 import typer
 
-from airflow_flinkstyle.cli.options import AsJson, Job, Root, TimeoutS, Yes
+from airflow_flinkstyle.cli.options import Aligned, AsJson, Job, Root, TimeoutS, Yes
 from airflow_flinkstyle.cli.output import ExitCode, batches, confirm, show, table
 from airflow_flinkstyle.cli.places import client_of, jobs_of
 from airflow_flinkstyle.jobs.client import SavepointOnly
+from airflow_flinkstyle.jobs.requests import CutMode
 from airflow_flinkstyle.jobs.status import (
     Closed,
     Dead,
@@ -71,6 +72,10 @@ def stop(
     root: Root,
     job: Job,
     savepoint: Annotated[bool, typer.Option(help="End with a savepoint.")] = True,
+    alignment: Aligned = "none",
+    drain: Annotated[
+        bool, typer.Option("--drain", help="Read to the end of all inputs first; aligned.")
+    ] = False,
     yes: Yes = False,
     timeout_s: TimeoutS = 3600.0,
     as_json: AsJson = False,
@@ -80,7 +85,10 @@ def stop(
     Ends with 3 if the savepoint exists but the job did not stop.
     """
     confirm(f"Stop job {job}?", yes=yes)
-    outcome = client_of(root, job).stop(f"cli:{uuid.uuid4()}", savepoint=savepoint, timeout_s=timeout_s)
+    mode = CutMode(alignment="aligned" if drain else alignment, drain=drain)
+    outcome = client_of(root, job).stop(
+        f"cli:{uuid.uuid4()}", savepoint=savepoint, timeout_s=timeout_s, mode=mode
+    )
     if isinstance(outcome, SavepointOnly):
         document = {"stopped": False, "savepoint_id": outcome.savepoint_id, "reason": outcome.reason}
         text = f"Savepoint {outcome.savepoint_id} was taken, but the job did not stop: {outcome.reason}"

@@ -8,6 +8,7 @@ import typer
 
 from airflow_flinkstyle.cli.places import jobs_of, repository_of
 from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.types import Alignment
 
 AS_JSON = "flinkstyle.json"
 _COMPLETED = 100
@@ -65,6 +66,12 @@ AsJson = Annotated[
 ]
 SavepointId = Annotated[
     str, typer.Argument(help="Id of the savepoint.", autocompletion=complete_savepoint, show_default=False)
+]
+Aligned = Annotated[
+    Alignment,
+    typer.Option(
+        help="aligned: all queries of the job stop at the same offsets first; none: each is cut where it is."
+    ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 TimeoutS = Annotated[float, typer.Option("--timeout", help="Seconds to wait at most.", min=0)]

@@ -28,6 +28,11 @@ def repository_of(root: str, job: str) -> SavepointRepository:
     return SavepointRepository(open_store(root), job)
 
 
+def board_of(root: str, job: str) -> JobBoard:
+    """Return the records of a job."""
+    return JobBoard(open_store(root), job)
+
+
 def client_of(root: str, job: str) -> JobClient:
     """Return a job's client; credentials of drivers it starts again come from this environment."""
     store = open_store(root)

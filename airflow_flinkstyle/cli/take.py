@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from airflow_flinkstyle.cli.options import AsJson, Job, Root, SavepointId, TimeoutS
+from airflow_flinkstyle.cli.options import Aligned, AsJson, Job, Root, SavepointId, TimeoutS
 from airflow_flinkstyle.cli.output import batches, batches_of, note, now_ms, show, size, table
 from airflow_flinkstyle.cli.places import client_of, repository_of
 from airflow_flinkstyle.cli.progress import progress_bar
@@ -28,6 +28,7 @@ def take(
     key: Annotated[
         str | None, typer.Option(help="Name of the request: the same one finds its savepoint again.")
     ] = None,
+    alignment: Aligned = "none",
     timeout_s: TimeoutS = 3600.0,
     as_json: AsJson = False,
 ) -> None:
@@ -36,7 +37,14 @@ def take(
     Ctrl-C cancels it.
     """
     client = client_of(root, job)
-    begun = begin_savepoint(client, key or f"cli:{uuid.uuid4()}", running_timeout_s=timeout_s)
+    with progress_bar("savepoint") as move:
+        begun = begin_savepoint(
+            client,
+            key or f"cli:{uuid.uuid4()}",
+            running_timeout_s=timeout_s,
+            alignment=alignment,
+            progress=move,
+        )
     manifest = begun if isinstance(begun, Manifest) else _follow(client, begun, timeout_s)
     found = batches_of(manifest)
     document = {

@@ -9,6 +9,7 @@ from airflow_flinkstyle.jobs.errors import JobNotRunningError
 from airflow_flinkstyle.jobs.requests import CutMode
 from airflow_flinkstyle.jobs.status import Closed, Dead, Failed, Starting, describe_status
 from airflow_flinkstyle.jobs.stopped import take_stopped
+from airflow_flinkstyle.savepoint import capture
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,16 +17,29 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.client import JobClient
     from airflow_flinkstyle.jobs.requests import PendingRequest
     from airflow_flinkstyle.protocol.records import Progress
+    from airflow_flinkstyle.savepoint.capture import CaptureProgress
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.types import Alignment
 
 
 def begin_savepoint(
-    client: JobClient, key: str, *, running_timeout_s: float, alignment: Alignment = "none"
+    client: JobClient,
+    key: str,
+    *,
+    running_timeout_s: float,
+    alignment: Alignment = "none",
+    progress: Callable[[CaptureProgress], None] = capture.ignore,
 ) -> PendingRequest | Manifest:
     """Ask the driver for a savepoint, or take one at once if the job has ended.
 
     A driver that died without a word, or is still coming up, is brought up and waited for first.
+
+    Args:
+        client: The job.
+        key: Who asks, without the try number: a retry finds its savepoint again.
+        running_timeout_s: How long to wait for a driver that comes up.
+        alignment: Of the queries; aligned only while the job runs.
+        progress: Told after each file of a savepoint that is taken at once.
 
     Raises:
         JobNotRunningError: If an aligned savepoint of a job that has ended is asked for.
@@ -39,7 +53,7 @@ def begin_savepoint(
             remedy="Start the job, or take the savepoint with alignment='none'.",
         )
     if isinstance(status, (Closed, Failed)):
-        return take_stopped(client, key)
+        return take_stopped(client, key, progress=progress)
     if isinstance(status, (Dead, Starting)):
         client.ensure_running()
         client.wait_running(status.run.generation, timeout_s=running_timeout_s)

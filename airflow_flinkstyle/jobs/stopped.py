@@ -16,6 +16,7 @@ from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.errors import CheckpointMismatchError, JobNotRunningError, JobRunningError
 from airflow_flinkstyle.jobs.status import Run, Running, Starting, describe_status, now_ms
 from airflow_flinkstyle.protocol.records import Claim, Current, Heartbeat, QueryBeat
+from airflow_flinkstyle.savepoint.capture import ignore
 from airflow_flinkstyle.savepoint.ids import new_savepoint_id
 from airflow_flinkstyle.savepoint.manifest import KafkaLog, Manifest
 from airflow_flinkstyle.savepoint.take import QuerySource, SavepointLabel, take_savepoint
@@ -23,9 +24,10 @@ from airflow_flinkstyle.storage.errors import ObjectExistsError
 from airflow_flinkstyle.types import Generation, Incarnation
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from airflow_flinkstyle.jobs.runs import JobRuns
+    from airflow_flinkstyle.savepoint.capture import CaptureProgress
     from airflow_flinkstyle.storage.base import ObjectStore
     from airflow_flinkstyle.types import BatchId
 
@@ -43,7 +45,9 @@ class Fence:
     last_words: Heartbeat
 
 
-def take_stopped(runs: JobRuns, key: str) -> Manifest:
+def take_stopped(
+    runs: JobRuns, key: str, *, progress: Callable[[CaptureProgress], None] = ignore
+) -> Manifest:
     """Take a savepoint of a job that does not run; a retry with the same key finds it again.
 
     Raises:
@@ -62,7 +66,7 @@ def take_stopped(runs: JobRuns, key: str) -> Manifest:
         )
     fence = raise_fence(runs, key)
     if existing is None:
-        existing = _take(runs, fence, savepoint_id)
+        existing = _take(runs, fence, savepoint_id, progress)
     lift_fence(runs, fence, {query.name: query.batch_id for query in existing.queries})
     return existing
 
@@ -214,7 +218,9 @@ def _mismatch(checkpoint: ObjectStore, beat: QueryBeat, found: str) -> Checkpoin
     )
 
 
-def _take(runs: JobRuns, fence: Fence, savepoint_id: str) -> Manifest:
+def _take(
+    runs: JobRuns, fence: Fence, savepoint_id: str, progress: Callable[[CaptureProgress], None]
+) -> Manifest:
     queries = []
     for name, beat in sorted(fence.last_words.queries.items()):
         checkpoint = read_checkpoint(runs, fence.last, name)
@@ -232,4 +238,4 @@ def _take(runs: JobRuns, fence: Fence, savepoint_id: str) -> Manifest:
         spark_version=fence.last_words.spark_version,
         taken_from_generation=fence.last.generation,
     )
-    return take_savepoint(runs.repository, queries, label)
+    return take_savepoint(runs.repository, queries, label, progress=progress)
