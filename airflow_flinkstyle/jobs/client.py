@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from airflow_flinkstyle.protocol.records import Progress
+    from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.types import Generation
 
 log = logging.getLogger(__name__)
@@ -115,7 +116,7 @@ class JobClient(JobRuns):
     def poll(self, pending: PendingRequest) -> requests.RequestState:
         """Return how far a request is."""
         state = requests.poll(self.board, pending)
-        if isinstance(state, Lost) and self._was_published(pending):
+        if isinstance(state, Lost) and self.published(pending) is not None:
             return Ended(
                 outcome="done" if pending.command == "savepoint" else "failed",
                 savepoint_id=pending.savepoint_id,
@@ -127,8 +128,9 @@ class JobClient(JobRuns):
             return Lost("The driver process has ended.") if isinstance(again, InProgress) else again
         return state
 
-    def _was_published(self, pending: PendingRequest) -> bool:
-        return pending.savepoint_id is not None and self.repository.find(pending.savepoint_id) is not None
+    def published(self, pending: PendingRequest) -> Manifest | None:
+        """Return the savepoint that a request has made; it may not have ended yet."""
+        return None if pending.savepoint_id is None else self.repository.find(pending.savepoint_id)
 
     def cancel(self, pending: PendingRequest) -> requests.Withdrawn | requests.TooLate:
         """Take a request back, if the driver has not gone too far with it."""
@@ -218,7 +220,7 @@ class JobClient(JobRuns):
         pending, end = self.wait(pending, timeout_s=timeout_s, confirm=confirm)
         if end.outcome == "done":
             return Stopped(generation=pending.generation, batches=end.batches, savepoint_id=end.savepoint_id)
-        if self._was_published(pending) and pending.savepoint_id is not None:
+        if pending.savepoint_id is not None and self.published(pending) is not None:
             return SavepointOnly(savepoint_id=pending.savepoint_id, reason=end.detail)
         raise self.request_failed(pending, end)
 

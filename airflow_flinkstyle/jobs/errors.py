@@ -42,6 +42,13 @@ class RequestFailedError(JobError):
     code = "REQUEST_FAILED"
 
 
+class CutFailedError(JobError):
+    """Several jobs could not be cut together; they go on uncut."""
+
+    code = "CUT_FAILED"
+    retryable = True
+
+
 class StepTimeoutError(JobError):
     """Something that was waited for did not happen in time."""
 

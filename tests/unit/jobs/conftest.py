@@ -19,7 +19,9 @@ from typing import Any
 
 import pytest
 
+from airflow_flinkstyle.agent.agreement import Agreement
 from airflow_flinkstyle.checkpoint import offset_log
+from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.client import JobClient
 from airflow_flinkstyle.jobs.deployments.base import Alive, Gone
 from airflow_flinkstyle.jobs.errors import MirrorBehindError
@@ -38,11 +40,12 @@ from airflow_flinkstyle.protocol.records import (
 )
 from airflow_flinkstyle.rewrite.apply import apply_plan
 from airflow_flinkstyle.rewrite.plan import SourceRef, SourceVerdicts, plan_rewrite
+from airflow_flinkstyle.savepoint.errors import TakeCancelledError
 from airflow_flinkstyle.savepoint.manifest import KafkaLog
 from airflow_flinkstyle.savepoint.repository import SavepointRepository
 from airflow_flinkstyle.savepoint.restore import restore_query
 from airflow_flinkstyle.savepoint.take import QuerySource, SavepointLabel, take_savepoint
-from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
+from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError, StoreUnavailableError
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.storage.memory import MemoryStore
 
@@ -234,12 +237,12 @@ class Driver(threading.Thread):
             self.obey(standby=False)
             self.pause()
 
-    def batch(self) -> None:
+    def batch(self, until: int | None = None) -> None:
         logs = self.world.logs
         committed, planned, at = self.logs()
         if planned <= committed:
-            end = logs.end(self.cluster)
-            if end == at:
+            end = logs.end(self.cluster) if until is None else until
+            if end == at or (until is None and self.world.reads_slowly):
                 return
             planned = committed + 1
             text = f'v1\n{_CONFS}\n{{"{TOPIC}":{{"0":{end}}}}}'
@@ -272,6 +275,10 @@ class Driver(threading.Thread):
         if request.state == "sent":
             self.board.put_request(self.generation, dataclasses.replace(request, state="accepted"), seen=slot)
         self.pause(self.mood.slow_takes_s)
+        if request.cut_id is None or self.cut_with_others(request):
+            self.serve(request, standby=standby)
+
+    def serve(self, request: Any, *, standby: bool) -> None:
         if request.command != "savepoint":
             self.beat("draining")
         savepoint_id = None
@@ -288,6 +295,35 @@ class Driver(threading.Thread):
         self.end(request, "done", savepoint_id=savepoint_id)
         raise _Leave
 
+    def cut_with_others(self, request: Any) -> bool:
+        """Run to the barrier of all and save; False if the cut is abandoned, and the job goes on."""
+
+        def require_wanted() -> None:
+            self.pause(0)
+            if self.board.request(self.generation).value.state == "cancelled":
+                raise TakeCancelledError.of(f"job {self.world.job}")
+
+        agreement = Agreement(
+            self.world.store, self.world.job, request.cut_id,
+            hold_s=request.hold_s, require_wanted=require_wanted,
+        )  # fmt: skip
+        place = (self.cluster, TOPIC, 0)
+        try:
+            self.batch(until=agreement.barrier({place: self.logs()[2]})[place])
+            if self.world.takes_fail:
+                raise StoreUnavailableError("The store", "failed", "midway.")
+            self.take(request)
+            if request.command != "savepoint":
+                slot = self.board.request(self.generation)
+                closing = dataclasses.replace(slot.value, state="closing")
+                self.board.put_request(self.generation, closing, seen=slot)
+                agreement.require_complete()
+        except FlinkstyleError as error:
+            agreement.abandon(str(error))
+            self.end(request, "failed", detail=str(error))
+            return False
+        return True
+
     def take(self, request: Any) -> str:
         log = KafkaLog(
             cluster_id=self.cluster,
@@ -299,6 +335,8 @@ class Driver(threading.Thread):
             taken_at_ms=time.time_ns() // 1_000_000,
             spark_version="4.2.0",
             taken_from_generation=self.generation,
+            alignment=request.alignment,
+            cut_id=request.cut_id,
         )
         sources = [QuerySource(name=QUERY, checkpoint=self.checkpoint, kafka={"0": log})]
         return take_savepoint(self.world.repository, sources, label).savepoint_id
@@ -345,13 +383,13 @@ class World:
 
     name = "threads"
 
-    def __init__(self, folder: Path) -> None:
-        self.job = "orders-job"
-        self.folder, self.store = folder, MemoryStore()
+    def __init__(self, folder: Path, job: str = "orders-job", store: MemoryStore | None = None) -> None:
+        self.job = job
+        self.folder, self.store = folder, store or MemoryStore()
         self.repository = SavepointRepository(self.store, self.job)
         self.logs, self.moods = Logs(), {}
         self.drivers: dict[int, Driver] = {}
-        self.deaf = self.takes_fail = self.refuses = False
+        self.deaf = self.takes_fail = self.refuses = self.reads_slowly = False
 
     @property
     def board(self) -> JobBoard:
