@@ -14,7 +14,7 @@ from airflow_flinkstyle.hooks import connections
 from airflow_flinkstyle.hooks.urls import manifest_url
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from airflow_flinkstyle.hooks.connections import Defaults
     from airflow_flinkstyle.jobs.client import JobClient
@@ -25,8 +25,12 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.status import Running, Starting
     from airflow_flinkstyle.kafka.settings import KafkaCluster
     from airflow_flinkstyle.protocol.board import JobBoard
+    from airflow_flinkstyle.savepoint.dispose import Disposed, Protection
     from airflow_flinkstyle.savepoint.manifest import Manifest
+    from airflow_flinkstyle.savepoint.prune import PruneReport
     from airflow_flinkstyle.savepoint.repository import SavepointRepository
+    from airflow_flinkstyle.savepoint.retention import RetentionPolicy
+    from airflow_flinkstyle.savepoint.verify import Level, Verified
     from airflow_flinkstyle.storage.base import ObjectStore
     from airflow_flinkstyle.storage.s3 import S3Settings
     from airflow_flinkstyle.types import Alignment
@@ -207,6 +211,36 @@ class StreamingJobHook(BaseHook):
         """Return an absolute address of a savepoint's manifest, for the extra link."""
         endpoint = self.s3.endpoint if self.s3 is not None else None
         return manifest_url(self.defaults.savepoint_root, endpoint, job, savepoint_id)
+
+    # --- retention ----------------------------------------------------------------------------
+
+    def verify_savepoint(self, job: str, savepoint_id: str, *, level: Level, by: str) -> Verified:
+        """Check a savepoint, ``latest`` for the newest one, and write down how it went."""
+        from airflow_flinkstyle.savepoint.verified import check_savepoint
+
+        newest = self.newest_savepoint(job) if savepoint_id == "latest" else None
+        wanted = newest.savepoint_id if newest is not None else savepoint_id
+        return check_savepoint(self.repository(job), wanted, level=level, by=by)
+
+    def prune_savepoints(
+        self, job: str, policy: RetentionPolicy, *, by: str, dry_run: bool, wait_s: float
+    ) -> PruneReport:
+        """Dispose of what the policy does not keep and the job does not need."""
+        from airflow_flinkstyle.jobs.retention import prune_job
+
+        return prune_job(
+            self.board(job), self.repository(job), policy, holder=by, dry_run=dry_run, wait_s=wait_s
+        )
+
+    def dispose_savepoint(
+        self, job: str, savepoint_id: str, *, by: str, despite: Collection[Protection], wait_s: float
+    ) -> Disposed:
+        """Dispose of one savepoint unless something protects it."""
+        from airflow_flinkstyle.jobs.retention import dispose_of
+
+        return dispose_of(
+            self.board(job), self.repository(job), savepoint_id, holder=by, despite=despite, wait_s=wait_s
+        )
 
     # --- producers ----------------------------------------------------------------------------
 

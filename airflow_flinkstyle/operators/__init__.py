@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.operators.migrate import PreflightMigrationOperator as PreflightMigrationOperator
     from airflow_flinkstyle.operators.migrate import SettleMigrationOperator as SettleMigrationOperator
     from airflow_flinkstyle.operators.migrate import VerifyMigrationOperator as VerifyMigrationOperator
+    from airflow_flinkstyle.operators.retention import DisposeSavepointOperator as DisposeSavepointOperator
+    from airflow_flinkstyle.operators.retention import PruneSavepointsOperator as PruneSavepointsOperator
+    from airflow_flinkstyle.operators.retention import VerifySavepointOperator as VerifySavepointOperator
     from airflow_flinkstyle.operators.rewrite import PlanOffsetRewriteOperator as PlanOffsetRewriteOperator
     from airflow_flinkstyle.operators.rewrite import (
         RewriteSavepointOffsetsOperator as RewriteSavepointOffsetsOperator,
@@ -24,9 +27,11 @@ if TYPE_CHECKING:
     )
 
 _HOME = {
+    "DisposeSavepointOperator": "retention",
     "MigrateStreamingJobOperator": "migrate",
     "PlanOffsetRewriteOperator": "rewrite",
     "PreflightMigrationOperator": "migrate",
+    "PruneSavepointsOperator": "retention",
     "RewriteSavepointOffsetsOperator": "rewrite",
     "SettleMigrationOperator": "migrate",
     "StartStreamingJobOperator": "start",
@@ -34,6 +39,7 @@ _HOME = {
     "TakeSavepointOperator": "savepoint",
     "UpgradeStreamingJobOperator": "upgrade",
     "VerifyMigrationOperator": "migrate",
+    "VerifySavepointOperator": "retention",
 }
 
 

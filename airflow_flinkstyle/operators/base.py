@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
+from airflow_flinkstyle.hooks.assets import SAVEPOINTS, emit_savepoint
 from airflow_flinkstyle.hooks.failures import airflow_errors
 from airflow_flinkstyle.hooks.keys import request_key, run_key
 from airflow_flinkstyle.links.savepoint import SavepointLink
@@ -47,4 +48,15 @@ class StreamingJobOperator(BaseOperator):
             SavepointLink.show(context, self.hook.savepoint_url(self.job, savepoint_id))
 
 
-__all__ = ["StreamingJobOperator", "airflow_errors", "request_key", "run_key"]
+class SavepointMaker(StreamingJobOperator):
+    """Base of the operators that make savepoints: each is an asset event (``hooks.assets``)."""
+
+    def __init__(self, *, outlets: Sequence[Any] | None = None, **kwargs: Any) -> None:
+        super().__init__(outlets=[*(outlets or ()), SAVEPOINTS], **kwargs)
+
+    def announce(self, context: Context, savepoint_id: str) -> None:
+        """Let the task's success publish an event of the job's savepoints."""
+        emit_savepoint(context, self.job, self.flinkstyle_conn_id, savepoint_id)
+
+
+__all__ = ["SavepointMaker", "StreamingJobOperator", "airflow_errors", "request_key", "run_key"]

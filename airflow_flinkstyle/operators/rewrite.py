@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow_flinkstyle.operators.base import StreamingJobOperator, airflow_errors
+from airflow_flinkstyle.operators.base import SavepointMaker, StreamingJobOperator, airflow_errors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -90,7 +90,7 @@ class PlanOffsetRewriteOperator(StreamingJobOperator):
         return plan_json.to_json(plan)
 
 
-class RewriteSavepointOffsetsOperator(StreamingJobOperator):
+class RewriteSavepointOffsetsOperator(SavepointMaker):
     """Apply a plan: write a new savepoint on the target cluster, whose parent is the old one.
 
     Returns the new savepoint's id. Doing it again gives the same savepoint.
@@ -136,5 +136,6 @@ class RewriteSavepointOffsetsOperator(StreamingJobOperator):
                 allow=allowed_verdicts(self.allow),
             )
             self.show_savepoint(context, rewritten.savepoint_id)
+        self.announce(context, rewritten.savepoint_id)
         self.log.info("Savepoint %s was rewritten as %s", plan.savepoint_id, rewritten.savepoint_id)
         return rewritten.savepoint_id

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import conf
 
 from airflow_flinkstyle.hooks.failures import raise_failure
-from airflow_flinkstyle.operators.base import StreamingJobOperator, airflow_errors, request_key
+from airflow_flinkstyle.operators.base import SavepointMaker, airflow_errors, request_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.types import Alignment
 
 
-class TakeSavepointOperator(StreamingJobOperator):
+class TakeSavepointOperator(SavepointMaker):
     """Take a savepoint; the job goes on meanwhile. Returns the savepoint's id.
 
     A retry, or a clear, re-attaches to the savepoint asked for by the earlier try of the same DAG run.
@@ -64,10 +64,11 @@ class TakeSavepointOperator(StreamingJobOperator):
             )
             self.show_savepoint(context, begun.savepoint_id)
             if not isinstance(begun, PendingRequest):
-                return self._taken(begun)
+                return self._taken(context, begun)
             if self.deferrable:
                 self._defer(asdict(begun))
-            return self._taken(self.hook.finish_savepoint(self.job, begun, timeout_s=self.timeout_s))
+            taken = self.hook.finish_savepoint(self.job, begun, timeout_s=self.timeout_s)
+        return self._taken(context, taken)
 
     def _defer(self, request: dict[str, Any]) -> None:
         from airflow_flinkstyle.triggers.savepoint import RequestTrigger
@@ -94,9 +95,10 @@ class TakeSavepointOperator(StreamingJobOperator):
                 self.job, PendingRequest(**event["request"]), timeout_s=self.timeout_s
             )
             self.show_savepoint(context, manifest.savepoint_id)
-        return self._taken(manifest)
+        return self._taken(context, manifest)
 
-    def _taken(self, manifest: Manifest) -> str:
+    def _taken(self, context: Context, manifest: Manifest) -> str:
+        self.announce(context, manifest.savepoint_id)
         batches = {query.name: query.batch_id for query in manifest.queries}
         self.log.info(
             "Savepoint %s at batches %s, %d bytes", manifest.savepoint_id, batches, manifest.total_bytes

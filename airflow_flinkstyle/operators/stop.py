@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_flinkstyle.operators.base import StreamingJobOperator, airflow_errors, request_key
+from airflow_flinkstyle.operators.base import SavepointMaker, airflow_errors, request_key
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -17,7 +17,7 @@ SAVEPOINT_KEY = "savepoint_id"
 """XCom with the savepoint, pushed also where the stop itself failed."""
 
 
-class StopStreamingJobOperator(StreamingJobOperator):
+class StopStreamingJobOperator(SavepointMaker):
     """Stop a streaming job between two batches, so that no batch is run twice.
 
     Returns ``{"batches": ..., "savepoint_id": ...}``. Where the savepoint exists but the run did not
@@ -59,6 +59,7 @@ class StopStreamingJobOperator(StreamingJobOperator):
             self.show_savepoint(context, outcome.savepoint_id)
         if outcome.savepoint_id is not None:
             context["ti"].xcom_push(key=SAVEPOINT_KEY, value=outcome.savepoint_id)
+            self.announce(context, outcome.savepoint_id)
         if isinstance(outcome, SavepointOnly):
             raise AirflowFailException(
                 f"Job {self.job} did not stop: {outcome.reason} Savepoint {outcome.savepoint_id} was taken "

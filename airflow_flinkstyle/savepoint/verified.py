@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from airflow_flinkstyle.protocol.records import Record
+from airflow_flinkstyle.savepoint.errors import SavepointDamagedError
+from airflow_flinkstyle.savepoint.intents import hold_intent
 from airflow_flinkstyle.savepoint.notes import read_notes
+from airflow_flinkstyle.savepoint.verify import verify_savepoint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,6 +42,29 @@ def record_verified(repository: SavepointRepository, verified: Verified, *, at_m
 def forget_verified(repository: SavepointRepository, savepoint_id: str) -> None:
     """Take the word back: the savepoint was found damaged since."""
     repository.store.delete(_key(repository, savepoint_id))
+
+
+def check_savepoint(repository: SavepointRepository, savepoint_id: str, *, level: Level, by: str) -> Verified:
+    """Check a savepoint, keep every prune off it meanwhile, and write down how it went.
+
+    Args:
+        repository: The job's savepoints.
+        savepoint_id: Which one.
+        level: How much to read.
+        by: Who checks, for those who wait.
+
+    Raises:
+        SavepointMissingError: If there is none of that id.
+        SavepointDamagedError: If it is not whole; it counts as verified no more.
+    """
+    with hold_intent(repository, "verify", holder=by):
+        try:
+            verified = verify_savepoint(repository.read(savepoint_id), repository, level=level)
+        except SavepointDamagedError:
+            forget_verified(repository, savepoint_id)
+            raise
+        record_verified(repository, verified, at_ms=time.time_ns() // 1_000_000)
+        return verified
 
 
 def verified_records(repository: SavepointRepository) -> Mapping[str, VerifiedRecord]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.repository import SavepointRepository
 
 Level = Literal["quick", "full"]
+LEVELS: tuple[Level, ...] = ("quick", "full")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

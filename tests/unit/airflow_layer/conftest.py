@@ -28,7 +28,9 @@ class TaskInstance:
 
 
 def a_context(task_id: str = "task", **kwargs: Any) -> dict[str, Any]:
-    return {"ti": TaskInstance(task_id, **kwargs)}
+    from airflow.sdk.execution_time.context import OutletEventAccessors
+
+    return {"ti": TaskInstance(task_id, **kwargs), "outlet_events": OutletEventAccessors()}
 
 
 def a_connection(conn_type: str, conn_id: str = "a_conn", extra: dict[str, Any] | None = None, **fields: Any):

@@ -1,0 +1,40 @@
+"""Answers of a form or a template, which are often text, turned into plain values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from airflow_flinkstyle.errors import BadInputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+T = TypeVar("T")
+S = TypeVar("S", bound=str)
+
+
+def one_of(name: str, answer: str, known: Sequence[S]) -> S:
+    """Return the known value that was answered."""
+    for value in known:
+        if value == answer:
+            return value
+    raise _bad(name, f"one of {', '.join(known)}", answer)
+
+
+def number_or_none(name: str, answer: object, kind: Callable[[str], T]) -> T | None:
+    """Return the number that was answered; None for no answer, which a template renders as text too."""
+    text = str(answer).strip()
+    if text in ("", "None"):
+        return None
+    try:
+        return kind(text)
+    except ValueError as error:
+        raise _bad(name, "a number, or nothing", answer) from error
+
+
+def _bad(name: str, expected: str, found: object) -> BadInputError:
+    return BadInputError(
+        f"Expected {name} to be {expected}, found {found!r}.",
+        left="Nothing was changed.",
+        remedy="Correct the operator's argument or the DAG's form.",
+    )

@@ -1,0 +1,159 @@
+"""Look after the savepoints a job has: check them, prune them by policy, dispose of one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow_flinkstyle.hooks.answers import number_or_none, one_of
+from airflow_flinkstyle.operators.base import StreamingJobOperator, airflow_errors, request_key
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow.sdk import Context
+
+
+class VerifySavepointOperator(StreamingJobOperator):
+    """Check that a savepoint is whole, and write it down; retention keeps the newest verified one.
+
+    Returns ``{"savepoint_id": ..., "level": ..., "files": ..., "size_bytes": ...}``; a savepoint that is
+    not whole fails the task, each bad file named.
+
+    :param savepoint_id: Which; ``latest`` is the newest one. (templated)
+    :param level: ``quick`` looks at every file's presence and size and at the logs' content; ``full``
+        reads every byte. (templated)
+    """
+
+    template_fields: Sequence[str] = (*StreamingJobOperator.template_fields, "savepoint_id", "level")
+
+    def __init__(self, *, savepoint_id: str = "latest", level: str = "quick", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.savepoint_id = savepoint_id
+        self.level = level
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Check it."""
+        from airflow_flinkstyle.savepoint.verify import LEVELS
+
+        with airflow_errors():
+            level = one_of("level", self.level, LEVELS)
+            found = self.hook.verify_savepoint(
+                self.job, self.savepoint_id, level=level, by=request_key(context)
+            )
+            self.show_savepoint(context, found.savepoint_id)
+        self.log.info(
+            "Savepoint %s is whole (%s): %d files, %d bytes",
+            *(found.savepoint_id, found.level, found.files, found.size_bytes),
+        )
+        return {
+            "savepoint_id": found.savepoint_id,
+            "level": found.level,
+            "files": found.files,
+            "size_bytes": found.size_bytes,
+        }
+
+
+class PruneSavepointsOperator(StreamingJobOperator):
+    """Dispose of old savepoints, and free the files that no other one needs.
+
+    Kept whatever the limits: pinned ones, those a run or an open migration needs, and the newest complete
+    and verified one. The log has a row with the reason for every savepoint.
+
+    Returns ``{"kept": [...], "disposed": [...], "freed_blobs": ..., "freed_bytes": ..., "dry_run": ...}``.
+
+    :param max_count: Complete savepoints to keep; None or empty for any number. (templated)
+    :param max_age_s: How old one may be, in seconds; None or empty for any age. (templated)
+    :param dry_run: Only say what would be done. (templated)
+    :param wait_s: How long to wait for takes, restores and exports to end.
+    """
+
+    template_fields: Sequence[str] = (
+        *StreamingJobOperator.template_fields,
+        *("max_count", "max_age_s", "only_plan"),
+    )
+
+    def __init__(
+        self,
+        *,
+        max_count: int | str | None = None,
+        max_age_s: float | str | None = None,
+        dry_run: bool | str = False,
+        wait_s: float = 300.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.max_count = max_count
+        self.max_age_s = max_age_s
+        self.only_plan = dry_run  # BaseOperator has a method of the parameter's name
+        self.wait_s = wait_s
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Prune, and log why each savepoint was kept or not."""
+        from airflow_flinkstyle.savepoint.retention import RetentionPolicy
+
+        with airflow_errors():
+            policy = RetentionPolicy(
+                max_count=number_or_none("max_count", self.max_count, int),
+                max_age_s=number_or_none("max_age_s", self.max_age_s, float),
+            )
+            report = self.hook.prune_savepoints(
+                self.job,
+                policy,
+                by=request_key(context),
+                dry_run=one_of("dry_run", str(self.only_plan), ("True", "False")) == "True",
+                wait_s=self.wait_s,
+            )
+        self.log.info("Savepoints of job %s:\n%s", self.job, report.as_markdown())
+        disposed = report.plan.disposed
+        return {
+            "kept": [d.savepoint_id for d in report.plan.decisions if d.savepoint_id not in disposed],
+            "disposed": list(disposed),
+            "freed_blobs": report.freed_blobs,
+            "freed_bytes": report.freed_bytes,
+            "dry_run": report.dry_run,
+        }
+
+
+class DisposeSavepointOperator(StreamingJobOperator):
+    """Dispose of one savepoint, and free the files that only it needs.
+
+    Refused for one that is pinned, in use, or the last good one.
+
+    Returns ``{"savepoint_id": ..., "freed_blobs": ..., "freed_bytes": ...}``.
+
+    :param savepoint_id: Which. (templated)
+    :param despite: Protections to override: ``pinned``, ``in_use``, ``last_good``.
+    :param wait_s: How long to wait for takes, restores and exports to end.
+    """
+
+    template_fields: Sequence[str] = (*StreamingJobOperator.template_fields, "savepoint_id")
+
+    def __init__(
+        self, *, savepoint_id: str, despite: Sequence[str] = (), wait_s: float = 300.0, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.savepoint_id = savepoint_id
+        self.despite = despite
+        self.wait_s = wait_s
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Dispose of it."""
+        from airflow_flinkstyle.savepoint.dispose import PROTECTIONS
+
+        with airflow_errors():
+            disposed = self.hook.dispose_savepoint(
+                self.job,
+                self.savepoint_id,
+                by=request_key(context),
+                despite=[one_of("despite", name, PROTECTIONS) for name in self.despite],
+                wait_s=self.wait_s,
+            )
+        self.log.info(
+            "Savepoint %s is gone: %d blobs, %d bytes freed",
+            *(disposed.savepoint_id, disposed.freed_blobs, disposed.freed_bytes),
+        )
+        return {
+            "savepoint_id": disposed.savepoint_id,
+            "freed_blobs": disposed.freed_blobs,
+            "freed_bytes": disposed.freed_bytes,
+        }
