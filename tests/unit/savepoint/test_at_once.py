@@ -214,6 +214,7 @@ sys.path.insert(0, sys.argv[1])
 from airflow_flinkstyle.savepoint.manifest import KafkaLog
 from airflow_flinkstyle.savepoint.intents import hold_intent
 from airflow_flinkstyle.savepoint.repository import SavepointRepository
+from airflow_flinkstyle.savepoint.take import QuerySource, SavepointLabel, take_savepoint
 from airflow_flinkstyle.storage.local import LocalStore
 
 live, root, savepoint_id, at_ms = sys.argv[2:]
