@@ -126,7 +126,8 @@ class ArchiveWriter:
                 if kind is None:
                     self._finish()
         finally:
-            self._file.close()
+            with contextlib.suppress(OSError):  # a full disk's, for what was buffered and is dropped anyway
+                self._file.close()
             self._part.unlink(missing_ok=True)
 
     def _finish(self) -> None:
