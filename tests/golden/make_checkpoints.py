@@ -4,8 +4,8 @@
 
 writes ``tests/golden/<spark-version>/<case>/``; with names, only those cases. Run it in an environment of
 each Spark version to cover, with pandas, pyarrow and, for ``transformWithState``, protobuf; the case
-``kafka``, made only when named, fetches the connector and needs a broker (``SP_KAFKA_BOOTSTRAP``) whose topic
-``golden`` has five records in one partition.
+``kafka``, made only when named, needs the connector (``SP_KAFKA_JARS``, paths with commas between) and a
+broker (``SP_KAFKA_BOOTSTRAP``) whose topic ``golden`` has five records in one partition.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 from stateful import CASES, STATE, Case
 
 BATCHES = 5
-SCALA = "2.12" if pyspark.__version__ < "4" else "2.13"
-CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_{SCALA}:{pyspark.__version__}"
 VERSION = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
 
 
@@ -61,8 +59,7 @@ def make(case: Case, target: Path, folder: Path) -> None:
     spark = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
-        .config("spark.jars.packages", CONNECTOR if "SP_KAFKA_BOOTSTRAP" in os.environ else "")
-        .config("spark.jars.ivy", str(folder.parent / "ivy"))
+        .config("spark.jars", os.environ.get("SP_KAFKA_JARS", ""))
         .config("spark.sql.session.timeZone", "UTC")
         .config(f"{STATE}.minDeltasForSnapshot", "2")
         .config(f"{STATE}.maintenanceInterval", "500ms")

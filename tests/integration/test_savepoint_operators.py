@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.checkpoint import commit_log
+from airflow_flinkstyle.checkpoint.inventory import list_batches
 from airflow_flinkstyle.savepoint.repository import SavepointRepository
 from airflow_flinkstyle.savepoint.restore import restore_query
 from airflow_flinkstyle.savepoint.take import QuerySource, SavepointLabel, take_savepoint
@@ -50,6 +51,7 @@ LAST = 9
 """Batch up to which queries are compared: windows and sessions have closed twice by then."""
 VERSION = (4, 2)
 LOCAL = [case for case in CASES if case.since <= VERSION and case.name not in {"kafka", "stateless"}]
+BY_CHANGELOG = next(case for case in CASES if case.name == "format-v2-changelog")
 ON_S3 = next(case for case in CASES if case.name == "transform-with-state-v2")
 
 
@@ -99,11 +101,13 @@ class Lab:
             F.timestamp_seconds(seconds - seconds % 180).alias("ts"),  # moves on every third batch
         )
 
-    def start(self, checkpoint: str, rows: Rows) -> StreamingQuery:
+    def start(self, checkpoint: str, rows: Rows, fail_in: int | None = None) -> StreamingQuery:
         """Start the query; each batch's rows are written down in text, sorted."""
 
         def sink(frame: DataFrame, batch: int) -> None:
             rows[batch] = sorted(json.dumps(row.asDict()) for row in frame.collect())
+            if batch == fail_in:
+                raise RuntimeError("its state is written, its commit is not")
 
         self.spark.conf.set("spark.sql.shuffle.partitions", self.case.partitions)
         writer = self.case.build(self.read).writeStream.outputMode(self.case.mode).foreachBatch(sink)
@@ -129,35 +133,40 @@ def run_until(query: StreamingQuery, rows: Rows, batch: int) -> None:
 
 
 def take_while_it_runs(
-    lab: Lab, location: str, checkpoint: ObjectStore, repository: SavepointRepository
+    lab: Lab,
+    location: str,
+    checkpoint: ObjectStore,
+    repository: SavepointRepository,
+    first: int = 3,
+    last: int = LAST,
 ) -> tuple[Manifest, Rows]:
-    """Take a savepoint of the running query, and let that run on."""
+    """Take a savepoint of the running query while it is in batch ``first`` or later, and let that run on."""
     rows: Rows = {}
     query = lab.start(location, rows)
     try:
-        run_until(query, rows, 3)
+        run_until(query, rows, first)
         label = SavepointLabel(
             savepoint_id="sp-1", taken_at_ms=1, spark_version="4.2.0", taken_from_generation=1
         )
         manifest = take_savepoint(repository, [QuerySource(name="q", checkpoint=checkpoint, kafka={})], label)
-        run_until(query, rows, LAST)
+        run_until(query, rows, last)
     finally:
         query.stop()
     return manifest, rows
 
 
-def assert_goes_on(lab: Lab, manifest: Manifest, location: str, unbroken: Rows) -> None:
+def assert_goes_on(lab: Lab, manifest: Manifest, location: str, unbroken: Rows, last: int = LAST) -> None:
     """Run the restored query as far as the unbroken one ran, and compare what they wrote."""
     taken = manifest.queries[0].batch_id
     rows: Rows = {}
     query = lab.start(location, rows)
     try:
-        run_until(query, rows, LAST)
+        run_until(query, rows, last)
     finally:
         query.stop()
-    assert taken < LAST - 2
+    assert taken < last - 1
     assert min(rows) == taken + 1
-    expected = {batch: unbroken[batch] for batch in range(taken + 1, LAST + 1)}
+    expected = {batch: unbroken[batch] for batch in range(taken + 1, last + 1)}
     assert any(expected.values())
     assert {batch: rows[batch] for batch in expected} == expected
 
@@ -173,6 +182,27 @@ def test_restored_operator_goes_on_as_the_unbroken_one(lab: Lab, tmp_path: Path)
     assert_goes_on(lab, manifest, str(copy), unbroken)
 
 
+@pytest.mark.parametrize("lab", [BY_CHANGELOG], ids=lambda case: case.name, indirect=True)
+def test_batch_that_was_run_again_leaves_two_attempts_and_the_committed_one_counts(lab: Lab, tmp_path: Path):
+    live, copy = tmp_path / "live", tmp_path / "copy"
+    lab.spark.conf.set(
+        f"{STATE}.minDeltasForSnapshot", "100"
+    )  # the changelogs lead back to the first version
+    failed = lab.start(str(live), {}, fail_in=2)
+    with pytest.raises(Exception, match="its commit is not"):
+        failed.awaitTermination(90)
+    repository = SavepointRepository(LocalStore(tmp_path / "root"), "job")
+    manifest, unbroken = take_while_it_runs(lab, str(live), LocalStore(live), repository, first=4)
+    shutil.rmtree(live)
+    paths = [entry.path for entry in manifest.queries[0].files]
+    assert not [path for path in paths if path.endswith(".zip")]
+    assert (
+        len([path for path in paths if path.startswith("state/0/0/3_")]) > 2
+    )  # changelog and checksum, twice
+    restore_query(manifest, manifest.queries[0], repository, LocalStore(copy))
+    assert_goes_on(lab, manifest, str(copy), unbroken)
+
+
 @pytest.mark.parametrize("lab", [ON_S3], ids=lambda case: case.name, indirect=True)
 def test_checkpoint_in_a_bucket_goes_on_elsewhere_in_the_bucket(lab: Lab, s3_server: S3Server):
     s3_server.create_bucket("operators")
@@ -181,12 +211,12 @@ def test_checkpoint_in_a_bucket_goes_on_elsewhere_in_the_bucket(lab: Lab, s3_ser
     )
     live = open_store("s3a://operators/live", settings)
     repository = SavepointRepository(open_store("s3://operators/root", settings), "job")
-    manifest, unbroken = take_while_it_runs(lab, "s3a://operators/live", live, repository)
+    manifest, unbroken = take_while_it_runs(lab, "s3a://operators/live", live, repository, last=6)
     for info in list(live.list()):
         live.delete(info.key)
     verify_savepoint(manifest, repository, level="full")
     copy = open_store("s3://operators/copy", settings)
     restore_query(manifest, manifest.queries[0], repository, copy)
-    assert_goes_on(lab, manifest, "s3a://operators/copy", unbroken)
-    newest = max(int(info.key.rpartition("/")[2]) for info in copy.list("commits/"))
+    assert_goes_on(lab, manifest, "s3a://operators/copy", unbroken, last=6)
+    newest = max(list_batches(copy, "commits"))
     assert commit_log.parse(copy.read(f"commits/{newest}").decode()).state_unique_ids
