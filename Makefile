@@ -8,7 +8,7 @@ export TMPDIR := $(CURDIR)/.flinkstyle/tmp
 export JDK_JAVA_OPTIONS := "-Djava.io.tmpdir=$(TMPDIR)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint test test-unit demo demo-ui bench lock clean
+.PHONY: help setup lint test test-unit fuzz demo demo-ui bench soak lock clean
 
 help: ## Print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ test: setup ## Run all tests on the real components
 test-unit: setup ## Run the tests that need no JVM
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m tools.run_tests unit
 
+fuzz: setup ## Give bad bytes to everything that parses, guided by coverage (FUZZ_SECONDS=600)
+	@$(AIRFLOW_BIN)/python -m tools.fuzz --seconds $(or $(FUZZ_SECONDS),600)
+
 demo: setup ## Migrate a stateful job between two Kafka clusters, for real, and judge it
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m demo
 
@@ -36,6 +39,9 @@ demo-ui: setup ## The same, approved by you in Airflow's UI, which stays open
 bench: setup ## Measure against others and write docs/benchmarks.md; BENCH=name for one, QUICK=1 to try
 	@$(PYTHON) -m tools.bench
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m benchmarks $(BENCH) $(if $(QUICK),--quick)
+
+soak: setup ## Take 200 hot savepoints under load, start each by Spark and judge it; SEED=n repeats a run
+	@$(GUARDED) $(AIRFLOW_BIN)/python -m testbed.soak $(if $(SEED),--seed $(SEED))
 
 lock: setup ## Resolve the lock files anew (needs the network)
 	@$(PYTHON) -m tools.lock

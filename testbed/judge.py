@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
+
+from testbed.answers import Answering
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
-    from types import TracebackType
 
     from testbed.ledger import Entry
 
@@ -119,51 +118,17 @@ def numbers_of(bitmap: bytes) -> frozenset[int]:
     )
 
 
-class StateReader:
-    """``testbed/state_reader.py`` as a child process: starts when first asked, ends with the context."""
+def totals_of(answer: Mapping[str, Sequence[Any]]) -> dict[str, Total]:
+    """Return the totals as a program in Spark's environment prints them: orders, amount, bitmap in hex."""
+    return {
+        customer: Total(orders=orders, amount=amount, numbers=numbers_of(bytes.fromhex(numbers)))
+        for customer, (orders, amount, numbers) in answer.items()
+    }
 
-    def __init__(self, *, command: Sequence[str], env: Mapping[str, str], log: Path) -> None:
-        self._command, self._env, self._log = command, env, log
-        self._process: subprocess.Popen[str] | None = None
 
-    def __enter__(self) -> Self:
-        """Return the reader; the child starts with ``start`` or the first ``read``."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """End the child."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.communicate()
-
-    def start(self) -> subprocess.Popen[str]:
-        """Start the child ahead of the first question, so that its JVM is up by then."""
-        if self._process is None:
-            with self._log.open("ab") as log:
-                self._process = subprocess.Popen(  # noqa: S603  (our own program)
-                    self._command,
-                    env=self._env,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=log,
-                    text=True,
-                )
-        return self._process
+class StateReader(Answering):
+    """``testbed/state_reader.py``."""
 
     def read(self, checkpoint: Path) -> dict[str, Total]:
         """Return the newest committed state of the job with this checkpoint."""
-        process = self.start()
-        if process.stdin is None or process.stdout is None:
-            raise RuntimeError("the state reader has no pipes")
-        process.stdin.write(json.dumps({"checkpoint": str(checkpoint)}) + "\n")
-        process.stdin.flush()
-        line = process.stdout.readline()
-        answer: dict[str, Any] = json.loads(line) if line else {"error": f"it ended; see {self._log}"}
-        if "error" in answer:
-            raise RuntimeError(f"The state in {checkpoint} could not be read: {answer['error']}")
-        return {
-            customer: Total(orders=orders, amount=amount, numbers=numbers_of(bytes.fromhex(numbers)))
-            for customer, (orders, amount, numbers) in answer["totals"].items()
-        }
+        return totals_of(self.ask({"checkpoint": str(checkpoint)})["totals"])
