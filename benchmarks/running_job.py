@@ -123,6 +123,10 @@ class RunningJob:
             reported_s=(end.ended_at_ms - request.value.sent_at_ms) / 1000,
         )
 
+    def stored_bytes(self) -> int:
+        """Return the size of all blobs."""
+        return sum(self.client.repository.blob_sizes().values())
+
     def empty_repository(self) -> None:
         """Delete every savepoint, so that the next one uploads everything."""
         for folder in ("savepoints", "blobs"):
