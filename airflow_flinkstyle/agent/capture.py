@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.protocol.board import JobBoard
     from airflow_flinkstyle.protocol.records import Request, SourceIdentity
-    from airflow_flinkstyle.savepoint.capture import CaptureProgress
+    from airflow_flinkstyle.savepoint.copier import CaptureProgress
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.savepoint.repository import SavepointRepository
     from airflow_flinkstyle.types import Alignment, BatchId, Generation

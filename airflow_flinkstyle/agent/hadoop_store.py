@@ -26,10 +26,11 @@ from airflow_flinkstyle.storage.errors import (
 from airflow_flinkstyle.storage.keys import checked_key, checked_prefix
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from airflow_flinkstyle.agent.untyped import Java, PySpark
+    from airflow_flinkstyle.storage.base import ObjectStore
 
 _TEMPORARY = ".flinkstyle-"
 _OWN_SCHEMES = frozenset({"", "file", "s3", "s3a", "s3n"})
@@ -151,6 +152,19 @@ class HadoopStore:
                 False, True, self._jvm.org.apache.hadoop.fs.Path(source.as_uri()), path
             )
             return self._publish(path, key, "OVERWRITE")
+
+    def upload_by_content(self, source: Path, folder: str, name: Callable[[str, int], str | None]) -> str:
+        """Store a local file under a name that depends on its content."""
+        with source.open("rb") as file:
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+            chosen = name(sha256, file.tell())
+        if chosen is not None:
+            self.upload(f"{folder}/{chosen}", source, sha256=sha256)
+        return sha256
+
+    def copier_from(self, origin: ObjectStore) -> None:
+        """Answer that there is none: savepoints are kept elsewhere."""
+        del origin
 
     def download(self, key: str, target: Path) -> None:
         """Write the content to a local file, without moving its bytes through Python."""

@@ -9,7 +9,7 @@ from airflow_flinkstyle.jobs.errors import JobNotRunningError
 from airflow_flinkstyle.jobs.requests import CutMode
 from airflow_flinkstyle.jobs.status import Closed, Dead, Failed, Starting, describe_status
 from airflow_flinkstyle.jobs.stopped import take_stopped
-from airflow_flinkstyle.savepoint import capture
+from airflow_flinkstyle.savepoint import copier
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.client import JobClient
     from airflow_flinkstyle.jobs.requests import PendingRequest
     from airflow_flinkstyle.protocol.records import Progress
-    from airflow_flinkstyle.savepoint.capture import CaptureProgress
+    from airflow_flinkstyle.savepoint.copier import CaptureProgress
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.types import Alignment
 
@@ -28,7 +28,7 @@ def begin_savepoint(
     *,
     running_timeout_s: float,
     alignment: Alignment = "none",
-    progress: Callable[[CaptureProgress], None] = capture.ignore,
+    progress: Callable[[CaptureProgress], None] = copier.ignore,
 ) -> PendingRequest | Manifest:
     """Ask the driver for a savepoint, or take one at once if the job has ended.
 

@@ -16,7 +16,7 @@ from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.errors import CheckpointMismatchError, JobNotRunningError, JobRunningError
 from airflow_flinkstyle.jobs.status import Run, Running, Starting, describe_status, now_ms
 from airflow_flinkstyle.protocol.records import Claim, Current, Heartbeat, QueryBeat
-from airflow_flinkstyle.savepoint.capture import ignore
+from airflow_flinkstyle.savepoint.copier import ignore
 from airflow_flinkstyle.savepoint.ids import new_savepoint_id
 from airflow_flinkstyle.savepoint.manifest import KafkaLog, Manifest
 from airflow_flinkstyle.savepoint.take import QuerySource, SavepointLabel, take_savepoint
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from airflow_flinkstyle.jobs.runs import JobRuns
-    from airflow_flinkstyle.savepoint.capture import CaptureProgress
+    from airflow_flinkstyle.savepoint.copier import CaptureProgress
     from airflow_flinkstyle.storage.base import ObjectStore
     from airflow_flinkstyle.types import BatchId
 

@@ -6,52 +6,35 @@ batches. What Spark replaces meanwhile makes the capture start over with a newer
 
 from __future__ import annotations
 
-import hashlib
 import logging
-import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.checkpoint import commit_log, metadata, offset_log, state_store
 from airflow_flinkstyle.checkpoint.errors import LogFormatError, StateIncompleteError
 from airflow_flinkstyle.checkpoint.inventory import Inventory, read_inventory
-from airflow_flinkstyle.checkpoint.state_files import is_unique_sst
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.savepoint.errors import BatchMismatchError, CaptureFailedError, TakeCancelledError
-from airflow_flinkstyle.savepoint.manifest import FileEntry, KafkaPosition, QuerySnapshot
+from airflow_flinkstyle.savepoint.copier import FileCopier, ignore, never
+from airflow_flinkstyle.savepoint.errors import BatchMismatchError, CaptureFailedError
+from airflow_flinkstyle.savepoint.manifest import KafkaPosition, QuerySnapshot
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectMissingError
 from airflow_flinkstyle.types import BatchId, version_after
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
     from airflow_flinkstyle.checkpoint.offset_log import OffsetLog
+    from airflow_flinkstyle.savepoint.copier import CaptureProgress
     from airflow_flinkstyle.savepoint.manifest import KafkaLog
     from airflow_flinkstyle.savepoint.repository import SavepointRepository
-    from airflow_flinkstyle.storage.base import ObjectStore
+    from airflow_flinkstyle.storage.base import ObjectInfo, ObjectStore
 
 log = logging.getLogger(__name__)
 
-_IN_MEMORY_BYTES = 1 << 20
 _PAUSE_S = 0.2
 _CHANGING = (ObjectMissingError, ObjectChangedError, StateIncompleteError)
 """Failures that a running query causes by going on; a newer batch does not have them."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaptureProgress:
-    """How far a capture is."""
-
-    query: str
-    files_done: int
-    files_total: int
-    bytes_done: int
-    """Including files that were in the repository before."""
-    bytes_total: int
-    """As listed before the first file was copied."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,17 +47,8 @@ class _Cut:
     pending_offsets: str | None
     contents: Mapping[str, bytes]
     """Files that were read already; stored exactly as read."""
-    paths: Mapping[str, int]
-    """Files still to be read, with their listed sizes in bytes, each zip's SSTs behind it."""
-
-
-def never() -> bool:
-    """Answer a capture's question whether it was cancelled."""
-    return False
-
-
-def ignore(_: CaptureProgress | str) -> None:
-    """Drop what a capture tells."""
+    files: Mapping[str, ObjectInfo]
+    """Files still to be read, as they were listed, each zip's SSTs behind it."""
 
 
 def capture_query(
@@ -120,12 +94,21 @@ def capture_query(
         TakeCancelledError: If ``cancelled`` answered yes.
         CheckpointError: If the checkpoint is of an unsupported kind, or contradicts itself.
     """
-    copier = _Copier(checkpoint, repository, name, previous, cancelled, progress, uploaded, threads)
+    copier = FileCopier(
+        checkpoint=checkpoint,
+        repository=repository,
+        query=name,
+        previous=previous,
+        cancelled=cancelled,
+        progress=progress,
+        uploaded=uploaded,
+        threads=threads,
+    )
     for attempt in range(1, attempts + 1):
         try:
             cut = _plan_cut(checkpoint, batch_id, runs_on=runs_on)
             positions = _positions(cut.offsets, kafka, name)
-            files = copier.copy(cut)
+            files = copier.copy(cut.query_id, cut.contents, cut.files)
         except _CHANGING as error:
             if attempt == attempts and isinstance(error, StateIncompleteError):
                 raise  # names the store; a stopped checkpoint gets here too
@@ -174,19 +157,19 @@ def _plan_cut(checkpoint: ObjectStore, demanded: BatchId | None, *, runs_on: boo
     if inventory.pending is not None:
         pending = _text(checkpoint.read(f"offsets/{inventory.pending}"))
         offset_log.parse(pending)
-    sizes = {info.key: info.size_bytes for info in checkpoint.list("state/")}
+    listed = {info.key: info for info in checkpoint.list("state/")}
     ids = commit.state_unique_ids
-    state = state_store.state_closure(sizes, version_after(batch), ids, checkpoint.read)
-    sources = {info.key: info.size_bytes for info in checkpoint.list("sources/") if "/." not in info.key}
+    state = state_store.state_closure(listed, version_after(batch), ids, checkpoint.read)
+    sources = {info.key: info for info in checkpoint.list("sources/") if "/." not in info.key}
     contents |= {file.path: file.content for file in state if file.content is not None}
-    paths = {file.path: sizes[file.path] for file in state if file.content is None}
+    files = {file.path: listed[file.path] for file in state if file.content is None}
     return _Cut(
         batch_id=batch,
         query_id=query_id,
         offsets=offsets,
         pending_offsets=pending,
         contents=contents,
-        paths=paths | sources,
+        files=files | sources,
     )
 
 
@@ -215,105 +198,6 @@ def _positions(offsets: OffsetLog, kafka: Mapping[str, KafkaLog], query: str) ->
             log_range={topic: dict(ranges) for topic, ranges in known.log_range.items()},
         )
     return positions
-
-
-@dataclass(slots=True)
-class _Copier:
-    """Copies the files of a cut into the repository, several at a time."""
-
-    checkpoint: ObjectStore
-    repository: SavepointRepository
-    query: str
-    previous: QuerySnapshot | None
-    cancelled: Callable[[], bool]
-    progress: Callable[[CaptureProgress], None]
-    uploaded: Callable[[str], None]
-    threads: int
-
-    def copy(self, cut: _Cut) -> tuple[FileEntry, ...]:
-        """Copy everything that the repository lacks and return all entries, sorted by path."""
-        stored = self.repository.blob_sizes()
-        known = self._reusable(cut.query_id, stored)
-
-        def copy_one(path: str) -> FileEntry:
-            if self.cancelled():
-                raise TakeCancelledError.of(f"query {self.query}")
-            if path in cut.contents:
-                return self._store(path, cut.contents[path], stored)
-            same = known.get(path)
-            if same is not None and same.size_bytes == cut.paths[path]:
-                return same
-            return self._copy_file(path, cut.paths[path], stored)
-
-        with ThreadPoolExecutor(max_workers=self.threads, thread_name_prefix="capture") as pool:
-            futures = pool.map(copy_one, [*cut.contents, *cut.paths])
-            try:
-                entries = list(self._reported(futures, cut))
-            except BaseException:
-                pool.shutdown(wait=True, cancel_futures=True)
-                raise
-        return tuple(sorted(entries, key=lambda entry: entry.path))
-
-    def _reported(self, entries: Iterable[FileEntry], cut: _Cut) -> Iterable[FileEntry]:
-        bytes_done = 0
-        bytes_total = sum(map(len, cut.contents.values())) + sum(cut.paths.values())
-        for done, entry in enumerate(entries, start=1):
-            bytes_done += entry.size_bytes
-            self.progress(
-                CaptureProgress(
-                    query=self.query,
-                    files_done=done,
-                    files_total=len(cut.contents) + len(cut.paths),
-                    bytes_done=bytes_done,
-                    bytes_total=bytes_total,
-                )
-            )
-            yield entry
-
-    def _reusable(self, query_id: str, stored: Mapping[str, int]) -> dict[str, FileEntry]:
-        """Return the earlier savepoint's SSTs: their names are unique, so equal names are equal files."""
-        if self.previous is None or self.previous.query_id != query_id:
-            return {}
-        return {
-            entry.path: entry
-            for entry in self.previous.files
-            if is_unique_sst(entry.path) and stored.get(entry.blob) == entry.size_bytes
-        }
-
-    def _store(self, path: str, content: bytes, stored: Mapping[str, int]) -> FileEntry:
-        digest = hashlib.sha256(content).hexdigest()
-        if stored.get(digest) != len(content):
-            self.uploaded(digest)
-            self.repository.put_blob(content)
-        return _entry(path, len(content), digest)
-
-    def _copy_file(self, path: str, size_bytes: int, stored: Mapping[str, int]) -> FileEntry:
-        if size_bytes <= _IN_MEMORY_BYTES:
-            return self._store(path, self.checkpoint.read(path), stored)
-        place = self.checkpoint.local_path(path)
-        if place is not None:
-            return self._stream(path, place, stored)
-        with tempfile.TemporaryDirectory(prefix="flinkstyle-") as folder:
-            copy = Path(folder) / "file"
-            self.checkpoint.download(path, copy)
-            return self._stream(path, copy, stored)
-
-    def _stream(self, path: str, place: Path, stored: Mapping[str, int]) -> FileEntry:
-        """Hash a file, then store it; a file that changes in between is noticed by its digest."""
-        try:
-            with place.open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-                size_bytes = file.tell()
-        except FileNotFoundError:
-            raise ObjectMissingError.at(self.checkpoint.uri, path) from None
-        if stored.get(digest) != size_bytes:
-            self.uploaded(digest)
-            self.repository.put_blob(place, sha256=digest)
-        return _entry(path, size_bytes, digest)
-
-
-def _entry(path: str, size_bytes: int, digest: str) -> FileEntry:
-    return FileEntry(path=path, size_bytes=size_bytes, blob=digest, digest=f"sha256:{digest}")
 
 
 def _text(content: bytes) -> str:

@@ -30,6 +30,7 @@ from airflow_flinkstyle.savepoint.transfer import (
     Damaged,
     Readable,
     Writable,
+    altered,
     copy_file,
     each_file,
     ignore,
@@ -223,7 +224,11 @@ class _Export:
         )
 
     def _copy(self, target: Writable, entry: FileEntry) -> Copied | Damaged:
-        sha256 = known_sha256(entry) or self.repository.digest_of(entry.blob)[0]
+        sha256 = known_sha256(entry)
+        if sha256 is None:  # the store made this copy, so nothing has read it yet
+            if not self.repository.digest_matches(entry):
+                return altered(entry)
+            sha256 = self.repository.digest_of(entry.blob)[0]
         if sha256 in self.kept:
             return Copied(sha256)
         by_content = replace(entry, digest=f"sha256:{sha256}")

@@ -11,6 +11,7 @@ import json
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.savepoint import manifest_json
+from airflow_flinkstyle.savepoint.digests import matches
 from airflow_flinkstyle.savepoint.errors import (
     ManifestFormatError,
     SavepointConflictError,
@@ -22,11 +23,11 @@ from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsEr
 from airflow_flinkstyle.storage.streams import chunks, sha256_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
     from pathlib import Path
 
-    from airflow_flinkstyle.savepoint.manifest import Manifest
-    from airflow_flinkstyle.storage.base import ObjectStore
+    from airflow_flinkstyle.savepoint.manifest import FileEntry, Manifest
+    from airflow_flinkstyle.storage.base import ObjectStore, ServerCopy
 
 _NEWEST = 5
 _SPENT = b'{"spent": '
@@ -166,21 +167,35 @@ class SavepointRepository:
         """Tell whether the blob is there."""
         return self._store.head(self._blob_key(blob)) is not None
 
-    def put_blob(self, content: bytes | Path, *, sha256: str | None = None) -> str:
-        """Store content, or a local file's, and return its key: ``key_for`` its SHA-256.
+    def put_blob(self, content: bytes) -> str:
+        """Store content and return its key: ``key_for`` its SHA-256."""
+        blob = self.key_for(hashlib.sha256(content).hexdigest())
+        self._store.write(self._blob_key(blob), content)
+        return blob
+
+    def put_file(self, source: Path, *, is_new: Callable[[str, int], bool]) -> tuple[str, str, int]:
+        """Store a local file, streamed, and return its key, SHA-256 in hex and size in bytes.
 
         Args:
-            content: The bytes, or a file that is streamed.
-            sha256: The content's digest in hex if it is known; a file that differs is not stored.
+            source: The file.
+            is_new: Called with key and size in bytes; a no means that the blob is there already.
+
+        Raises:
+            FileNotFoundError: If there is no such file.
         """
-        if isinstance(content, bytes):
-            blob = self.key_for(hashlib.sha256(content).hexdigest())
-            self._store.write(self._blob_key(blob), content)
-        else:
-            digest = sha256 or _sha256_of(content)
-            blob = self.key_for(digest)
-            self._store.upload(self._blob_key(blob), content, sha256=digest)
-        return blob
+        seen: tuple[str, int] = ("", 0)
+
+        def name(sha256: str, size_bytes: int) -> str | None:
+            nonlocal seen
+            seen = (self.key_for(sha256), size_bytes)
+            return seen[0] if is_new(*seen) else None
+
+        sha256 = self._store.upload_by_content(source, f"{self._job}/blobs", name)
+        return (seen[0], sha256, seen[1])
+
+    def copier_from(self, origin: ObjectStore) -> ServerCopy | None:
+        """Return how the store itself copies another's objects; None if they pass through this process."""
+        return self._store.copier_from(origin)
 
     def read_blob(self, blob: str) -> bytes:
         """Return a blob's content at once; for logs and other small files."""
@@ -193,6 +208,14 @@ class SavepointRepository:
     def digest_of(self, blob: str) -> tuple[str, int]:
         """Read a blob and return the SHA-256 in hex and the size in bytes of its content."""
         return sha256_of(self._store, self._blob_key(blob))
+
+    def digest_matches(self, entry: FileEntry) -> bool:
+        """Read a blob and tell whether it is what the manifest says, by the digest it has; else by size.
+
+        Raises:
+            ObjectMissingError: If there is no such blob.
+        """
+        return matches(self.open(entry.blob), size_bytes=entry.size_bytes, digest=entry.digest)
 
     def place(self, blob: str) -> tuple[ObjectStore, str]:
         """Return the store and the key of a blob, to copy it from or to."""
@@ -209,8 +232,3 @@ class SavepointRepository:
         found = (manifest.job, manifest.savepoint_id)
         if found != (self._job, savepoint_id):
             raise ManifestFormatError.of("job and savepoint_id", f"{(self._job, savepoint_id)}", found)
-
-
-def _sha256_of(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
-from airflow_flinkstyle.savepoint.capture import capture_query, ignore, never
+from airflow_flinkstyle.savepoint.capture import capture_query
+from airflow_flinkstyle.savepoint.copier import ignore, never
 from airflow_flinkstyle.savepoint.errors import (
     SavepointConflictError,
     TakeCancelledError,
@@ -22,7 +23,7 @@ from airflow_flinkstyle.savepoint.manifest import Manifest
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from airflow_flinkstyle.savepoint.capture import CaptureProgress
+    from airflow_flinkstyle.savepoint.copier import CaptureProgress
     from airflow_flinkstyle.savepoint.manifest import KafkaLog, QuerySnapshot
     from airflow_flinkstyle.savepoint.repository import SavepointRepository
     from airflow_flinkstyle.storage.base import ObjectStore

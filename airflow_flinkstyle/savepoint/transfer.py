@@ -6,9 +6,11 @@ import hashlib
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
+from airflow_flinkstyle.savepoint.digests import matches
 from airflow_flinkstyle.savepoint.progress import FileProgress
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectMissingError
 
@@ -88,12 +90,11 @@ def _copy_small(entry: FileEntry, content: bytes, target: tuple[Writable, str]) 
         return other_size(entry, f"{len(content)}")
     if len(content) > entry.size_bytes:
         return other_size(entry, "more")
-    sha256 = hashlib.sha256(content).hexdigest()
-    if known_sha256(entry) not in {None, sha256}:
+    if not matches([content], size_bytes=entry.size_bytes, digest=entry.digest):
         return altered(entry)
     store, key = target
     store.write(key, content)
-    return Copied(sha256)
+    return Copied(hashlib.sha256(content).hexdigest())
 
 
 def _copy_large(entry: FileEntry, source: Path, target: tuple[Writable, str]) -> Copied | Damaged:
@@ -103,6 +104,11 @@ def _copy_large(entry: FileEntry, source: Path, target: tuple[Writable, str]) ->
     sha256 = known_sha256(entry)
     if sha256 is None:
         with source.open("rb") as file:
+            if not matches(
+                iter(partial(file.read, IN_MEMORY_BYTES), b""), size_bytes=size_bytes, digest=entry.digest
+            ):
+                return altered(entry)
+            file.seek(0)
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     store, key = target
     try:
@@ -123,7 +129,7 @@ def altered(entry: FileEntry) -> Damaged:
 
 
 def known_sha256(entry: FileEntry) -> str | None:
-    """Return the expected SHA-256 in hex; None where a full verify has not read the file yet."""
+    """Return the expected SHA-256 in hex; None where the store made the copy, so that nothing read it."""
     kind, _, digest = (entry.digest or "").partition(":")
     return digest if kind == "sha256" else None
 

@@ -10,7 +10,7 @@ from airflow_flinkstyle.checkpoint import commit_log, metadata, offset_log, stat
 from airflow_flinkstyle.checkpoint.operator_metadata import is_relocatable, relocate
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.savepoint.errors import SavepointDamagedError
-from airflow_flinkstyle.savepoint.transfer import altered, each_file, ignore, known_sha256, other_size
+from airflow_flinkstyle.savepoint.transfer import altered, each_file, ignore, other_size
 from airflow_flinkstyle.storage.errors import ObjectMissingError, StoreDeniedError, StoreUnavailableError
 from airflow_flinkstyle.types import version_after
 
@@ -83,13 +83,11 @@ def _listed_findings(manifest: Manifest, stored: Mapping[str, int]) -> Iterator[
 
 
 def _altered(repository: SavepointRepository, entry: FileEntry) -> str | None:
-    """Read a blob in pieces and compare it with its digest; one without a SHA-256 only has its size."""
+    """Read a blob in pieces and compare it with its digest; one without any only has its size."""
     try:
-        digest, size_bytes = repository.digest_of(entry.blob)
+        return None if repository.digest_matches(entry) else altered(entry).finding
     except ObjectMissingError:
         return f"{entry.path} is missing (blob {entry.blob})"
-    same = size_bytes == entry.size_bytes and known_sha256(entry) in {None, digest}
-    return None if same else altered(entry).finding
 
 
 def _content_findings(query: QuerySnapshot, repository: SavepointRepository) -> Iterator[str]:

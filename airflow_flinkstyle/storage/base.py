@@ -8,10 +8,10 @@ cannot do them atomically must refuse to open.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 
@@ -31,6 +31,18 @@ class Versioned:
 
     data: bytes
     version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopiedObject:
+    """What a store says of a copy that it made by itself."""
+
+    version: str
+    digest: str | None
+    """``sha256:<hex>``, or ``etag:<hex>`` where the ETag is the content's MD5; None if it says neither."""
+
+
+ServerCopy: TypeAlias = "Callable[[ObjectInfo, str], CopiedObject]"
 
 
 class ObjectStore(Protocol):
@@ -77,11 +89,34 @@ class ObjectStore(Protocol):
         With ``sha256`` (hex), content that differs is not written: ``ObjectChangedError``.
         """
 
+    def upload_by_content(self, source: Path, folder: str, name: Callable[[str, int], str | None]) -> str:
+        """Store a local file under a name that depends on its content, read once where that is possible.
+
+        Args:
+            source: The file; one that is renamed over it meanwhile is not mixed in.
+            folder: Where it goes.
+            name: Called with SHA-256 (hex) and size in bytes; answers the name, or None to store nothing.
+
+        Returns:
+            The SHA-256 in hex.
+
+        Raises:
+            FileNotFoundError: If there is no such file.
+        """
+
     def download(self, key: str, target: Path) -> None:
         """Write the content to a local file, streamed; raises ``ObjectMissingError``."""
 
     def copy(self, source: str, target: str) -> str:
         """Copy inside the store without moving bytes through this process; returns the new version."""
+
+    def copier_from(self, origin: ObjectStore) -> ServerCopy | None:
+        """Return how to copy another store's objects without moving bytes through this process.
+
+        None if the two are not on the same service. The copier takes an object as it was listed and the key
+        of the copy; it raises ``ObjectChangedError`` if the object was written since, ``ObjectMissingError``
+        if it is gone.
+        """
 
     def delete(self, key: str) -> None:
         """Delete; a missing key is not an error."""

@@ -28,7 +28,9 @@ from airflow_flinkstyle.storage.errors import (
 from airflow_flinkstyle.storage.keys import checked_key, checked_prefix
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    from airflow_flinkstyle.storage.base import ObjectStore
 
 _TEMPORARY = ".flinkstyle-"
 _CHUNK_BYTES = 1 << 20
@@ -142,6 +144,25 @@ class LocalStore:
                 path.rename(self.local_path(key))
             return version
 
+    def upload_by_content(self, source: Path, folder: str, name: Callable[[str, int], str | None]) -> str:
+        """Store a local file under a name that depends on its content, hashed while it is copied."""
+        digest = hashlib.sha256()
+        with (
+            source.open("rb") as reader,
+            self._translated("write", folder),
+            self._temporary(f"{folder}/{_TEMPORARY}") as (file, path),
+        ):
+            while chunk := reader.read(_CHUNK_BYTES):
+                digest.update(chunk)
+                file.write(chunk)
+            chosen = name(digest.hexdigest(), file.tell())
+            if chosen is not None:
+                _finish(file)
+                place = self.local_path(f"{folder}/{chosen}")
+                with _locked(path.parent):
+                    path.rename(place)
+        return digest.hexdigest()
+
     def download(self, key: str, target: Path) -> None:
         """Write the content to a local file, streamed."""
         path = self.local_path(key)
@@ -151,6 +172,10 @@ class LocalStore:
     def copy(self, source: str, target: str) -> str:
         """Copy inside the store; returns the new version."""
         return self.upload(target, self.local_path(source))
+
+    def copier_from(self, origin: ObjectStore) -> None:
+        """Answer that there is none: this process is the one that copies files."""
+        del origin
 
     def delete(self, key: str) -> None:
         """Delete; a missing key is not an error."""

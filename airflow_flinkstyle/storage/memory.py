@@ -7,7 +7,7 @@ import itertools
 import threading
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.storage.base import ObjectInfo, Versioned
+from airflow_flinkstyle.storage.base import CopiedObject, ObjectInfo, Versioned
 from airflow_flinkstyle.storage.errors import (
     ObjectChangedError,
     ObjectExistsError,
@@ -17,8 +17,10 @@ from airflow_flinkstyle.storage.errors import (
 from airflow_flinkstyle.storage.keys import checked_key, checked_prefix
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from airflow_flinkstyle.storage.base import ObjectStore, ServerCopy
 
 
 class MemoryStore:
@@ -28,8 +30,9 @@ class MemoryStore:
         calls: How many calls reached the store since it was made or last told to fail.
     """
 
-    def __init__(self, name: str = "test") -> None:
-        self._name = name
+    def __init__(self, name: str = "test", *, service: str | None = None) -> None:
+        """Make an empty store; those that name the same service copy from each other by themselves."""
+        self._name, self.service = name, service
         self._objects: dict[str, Versioned] = {}
         self._lock = threading.RLock()
         self._versions = itertools.count(1)
@@ -123,6 +126,15 @@ class MemoryStore:
             raise ObjectChangedError.at(self.uri, key, expected=sha256, found=found)
         return self._put("write", key, data)
 
+    def upload_by_content(self, source: Path, folder: str, name: Callable[[str, int], str | None]) -> str:
+        """Store a local file under a name that depends on its content."""
+        data = source.read_bytes()
+        sha256 = hashlib.sha256(data).hexdigest()
+        chosen = name(sha256, len(data))
+        if chosen is not None:
+            self._put("write", f"{folder}/{chosen}", data)
+        return sha256
+
     def download(self, key: str, target: Path) -> None:
         """Write the content to a local file."""
         target.write_bytes(self.read(key))
@@ -130,6 +142,25 @@ class MemoryStore:
     def copy(self, source: str, target: str) -> str:
         """Copy inside the store; returns the new version."""
         return self._put("copy", target, self.read(source))
+
+    def copier_from(self, origin: ObjectStore) -> ServerCopy | None:
+        """Return how to copy from another store of the same service; the digest is the content's MD5."""
+        if not isinstance(origin, MemoryStore) or self.service is None or self.service != origin.service:
+            return None
+
+        def copy(source: ObjectInfo, target: str) -> CopiedObject:
+            found = origin.get(source.key)
+            if found is None:
+                raise ObjectMissingError.at(origin.uri, source.key)
+            if found.version != source.version:
+                raise ObjectChangedError.at(
+                    origin.uri, source.key, expected=source.version, found=found.version
+                )
+            version = self._put("copy", target, found.data)
+            md5 = hashlib.md5(found.data, usedforsecurity=False).hexdigest()
+            return CopiedObject(version=version, digest=f"etag:{md5}")
+
+        return copy
 
     def delete(self, key: str) -> None:
         """Delete; a missing key is not an error."""

@@ -10,14 +10,16 @@ import base64
 import contextlib
 import hashlib
 import os
+import re
 import threading
 import time
 import uuid
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
-from airflow_flinkstyle.storage.base import ObjectInfo, Versioned
+from airflow_flinkstyle.storage.base import CopiedObject, ObjectInfo, Versioned
 from airflow_flinkstyle.storage.errors import (
     ObjectChangedError,
     ObjectExistsError,
@@ -26,15 +28,21 @@ from airflow_flinkstyle.storage.errors import (
     StoreUnavailableError,
 )
 from airflow_flinkstyle.storage.keys import checked_key, checked_prefix
+from airflow_flinkstyle.storage.s3_parts import PART_BYTES, copy_parts, send_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from io import BufferedReader
     from pathlib import Path
 
+    from airflow_flinkstyle.storage.base import ObjectStore, ServerCopy
+
 _TOKEN: Final = "flinkstyle-writer"  # noqa: S105 - a metadata field's name
-_PART_BYTES = 32 << 20
-_SINGLE_PUT_BYTES = 64 << 20
+_SINGLE_PUT_BYTES = 128 << 20
+"""RocksDB's files end at some 64 MiB and a little; each is one request."""
+_MOST_COPIED_BYTES = 5 << 30
+"""The largest object that S3 copies by one request."""
+_MD5 = re.compile(r"[0-9a-f]{32}")
 _CONFLICT_RETRIES = 5
 _MISSING = frozenset({"404", "NoSuchKey", "NotFound"})
 _DENIED = frozenset(
@@ -68,6 +76,13 @@ class S3Settings:
     read_timeout_s: float = 60.0
     max_attempts: int = 4
     """Attempts per call, by boto3, before the store counts as unavailable."""
+    encryption: str | None = None
+    """Server-side encryption of what is written: ``AES256`` (SSE-S3) or ``aws:kms`` (SSE-KMS).
+
+    None for the bucket's own default.
+    """
+    kms_key_id: str | None = None
+    """Key for ``aws:kms``; None for the account's default key."""
     threads: int = 16
     """Size of the connection pool: at least as many as threads that use the store at once."""
 
@@ -163,7 +178,7 @@ class S3Store:
     def write(self, key: str, data: bytes) -> str:
         """Create or overwrite; returns the new version."""
         with self._translated("write", key):
-            return _tag(self._client.put_object(**self._at(key), Body=data))
+            return _tag(self._client.put_object(**self._at(key), Body=data, **self._encryption))
 
     def create(self, key: str, data: bytes) -> str:
         """Create; raises ``ObjectExistsError`` if the key exists. Exactly one of racing callers wins."""
@@ -185,16 +200,25 @@ class S3Store:
     def upload(self, key: str, source: Path, *, sha256: str | None = None) -> str:
         """Create or overwrite from a local file, streamed; returns the new version.
 
-        Below 64 MiB the service itself compares the digest; above, the digest is compared before.
+        A file that goes in one request is compared by the service itself, a larger one before it is sent.
         """
         with source.open("rb") as file:
-            if os.fstat(file.fileno()).st_size >= _SINGLE_PUT_BYTES:
-                return self._upload_parts(key, file, sha256)
-            checksum = (
-                {} if sha256 is None else {"ChecksumSHA256": base64.b64encode(bytes.fromhex(sha256)).decode()}
-            )
-            with self._translated("write", key, expected=sha256):
-                return _tag(self._client.put_object(**self._at(key), Body=file, **checksum))
+            before = os.fstat(file.fileno())
+            if sha256 is not None and before.st_size >= _SINGLE_PUT_BYTES:
+                found = _sha256_of(file)
+                if found != sha256:
+                    raise ObjectChangedError.at(self.uri, key, expected=sha256, found=found)
+            return self._send(key, file, sha256, before)
+
+    def upload_by_content(self, source: Path, folder: str, name: Callable[[str, int], str | None]) -> str:
+        """Store a local file under a name that depends on its content; the second read is from memory."""
+        with source.open("rb") as file:
+            before = os.fstat(file.fileno())
+            sha256 = _sha256_of(file)
+            chosen = name(sha256, before.st_size)
+            if chosen is not None:
+                self._send(f"{folder}/{chosen}", file, sha256, before)
+            return sha256
 
     def download(self, key: str, target: Path) -> None:
         """Write the content to a local file, streamed."""
@@ -203,19 +227,36 @@ class S3Store:
 
     def copy(self, source: str, target: str) -> str:
         """Copy inside the store without moving bytes through this process; returns the new version."""
-        with self._translated("copy", source):
-            self._client.copy(
-                {"Bucket": self._bucket, "Key": self._full(source)},
-                self._bucket,
-                self._full(target),
-                Config=_transfer(),
-            )
-            return _tag(self._client.head_object(**self._at(target)))
+        found = self.head(source)
+        if found is None:
+            raise ObjectMissingError.at(self.uri, source)
+        return self._copy(self, found, target).version
+
+    def copier_from(self, origin: ObjectStore) -> ServerCopy | None:
+        """Return how to copy from a bucket of the same service, reached with the same keys."""
+        if not isinstance(origin, S3Store) or self.service != origin.service:
+            return None
+        return partial(self._copy, origin)
 
     def delete(self, key: str) -> None:
         """Delete; a missing key is not an error."""
         with contextlib.suppress(ObjectMissingError), self._translated("delete", key):
             self._client.delete_object(**self._at(key))
+
+    @property
+    def service(self) -> tuple[object, ...]:
+        """What two stores must share for one to copy from the other."""
+        own = self._settings
+        return (self._endpoint, own.region, own.access_key, own.secret_key, own.session_token)
+
+    @property
+    def _encryption(self) -> dict[str, str]:
+        """How the service is to encrypt what is written, as each kind of write says it."""
+        if self._settings.encryption is None:
+            return {}
+        key = self._settings.kms_key_id
+        named = {"SSEKMSKeyId": key} if key else {}
+        return {"ServerSideEncryption": self._settings.encryption, **named}
 
     @property
     def _where(self) -> str:
@@ -243,7 +284,7 @@ class S3Store:
             try:
                 with self._translated("write", key):
                     answer = self._client.put_object(
-                        **self._at(key), Body=data, Metadata={_TOKEN: token}, **condition
+                        **self._at(key), Body=data, Metadata={_TOKEN: token}, **condition, **self._encryption
                     )
                     return _tag(answer)
             except _PreconditionError:
@@ -259,15 +300,45 @@ class S3Store:
             return _tag(answer)
         raise refusal()
 
-    def _upload_parts(self, key: str, file: BufferedReader, sha256: str | None) -> str:
-        if sha256 is not None:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-            file.seek(0)
-            if found != sha256:
-                raise ObjectChangedError.at(self.uri, key, expected=sha256, found=found)
-        with self._translated("write", key):
-            self._client.upload_fileobj(file, self._bucket, self._full(key), Config=_transfer())
-            return _tag(self._client.head_object(**self._at(key)))
+    def _send(self, key: str, file: BufferedReader, sha256: str | None, before: os.stat_result) -> str:
+        """Put an open file's content, in parts if it is large; ``before`` is from before it was hashed."""
+
+        def check() -> None:
+            now = os.fstat(file.fileno())
+            if (now.st_mtime_ns, now.st_size) != (before.st_mtime_ns, before.st_size):
+                raise ObjectChangedError.at(
+                    self.uri, key, expected="as its file was", found="a file changing"
+                )
+
+        with self._translated("write", key, expected=sha256):
+            if before.st_size >= _SINGLE_PUT_BYTES:
+                return send_parts(self._client, file, self._at(key), self._encryption, check=check)
+            checksum = {}
+            if sha256 is not None:
+                checksum["ChecksumSHA256"] = base64.b64encode(bytes.fromhex(sha256)).decode()
+            return _tag(self._client.put_object(**self._at(key), Body=file, **checksum, **self._encryption))
+
+    def _copy(self, origin: S3Store, source: ObjectInfo, target: str) -> CopiedObject:
+        """Copy an object as it was listed; the service computes the copy's SHA-256 if it can."""
+        wanted = {
+            "CopySource": f"{origin._bucket}/{quote(origin._full(source.key))}",
+            "CopySourceIfMatch": source.version,
+        }
+        try:
+            with self._translated("copy", source.key):
+                if source.size_bytes > _MOST_COPIED_BYTES:
+                    at, extra = self._at(target), self._encryption
+                    tag = copy_parts(self._client, wanted, source.size_bytes, at, extra)
+                    return CopiedObject(version=tag, digest=None)
+                answer = self._client.copy_object(
+                    **wanted, **self._at(target), **self._encryption, ChecksumAlgorithm="SHA256"
+                )
+        except _PreconditionError:
+            expected = f"version {source.version}"
+            raise ObjectChangedError.at(
+                origin.uri, source.key, expected=expected, found="a newer one"
+            ) from None
+        return CopiedObject(version=_tag(answer["CopyObjectResult"]), digest=_digest_of_copy(answer))
 
     @contextlib.contextmanager
     def _translated(self, action: str, key: str, *, expected: str | None = None) -> Iterator[None]:
@@ -350,14 +421,29 @@ def _client(settings: S3Settings, endpoint: str | None) -> Any:  # noqa: ANN401
 
 
 def _transfer() -> Any:  # noqa: ANN401
-    """Two parts of 32 MiB at a time per file; single request below 64 MiB."""
+    """Two parts of 32 MiB at a time per file that is fetched."""
     from boto3.s3.transfer import TransferConfig
 
     return TransferConfig(
-        multipart_threshold=_SINGLE_PUT_BYTES,
-        multipart_chunksize=_PART_BYTES,
-        max_concurrency=2,
+        multipart_threshold=_SINGLE_PUT_BYTES, multipart_chunksize=PART_BYTES, max_concurrency=2
     )
+
+
+def _sha256_of(file: BufferedReader) -> str:
+    """Return an open file's SHA-256 in hex, and go back to its start."""
+    found = hashlib.file_digest(file, "sha256").hexdigest()
+    file.seek(0)
+    return found
+
+
+def _digest_of_copy(answer: Any) -> str | None:  # noqa: ANN401
+    """Return what the service vouches for: a SHA-256 if it computes one, else an ETag that is an MD5."""
+    result = answer["CopyObjectResult"]
+    if sha256 := result.get("ChecksumSHA256"):
+        return f"sha256:{base64.b64decode(sha256).hex()}"
+    tag = _tag(result).strip('"')
+    is_md5 = _MD5.fullmatch(tag) and not answer.get("ServerSideEncryption", "").startswith("aws:kms")
+    return f"etag:{tag}" if is_md5 else None
 
 
 def _tag(answer: Any) -> str:  # noqa: ANN401

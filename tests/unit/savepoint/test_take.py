@@ -6,7 +6,7 @@ import pytest
 
 from airflow_flinkstyle.checkpoint.errors import NoCommitYetError, StateIncompleteError
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.savepoint.capture import CaptureProgress, capture_query
+from airflow_flinkstyle.savepoint.capture import capture_query
 from airflow_flinkstyle.savepoint.errors import BatchMismatchError, CaptureFailedError, TakeCancelledError
 from airflow_flinkstyle.savepoint.manifest import KafkaLog
 from airflow_flinkstyle.savepoint.repository import SavepointRepository
@@ -19,6 +19,8 @@ from airflow_flinkstyle.storage.memory import MemoryStore
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from airflow_flinkstyle.savepoint.copier import CaptureProgress
 
     Make = Callable[..., Any]
 
