@@ -139,12 +139,13 @@ class HotJob:
         committed = self.committed()
         return all(committed[query.name] > query.batch_id for query in manifest.queries)
 
-    def restore(self, manifest: Manifest, target: Path) -> Path:
-        """Restore every query below ``target`` and return it."""
+    def restore(self, manifest: Manifest, target: Path) -> dict[str, Path]:
+        """Restore every query below ``target`` and return where each is."""
+        repository = self.orders.client.repository
+        copies = {query.name: target / query.name for query in manifest.queries}
         for query in manifest.queries:
-            repository = self.orders.client.repository
-            restore_query(manifest, query, repository, LocalStore(target / query.name))
-        return target
+            restore_query(manifest, query, repository, LocalStore(copies[query.name]))
+        return copies
 
 
 class Judge:
@@ -157,14 +158,14 @@ class Judge:
         if any(entry.offset is None for entry in ledger):
             raise RuntimeError("an order's acknowledgement is unknown: nothing can be judged by offsets")
 
-    def verdicts(self, copy: Path, manifest: Manifest | None = None) -> list[Verdict]:
-        """Start every query of a copy for one batch and compare its state at the offsets of that batch.
+    def verdicts(self, copies: Mapping[str, Path], manifest: Manifest | None = None) -> list[Verdict]:
+        """Start each query's copy for one batch and compare its state at the offsets of that batch.
 
         With the manifest the state is also read before, and compared at the savepoint's own offsets.
         """
-        checkpoints = {name: str(copy / name) for name in KINDS}
+        checkpoints = {name: str(copy) for name, copy in copies.items()}
         answers = self._starter.ask({**self._question, "checkpoints": checkpoints, "read": bool(manifest)})
-        return [self._verdict(name, copy / name, answers[name], manifest) for name in KINDS]
+        return [self._verdict(name, copy, answers[name], manifest) for name, copy in copies.items()]
 
     def _verdict(
         self, name: str, checkpoint: Path, answer: Mapping[str, Any], manifest: Manifest | None
@@ -218,11 +219,11 @@ def soak(job: HotJob, starter: Answering, *, seed: int, savepoints: int, rate_pe
         raise RuntimeError(f"Spark deleted no state file of the first savepoint's queries {kept}")
     tally = Tally()
     for manifest in manifests:
-        copy = job.restore(manifest, job.orders.folder / "copies" / manifest.savepoint_id)
-        verdicts = judging.verdicts(copy, manifest)
+        folder = job.orders.folder / "copies" / manifest.savepoint_id
+        verdicts = judging.verdicts(job.restore(manifest, folder), manifest)
         tally.add(manifest.savepoint_id, verdicts)
         if all(verdict.result == "right" for verdict in verdicts):
-            shutil.rmtree(copy)
+            shutil.rmtree(folder)
     return tally
 
 

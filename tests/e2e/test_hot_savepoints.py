@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from testbed import hot
+from testbed.hot_job import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,4 +38,4 @@ def test_24_hot_savepoints_of_all_state_stores_are_true_at_their_own_offsets_and
     with job.orders:
         tally = hot.soak(job, starter, seed=seed, savepoints=SAVEPOINTS, rate_per_s=RATE_PER_S)
     assert tally.bad == []
-    assert tally.counts == {(name, "right"): SAVEPOINTS for name in hot.KINDS}
+    assert tally.counts == {(name, "right"): SAVEPOINTS for name in KINDS}
