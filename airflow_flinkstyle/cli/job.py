@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from airflow_flinkstyle.cli.options import Aligned, AsJson, Job, Root, TimeoutS, Yes
+from airflow_flinkstyle.cli.options import Aligned, AsJson, Job, Key, Root, TimeoutS, Yes
 from airflow_flinkstyle.cli.output import ExitCode, batches, confirm, show, table
 from airflow_flinkstyle.cli.places import client_of, jobs_of
 from airflow_flinkstyle.jobs.client import SavepointOnly
@@ -76,6 +76,7 @@ def stop(
     drain: Annotated[
         bool, typer.Option("--drain", help="Read to the end of all inputs first; aligned.")
     ] = False,
+    key: Key = None,
     yes: Yes = False,
     timeout_s: TimeoutS = 3600.0,
     as_json: AsJson = False,
@@ -87,7 +88,7 @@ def stop(
     confirm(f"Stop job {job}?", yes=yes)
     mode = CutMode(alignment="aligned" if drain else alignment, drain=drain)
     outcome = client_of(root, job).stop(
-        f"cli:{uuid.uuid4()}", savepoint=savepoint, timeout_s=timeout_s, mode=mode
+        key or f"cli:{uuid.uuid4()}", savepoint=savepoint, timeout_s=timeout_s, mode=mode
     )
     if isinstance(outcome, SavepointOnly):
         document = {"stopped": False, "savepoint_id": outcome.savepoint_id, "reason": outcome.reason}

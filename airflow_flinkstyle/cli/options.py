@@ -73,5 +73,6 @@ Aligned = Annotated[
         help="aligned: all queries of the job stop at the same offsets first; none: each is cut where it is."
     ),
 ]
+Key = Annotated[str | None, typer.Option(help="Name of the request: asked again with it, it is found again.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 TimeoutS = Annotated[float, typer.Option("--timeout", help="Seconds to wait at most.", min=0)]

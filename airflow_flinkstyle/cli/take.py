@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from airflow_flinkstyle.cli.options import Aligned, AsJson, Job, Root, SavepointId, TimeoutS
+from airflow_flinkstyle.cli.options import Aligned, AsJson, Job, Key, Root, SavepointId, TimeoutS
 from airflow_flinkstyle.cli.output import batches, batches_of, note, now_ms, show, size, table
 from airflow_flinkstyle.cli.places import client_of, repository_of
 from airflow_flinkstyle.cli.progress import progress_bar
@@ -25,9 +25,7 @@ from airflow_flinkstyle.storage.open import open_store
 def take(
     root: Root,
     job: Job,
-    key: Annotated[
-        str | None, typer.Option(help="Name of the request: the same one finds its savepoint again.")
-    ] = None,
+    key: Key = None,
     alignment: Aligned = "none",
     timeout_s: TimeoutS = 3600.0,
     as_json: AsJson = False,
@@ -62,7 +60,7 @@ def take(
 def _follow(client: JobClient, pending: PendingRequest, timeout_s: float) -> Manifest:
     """Wait for the driver; an interrupt takes the newest request back."""
     newest = pending
-
+    note(f"Asked for savepoint {pending.savepoint_id} with key {pending.request_key}.")
     with progress_bar(f"savepoint {pending.savepoint_id}") as move:
 
         def watch(now: PendingRequest, progress: Progress | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.types import BatchId, Generation, Incarnation
 
 if TYPE_CHECKING:
+    from airflow_flinkstyle.protocol.records import AgentState
     from airflow_flinkstyle.savepoint.manifest import Manifest
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -68,7 +70,13 @@ class Root:
         )
         return take_savepoint(self.repository, [source], label)
 
-    def seem_running(self) -> None:
+    def seem_closed(self, golden: str) -> None:
+        """Leave the checkpoint and the records of a driver that has closed."""
+        shutil.copytree(GOLDEN / golden, self.folder / "checkpoints" / "totals")
+        query_id = json.loads((GOLDEN / golden / "metadata").read_bytes())["id"]
+        self.seem_running(state="closed", query_id=query_id)
+
+    def seem_running(self, *, state: AgentState = "running", query_id: str = "q-1") -> None:
         """Leave the records of a driver that runs on another machine and answers nothing."""
         claim = Claim(
             claim_key="test",
@@ -87,10 +95,10 @@ class Root:
         process = IncarnationRecord(host="elsewhere", pid=1, jvm_pid=1, pid_started="", started_at_ms=0)
         self.board.create_incarnation(first, only, process)
         self.board.take_current(Current(generation=first, incarnation=only), seen=None)
-        totals = QueryBeat(query_id="q-1", batch_id=BatchId(4), batch_committed_at_ms=0, sources={})
+        totals = QueryBeat(query_id=query_id, batch_id=BatchId(4), batch_committed_at_ms=0, sources={})
         heartbeat = Heartbeat(
             incarnation=only,
-            state="running",
+            state=state,
             beat=1,
             written_at_ms=TAKEN_AT_MS,
             spark_version="4.2.0",

@@ -35,3 +35,10 @@ def test_stop_asks_first_and_a_no_or_no_answer_stops_nothing(root: Root):
 
 def test_stop_of_a_job_that_never_ran_is_refused(root: Root):
     assert root.run("job", "stop", "--yes", code=1).stderr.startswith("JOB_NOT_RUNNING: ")
+
+
+def test_the_mode_of_a_stop_is_asked_of_the_driver(root: Root):
+    root.seem_running()
+    root.run("job", "stop", "--yes", "--drain", "--timeout", "0", code=1)
+    asked = root.board.request(1).value
+    assert (asked.command, asked.alignment, asked.drain) == ("stop_with_savepoint", "aligned", True)

@@ -180,3 +180,21 @@ def test_a_command_line_that_is_not_understood_ends_with_2(root: Root, args: lis
 def test_take_of_a_job_that_never_ran_is_refused(root: Root):
     result = root.run("savepoint", "take", code=1)
     assert result.stderr.startswith("JOB_NOT_RUNNING: ")
+
+
+def test_take_of_a_stopped_job_is_made_here_and_found_again_by_its_key(root: Root):
+    root.seem_closed("4.2.0/rocksdb")
+    taken = root.json("savepoint", "take", "--key", "tonight")
+    assert taken["batches"] == {"totals": 4}
+    root.run("savepoint", "verify", taken["savepoint_id"], "--full")
+    assert root.json("job", "status")["status"] == "closed"
+    again = root.json("savepoint", "take", "--key", "tonight")
+    assert again == taken
+    assert root.json("savepoint", "take")["savepoint_id"] != taken["savepoint_id"]
+
+
+def test_an_aligned_savepoint_of_a_stopped_job_is_refused(root: Root):
+    root.seem_closed("4.2.0/rocksdb")
+    refused = root.run("savepoint", "take", "--alignment", "aligned", code=1)
+    assert refused.stderr.startswith("JOB_NOT_RUNNING: ")
+    assert root.json("savepoint", "list")["savepoints"] == []

@@ -1,0 +1,100 @@
+"""The command line with a real driver, which runs on while its savepoints are taken or cancelled."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_flinkstyle.types import Generation
+from tests.integration.agent_lab import COUNT_JOB, Lab, logs_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+
+SCRIPT = Path(sys.executable).with_name("flinkstyle")
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    lab = Lab(tmp_path / "lab")
+    yield lab
+    lab.close()
+
+
+def begin(lab: Lab, *args: str) -> subprocess.Popen[str]:
+    env = {**os.environ, "FLINKSTYLE_ROOT": str(lab.root), "FLINKSTYLE_JOB": lab.job}
+    return subprocess.Popen(
+        [SCRIPT, *args], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def run(lab: Lab, *args: str) -> dict[str, Any]:
+    """Run a command to its end and return its JSON document."""
+    process = begin(lab, *args, "--json")
+    stdout, stderr = process.communicate(timeout=90)
+    assert process.returncode == 0, stderr
+    answer: dict[str, Any] = json.loads(stdout)
+    return answer
+
+
+def cancel_a_take(lab: Lab, checkpoint: Path) -> str:
+    """Interrupt a take that cannot go on: the driver reads a pipe that nobody writes to."""
+    pipe = checkpoint / "counts" / "sources" / "pipe"
+    os.mkfifo(pipe)
+    before = _slot(lab).request_id
+    process = begin(lab, "savepoint", "take")
+    lab.until("a take begins", lambda: _slot(lab).request_id != before and _slot(lab).state == "accepted")
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "was cancelled; the job goes on" in said
+    os.close(os.open(pipe, os.O_WRONLY))
+    pipe.unlink()
+    end = lab.until("the end", lambda: lab.board.end(Generation(1), _slot(lab).request_id))
+    assert end.outcome == "cancelled", end
+    return str(_slot(lab).savepoint_id)
+
+
+def _slot(lab: Lab) -> Any:  # noqa: ANN401 - a request
+    slot = lab.board.request(Generation(1))
+    assert slot is not None
+    return slot.value
+
+
+def test_a_job_is_saved_while_it_runs_stopped_and_saved_again(lab: Lab):
+    checkpoint = Path(lab.claim(1))
+    lab.go(1)
+    driver = lab.launch(1, lab.script(COUNT_JOB))
+    lab.until_batch(1)
+    hot = run(lab, "savepoint", "take")
+    run(lab, "savepoint", "verify", hot["savepoint_id"], "--full")
+
+    cancelled = cancel_a_take(lab, checkpoint)
+    assert lab.repository.find(cancelled) is None
+    lab.until_batch(1, above=lab.until_batch(1))  # it runs on
+
+    stopped = run(lab, "job", "stop", "--yes")
+    assert driver.wait() == 0
+    last = max(logs_of(str(checkpoint))[1])
+    assert (stopped["stopped"], stopped["batches"]) == (True, {"counts": last})
+    cold = run(lab, "savepoint", "take")
+    assert cold["batches"] == {"counts": last}
+
+    (query,) = run(lab, "savepoint", "diff", hot["savepoint_id"], cold["savepoint_id"])["queries"]
+    assert (query["before"], query["after"], query["same_query_id"]) == (
+        hot["batches"]["counts"],
+        last,
+        True,
+    )
+    target = str(lab.folder / "restored")
+    run(lab, "savepoint", "restore", hot["savepoint_id"], "--to", target)
+    assert max(logs_of(target)[0]) == max(logs_of(target)[1]) == hot["batches"]["counts"]
