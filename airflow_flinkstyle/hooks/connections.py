@@ -75,12 +75,15 @@ def s3_settings(connection: Connection) -> S3Settings:
     for secret in (frozen.secret_key, frozen.token):
         if secret:
             mask_secret(secret)
+    service = wrapper.get_service_config("s3")
     return S3Settings(
         endpoint=wrapper.get_service_endpoint_url("s3"),
         region=wrapper.region_name,
         access_key=frozen.access_key,
         secret_key=frozen.secret_key,
         session_token=frozen.token,
+        encryption=service.get("server_side_encryption"),
+        kms_key_id=service.get("sse_kms_key_id"),
     )
 
 
@@ -92,6 +95,8 @@ def s3_environment(settings: S3Settings) -> dict[str, str]:
         "AWS_SESSION_TOKEN": settings.session_token,
         "AWS_ENDPOINT_URL_S3": settings.endpoint,
         "AWS_REGION": settings.region,
+        "FLINKSTYLE_S3_ENCRYPTION": settings.encryption,
+        "FLINKSTYLE_S3_KMS_KEY_ID": settings.kms_key_id,
     }
     return {name: value for name, value in values.items() if value}
 

@@ -20,7 +20,9 @@ def checked_key(key: str) -> str:
         raise BadKeyError.of(key, "it is absolute")
     if "\\" in key or any(ord(char) < 32 or ord(char) == 127 for char in key):
         raise BadKeyError.of(key, "it holds a backslash or a control character")
-    if len(key.encode("utf-8", "surrogatepass")) > MAX_KEY_BYTES:
+    if any("\ud800" <= char <= "\udfff" for char in key):
+        raise BadKeyError.of(key, "it holds half of a surrogate pair")
+    if len(key.encode()) > MAX_KEY_BYTES:
         raise BadKeyError.of(key, f"it is longer than {MAX_KEY_BYTES} bytes")
     for segment in key.split("/"):
         if segment in {"", ".", ".."}:

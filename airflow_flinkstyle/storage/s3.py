@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit
 
+from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.storage.base import CopiedObject, ObjectInfo, Versioned
 from airflow_flinkstyle.storage.errors import (
     ObjectChangedError,
@@ -57,6 +58,7 @@ _DENIED = frozenset(
         "Forbidden",
     }
 )
+_ENCRYPTIONS = ("AES256", "aws:kms", "aws:kms:dsse")
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -77,12 +79,12 @@ class S3Settings:
     max_attempts: int = 4
     """Attempts per call, by boto3, before the store counts as unavailable."""
     encryption: str | None = None
-    """Server-side encryption of what is written: ``AES256`` (SSE-S3) or ``aws:kms`` (SSE-KMS).
+    """Server-side encryption of what is written: ``AES256`` (SSE-S3), ``aws:kms`` or ``aws:kms:dsse``.
 
-    None for the bucket's own default.
+    None for ``FLINKSTYLE_S3_ENCRYPTION``, or else the bucket's own default.
     """
     kms_key_id: str | None = None
-    """Key for ``aws:kms``; None for the account's default key."""
+    """Key for SSE-KMS; None for ``FLINKSTYLE_S3_KMS_KEY_ID``, or else the account's default key."""
     threads: int = 16
     """Size of the connection pool: at least as many as threads that use the store at once."""
 
@@ -99,6 +101,7 @@ class S3Store:
             or os.environ.get("AWS_ENDPOINT_URL_S3")
             or os.environ.get("AWS_ENDPOINT_URL")
         )
+        self._encryption = _encryption(self._settings)
         self._lock = threading.Lock()
         self._made: Any = None
 
@@ -250,15 +253,6 @@ class S3Store:
         return (self._endpoint, own.region, own.access_key, own.secret_key, own.session_token)
 
     @property
-    def _encryption(self) -> dict[str, str]:
-        """How the service is to encrypt what is written, as each kind of write says it."""
-        if self._settings.encryption is None:
-            return {}
-        key = self._settings.kms_key_id
-        named = {"SSEKMSKeyId": key} if key else {}
-        return {"ServerSideEncryption": self._settings.encryption, **named}
-
-    @property
     def _where(self) -> str:
         return f"{self.uri} at {self._endpoint or 'AWS'}"
 
@@ -306,9 +300,8 @@ class S3Store:
         def check() -> None:
             now = os.fstat(file.fileno())
             if (now.st_mtime_ns, now.st_size) != (before.st_mtime_ns, before.st_size):
-                raise ObjectChangedError.at(
-                    self.uri, key, expected="as its file was", found="a file changing"
-                )
+                expected = f"content {sha256}"
+                raise ObjectChangedError.at(self.uri, key, expected=expected, found="a changing file")
 
         with self._translated("write", key, expected=sha256):
             if before.st_size >= _SINGLE_PUT_BYTES:
@@ -387,6 +380,27 @@ class _PreconditionError(Exception):
 
 class _ConflictError(Exception):
     """A conditional write met another one and is to be sent again."""
+
+
+def _encryption(settings: S3Settings) -> dict[str, str]:
+    """Return how every kind of write asks for encryption; empty to leave it to the bucket.
+
+    Raises:
+        BadInputError: If the service could not understand it.
+    """
+    kind = settings.encryption or os.environ.get("FLINKSTYLE_S3_ENCRYPTION")
+    key = settings.kms_key_id or os.environ.get("FLINKSTYLE_S3_KMS_KEY_ID")
+    if kind not in {None, *_ENCRYPTIONS} or (key and kind in {None, "AES256"}):
+        raise BadInputError(
+            f"Expected server-side encryption {', '.join(_ENCRYPTIONS)} or none, and a KMS key only with "
+            f"aws:kms, found {kind!r} and {'a key' if key else 'no key'}.",
+            left="Nothing was read or written.",
+            remedy="Correct FLINKSTYLE_S3_ENCRYPTION and FLINKSTYLE_S3_KMS_KEY_ID, or the connection's "
+            "service_config.s3 (server_side_encryption, sse_kms_key_id).",
+        )
+    if kind is None:
+        return {}
+    return {"ServerSideEncryption": kind, **({"SSEKMSKeyId": key} if key else {})}
 
 
 def _client(settings: S3Settings, endpoint: str | None) -> Any:  # noqa: ANN401

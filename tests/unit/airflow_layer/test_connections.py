@@ -133,3 +133,12 @@ def test_secrets_of_an_amazon_connection_reach_the_environment_and_nothing_else(
 
     spec = JobSpec(name="job", script="s.py", checkpoint_root="/cp")
     assert "the-secret" not in str(launch_of(spec, target))
+
+
+def test_encryption_of_an_amazon_connection_reaches_the_environment():
+    service = {"s3": {"server_side_encryption": "aws:kms", "sse_kms_key_id": "key-1"}}
+    settings = s3_settings(
+        a_connection("aws", login="key", password="x", extra={"service_config": service})  # noqa: S106
+    )
+    env = s3_environment(settings)
+    assert (env["FLINKSTYLE_S3_ENCRYPTION"], env["FLINKSTYLE_S3_KMS_KEY_ID"]) == ("aws:kms", "key-1")
