@@ -47,10 +47,8 @@ def read_manifest(folder: Path, savepoint_id: str) -> dict[str, Any]:
     if manifest["format_version"] not in KNOWN_FORMATS:
         fail(f"format {manifest['format_version']} is newer than this reader knows {KNOWN_FORMATS}")
     if manifest["format_version"] > 1:
-        text, digits = (
-            (folder / "savepoints" / f"{savepoint_id}.json").read_text("utf-8"),
-            manifest["checksum"],
-        )
+        text = (folder / "savepoints" / f"{savepoint_id}.json").read_text("utf-8")
+        digits = manifest["checksum"]
         if hashlib.sha256(text.replace(digits, "0" * 64, 1).encode()).hexdigest() != digits:
             fail("the manifest was altered")
     if (manifest["job"], manifest["savepoint_id"]) != (folder.name, savepoint_id):
@@ -64,8 +62,13 @@ def content(folder: Path, entry: dict[str, Any]) -> bytes:
     if not path.is_file():
         fail(f"{entry['path']} is missing")
     data = path.read_bytes()
-    kind, _, digest = (entry["digest"] or "").partition(":")
-    if len(data) != entry["size_bytes"] or (kind == "sha256" and hashlib.sha256(data).hexdigest() != digest):
+    kind, _, digest = (entry["digest"] or "size:").partition(":")
+    found = {
+        "size": "",
+        "sha256": hashlib.sha256(data).hexdigest(),
+        "etag": hashlib.md5(data, usedforsecurity=False).hexdigest(),
+    }
+    if len(data) != entry["size_bytes"] or found.get(kind) != digest:
         fail(f"{entry['path']} was altered")
     return data
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,13 +12,15 @@ import pytest
 
 from airflow_flinkstyle.savepoint import manifest_json
 from airflow_flinkstyle.savepoint.repository import SavepointRepository
-from airflow_flinkstyle.savepoint.restore import restore_query
+from airflow_flinkstyle.savepoint.restore import restore_savepoint
 from airflow_flinkstyle.savepoint.take import QuerySource, SavepointLabel, take_savepoint
 from airflow_flinkstyle.storage.local import LocalStore
 
 ROOT = Path(__file__).parents[3]
 READER = ROOT / "examples" / "savepoint_reader.py"
 NEWEST = max((path for path in (ROOT / "tests" / "golden").iterdir() if path.is_dir()), key=str)
+
+QUERIES = ("rocksdb", "rocksdb-changelog", "hdfs", "named-sources", "transform-with-state")
 
 
 def read(*args: object, code: int = 0) -> str:
@@ -33,12 +36,9 @@ def read(*args: object, code: int = 0) -> str:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> SavepointRepository:
-    """Two queries of real checkpoints in one savepoint, and the mark of an id that was withdrawn."""
+    """Several queries of real checkpoints in one savepoint, and the mark of an id that was withdrawn."""
     repository = SavepointRepository(LocalStore(tmp_path / "root"), "orders")
-    queries = [
-        QuerySource(name=name, checkpoint=LocalStore(NEWEST / name), kafka={})
-        for name in ("rocksdb", "rocksdb-changelog")
-    ]
+    queries = [QuerySource(name=name, checkpoint=LocalStore(NEWEST / name), kafka={}) for name in QUERIES]
     label = SavepointLabel(
         savepoint_id="sp-1", taken_at_ms=7, spark_version=NEWEST.name, taken_from_generation=None
     )
@@ -70,13 +70,13 @@ def test_it_verifies_all_bytes(repository: SavepointRepository, tmp_path: Path):
 
 
 def test_it_restores_what_the_package_restores(repository: SavepointRepository, tmp_path: Path):
-    manifest = repository.read("sp-1")
-    read("restore", tmp_path / "root", "orders", "sp-1", tmp_path / "theirs")
-    for query in manifest.queries:
-        restore_query(manifest, query, repository, LocalStore(tmp_path / "ours" / query.name))
-    ours = contents(tmp_path / "ours")
-    assert len(ours) == sum(len(query.files) for query in manifest.queries)
-    assert contents(tmp_path / "theirs") == ours
+    manifest, target = repository.read("sp-1"), tmp_path / "target"
+    read("restore", tmp_path / "root", "orders", "sp-1", target)
+    theirs = contents(target)
+    shutil.rmtree(target)  # the place stands in some of the files
+    restore_savepoint(manifest, repository, lambda name: LocalStore(target / name))
+    assert len(theirs) == sum(len(query.files) for query in manifest.queries)
+    assert contents(target) == theirs
 
 
 @pytest.mark.parametrize("damage", ["flipped", "cut", "missing"])
