@@ -7,6 +7,9 @@ from typing import Any
 
 from airflow_flinkstyle.checkpoint.errors import LogFormatError, UnsupportedCheckpointError
 
+_MOST_DIGITS = 18
+"""Of any number that Spark writes; Python refuses thousands with an exception of its own."""
+
 
 def split_version(text: str, what: str, known: tuple[int, ...]) -> tuple[int, str]:
     """Return the version in the first line and everything behind it.
@@ -19,7 +22,7 @@ def split_version(text: str, what: str, known: tuple[int, ...]) -> tuple[int, st
     if not text:
         raise LogFormatError.of(what, "a version line", "an empty file")
     digits = first.removeprefix("v")
-    if first == digits or not (digits.isascii() and digits.isdigit()):
+    if first == digits or not is_number(digits):
         raise LogFormatError.of(what, "a version line like 'v1'", first)
     version = int(digits)
     if version not in known:
@@ -27,6 +30,11 @@ def split_version(text: str, what: str, known: tuple[int, ...]) -> tuple[int, st
     if not newline or not rest:
         raise LogFormatError.of(what, "content behind the version line", text)
     return version, rest
+
+
+def is_number(text: str) -> bool:
+    """Tell whether the text is a number of digits alone, as Spark writes versions and partitions."""
+    return text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
 
 
 def json_object(text: str, what: str) -> dict[str, Any]:
@@ -41,5 +49,14 @@ def json_object(text: str, what: str) -> dict[str, Any]:
 
 
 def compact_json(value: object) -> str:
-    """Render JSON the way Spark does: no spaces, no escapes beyond the necessary."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    """Render JSON the way Spark does: no spaces, no escapes beyond the necessary.
+
+    Raises:
+        LogFormatError: If it holds half of a surrogate pair, which no file can.
+    """
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise LogFormatError.of("JSON", "whole characters", ascii(text)) from error
+    return text

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_flinkstyle.checkpoint.errors import LogFormatError
-from airflow_flinkstyle.checkpoint.logfile import compact_json, json_object, split_version
+from airflow_flinkstyle.checkpoint.logfile import compact_json, is_number, json_object, split_version
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.types import NextOffset
 
@@ -164,7 +164,7 @@ def _as_kafka(raw: str) -> dict[str, dict[int, NextOffset]] | None:
     found: dict[str, dict[int, NextOffset]] = {}
     for topic, partitions in topics.items():
         for partition, offset in partitions.items():
-            if not (partition.isascii() and partition.isdigit()) or type(offset) is not int:
+            if not is_number(partition) or type(offset) is not int:
                 return None
             found.setdefault(topic, {})[int(partition)] = NextOffset(offset)
     return found if len(found) == len(topics) else None

@@ -82,7 +82,7 @@ def parse(path: str, text: str) -> OperatorMetadata:
             (str(store["storeName"]), int(store["numPartitions"])) for store in fields["stateStoreInfo"]
         ]
         named = [str(name) for store in fields["stateStoreInfo"] for name in store.get(_SCHEMAS, ())]
-    except (KeyError, ValueError, TypeError, AttributeError) as error:
+    except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
         raise LogFormatError.of(path, "the operator's list of stores", text) from error
     folder = match["operator"]
     return OperatorMetadata(

@@ -25,6 +25,8 @@ _BROKEN_ZIP = (
     *(zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError),
     *(KeyError, ValueError, TypeError, AttributeError),
 )
+_LIST_LIMIT_BYTES = 64 << 20
+"""Of a file list, unpacked: names of half a million files."""
 
 
 def zip_and_shared_files(
@@ -49,8 +51,8 @@ def zip_and_shared_files(
 def _named_in(archive: bytes, store: str) -> list[str]:
     """Return the files that the ``metadata`` entry names: SSTs, and logs if any."""
     try:
-        with zipfile.ZipFile(io.BytesIO(archive)) as entries:
-            text = entries.read("metadata").decode()
+        with zipfile.ZipFile(io.BytesIO(archive)) as entries, entries.open("metadata") as entry:
+            text = entry.read(_LIST_LIMIT_BYTES).decode()
         fields = json.loads(text.partition("\n")[2])
         ssts = [f"{store}/SSTs/{entry['dfsSstFileName']}" for entry in fields.get("sstFiles") or ()]
         logs = [f"{store}/logs/{entry['dfsLogFileName']}" for entry in fields.get("logFiles") or ()]

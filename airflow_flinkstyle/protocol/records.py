@@ -53,7 +53,7 @@ class Record:
         try:
             values = json.loads(data)
             version = values.pop("version", None)
-        except (ValueError, AttributeError, TypeError) as error:
+        except (ValueError, AttributeError, TypeError, RecursionError) as error:
             raise _malformed(cls.what, repr(data[:80])) from error
         if version != PROTOCOL_VERSION:
             raise ProtocolVersionError.between(agent=version, orchestrator=PROTOCOL_VERSION)

@@ -42,7 +42,7 @@ def from_json(text: str) -> OffsetRewritePlan:
     try:
         fields = json.loads(text)
         version = fields.pop("format_version")
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise PlanFormatError.of("a JSON object with format_version", text) from error
     if version != FORMAT_VERSION:
         raise PlanFormatError.of(f"format_version {FORMAT_VERSION}", version)

@@ -30,7 +30,7 @@ _CHECKSUM = re.compile('"checksum": ?"([0-9a-f]{64})"')
 def to_json(manifest: Manifest) -> str:
     """Render the manifest; equal manifests give equal text."""
     fields = {"format_version": Manifest.format_version, "checksum": _NO_CHECKSUM, **asdict(manifest)}
-    return with_checksum(json.dumps(fields, sort_keys=True, indent=1, ensure_ascii=False) + "\n")
+    return with_checksum(json.dumps(fields, sort_keys=True, indent=1) + "\n")
 
 
 def with_checksum(text: str) -> str:
@@ -171,11 +171,15 @@ def _kafka(document: object, where: str) -> KafkaPosition:
 
 def _by_partition(parse: Callable[[object, str], _T]) -> Callable[[object, str], dict[int, _T]]:
     def parse_all(document: object, where: str) -> dict[int, _T]:
-        if not isinstance(document, dict) or not all(key.isascii() and key.isdigit() for key in document):
+        if not isinstance(document, dict) or not all(_is_partition(key) for key in document):
             raise ManifestFormatError.of(where, "an object by partition number", document)
         return {int(key): parse(value, f"{where}, {key}") for key, value in document.items()}
 
     return parse_all
+
+
+def _is_partition(key: str) -> bool:
+    return key.isascii() and key.isdigit() and len(key) < 10
 
 
 def _offset(value: object, where: str) -> NextOffset:

@@ -297,7 +297,7 @@ class _Writer:
         for batch in sorted(_batches(listed, "offsets"), reverse=True)[:3]:
             content = self.target.read(f"{self.prefix}offsets/{batch}").decode("utf-8", "replace")
             if content.startswith(_SEAL):
-                return str(json.loads(content.removeprefix(_SEAL))["query id"])
+                return _sealed_query(content.removeprefix(_SEAL))
         return None
 
     def unseal(self, path: str, pending: bytes | None) -> int:
@@ -332,3 +332,10 @@ class _Writer:
         if isinstance(outcome, Damaged):
             return outcome
         return relocate(entry.path, original.read(entry.path), self.uri)
+
+
+def _sealed_query(note: str) -> str:
+    try:
+        return str(json.loads(note)["query id"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return f"unknown to its note {note[:80]!r}"
