@@ -13,6 +13,7 @@ from airflow_flinkstyle.jobs.errors import JobNotRunningError, RewindError
 from airflow_flinkstyle.jobs.status import Closed, NeverStarted
 from airflow_flinkstyle.protocol.records import Go, SourceIdentity
 from airflow_flinkstyle.savepoint import sinks
+from airflow_flinkstyle.savepoint.derive import changed_file, publish_derived
 from airflow_flinkstyle.savepoint.errors import SinkSkipsError
 
 if TYPE_CHECKING:
@@ -189,12 +190,9 @@ def _last_batch(runs: JobRuns, query: QuerySnapshot) -> int | None:
 def fork(manifest: Manifest, repository: SavepointRepository, key: str) -> Manifest:
     """Publish the savepoint under new query ids, so that no sink takes its batches for known ones."""
     digest = hashlib.sha256(f"{manifest.savepoint_id}\0{key}".encode()).hexdigest()[:20]
-    queries = tuple(_forked(query, repository, digest) for query in manifest.queries)
-    forked = replace(
-        manifest, savepoint_id=f"sp-fork-{digest}", parent=manifest.savepoint_id, queries=queries
+    return publish_derived(
+        manifest, repository, f"sp-fork-{digest}", lambda query: _forked(query, repository, digest)
     )
-    repository.publish(forked)
-    return forked
 
 
 def _forked(query: QuerySnapshot, repository: SavepointRepository, digest: str) -> QuerySnapshot:
@@ -204,7 +202,6 @@ def _forked(query: QuerySnapshot, repository: SavepointRepository, digest: str) 
         if entry.path == _METADATA:
             metadata = {**json.loads(repository.read_blob(entry.blob)), "id": query_id}
             content = json.dumps(metadata, separators=(",", ":")).encode()
-            blob = repository.put_blob(content)
-            entry = replace(entry, size_bytes=len(content), blob=blob, digest=f"sha256:{blob}")
+            entry = changed_file(repository, entry.path, content)
         files.append(entry)
     return replace(query, query_id=query_id, files=tuple(files))

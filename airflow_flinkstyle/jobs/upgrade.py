@@ -25,6 +25,7 @@ from airflow_flinkstyle.jobs.errors import (
 from airflow_flinkstyle.jobs.lineage import FromSavepoint
 from airflow_flinkstyle.jobs.spec import from_launch
 from airflow_flinkstyle.jobs.status import Dead, Running
+from airflow_flinkstyle.savepoint.derive import publish_derived
 from airflow_flinkstyle.types import BatchId, Generation
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.journal import CutoverJournal
     from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
     from airflow_flinkstyle.protocol.records import Rewind
-    from airflow_flinkstyle.savepoint.manifest import Manifest
+    from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
 
 log = logging.getLogger(__name__)
 
@@ -238,12 +239,8 @@ def carry_pending(
         return manifest
     text = "".join(f"{name}\0{batch}\0{raw}\0" for name, (batch, raw) in sorted(pending.items()))
     digest = hashlib.sha256(f"{manifest.savepoint_id}\0{text}".encode()).hexdigest()[:20]
-    queries = tuple(
-        replace(query, pending_offsets=pending[query.name][1]) if query.name in pending else query
-        for query in manifest.queries
-    )
-    carried = replace(
-        manifest, savepoint_id=f"sp-carry-{digest}", parent=manifest.savepoint_id, queries=queries
-    )
-    client.repository.publish(carried)
-    return carried
+
+    def carry(query: QuerySnapshot) -> QuerySnapshot:
+        return replace(query, pending_offsets=pending[query.name][1]) if query.name in pending else query
+
+    return publish_derived(manifest, client.repository, f"sp-carry-{digest}", carry)

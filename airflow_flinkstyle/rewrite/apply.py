@@ -12,9 +12,9 @@ from airflow_flinkstyle.rewrite.errors import PlanMismatchError
 from airflow_flinkstyle.rewrite.plan import SourceRef, nested
 from airflow_flinkstyle.rewrite.plan_json import to_json
 from airflow_flinkstyle.rewrite.preconditions import Situation, check_all, default_preconditions
+from airflow_flinkstyle.savepoint.derive import changed_file, publish_derived
 from airflow_flinkstyle.savepoint.ids import new_savepoint_id
-from airflow_flinkstyle.savepoint.intents import hold_intent
-from airflow_flinkstyle.savepoint.manifest import FileEntry, KafkaPosition
+from airflow_flinkstyle.savepoint.manifest import KafkaPosition
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.checkpoint.offset_log import OffsetLog
@@ -57,29 +57,15 @@ def apply_plan(
         FlinkstyleError: If a precondition does not hold; all are checked before the first write.
     """
     check_all(default_preconditions(plan, allow), Situation(plan=plan, manifest=manifest, live=live))
-    result_id = rewritten_id(plan)
-    with hold_intent(repository, "take", holder=f"the rewrite {result_id}", publishes=result_id):
-        repository.read(manifest.savepoint_id)  # still there, so the files that both share are too
-        result = _rewritten(plan, manifest, repository)
-        repository.publish(result)
-    log.info("Savepoint %s is %s moved to %s", result.savepoint_id, result.parent, plan.target_cluster_id)
-    return result
-
-
-def _rewritten(plan: OffsetRewritePlan, manifest: Manifest, repository: SavepointRepository) -> Manifest:
     moved = {ref.query for ref in plan.sources}
     edits = {q.name: _edited_log(plan, q, repository) for q in manifest.queries if q.name in moved}
-    queries = tuple(
-        _moved_query(plan, query, edits[query.name], repository) if query.name in edits else query
-        for query in manifest.queries
-    )
-    return replace(
-        manifest,
-        savepoint_id=rewritten_id(plan),
-        parent=manifest.savepoint_id,  # taken_at_ms stays: it is the moment of the cut
-        evidence={**manifest.evidence, **plan.evidence},
-        queries=queries,
-    )
+
+    def change(query: QuerySnapshot) -> QuerySnapshot:
+        return _moved_query(plan, query, edits[query.name], repository) if query.name in edits else query
+
+    result = publish_derived(manifest, repository, rewritten_id(plan), change, evidence=plan.evidence)
+    log.info("Savepoint %s is %s moved to %s", result.savepoint_id, result.parent, plan.target_cluster_id)
+    return result
 
 
 def _offsets_path(query: QuerySnapshot) -> str:
@@ -115,9 +101,7 @@ def _with_moves(
 def _moved_query(
     plan: OffsetRewritePlan, query: QuerySnapshot, edited: OffsetLog, repository: SavepointRepository
 ) -> QuerySnapshot:
-    content = edited.render().encode()
-    blob = repository.put_blob(content)
-    entry = FileEntry(path=_offsets_path(query), size_bytes=len(content), blob=blob, digest=f"sha256:{blob}")
+    entry = changed_file(repository, _offsets_path(query), edited.render().encode())
     pending = query.pending_offsets
     if pending is not None:
         pending = _with_moves(plan, query, offset_log.parse(pending), pending=True).render()
