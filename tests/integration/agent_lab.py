@@ -92,10 +92,12 @@ class Driver:
 class Lab:
     """One job in a folder of its own, and its callers."""
 
-    def __init__(self, folder: Path, *, job: str = "job", lease_s: float = 6.0) -> None:
+    def __init__(
+        self, folder: Path, *, job: str = "job", lease_s: float = 6.0, root: Path | None = None
+    ) -> None:
         self.folder, self.job, self.lease_s = folder, job, lease_s
         folder.mkdir(parents=True, exist_ok=True)
-        self.root = folder / "root"
+        self.root = root or folder / "root"
         store = open_store(str(self.root))
         self.board, self.repository = JobBoard(store, job), SavepointRepository(store, job)
         self.out = folder / "out.jsonl"

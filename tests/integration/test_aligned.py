@@ -6,21 +6,30 @@ import contextlib
 import threading
 import time
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_flinkstyle.checkpoint import offset_log
+from airflow_flinkstyle.jobs.client import JobClient
+from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
+from airflow_flinkstyle.jobs.errors import CutFailedError
+from airflow_flinkstyle.jobs.together import cut_together, find_cut
+from airflow_flinkstyle.protocol.cuts import CutBoard, Positions
+from airflow_flinkstyle.types import Generation, NextOffset
 from tests.integration.agent_lab import Driver, Lab, logs_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from airflow_flinkstyle.jobs.together import JobsCut
     from airflow_flinkstyle.protocol.records import Request
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from testbed.kafka import Broker
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
 
 QUERIES = ("fast", "slow")
 JOB = """
@@ -28,6 +37,11 @@ import json, os, sys, time
 from pyspark.sql import SparkSession, functions as F
 servers, topic, out = sys.argv[1:]
 spark = SparkSession.builder.getOrCreate()
+def blocked_from():
+    try:
+        return int(open(out + ".block").read())
+    except FileNotFoundError:
+        return 1 << 31
 def count(name, seconds, **options):
     rows = spark.readStream.format("kafka").options(**{
         "kafka.bootstrap.servers": servers, "subscribe": topic, "startingOffsets": "earliest",
@@ -36,12 +50,12 @@ def count(name, seconds, **options):
         n = batch.agg(F.sum("count")).first()[0]
         with open(out, "a") as f:
             f.write(json.dumps({"query": name, "batch": batch_id, "n": n}) + "\\n")
-        while name == "slow" and os.path.exists(out + ".block"):
+        while name == "slow" and batch_id >= blocked_from():
             time.sleep(0.05)
     counts = rows.groupBy((F.expr("cast(cast(value as string) as int)") % 5).alias("k")).count()
     return (counts.writeStream.queryName(name).outputMode("complete").foreachBatch(note)
         .trigger(processingTime=f"{seconds} seconds").start())
-fast = count("fast", 0.3)
+fast = count("fast", 0.5)
 slow = count("slow", 1, maxOffsetsPerTrigger="100")
 while fast.isActive and slow.isActive:
     spark.streams.awaitAnyTermination(1)
@@ -112,13 +126,17 @@ class AlignedLab(Lab):
     @contextlib.contextmanager
     def slow_is_blocked(self) -> Iterator[None]:
         """Keep the slow query in its batch."""
-        block = Path(f"{self.out}.block")
-        block.touch()
+        self.block_slow_from(0)
         try:
             self.until("slow has a batch that is not committed", self.slow_is_behind)
             yield
         finally:
-            block.unlink(missing_ok=True)
+            Path(f"{self.out}.block").unlink()
+
+    def block_slow_from(self, batch: int) -> None:
+        temporary = Path(f"{self.out}.block.tmp")
+        temporary.write_text(str(batch))
+        temporary.rename(f"{self.out}.block")
 
     def slow_is_behind(self) -> bool:
         offsets, commits = logs_of(str(self.folder / "checkpoints-1"), "slow")
@@ -134,6 +152,13 @@ class AlignedLab(Lab):
                     max(logs_of(str(self.folder / f"checkpoints-{generation}"), query)[1]) > at
                 ),
             )
+
+    def planned(self, query: str) -> tuple[int, dict[int, int]]:
+        """Return the newest batch in a query's offset log, and where it ends."""
+        location = str(self.folder / "checkpoints-1")
+        batch = max(logs_of(location, query)[0])
+        log = offset_log.parse(Path(location, query, "offsets", str(batch)).read_text())
+        return batch, dict(*log.kafka_offsets("0").values())
 
     def counted(self, query: str, batch: int) -> int:
         return next(
@@ -197,3 +222,124 @@ def test_job_is_cut_hot_at_one_offset_and_drained(topic: Topic, tmp_path: Path):
         assert again.wait() == 0
     finally:
         lab.close()
+
+
+def test_job_goes_on_uncut_when_it_is_not_cut(topic: Topic, tmp_path: Path):
+    """A barrier behind, a cancel while held, a caller that never answers; then a query's own end."""
+    lab = AlignedLab(tmp_path / "lab")
+    cuts = CutBoard(lab.board.store)
+    try:
+        driver = lab.begin(topic)
+
+        behind = lab.ask(1, "stop_with_savepoint", alignment="aligned", cut_id="cut-behind")
+        held = lab.until("it is held", lambda: cuts.held("cut-behind", lab.job)).places()
+        before = {query: lab.planned(query) for query in QUERIES}
+        cuts.create_barrier(
+            "cut-behind", Positions.of({place: NextOffset(at - 1) for place, at in held.items()})
+        )
+        end = lab.end_of(1, behind)
+        assert (end.outcome, end.detail.partition(":")[0]) == ("failed", "BARRIER_BEHIND")
+        lab.goes_on()
+        for query, (_, ends) in before.items():
+            assert all(lab.planned(query)[1][number] >= at for number, at in ends.items())
+
+        cancelled = lab.ask(1, "savepoint", alignment="aligned", cut_id="cut-cancelled")
+        lab.until("it is held", lambda: cuts.held("cut-cancelled", lab.job))
+        slot = lab.board.request(Generation(1))
+        lab.board.put_request(Generation(1), replace(slot.value, state="cancelled"), seen=slot)
+        assert lab.end_of(1, cancelled).outcome == "cancelled"
+        lab.goes_on()
+
+        alone = lab.ask(1, "savepoint", alignment="aligned", cut_id="cut-alone", hold_s=0.5)
+        assert "no barrier within the 0.5 s" in lab.end_of(1, alone).detail
+        assert cuts.decision("cut-alone").verdict == "abandoned"
+        lab.goes_on()
+        assert [lab.repository.find(request.savepoint_id) for request in (behind, cancelled, alone)] == [
+            None
+        ] * 3
+
+        # A stop that overtakes an aligned savepoint ends it, although its queries are held.
+        held_again = lab.ask(1, "savepoint", alignment="aligned", cut_id="cut-overtaken")
+        lab.until("it is held", lambda: cuts.held("cut-overtaken", lab.job))
+        topic.hold()
+        assert lab.end_of(1, lab.ask(1, "stop_with_savepoint")).outcome == "done"
+        assert lab.end_of(1, held_again).outcome == "cancelled"
+        assert driver.wait() == 0
+        for query in QUERIES:
+            offsets, commits = logs_of(str(lab.folder / "checkpoints-1"), query)
+            assert max(offsets) == max(commits)
+    finally:
+        lab.close()
+
+
+def test_barrier_of_a_killed_driver_is_run_by_the_next_one(topic: Topic, tmp_path: Path):
+    lab = AlignedLab(tmp_path / "lab")
+    try:
+        driver = lab.begin(topic)
+        with lab.slow_is_blocked():
+            lab.goes_on(queries=("fast",))  # so that slow stands behind fast
+            topic.hold()
+            request = lab.ask(1, "savepoint", alignment="aligned")
+            lab.until("it is held", lambda: lab.board.request(Generation(1)).value.state == "accepted")
+            time.sleep(0.5)
+            injected = lab.planned("slow")[0] + 1
+            lab.block_slow_from(injected)
+            lab.until("the barrier is written", lambda: lab.planned("slow")[0] == injected)
+            driver.kill()
+        assert lab.planned("slow")[1] == lab.planned("fast")[1]
+        assert injected not in logs_of(str(lab.folder / "checkpoints-1"), "slow")[1]
+        topic.release()
+        again = lab.launch(1, lab.folder / "app.py", *lab.arguments(topic))
+        lab.until_state(1, "running", incarnation=2)
+        assert lab.end_of(1, request).outcome == "lost"
+        lab.goes_on()
+        topic.hold()
+        lab.until("all is counted", lambda: {lab.last_count(name) for name in QUERIES} == {topic.sent})
+        assert lab.end_of(1, lab.ask(1, "stop", incarnation=2)).outcome == "done"
+        assert again.wait() == 0
+    finally:
+        lab.close()
+
+
+def test_two_jobs_are_cut_together_or_both_go_on(topic: Topic, tmp_path: Path):
+    labs = [
+        AlignedLab(tmp_path / job, job=job, root=tmp_path / "root") for job in ("first-job", "second-job")
+    ]
+    clients = [
+        JobClient(board=lab.board, repository=lab.repository, deployment=DetachedDeployment()) for lab in labs
+    ]
+
+    def members(cut: JobsCut) -> list[Manifest]:
+        return [lab.repository.read(cut.savepoints[lab.job]) for lab in labs]
+
+    try:
+        drivers = [lab.start(1, lab.script(JOB), *lab.arguments(topic)) for lab in labs]
+        for lab in labs:
+            lab.until_batches(above=0)
+        hot = cut_together(clients, "hot", timeout_s=60)
+        first, second = members(hot)
+        assert {first.cut_id, second.cut_id} == {hot.cut_id}
+        assert find_cut(labs[0].board.store, hot.cut_id).members == hot.savepoints
+        at = [*positions(first).values(), *positions(second).values()]
+        assert at == [at[0]] * 4
+        for lab, manifest in zip(labs, (first, second), strict=True):
+            assert_counts_are_true(lab, manifest)
+            lab.goes_on()
+
+        with labs[1].slow_is_blocked(), pytest.raises(CutFailedError, match="before second-job is held"):
+            cut_together(clients, "fails", timeout_s=4)
+        for lab in labs:
+            lab.goes_on()
+            assert len(lab.repository.ids()) == 1
+
+        stopped = cut_together(clients, "stop", stop=True, timeout_s=60)
+        assert stopped.not_stopped == {}
+        at = [ends for manifest in members(stopped) for ends in positions(manifest).values()]
+        assert at == [at[0]] * 4
+        for lab, driver, manifest in zip(labs, drivers, members(stopped), strict=True):
+            assert driver.wait() == 0
+            assert lab.heartbeat(1).savepoint_id == manifest.savepoint_id
+            assert {lab.last_count(query) for query in QUERIES} == {sum(at[0].values())}
+    finally:
+        for lab in labs:
+            lab.close()

@@ -13,6 +13,7 @@ import pytest
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.errors import CutFailedError, JobNotRunningError, RequestBusyError
 from airflow_flinkstyle.jobs.requests import CutMode, Ended, InProgress, TooLate
+from airflow_flinkstyle.jobs.savepoints import begin_savepoint
 from airflow_flinkstyle.jobs.status import Closed, Running
 from airflow_flinkstyle.jobs.together import cut_together, find_cut
 from airflow_flinkstyle.protocol.cuts import CutBoard, Positions
@@ -188,6 +189,13 @@ def test_jobs_of_two_roots_and_jobs_named_twice_are_refused(pair: Pair, tmp_path
     for wrong in ([], [clients[0], clients[0]], [clients[0], other.client()]):
         with pytest.raises(BadInputError, match="each once"):
             cut_together(wrong, "k", timeout_s=TIMEOUT_S)
+
+
+def test_stopped_job_cannot_be_aligned(pair: Pair):
+    client = pair.start()[0]
+    client.stop("stop", savepoint=False, timeout_s=TIMEOUT_S)
+    with pytest.raises(JobNotRunningError, match="so that its queries can be aligned"):
+        begin_savepoint(client, "k", running_timeout_s=1, alignment="aligned")
 
 
 @pytest.mark.parametrize("mode", [{"drain": True}, {"cut_id": "cut-1"}])
