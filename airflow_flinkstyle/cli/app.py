@@ -7,7 +7,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from airflow_flinkstyle.cli import job, keep, look, move, store, take
+from airflow_flinkstyle.cli import cut, job, keep, look, move, store, take
 from airflow_flinkstyle.cli.options import AS_JSON
 from airflow_flinkstyle.cli.output import ExitCode, report
 from airflow_flinkstyle.errors import FlinkstyleError
@@ -42,6 +42,7 @@ app.add_typer(
         "Take, look at, check, keep and move savepoints.",
         {
             "take": take.take,
+            "cut": cut.cut,
             "list": look.list_savepoints,
             "show": look.show_savepoint,
             "diff": look.diff,

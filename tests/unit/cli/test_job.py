@@ -42,3 +42,19 @@ def test_the_mode_of_a_stop_is_asked_of_the_driver(root: Root):
     root.run("job", "stop", "--yes", "--drain", "--timeout", "0", code=1)
     asked = root.board.request(1).value
     assert (asked.command, asked.alignment, asked.drain) == ("stop_with_savepoint", "aligned", True)
+
+
+def test_a_cut_that_is_not_done_in_time_is_taken_back_from_every_job(root: Root):
+    other = type(root)(root.folder, job="sums")
+    root.seem_running()
+    other.seem_running()
+    failed = root.run("savepoint", "cut", "orders", "sums", "--timeout", "0", code=1)
+    assert failed.stderr.startswith("CUT_FAILED: ")
+    for one in (root, other):
+        assert one.board.request(1).value.state == "cancelled"
+
+
+def test_stopping_several_jobs_asks_first(root: Root):
+    root.seem_running()
+    root.run("savepoint", "cut", "orders", "--stop", code=130, answer="n\n")
+    assert root.board.request(1) is None
