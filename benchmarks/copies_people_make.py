@@ -105,7 +105,7 @@ def run(*, quick: bool) -> Report:
         job.start(rate_per_s=RATE_PER_S)
         copier = Copier(job, folder / "copies", server)
         copies = make({CP: copier.cp, AWS: copier.aws, OURS: copier.savepoint}, count)
-        judging = hot.Judge(job, job.end(), starter)
+        judging = job.end(starter)
         outcomes = {name: [outcome(judging, copy) for copy in made] for name, made in copies.items()}
     return report(count, outcomes)
 
@@ -140,8 +140,8 @@ def report(count: int, outcomes: Mapping[str, list[tuple[Outcome, str]]]) -> Rep
         about=(
             f"{count} copies in each way of a live checkpoint on local disk, at random moments under "
             f"{RATE_PER_S:.0f} records a second, of the HDFS, RocksDB, changelog and format v2 state stores "
-            "in turn; maintenance every second and three batches kept, so that files vanish as fast as they do "
-            "under a copy of a larger state. Each copy was started by Spark for one batch and its state "
+            "in turn; maintenance every second and three batches kept, so that files vanish as fast as they "
+            "do under a copy of a larger state. Each copy was started by Spark for one batch and its state "
             "compared, key by key, with what was sent up to its own offsets."
         ),
         tables=(

@@ -99,11 +99,12 @@ class HotJob:
         self.orders.client.wait_running(handle.generation, timeout_s=180)
         wait_until("a batch of every query", lambda: min(self.committed().values()) >= 0, timeout_s=180)
 
-    def end(self) -> list[Entry]:
-        """Stop the job and the producer; returns every order, with its offset."""
+    def end(self, starter: Answering) -> Judge:
+        """Stop the job and the producer; returns who judges copies by every order that was sent."""
         self.orders.client.stop("stop", savepoint=False, timeout_s=60)
         self.orders.end_producer()
-        return list(read_ledger(self.orders.ledger))
+        ledger = list(read_ledger(self.orders.ledger))
+        return Judge(starter, ledger, bootstrap=self.orders.old.bootstrap, topic=self.orders.topic)
 
     @property
     def live(self) -> Path:
@@ -151,10 +152,9 @@ class HotJob:
 class Judge:
     """Starts copies by Spark and compares them with what was sent, order by order."""
 
-    def __init__(self, job: HotJob, ledger: list[Entry], starter: Answering) -> None:
-        self._ledger, self._starter = ledger, starter
-        self._question = {"bootstrap": job.orders.old.bootstrap, "topic": job.orders.topic}
-        self._topic = job.orders.topic
+    def __init__(self, starter: Answering, ledger: list[Entry], *, bootstrap: str, topic: str) -> None:
+        self._starter, self._ledger, self._topic = starter, ledger, topic
+        self._question = {"bootstrap": bootstrap, "topic": topic}
         if any(entry.offset is None for entry in ledger):
             raise RuntimeError("an order's acknowledgement is unknown: nothing can be judged by offsets")
 
@@ -214,7 +214,7 @@ def soak(job: HotJob, starter: Answering, *, seed: int, savepoints: int, rate_pe
     moments = random.Random(seed)  # noqa: S311  (moments, not secrets)
     manifests = job.take_at_random_moments(moments, savepoints)
     kept = [query.name for query in manifests[0].queries if not replaced_since(job.live, query)]
-    judging = Judge(job, job.end(), starter)
+    judging = job.end(starter)
     if kept:
         raise RuntimeError(f"Spark deleted no state file of the first savepoint's queries {kept}")
     tally = Tally()
