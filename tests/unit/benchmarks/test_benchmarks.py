@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-
 from benchmarks import publish
 from benchmarks.__main__ import NAMES
 from benchmarks.common import MIB, Report, Spread, Table, Target, interleave, measure, ratios
