@@ -148,9 +148,7 @@ class HadoopStore:
             if found != sha256:
                 raise ObjectChangedError.at(self.uri, key, expected=sha256, found=found)
         with self._temporary("write", key) as path:
-            self._files.copyFromLocalFile(
-                False, True, self._jvm.org.apache.hadoop.fs.Path(source.as_uri()), path
-            )
+            self._files.copyFromLocalFile(False, True, self._local(source), path)
             return self._publish(path, key, "OVERWRITE")
 
     def upload_by_content(self, source: Path, folder: str, name: Callable[[str, int], str | None]) -> str:
@@ -169,8 +167,7 @@ class HadoopStore:
     def download(self, key: str, target: Path) -> None:
         """Write the content to a local file, without moving its bytes through Python."""
         with self._translated("read", key):
-            place = self._jvm.org.apache.hadoop.fs.Path(target.as_uri())
-            self._files.copyToLocalFile(False, self._path(checked_key(key)), place, True)
+            self._files.copyToLocalFile(False, self._path(checked_key(key)), self._local(target), True)
 
     def copy(self, source: str, target: str) -> str:
         """Copy inside the store, through the JVM; returns the new version."""
@@ -187,6 +184,9 @@ class HadoopStore:
 
     def _path(self, key: str) -> Java:
         return self._jvm.org.apache.hadoop.fs.Path(f"{self._root_path}/{key}" if key else self._root_path)
+
+    def _local(self, place: Path) -> Java:
+        return self._jvm.org.apache.hadoop.fs.Path("file", None, str(place.absolute()))
 
     def _walk(self, folder: str) -> Iterator[ObjectInfo]:
         """Yield the files below a folder; what vanishes meanwhile is left out, as a listing may."""
