@@ -1,7 +1,5 @@
 """``flinkstyle savepoint pin|unpin|dispose|prune``: what stays, what goes, and why."""
 
-import getpass
-import socket
 from enum import StrEnum
 from functools import partial
 from typing import Annotated
@@ -10,7 +8,7 @@ import typer
 
 from airflow_flinkstyle.cli.options import AsJson, Job, Root, SavepointId, TimeoutS, Yes
 from airflow_flinkstyle.cli.output import ExitCode, confirm, note, now_ms, show, size
-from airflow_flinkstyle.cli.places import board_of, repository_of
+from airflow_flinkstyle.cli.places import board_of, repository_of, whoami
 from airflow_flinkstyle.jobs.retention import dispose_of, prune_job
 from airflow_flinkstyle.savepoint import pins
 from airflow_flinkstyle.savepoint.dispose import PROTECTIONS
@@ -24,11 +22,6 @@ class Despite(StrEnum):
     PINNED = "pinned"
     IN_USE = "in_use"
     LAST_GOOD = "last_good"
-
-
-def whoami() -> str:
-    """Name this caller for people who wait for it, or wonder later."""
-    return f"{getpass.getuser()}@{socket.gethostname()} (flinkstyle)"
 
 
 def pin(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import getpass
+import socket
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.jobs.client import JobClient
@@ -41,3 +43,8 @@ def client_of(root: str, job: str) -> JobClient:
         repository=SavepointRepository(store, job),
         deployment=DetachedDeployment(),
     )
+
+
+def whoami() -> str:
+    """Name this caller for people who wait for it, or wonder later."""
+    return f"{getpass.getuser()}@{socket.gethostname()} (flinkstyle)"

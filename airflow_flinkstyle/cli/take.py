@@ -6,18 +6,16 @@ from typing import Annotated
 import typer
 
 from airflow_flinkstyle.cli.options import Aligned, AsJson, Job, Key, Root, SavepointId, TimeoutS
-from airflow_flinkstyle.cli.output import batches, batches_of, note, now_ms, show, size, table
-from airflow_flinkstyle.cli.places import client_of, repository_of
+from airflow_flinkstyle.cli.output import batches, batches_of, note, show, size, table
+from airflow_flinkstyle.cli.places import client_of, repository_of, whoami
 from airflow_flinkstyle.cli.progress import progress_bar
 from airflow_flinkstyle.jobs.client import JobClient
 from airflow_flinkstyle.jobs.requests import PendingRequest, Withdrawn
 from airflow_flinkstyle.jobs.savepoints import begin_savepoint, finish_savepoint
 from airflow_flinkstyle.protocol.records import Progress
-from airflow_flinkstyle.savepoint.errors import SavepointDamagedError
 from airflow_flinkstyle.savepoint.manifest import Manifest
 from airflow_flinkstyle.savepoint.restore import restore_savepoint
-from airflow_flinkstyle.savepoint.verified import forget_verified, record_verified
-from airflow_flinkstyle.savepoint.verify import verify_savepoint
+from airflow_flinkstyle.savepoint.verified import check_savepoint
 from airflow_flinkstyle.storage.keys import checked_key
 from airflow_flinkstyle.storage.open import open_store
 
@@ -91,17 +89,14 @@ def verify(
 
     A damaged one is an error, and does not count as verified any more.
     """
-    repository = repository_of(root, job)
-    manifest = repository.read(savepoint_id)
-    try:
-        with progress_bar(f"verify {savepoint_id}") as move:
-            verified = verify_savepoint(
-                manifest, repository, level="full" if full else "quick", progress=move
-            )
-    except SavepointDamagedError:
-        forget_verified(repository, savepoint_id)
-        raise
-    record_verified(repository, verified, at_ms=now_ms())
+    with progress_bar(f"verify {savepoint_id}") as move:
+        verified = check_savepoint(
+            repository_of(root, job),
+            savepoint_id,
+            level="full" if full else "quick",
+            by=whoami(),
+            progress=move,
+        )
     said = f"Savepoint {savepoint_id} is whole ({verified.level}): {verified.files} files, "
     show(verified, said + size(verified.size_bytes), as_json=as_json)
 

@@ -10,11 +10,13 @@ from airflow_flinkstyle.protocol.records import Record
 from airflow_flinkstyle.savepoint.errors import SavepointDamagedError
 from airflow_flinkstyle.savepoint.intents import hold_intent
 from airflow_flinkstyle.savepoint.notes import read_notes
+from airflow_flinkstyle.savepoint.transfer import ignore
 from airflow_flinkstyle.savepoint.verify import verify_savepoint
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
+    from airflow_flinkstyle.savepoint.progress import FileProgress
     from airflow_flinkstyle.savepoint.repository import SavepointRepository
     from airflow_flinkstyle.savepoint.verify import Level, Verified
 
@@ -44,7 +46,14 @@ def forget_verified(repository: SavepointRepository, savepoint_id: str) -> None:
     repository.store.delete(_key(repository, savepoint_id))
 
 
-def check_savepoint(repository: SavepointRepository, savepoint_id: str, *, level: Level, by: str) -> Verified:
+def check_savepoint(
+    repository: SavepointRepository,
+    savepoint_id: str,
+    *,
+    level: Level,
+    by: str,
+    progress: Callable[[FileProgress], None] = ignore,
+) -> Verified:
     """Check a savepoint, keep every prune off it meanwhile, and write down how it went.
 
     Args:
@@ -52,6 +61,7 @@ def check_savepoint(repository: SavepointRepository, savepoint_id: str, *, level
         savepoint_id: Which one.
         level: How much to read.
         by: Who checks, for those who wait.
+        progress: Told after each file of a full check.
 
     Raises:
         SavepointMissingError: If there is none of that id.
@@ -59,7 +69,8 @@ def check_savepoint(repository: SavepointRepository, savepoint_id: str, *, level
     """
     with hold_intent(repository, "verify", holder=by):
         try:
-            verified = verify_savepoint(repository.read(savepoint_id), repository, level=level)
+            manifest = repository.read(savepoint_id)
+            verified = verify_savepoint(manifest, repository, level=level, progress=progress)
         except SavepointDamagedError:
             forget_verified(repository, savepoint_id)
             raise
