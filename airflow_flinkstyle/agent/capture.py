@@ -76,6 +76,7 @@ def take(
             sink=query.sink.name,
         )
         for query in queries
+        if stopped_at is None or query.name in stopped_at  # else it was started after the cut
     ]
     label = SavepointLabel(
         savepoint_id=savepoint_id,
@@ -148,7 +149,7 @@ class ProgressWriter:
                 files_done=progress.files_done,
                 files_total=progress.files_total,
                 bytes_done=progress.bytes_done,
-                bytes_total=0,
+                bytes_total=progress.bytes_total,
                 at_ms=now_ms(),
             ),
         )

@@ -12,6 +12,7 @@ import pytest
 
 from airflow_flinkstyle.agent import checks
 from airflow_flinkstyle.agent.capture import take
+from airflow_flinkstyle.agent.jvm_kafka import describe_source
 from airflow_flinkstyle.agent.queries import JobQuery, Queries
 from airflow_flinkstyle.agent.sources import sources_of
 from airflow_flinkstyle.errors import FlinkstyleError
@@ -191,6 +192,29 @@ def test_guard_refuses_a_cluster_that_does_not_answer(
     query = checkpoint.query(read(spark, checkpoint.broker, **options))
     with pytest.raises(ClusterUnreachableError, match=r"127\.0\.0\.1:1"):
         checks.guard(spark._jvm, query, {})
+
+
+def test_open_transaction_ends_what_a_committed_reader_can_reach(spark: SparkSession, old_broker: Broker):
+    from confluent_kafka import Producer
+
+    topic = new_topic(old_broker, f"guard-{uuid.uuid4().hex[:8]}", partitions=1)
+    produce(old_broker, topic, 5, partitions=1)
+    producer = Producer({"bootstrap.servers": old_broker.bootstrap, "transactional.id": topic})
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    producer.produce(topic, b"open")
+    producer.flush(20)
+
+    def ends(**options: str) -> tuple[int, int]:
+        (source,) = sources_of(read(spark, old_broker, subscribe=topic, **options))
+        log = describe_source(spark._jvm, source).log_range((topic, 0))
+        return log.last_stable, log.end
+
+    committed = {"kafka.isolation.level": "read_committed"}
+    assert ends() == (6, 6)
+    assert ends(**committed) == (5, 6)
+    producer.commit_transaction(20)
+    assert ends(**committed) == (7, 7)  # the commit's marker takes an offset
 
 
 def test_capture_refuses_a_source_whose_cluster_changed_since_its_start(

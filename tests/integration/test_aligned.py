@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.kafka, pyt
 
 QUERIES = ("fast", "slow")
 JOB = """
-import json, os, sys, time
+import json, os, sys, threading, time
 from pyspark.sql import SparkSession, functions as F
 servers, topic, out = sys.argv[1:]
 spark = SparkSession.builder.getOrCreate()
@@ -57,9 +57,19 @@ def count(name, seconds, **options):
         .trigger(processingTime=f"{seconds} seconds").start())
 fast = count("fast", 0.5)
 slow = count("slow", 1, maxOffsetsPerTrigger="100")
-while fast.isActive and slow.isActive:
+def stop_slow():
+    while not os.path.exists(out + ".stop"):
+        time.sleep(0.05)
+    slow.stop()
+def await_fast():
+    fast.awaitTermination()
+    print("FAST ENDED", flush=True)
+for target in (stop_slow, await_fast):
+    threading.Thread(target=target, daemon=True).start()
+while fast.isActive or slow.isActive:
     spark.streams.awaitAnyTermination(1)
-print("A QUERY ENDED")
+    time.sleep(0.1)
+print("BOTH ENDED")
 """
 """Two queries on one topic; the slow one stays in its batch while a file says so."""
 
@@ -208,7 +218,7 @@ def test_job_is_cut_hot_at_one_offset_and_drained(topic: Topic, tmp_path: Path):
         stop = lab.ask(1, "stop_with_savepoint", alignment="aligned", drain=True)
         drained = lab.savepoint(stop)
         assert driver.wait() == 0
-        assert "A QUERY ENDED" in driver.text
+        assert "BOTH ENDED" in driver.text
         assert sum(positions(drained)["slow"].values()) == topic.sent
         assert positions(drained)["fast"] == positions(drained)["slow"]
         assert lab.last_count("fast") == lab.last_count("slow") == topic.sent
@@ -258,6 +268,16 @@ def test_job_goes_on_uncut_when_it_is_not_cut(topic: Topic, tmp_path: Path):
             None
         ] * 3
 
+        # What the script stops while it is held stays stopped, and what it awaits is not over.
+        held_for_script = lab.ask(1, "savepoint", alignment="aligned", cut_id="cut-script", hold_s=4.0)
+        lab.until("it is held", lambda: cuts.held("cut-script", lab.job))
+        Path(f"{lab.out}.stop").touch()
+        assert lab.end_of(1, held_for_script).outcome == "failed"
+        stopped_at = lab.planned("slow")
+        lab.goes_on(queries=("fast",))
+        assert lab.planned("slow") == stopped_at
+        assert "ENDED" not in driver.text
+
         # A stop that overtakes an aligned savepoint ends it, although its queries are held.
         held_again = lab.ask(1, "savepoint", alignment="aligned", cut_id="cut-overtaken")
         lab.until("it is held", lambda: cuts.held("cut-overtaken", lab.job))
@@ -265,6 +285,7 @@ def test_job_goes_on_uncut_when_it_is_not_cut(topic: Topic, tmp_path: Path):
         assert lab.end_of(1, lab.ask(1, "stop_with_savepoint")).outcome == "done"
         assert lab.end_of(1, held_again).outcome == "cancelled"
         assert driver.wait() == 0
+        assert "FAST ENDED" in driver.text
         for query in QUERIES:
             offsets, commits = logs_of(str(lab.folder / "checkpoints-1"), query)
             assert max(offsets) == max(commits)
