@@ -29,6 +29,20 @@ class Pace:
     """Seconds until all bytes are done; None while nothing moves."""
 
 
+def progress_line(amount: FileProgress, pace: Pace) -> str:
+    """Say it in one line of a log."""
+    mib = 1 << 20
+    line = (
+        f"{amount.files_done} of {amount.files_total} files, "
+        f"{amount.bytes_done / mib:.1f} of {amount.bytes_total / mib:.1f} MiB"
+    )
+    if pace.bytes_per_s is not None:
+        line += f", {pace.bytes_per_s / mib:.1f} MiB/s"
+    if pace.left_s is not None:
+        line += f", {pace.left_s:.0f} s left"
+    return line
+
+
 @dataclass(slots=True)
 class PaceMeter:
     """Turns observations into a rate over the last ten seconds and the seconds left."""

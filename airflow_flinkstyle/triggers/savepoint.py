@@ -9,6 +9,9 @@ from airflow_flinkstyle.triggers.base import PollTrigger
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from airflow_flinkstyle.protocol.records import Progress
+    from airflow_flinkstyle.savepoint.progress import PaceMeter
+
 
 class RequestTrigger(PollTrigger):
     """Fires when the driver has ended a request, or will never answer it.
@@ -20,7 +23,8 @@ class RequestTrigger(PollTrigger):
     def __init__(self, *, request: Mapping[str, Any], **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.request = dict(request)
-        self._shown = -1
+        self._shown_at_ms = -1
+        self._meter: PaceMeter | None = None
 
     def arguments(self) -> dict[str, Any]:
         """Return the request."""
@@ -33,10 +37,25 @@ class RequestTrigger(PollTrigger):
         state = self.hook.client(self.job).poll(PendingRequest(**self.request))
         if not isinstance(state, InProgress):
             return {"request": self.request}
-        if state.progress is not None and state.progress.files_done != self._shown:
-            self._shown = state.progress.files_done
-            self.log.info("%d of %d files copied", state.progress.files_done, state.progress.files_total)
+        if state.progress is not None and state.progress.at_ms != self._shown_at_ms:
+            self._show(state.progress)
         return None
+
+    def _show(self, progress: Progress) -> None:
+        from airflow_flinkstyle.savepoint.progress import FileProgress, PaceMeter, progress_line
+
+        self._shown_at_ms = progress.at_ms
+        self._meter = self._meter or PaceMeter()
+        pace = self._meter.observe(
+            progress.at_ms / 1000, bytes_done=progress.bytes_done, bytes_total=progress.bytes_total
+        )
+        amount = FileProgress(
+            files_done=progress.files_done,
+            files_total=progress.files_total,
+            bytes_done=progress.bytes_done,
+            bytes_total=progress.bytes_total,
+        )
+        self.log.info("%s", progress_line(amount, pace))
 
 
 class FreshSavepointTrigger(PollTrigger):
