@@ -138,7 +138,7 @@ def referenced_blobs(repository: SavepointRepository, *, without: Collection[str
     """Return every blob that a savepoint other than those of ``without`` needs."""
     return {
         blob
-        for manifest in repository.manifests()
+        for manifest in repository.each()
         if manifest.savepoint_id not in without
         for blob in manifest.blobs
     }

@@ -23,11 +23,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from airflow_flinkstyle.savepoint.freeing import HeldPrune
-    from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.savepoint.repository import SavepointRepository
     from airflow_flinkstyle.savepoint.retention import RetentionPolicy
 
 log = logging.getLogger(__name__)
+
+_Blob = tuple[str, int]
+"""Key, and size in bytes as the manifest has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,19 +54,21 @@ class PruneReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contents:
-    """What a repository holds, by one listing of each kind."""
+    """What a repository holds, by one listing of each kind; manifests are too large to keep them all."""
 
-    manifests: tuple[Manifest, ...]
-    blob_sizes: Mapping[str, int]
     candidates: tuple[Candidate, ...]
+    """The newest first."""
+    needs: Mapping[str, tuple[_Blob, ...]]
+    """By savepoint id."""
+    blob_sizes: Mapping[str, int]
 
     def orphans(self, disposed: Collection[str]) -> set[str]:
         """Return the blobs that no savepoint but the disposed ones needs."""
         needed = {
             blob
-            for manifest in self.manifests
-            if manifest.savepoint_id not in disposed
-            for blob in manifest.blobs
+            for savepoint_id, blobs in self.needs.items()
+            if savepoint_id not in disposed
+            for blob, _ in blobs
         }
         return self.blob_sizes.keys() - needed
 
@@ -131,23 +135,27 @@ def delete(
 
 def read_contents(repository: SavepointRepository, in_use: Mapping[str, str]) -> Contents:
     """Read what there is to decide upon."""
-    manifests, stored = repository.manifests(), repository.blob_sizes()
+    once: dict[_Blob, _Blob] = {}  # most blobs are shared by many savepoints
+    needs: dict[str, tuple[_Blob, ...]] = {}
+    taken_at_ms: dict[str, int] = {}
+    for manifest in repository.each():
+        blobs = ((blob, entry.size_bytes) for blob, entry in manifest.blobs.items())
+        needs[manifest.savepoint_id] = tuple(once.setdefault(blob, blob) for blob in blobs)
+        taken_at_ms[manifest.savepoint_id] = manifest.taken_at_ms
+    stored = repository.blob_sizes()
     pinned, verified, owned = pins(repository), verified_records(repository), owners(repository)
 
-    def candidate(manifest: Manifest) -> Candidate:
-        savepoint_id = manifest.savepoint_id
+    def candidate(savepoint_id: str) -> Candidate:
         pin, check = pinned.get(savepoint_id), verified.get(savepoint_id)
         return Candidate(
             savepoint_id=savepoint_id,
-            taken_at_ms=manifest.taken_at_ms,
-            size_bytes=manifest.total_bytes,
-            missing_blobs=sum(stored.get(blob) != entry.size_bytes for blob, entry in manifest.blobs.items()),
+            taken_at_ms=taken_at_ms[savepoint_id],
+            missing_blobs=sum(stored.get(blob) != size for blob, size in needs[savepoint_id]),
             verified=check.level if check else None,
             pinned=f"by {pin.by}: {pin.reason}" if pin else None,
             in_use=in_use.get(savepoint_id),
             owned=owned[savepoint_id].by if savepoint_id in owned else None,
         )
 
-    return Contents(
-        manifests=manifests, blob_sizes=stored, candidates=tuple(candidate(found) for found in manifests)
-    )
+    newest_first = sorted(needs, key=lambda name: (taken_at_ms[name], name), reverse=True)
+    return Contents(candidates=tuple(map(candidate, newest_first)), needs=needs, blob_sizes=stored)

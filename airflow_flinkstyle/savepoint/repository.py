@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.savepoint import manifest_json
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.storage.base import ObjectStore, ServerCopy
 
 _NEWEST = 5
+_THREADS = 8
+_THREADS = 16
+_AT_A_TIME = 256
+"""Manifests read ahead of whoever asks for each."""
 _SPENT = b'{"spent": '
 """How the mark of a spent id begins; it stands where its manifest would."""
 
@@ -65,20 +70,36 @@ class SavepointRepository:
 
     def manifests(self) -> tuple[Manifest, ...]:
         """Return all savepoints, the newest first."""
-        found = (self.find(savepoint_id) for savepoint_id in self.ids())
-        present = [manifest for manifest in found if manifest is not None]
-        return tuple(sorted(present, key=lambda m: (m.taken_at_ms, m.savepoint_id), reverse=True))
+        return tuple(sorted(self.each(), key=lambda m: (m.taken_at_ms, m.savepoint_id), reverse=True))
+
+    def each(self) -> Iterator[Manifest]:
+        """Yield all savepoints, in no meaningful order; few are in memory at a time."""
+        ids = self.ids()
+        with ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="manifests") as pool:
+            for start in range(0, len(ids), _AT_A_TIME):
+                for manifest in pool.map(self.find, ids[start : start + _AT_A_TIME]):
+                    if manifest is not None:
+                        yield manifest
 
     def find(self, savepoint_id: str) -> Manifest | None:
         """Return the savepoint, or None if there is none of that id."""
         if not is_savepoint_id(savepoint_id):
             return None
         found = self._store.get(self._manifest_key(savepoint_id))
-        if found is None or found.data.startswith(_SPENT):
-            return None
-        manifest = manifest_json.from_json(found.data.decode("utf-8", "replace"))
-        self._require_own(manifest, savepoint_id)
+        manifest = self.parse(found.data) if found is not None else None
+        if manifest is not None:
+            self._require_own(manifest, savepoint_id)
         return manifest
+
+    def parse(self, data: bytes) -> Manifest | None:
+        """Return the manifest that stands in the store, or None where an id is spent.
+
+        Raises:
+            ManifestFormatError: If it is malformed.
+        """
+        if data.startswith(_SPENT):
+            return None
+        return manifest_json.from_json(data.decode("utf-8", "replace"))
 
     def read(self, savepoint_id: str) -> Manifest:
         """Return the savepoint.

@@ -39,8 +39,6 @@ class Candidate:
 
     savepoint_id: str
     taken_at_ms: int
-    size_bytes: int
-    """If nothing were shared with other savepoints."""
     missing_blobs: int
     """Blobs that are not there, or not of their size; 0 for a complete one."""
     verified: Level | None

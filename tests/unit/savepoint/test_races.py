@@ -26,7 +26,14 @@ if TYPE_CHECKING:
     Make = Callable[..., Any]
 
 Repository = SavepointRepository
-_THREADS = {"take": "take", "capture": "take", "prune": "prune", "free": "prune", "notes": "prune"}
+_THREADS = {
+    "take": "take",
+    "capture": "take",
+    "prune": "prune",
+    "free": "prune",
+    "notes": "prune",
+    "manifests": "prune",
+}
 
 
 class Gated(MemoryStore):

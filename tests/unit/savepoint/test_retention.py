@@ -15,7 +15,6 @@ def a_candidate(name: str, *, age_days: float = 0, **changes: object) -> Candida
     fields = {
         "savepoint_id": name,
         "taken_at_ms": int(NOW_MS - age_days * DAY_MS),
-        "size_bytes": 1,
         "missing_blobs": 0,
         "verified": None,
         "pinned": None,
