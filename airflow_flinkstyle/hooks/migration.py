@@ -73,6 +73,7 @@ def preflight(hook: StreamingJobHook, form: MigrationForm, *, savepoint_id: str 
         hook.client(form.job),
         live_kafka(hook, form),
         hook.producer_switch(form.job, form.producer_switch),
+        target=hook.target(form.spark_conn_id) if form.spark_conn_id else None,
         manifest=hook.repository(form.job).read(savepoint_id) if savepoint_id else None,
     )
 

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.jobs.compat import spark_findings
 from airflow_flinkstyle.jobs.errors import PreflightError
+from airflow_flinkstyle.jobs.spec import from_launch
 from airflow_flinkstyle.jobs.status import Running, describe_status
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.mirror import mirror_lag
@@ -18,8 +20,10 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.client import JobClient
     from airflow_flinkstyle.jobs.kafka_side import LiveKafka
     from airflow_flinkstyle.jobs.producers import ProducerSwitch
+    from airflow_flinkstyle.jobs.spec import SubmitTarget
     from airflow_flinkstyle.kafka.cluster import ClusterView, TopicPartition
     from airflow_flinkstyle.protocol.records import SourceIdentity
+    from airflow_flinkstyle.savepoint import compat
     from airflow_flinkstyle.savepoint.manifest import Manifest
 
 Level = Literal["ok", "warning", "refusal"]
@@ -64,14 +68,20 @@ class Preflight:
 
 
 def run_preflight(
-    client: JobClient, kafka: LiveKafka, switch: ProducerSwitch, *, manifest: Manifest | None = None
+    client: JobClient,
+    kafka: LiveKafka,
+    switch: ProducerSwitch,
+    *,
+    target: SubmitTarget | None = None,
+    manifest: Manifest | None = None,
 ) -> Preflight:
-    """Look at the job, both clusters, MirrorMaker, retention and the producer switch.
+    """Look at the job, its next Spark, both clusters, MirrorMaker, retention and the producer switch.
 
     Args:
         client: The job; it must run.
         kafka: The clusters and MirrorMaker's settings.
         switch: How producers are held; only read.
+        target: Where the job is to run then; None for where it runs now.
         manifest: A recent savepoint, whose positions say what the job has read. Without one, what the
             target's retention would delete of the whole log is a warning only.
     """
@@ -81,6 +91,7 @@ def run_preflight(
     ]
     if sources is not None:
         checks = [
+            ("spark", lambda: _spark(client, target)),
             ("clusters", lambda: _clusters(kafka, sources)),
             ("topics", lambda: _topics(kafka, sources)),
             ("mirror", lambda: _mirror(kafka, sources)),
@@ -99,6 +110,17 @@ def _job(client: JobClient) -> list[Finding]:
     status = client.status()
     level: Level = "ok" if isinstance(status, Running) else "refusal"
     return [Finding(check="job", level=level, detail=f"Job {client.board.job}: {describe_status(status)}.")]
+
+
+def _spark(client: JobClient, target: SubmitTarget | None) -> Finding:
+    """Compare what the running version was given with what the next one will be."""
+    status = client.status()
+    findings: tuple[compat.Finding, ...] = ()
+    if target is not None and isinstance(status, Running) and status.run.claim.launch:
+        spec, _ = from_launch(status.run.claim.launch, secret_env={})
+        findings = spark_findings(client, spec, target)
+    detail = " ".join(map(str, findings)) or "The next driver's Spark can go on from the checkpoint."
+    return Finding(check="spark", level="refusal" if findings else "ok", detail=detail)
 
 
 def _sources(client: JobClient) -> list[SourceIdentity] | None:

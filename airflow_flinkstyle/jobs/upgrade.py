@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_flinkstyle.checkpoint.inventory import list_batches
 from airflow_flinkstyle.jobs import stopped
 from airflow_flinkstyle.jobs.client import SavepointOnly, Stopped
+from airflow_flinkstyle.jobs.compat import require_fitting
 from airflow_flinkstyle.jobs.deployments.base import Gone
 from airflow_flinkstyle.jobs.errors import (
     DriverFailedError,
@@ -80,6 +81,7 @@ class Upgrade:
         Raises:
             UpgradeWentBackError: If the new version failed; the old one runs again.
             UpgradeChoiceError: If it failed after it had committed, and nothing was chosen.
+            SparkIncompatibleError: If the new version could not go on; nothing was stopped.
         """
         self.journal.begin(lambda: 0)
         stop = self._phase("stop", self._stop)
@@ -110,6 +112,7 @@ class Upgrade:
         return self.journal.close(phase, action())
 
     def _stop(self) -> Mapping[str, Any]:
+        require_fitting(self.client, self.spec, self.target)
         key = f"{self.journal.migration_id}/stop"
         outcome = self.client.stop(
             key, savepoint=True, timeout_s=self.stop_timeout_s, confirm=self.journal.check

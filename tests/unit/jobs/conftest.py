@@ -50,7 +50,7 @@ from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.storage.memory import MemoryStore
 
 QUERY, TOPIC, SHIFT = "orders", "orders", 100
-_CONFS = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}'
+_CONFS = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{"spark.sql.shuffle.partitions":"2"}}'
 
 
 class Logs:

@@ -1,15 +1,20 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_flinkstyle.jobs.compat import spark_findings
 from airflow_flinkstyle.jobs.errors import UpgradeChoiceError, UpgradeWentBackError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.status import Running
 from airflow_flinkstyle.jobs.upgrade import UPGRADE_PHASES, Upgrade
+from airflow_flinkstyle.savepoint.errors import SparkIncompatibleError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.unit.jobs.conftest import Mood, World
 
 
@@ -96,3 +101,31 @@ def test_version_that_committed_goes_back_by_choice_only(world: World, mood: typ
     with pytest.raises(UpgradeWentBackError, match=choice):
         an_upgrade(world, if_committed=choice).run()
     assert world.client().status().run.claim.launch["spec"]["script"] == "v1.py"
+
+
+def test_version_that_could_not_go_on_is_refused_before_anything_stops(world: World, tmp_path: Path):
+    world.start()
+    (tmp_path / "RELEASE").write_text("Spark 3.5.9 (git revision a) built for Hadoop 3.3.4\n")
+    upgrade = an_upgrade(world)
+    upgrade.target = replace(upgrade.target, spark_home=str(tmp_path))
+    upgrade.spec = replace(upgrade.spec, conf={"spark.sql.shuffle.partitions": "5"})
+    with pytest.raises(SparkIncompatibleError, match=r"Spark is 4\.2\.0 there and 3\.5\.9 here") as refused:
+        upgrade.run()
+    assert "spark.sql.shuffle.partitions of query orders is 2 there and 5 here" in refused.value.problem
+    assert refused.value.left == "Nothing was stopped; the job runs on."
+    status = world.client().status()
+    assert isinstance(status, Running)
+    assert status.run.generation == 1
+
+
+def test_setting_that_both_versions_are_given_is_left_to_the_driver(world: World):
+    """A script may set another over it, so that it tells nothing of what the session will have."""
+    conf = {"spark.sql.shuffle.partitions": "5"}
+    spec = replace(world.spec(), conf=conf)
+    client = world.client()
+    client.start(spec, world.target(), claim_key="start")
+    world.logs.produce(5)
+    client.wait_running(1, timeout_s=10)
+    world.until(lambda: client.status().heartbeat.batches())
+    assert spark_findings(client, replace(world.spec("v2.py"), conf=conf), world.target()) == ()
+    assert spark_findings(client, replace(spec, conf={"spark.sql.shuffle.partitions": "6"}), world.target())
