@@ -2,18 +2,20 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 from rich.console import Group, RenderableType
 
 from airflow_flinkstyle.cli.options import AsJson, Job, Root, SavepointId
-from airflow_flinkstyle.cli.output import batches, batches_of, moment, show, size, table
+from airflow_flinkstyle.cli.output import batches, moment, show, size, table
 from airflow_flinkstyle.cli.places import repository_of
 from airflow_flinkstyle.savepoint.diff import FileSum, QueryDiff, SavepointDiff, diff_savepoints
-from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
+from airflow_flinkstyle.savepoint.manifest import QuerySnapshot
 from airflow_flinkstyle.savepoint.manifest_json import to_json
 from airflow_flinkstyle.savepoint.pins import pins
+from airflow_flinkstyle.savepoint.summary import list_savepoints as summaries
 from airflow_flinkstyle.savepoint.verified import verified_records
 
 
@@ -25,51 +27,36 @@ def list_savepoints(
 ) -> None:
     """List the savepoints of a job, the newest first."""
     repository = repository_of(root, job)
-    found = repository.manifests()[:limit]
+    found = summaries(repository)[:limit]
     pinned, checked = pins(repository), verified_records(repository)
     rows = [
         (
-            manifest.savepoint_id,
-            moment(manifest.taken_at_ms),
-            manifest.taken_from_generation,
-            batches(batches_of(manifest)),
-            sum(len(query.files) for query in manifest.queries),
-            size(manifest.total_bytes),
-            manifest.alignment,
-            manifest.spark_version,
-            checked[manifest.savepoint_id].level if manifest.savepoint_id in checked else None,
-            pinned[manifest.savepoint_id].reason if manifest.savepoint_id in pinned else None,
+            one.savepoint_id,
+            moment(one.taken_at_ms),
+            one.taken_from_generation,
+            batches(one.batches),
+            one.files,
+            size(one.size_bytes),
+            one.alignment,
+            one.spark_version,
+            checked[one.savepoint_id].level if one.savepoint_id in checked else None,
+            pinned[one.savepoint_id].reason if one.savepoint_id in pinned else None,
         )
-        for manifest in found
+        for one in found
     ]
     columns = ("savepoint", "taken (UTC)", "#gen", "batches", "#files", "#size", "alignment", "spark")
     document = {
         "job": job,
         "savepoints": [
             {
-                **_summary(manifest),
-                "verified": checked.get(manifest.savepoint_id),
-                "pinned": pinned.get(manifest.savepoint_id),
+                **asdict(one),
+                "verified": checked.get(one.savepoint_id),
+                "pinned": pinned.get(one.savepoint_id),
             }
-            for manifest in found
+            for one in found
         ],
     }
     show(document, table(*columns, "verified", "pinned", rows=rows), as_json=as_json)
-
-
-def _summary(manifest: Manifest) -> dict[str, object]:
-    return {
-        "savepoint_id": manifest.savepoint_id,
-        "taken_at_ms": manifest.taken_at_ms,
-        "taken_from_generation": manifest.taken_from_generation,
-        "spark_version": manifest.spark_version,
-        "alignment": manifest.alignment,
-        "cut_id": manifest.cut_id,
-        "parent": manifest.parent,
-        "batches": batches_of(manifest),
-        "files": sum(len(query.files) for query in manifest.queries),
-        "size_bytes": manifest.total_bytes,
-    }
 
 
 def show_savepoint(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
+
+from airflow_flinkstyle.savepoint.folder_cache import read_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,20 +15,12 @@ if TYPE_CHECKING:
 R = TypeVar("R", bound="Record")
 
 FOLDERS = ("pins", "verified", "owned")
-_THREADS = 16
 
 
 def read_notes(repository: SavepointRepository, folder: str, kind: type[R]) -> Mapping[str, R]:
     """Return every record of a folder by savepoint id, by one listing."""
-    prefix = f"{repository.job}/{folder}/"
-    keys = [info.key for info in repository.store.list(prefix)]
-    with ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="notes") as pool:
-        found = zip(keys, pool.map(repository.store.get, keys), strict=True)
-        return {
-            key.removeprefix(prefix).removesuffix(".json"): kind.from_bytes(note.data)
-            for key, note in found
-            if note is not None
-        }
+    texts = read_folder(repository, folder, bytes.decode)
+    return {savepoint_id: kind.from_bytes(text.encode()) for savepoint_id, text in texts.items()}
 
 
 def delete_notes(repository: SavepointRepository, savepoint_id: str) -> None:

@@ -1,0 +1,67 @@
+"""The savepoints of a job at a glance, without reading each manifest again."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow_flinkstyle.savepoint.folder_cache import read_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_flinkstyle.savepoint.manifest import Manifest
+    from airflow_flinkstyle.savepoint.repository import SavepointRepository
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """What a list shows of one savepoint; see ``Manifest`` for the fields."""
+
+    savepoint_id: str
+    taken_at_ms: int
+    taken_from_generation: int | None
+    spark_version: str
+    alignment: str
+    cut_id: str | None
+    parent: str | None
+    batches: Mapping[str, int]
+    """The committed batch of each query, by its name."""
+    files: int
+    size_bytes: int
+    """If nothing were shared with other savepoints."""
+
+
+def summarize(manifest: Manifest) -> Summary:
+    """Return what a list shows of a savepoint."""
+    return Summary(
+        savepoint_id=manifest.savepoint_id,
+        taken_at_ms=manifest.taken_at_ms,
+        taken_from_generation=manifest.taken_from_generation,
+        spark_version=manifest.spark_version,
+        alignment=manifest.alignment,
+        cut_id=manifest.cut_id,
+        parent=manifest.parent,
+        batches={query.name: int(query.batch_id) for query in manifest.queries},
+        files=sum(len(query.files) for query in manifest.queries),
+        size_bytes=manifest.total_bytes,
+    )
+
+
+def list_savepoints(repository: SavepointRepository) -> tuple[Summary, ...]:
+    """Return all savepoints of the job, the newest first.
+
+    Raises:
+        ManifestFormatError: If one that was not read before is malformed.
+    """
+
+    def extract(data: bytes) -> dict[str, Any] | None:
+        manifest = repository.parse(data)
+        return asdict(summarize(manifest)) if manifest is not None else None
+
+    values = read_folder(repository, "savepoints", extract)
+    found = {name: Summary(**value) for name, value in values.items() if value is not None}
+    for name, one in found.items():
+        if one.savepoint_id != name:
+            repository.find(name)  # raises: it lies under a name that is not its own
+    return tuple(sorted(found.values(), key=lambda one: (one.taken_at_ms, one.savepoint_id), reverse=True))
