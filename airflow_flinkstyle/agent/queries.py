@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from airflow_flinkstyle.agent.sources import Source
-    from airflow_flinkstyle.agent.untyped import PySpark
+    from airflow_flinkstyle.agent.untyped import Java, PySpark
     from airflow_flinkstyle.protocol.records import SourceIdentity
     from airflow_flinkstyle.storage.base import ObjectStore
     from airflow_flinkstyle.types import BatchId
@@ -53,6 +53,8 @@ class JobQuery:
     trigger: Mapping[str, Any] = field(default_factory=dict)
     """As the script set it; empty for Spark's default."""
     sink: Sink = field(default_factory=Sink)
+    local_properties: Java = None
+    """Of the thread that started it, like ``spark.scheduler.pool``: the query's jobs inherit them."""
     query: PySpark = None
     """Spark's ``StreamingQuery``, the object that the script holds; None until it was started."""
     held_runs: set[str] = field(default_factory=set)
@@ -70,6 +72,11 @@ class JobQuery:
         return None if self.query is None else self.query.exception()
 
     @property
+    def context(self) -> Java:
+        """Spark's own context."""
+        return self.writer._spark.sparkContext._jsc.sc()  # noqa: SLF001
+
+    @property
     def is_active(self) -> bool:
         """Whether Spark runs it now; ``query.isActive`` is what the script is told."""
         return bool(self.query._jsq.isActive())  # noqa: SLF001
@@ -78,6 +85,7 @@ class JobQuery:
         """Start it again under the script's handle; with ``once``, for the batch that is planned."""
         trigger = {"once": True} if once else self.trigger or {"processingTime": "0 seconds"}
         self.writer.trigger(**trigger)
+        self.context.setLocalProperties(self.local_properties.clone())
         self.held_runs.add(self.query.runId)
         self.query._jsq = self.run()._jsq  # noqa: SLF001
 
@@ -149,8 +157,9 @@ class Queries:
             return name in self._started
 
     def note_start(self, query: JobQuery) -> None:
-        """Note what the query starts from."""
+        """Note what the query starts from, in the thread that starts it."""
         query.before, query.started_s = query.look(), time.monotonic()
+        query.local_properties = query.context.getLocalProperties().clone()
         with self._lock:
             self._started.add(query.name)
 

@@ -49,9 +49,11 @@ def count(name, seconds, **options):
     def note(batch, batch_id):
         n = batch.agg(F.sum("count")).first()[0]
         with open(out, "a") as f:
-            f.write(json.dumps({"query": name, "batch": batch_id, "n": n}) + "\\n")
+            pool = spark.sparkContext.getLocalProperty("spark.scheduler.pool")
+            f.write(json.dumps({"query": name, "batch": batch_id, "n": n, "pool": pool}) + "\\n")
         while name == "slow" and batch_id >= blocked_from():
             time.sleep(0.05)
+    spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
     counts = rows.groupBy((F.expr("cast(cast(value as string) as int)") % 5).alias("k")).count()
     return (counts.writeStream.queryName(name).outputMode("complete").foreachBatch(note)
         .trigger(processingTime=f"{seconds} seconds").start())
@@ -188,11 +190,14 @@ def positions(manifest: Manifest) -> dict[str, dict[int, int]]:
     return {query.name: dict(*query.kafka["0"].offsets.values()) for query in manifest.queries}
 
 
-def assert_counts_are_true(lab: AlignedLab, manifest: Manifest) -> None:
-    """What a query had counted at its batch is what it had read."""
+def counts_in(lab: AlignedLab, manifest: Manifest) -> set[int]:
+    """Return what the queries had counted at their batches; each counts all that it had read."""
+    counts = set()
     for query in manifest.queries:
         (offsets,) = query.kafka["0"].offsets.values()
+        counts.add(lab.counted(query.name, query.batch_id))
         assert lab.counted(query.name, query.batch_id) == sum(offsets.values())
+    return counts
 
 
 def test_job_is_cut_hot_at_one_offset_and_drained(topic: Topic, tmp_path: Path):
@@ -205,13 +210,13 @@ def test_job_is_cut_hot_at_one_offset_and_drained(topic: Topic, tmp_path: Path):
         assert apart.alignment == "none"
         at = positions(apart)
         assert at["fast"] != at["slow"]
-        assert_counts_are_true(lab, apart)
+        assert len(counts_in(lab, apart)) == 2  # records that only one of the queries has counted
 
         hot = lab.savepoint(lab.ask(1, "savepoint", alignment="aligned"))
         assert hot.alignment == "aligned"
         at = positions(hot)
         assert at["fast"] == at["slow"]
-        assert_counts_are_true(lab, hot)
+        assert len(counts_in(lab, hot)) == 1
         lab.goes_on()
 
         topic.hold()
@@ -277,6 +282,7 @@ def test_job_goes_on_uncut_when_it_is_not_cut(topic: Topic, tmp_path: Path):
         lab.goes_on(queries=("fast",))
         assert lab.planned("slow") == stopped_at
         assert "ENDED" not in driver.text
+        assert {(row["query"], row["pool"]) for row in lab.rows()} == {(query, query) for query in QUERIES}
 
         # A stop that overtakes an aligned savepoint ends it, although its queries are held.
         held_again = lab.ask(1, "savepoint", alignment="aligned", cut_id="cut-overtaken")
@@ -344,7 +350,7 @@ def test_two_jobs_are_cut_together_or_both_go_on(topic: Topic, tmp_path: Path):
         at = [*positions(first).values(), *positions(second).values()]
         assert at == [at[0]] * 4
         for lab, manifest in zip(labs, (first, second), strict=True):
-            assert_counts_are_true(lab, manifest)
+            assert counts_in(lab, manifest) == {sum(at[0].values())}
             lab.goes_on()
 
         with labs[1].slow_is_blocked(), pytest.raises(CutFailedError, match="before second-job is held"):

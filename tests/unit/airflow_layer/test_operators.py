@@ -104,6 +104,24 @@ def test_plain_stop_takes_no_savepoint(world: World):
     assert context["ti"].xcoms == {}
 
 
+def test_alignment_and_drain_are_asked_of_the_driver(world: World):
+    world.start()
+    taken = take(world, alignment="aligned").execute(a_context("take"))
+    assert world.repository.read(taken).alignment == "aligned"
+    stop(world, drain=True).execute(a_context("stop"))
+    request = world.board.request(1).value
+    assert (request.command, request.alignment, request.drain) == ("stop_with_savepoint", "aligned", True)
+
+
+def test_aligned_savepoint_survives_the_triggerer(world: World):
+    world.start()
+    with pytest.raises(TaskDeferred) as deferred:
+        take(world, alignment="aligned", deferrable=True).execute(a_context("take"))
+    request = deferred.value.trigger.request
+    taken = take(world, deferrable=True).execute_complete(a_context("take"), {"request": request})
+    assert world.repository.read(taken).alignment == "aligned"
+
+
 def test_savepoint_without_a_stop_fails_the_task_and_hands_the_savepoint_on(world: World):
     world.start()
     world.deaf = True
