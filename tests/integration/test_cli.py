@@ -11,12 +11,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from typer.testing import CliRunner
 
+from airflow_flinkstyle.cli.app import app
+from airflow_flinkstyle.savepoint.repository import SavepointRepository
+from airflow_flinkstyle.savepoint.take import QuerySource, SavepointLabel, take_savepoint
+from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.types import Generation
 from tests.integration.agent_lab import COUNT_JOB, Lab, logs_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from testbed.s3 import S3Server
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
@@ -98,3 +105,42 @@ def test_a_job_is_saved_while_it_runs_stopped_and_saved_again(lab: Lab):
     target = str(lab.folder / "restored")
     run(lab, "savepoint", "restore", hot["savepoint_id"], "--to", target)
     assert max(logs_of(target)[0]) == max(logs_of(target)[1]) == hot["batches"]["counts"]
+
+
+def test_a_savepoint_moves_into_a_bucket_and_is_restored_from_there(s3_server: S3Server, tmp_path: Path):
+    golden = Path(__file__).parents[1] / "golden" / "4.2.0" / "rocksdb"
+    here = SavepointRepository(LocalStore(tmp_path / "root"), "orders")
+    label = SavepointLabel(
+        savepoint_id="sp-1", taken_at_ms=1, spark_version="4.2.0", taken_from_generation=None
+    )
+    manifest = take_savepoint(
+        here, [QuerySource(name="totals", checkpoint=LocalStore(golden), kafka={})], label
+    )
+    s3_server.create_bucket("command-line")
+    keys = {
+        "AWS_ENDPOINT_URL": s3_server.endpoint,
+        "AWS_ACCESS_KEY_ID": s3_server.access_key,
+        "AWS_SECRET_ACCESS_KEY": s3_server.secret_key,
+        "FLINKSTYLE_JOB": "orders",
+    }
+
+    def flinkstyle(root: str, *args: str) -> Any:  # noqa: ANN401 - a JSON document
+        env = {**keys, "FLINKSTYLE_ROOT": root}
+        done = CliRunner().invoke(app, [*args, "--json"], env=env)
+        assert done.exit_code == 0, done.output
+        return json.loads(done.stdout)
+
+    bucket = "s3://command-line/root"
+    export = "s3://command-line/exported/sp-1"
+    flinkstyle(str(tmp_path / "root"), "savepoint", "export", "sp-1", "--to", export)
+    flinkstyle(bucket, "savepoint", "import", export)
+    assert [job["job"] for job in flinkstyle(bucket, "job", "list")["jobs"]] == ["orders"]
+    flinkstyle(bucket, "savepoint", "verify", "sp-1", "--full")
+    flinkstyle(bucket, "savepoint", "restore", "sp-1", "--to", str(tmp_path / "new"))
+    found = {
+        str(p.relative_to(tmp_path / "new" / "totals")) for p in (tmp_path / "new").rglob("*") if p.is_file()
+    }
+    assert found == {entry.path for entry in manifest.queries[0].files}
+    freed = flinkstyle(bucket, "savepoint", "dispose", "sp-1", "--despite", "last_good", "--yes")
+    assert freed["freed_blobs"] == len(manifest.blobs)
+    assert flinkstyle(bucket, "savepoint", "list")["savepoints"] == []
