@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from testbed.spark import SparkPaths
+
     Sink = Callable[[DataFrame, int], object]
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
@@ -42,11 +44,12 @@ SAVEPOINTS = 4
 
 
 @pytest.fixture(scope="module")
-def spark():
+def spark(spark_paths: SparkPaths):
     from pyspark.sql import SparkSession
 
     session = (
         SparkSession.builder.master("local[2]")
+        .config(map=spark_paths.conf)  # the first test to start the JVM sets its class path
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config(f"{STATE}.maintenanceInterval", "300ms")

@@ -8,9 +8,11 @@ write what the live one wrote in it.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -28,7 +30,6 @@ from tests.golden.stateful import CASES, STATE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -51,6 +52,7 @@ LAST = 9
 """Batch up to which queries are compared: windows and sessions have closed twice by then."""
 VERSION = (4, 2)
 LOCAL = [case for case in CASES if case.since <= VERSION and case.name not in {"kafka", "stateless"}]
+GOLDEN = Path(__file__).parent.parent / "golden"
 BY_CHANGELOG = next(case for case in CASES if case.name == "format-v2-changelog")
 ON_S3 = next(case for case in CASES if case.name == "transform-with-state-v2")
 
@@ -220,3 +222,43 @@ def test_checkpoint_in_a_bucket_goes_on_elsewhere_in_the_bucket(lab: Lab, s3_ser
     assert_goes_on(lab, manifest, "s3a://operators/copy", unbroken, last=6)
     newest = max(list_batches(copy, "commits"))
     assert commit_log.parse(copy.read(f"commits/{newest}").decode()).state_unique_ids
+
+
+@pytest.mark.parametrize(
+    "golden",
+    [
+        *("3.5.9/hdfs", "3.5.9/rocksdb-changelog", "4.0.5/format-v2-changelog", "4.0.5/transform-with-state"),
+        *("4.1.4/rocksdb", "4.1.4/transform-with-state-v2"),
+    ],
+)
+def test_savepoint_of_an_older_spark_goes_on_under_this_one(spark: SparkSession, tmp_path: Path, golden: str):
+    """The golden query has read five files of ten rows; a sixth adds to its totals."""
+    from pyspark.sql import functions as F
+
+    case = next(case for case in CASES if case.name == Path(golden).name)
+    repository = SavepointRepository(LocalStore(tmp_path / "root"), "job")
+    source = QuerySource(name="q", checkpoint=LocalStore(GOLDEN / golden), kafka={})
+    label = SavepointLabel(
+        savepoint_id="sp-1", taken_at_ms=1, spark_version=Path(golden).parts[0], taken_from_generation=1
+    )
+    manifest = take_savepoint(repository, [source], label)
+    restore_query(manifest, manifest.queries[0], repository, LocalStore(tmp_path / "copy"))
+    folder = tmp_path / "input"
+    folder.mkdir()
+    for batch in range(6):
+        rows = (f'{{"k":{row % 5},"v":{batch * 10 + row}}}' for row in range(10))
+        (folder / f"part-{batch}.json").write_text("\n".join(rows))
+    for log in (tmp_path / "copy/sources/0").iterdir():  # the file source names its files by absolute path
+        log.write_text(re.sub("file:///tmp/golden-[^/]+/input", folder.as_uri(), log.read_text()))
+    session = spark.newSession()
+    for name, value in case.confs.items():
+        session.conf.set(name, value)
+    stream = session.readStream.schema("k int, v int, t long").json(str(folder))
+    built = case.build(lambda _: stream.select("k", "v", F.timestamp_seconds("t").alias("ts")))
+    seen: dict[int, int] = {}
+    writer = built.writeStream.outputMode("update").foreachBatch(
+        lambda frame, _: seen.update({row.k: row.s for row in frame.collect()})
+    )
+    query = writer.option("checkpointLocation", str(tmp_path / "copy")).trigger(availableNow=True).start()
+    assert query.awaitTermination(90)
+    assert seen == {k: sum(batch * 10 + row for batch in range(6) for row in (k, k + 5)) for k in range(5)}
