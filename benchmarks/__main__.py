@@ -16,7 +16,7 @@ from benchmarks import publish
 if TYPE_CHECKING:
     from benchmarks.common import Report
 
-NAMES = ("flink_native", "slowdown", "copies_people_make")
+NAMES = ("copy_speed", "flink_native", "slowdown", "copies_people_make")
 """Modules of this package with ``run(*, quick: bool) -> Report``, in the order of the docs."""
 
 

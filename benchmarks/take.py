@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import time
+from pathlib import Path
 from typing import IO
 
 from airflow_flinkstyle.savepoint.repository import SavepointRepository
@@ -44,6 +45,7 @@ def main() -> None:
     parser.add_argument("checkpoint", help="of a query without Kafka sources")
     parser.add_argument("root", help="savepoint root")
     parser.add_argument("--unhashed", action="store_true")
+    parser.add_argument("--out", type=Path, help="also write the answer to this file")
     args = parser.parse_args()
     if args.unhashed:
         vars(hashlib).update(sha256=NoHash, file_digest=digest_of_nothing)
@@ -53,10 +55,13 @@ def main() -> None:
     label = SavepointLabel(
         savepoint_id=f"sp-{now_ms}", taken_at_ms=now_ms, spark_version="4.2.0", taken_from_generation=None
     )
+    previous = next(iter(repository.manifests()), None)
     began_s = time.monotonic()
-    manifest = take_savepoint(repository, [source], label)
-    seconds = time.monotonic() - began_s
-    print(json.dumps({"seconds": seconds, "size_bytes": manifest.total_bytes}))  # noqa: T201  (the answer)
+    manifest = take_savepoint(repository, [source], label, previous=previous)
+    answer = json.dumps({"seconds": time.monotonic() - began_s, "size_bytes": manifest.total_bytes})
+    print(answer)  # noqa: T201  (its purpose)
+    if args.out:
+        args.out.write_text(answer)
 
 
 if __name__ == "__main__":

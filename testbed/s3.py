@@ -51,6 +51,11 @@ class S3Server:
         self.stop()
 
     @property
+    def data(self) -> Path:
+        """The folder with one folder per bucket."""
+        return self._folder / "data"
+
+    @property
     def endpoint(self) -> str:
         """URL of the server."""
         return f"http://127.0.0.1:{self.port}"
@@ -120,8 +125,7 @@ class S3Server:
         ]
 
     def _configure(self) -> None:
-        data = self._folder / "data"
-        data.mkdir(parents=True, exist_ok=True)
+        self.data.mkdir(parents=True, exist_ok=True)
         (self._folder / "logback.xml").write_text(_LOGGING)
         settings = {
             "s3proxy.authorization": "aws-v2-or-v4",
@@ -131,7 +135,7 @@ class S3Server:
             "s3proxy.v4-max-non-chunked-request-size": "134217728",
             "s3proxy.v4-max-chunk-size": "134217728",
             "jclouds.provider": "filesystem-nio2",
-            "jclouds.filesystem.basedir": str(data),
+            "jclouds.filesystem.basedir": str(self.data),
         }
         text = "".join(f"{key}={value}\n" for key, value in settings.items())
         (self._folder / "s3proxy.properties").write_text(text)
@@ -144,8 +148,8 @@ class VersityGw(S3Server):
         return [
             *(paths.program("versitygw"), "--port", f"127.0.0.1:{self.port}", "--quiet"),
             *("--access", self.access_key, "--secret", self.secret_key, "--region", self.region),
-            *("posix", self._folder / "data"),
+            *("posix", self.data),
         ]
 
     def _configure(self) -> None:
-        (self._folder / "data").mkdir(parents=True, exist_ok=True)
+        self.data.mkdir(parents=True, exist_ok=True)
