@@ -60,8 +60,8 @@ class Store:
 def is_unique_sst(path: str) -> bool:
     """Tell whether the file's name is never used again, so that an equal name and size is an equal file.
 
-    Zips, changelogs, deltas and snapshots are named by their version alone, which a batch that is run
-    again writes anew.
+    In format v1 zips, changelogs, deltas and snapshots are named by their version alone, which a batch that
+    is run again writes anew.
     """
     return _UNIQUE_SST.fullmatch(path) is not None
 

@@ -60,9 +60,9 @@ def state_closure(
     visible = {path for path in paths if path.startswith("state/") and "/." not in path}
     stores = group_stores(path for path in visible if not _is_schema(path))
     require_every_id(stores, ids, version)
-    schemas = _schemas(visible, stores, version, read)
+    schemas, in_use = _described(visible, stores, version, read)
     files = [StateFile(path=path, content=None) for path in schemas]
-    for store in stores.values():
+    for store in in_use.values():
         if store.is_v2:
             files += closure_v2(store, ids, version, visible, read)
         else:
@@ -74,24 +74,34 @@ def _is_schema(path: str) -> bool:
     return not {"_metadata", "_stateSchema"}.isdisjoint(path.split("/")[:-1])
 
 
-def _schemas(
+def _described(
     visible: Collection[str],
-    stores: Collection[str],
+    stores: Mapping[str, Store],
     version: StateVersion,
     read: Callable[[str], bytes],
-) -> list[str]:
-    """Return the files that describe the stores; each store that they tell of (Spark 4.0) must be there."""
-    found = {path for path in visible if _is_schema(path) and not _is_chosen_by_batch(path)}
+) -> tuple[list[str], dict[str, Store]]:
+    """Return the files that describe the stores, and the stores in use.
+
+    Since Spark 4.0 each operator's metadata tells which there are: all of those must be there, and others
+    are what a repartition to fewer partitions left behind.
+    """
+    schemas = {path for path in visible if _is_schema(path) and not _is_chosen_by_batch(path)}
+    in_use = dict(stores)
     for path in metadata_paths(visible, BatchId(version - 1)):
         recorded = read_metadata(path, read)
+        counted = set()
         for store in recorded.store_paths:
             if store not in stores:
                 raise StateIncompleteError.of(store, version, "file at all")
+            counted.add(store)
         for schema in recorded.schemas:
             if schema not in visible:
                 raise StateIncompleteError.of(recorded.folder, version, schema)
-        found.update([path, *recorded.schemas])
-    return sorted(found)
+        schemas.update([path, *recorded.schemas])
+        for store in [name for name in in_use if name.startswith(f"{recorded.folder}/")]:
+            if store not in counted:
+                del in_use[store]
+    return sorted(schemas), in_use
 
 
 def _is_chosen_by_batch(path: str) -> bool:

@@ -121,6 +121,15 @@ def test_partition_that_spark_recorded_and_is_missing_is_named():
     assert len(state_closure(files, StateVersion(1), {}, files.__getitem__)) == 3
 
 
+def test_partitions_left_behind_by_a_repartition_are_left_out():
+    recorded = {"stateStoreInfo": [{"storeName": "default", "numPartitions": 1}]}
+    files = {f"state/0/{partition}/1.delta": b"" for partition in range(3)}
+    files |= {"state/0/0/2.delta": b"", "state/1/1/1.delta": b"", "state/1/1/2.delta": b""}
+    files["state/0/_metadata/metadata"] = b"v1\n" + json.dumps(recorded).encode()
+    found = {file.path for file in state_closure(files, StateVersion(2), {}, files.__getitem__)}
+    assert found == files.keys() - {"state/0/1/1.delta", "state/0/2/1.delta"}
+
+
 def test_format_v2_outside_rocksdb_is_refused_by_name():
     with pytest.raises(UnsupportedCheckpointError, match="format v2 that RocksDB did not write"):
         closure(3, f"state/0/0/3_{UUID}.delta")
