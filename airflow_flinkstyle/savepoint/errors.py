@@ -34,6 +34,10 @@ class ManifestFormatError(SavepointError):
             "use another savepoint.",
         )
 
+    def at(self, uri: str) -> Self:
+        """Return the same error with the object named."""
+        return type(self)(f"{uri}: {self.problem}", self.left, self.remedy)
+
 
 class SavepointMissingError(SavepointError):
     """There is no savepoint of that id."""

@@ -28,15 +28,15 @@ _WORTH_WRITING = 16
 
 
 def read_folder(
-    repository: SavepointRepository, folder: str, extract: Callable[[bytes], object]
+    repository: SavepointRepository, folder: str, extract: Callable[[str, bytes], object]
 ) -> Mapping[str, Any]:
     """Return what ``extract`` makes of each object, by name without ``.json``.
 
     Args:
         repository: The job's savepoints.
         folder: Below the job, without slashes.
-        extract: Turns an object's content into a JSON value; whoever changes what it does changes the
-            folder's format too.
+        extract: Turns an object's name and content into a JSON value; whoever changes what it does
+            changes the folder's format too.
     """
     prefix = f"{repository.job}/{folder}/"
     listed = {
@@ -55,7 +55,7 @@ def read_folder(
         objects = pool.map(repository.store.get, (f"{prefix}{name}.json" for name in new))
         for name, read in zip(new, objects, strict=True):
             if read is not None:  # else deleted since it was listed
-                found[name] = (read.version, extract(read.data))
+                found[name] = (read.version, extract(name, read.data))
     if len(new) >= _WORTH_WRITING:
         _write_cache(repository, folder, found)
     return {name: value for name, (_, value) in found.items()}

@@ -19,7 +19,7 @@ FOLDERS = ("pins", "verified", "owned")
 
 def read_notes(repository: SavepointRepository, folder: str, kind: type[R]) -> Mapping[str, R]:
     """Return every record of a folder by savepoint id, by one listing."""
-    texts = read_folder(repository, folder, bytes.decode)
+    texts = read_folder(repository, folder, lambda _, data: data.decode())
     return {savepoint_id: kind.from_bytes(text.encode()) for savepoint_id, text in texts.items()}
 
 

@@ -86,20 +86,22 @@ class SavepointRepository:
         if not is_savepoint_id(savepoint_id):
             return None
         found = self._store.get(self._manifest_key(savepoint_id))
-        manifest = self.parse(found.data) if found is not None else None
-        if manifest is not None:
-            self._require_own(manifest, savepoint_id)
-        return manifest
+        return self.parse(savepoint_id, found.data) if found is not None else None
 
-    def parse(self, data: bytes) -> Manifest | None:
-        """Return the manifest that stands in the store, or None where an id is spent.
+    def parse(self, savepoint_id: str, data: bytes) -> Manifest | None:
+        """Return the manifest that stands in the store under an id, or None where the id is spent.
 
         Raises:
-            ManifestFormatError: If it is malformed.
+            ManifestFormatError: If it is malformed, or belongs to another job or id; the object is named.
         """
         if data.startswith(_SPENT):
             return None
-        return manifest_json.from_json(data.decode("utf-8", "replace"))
+        try:
+            manifest = manifest_json.from_json(data.decode("utf-8", "replace"))
+            self._require_own(manifest, savepoint_id)
+        except ManifestFormatError as error:
+            raise error.at(f"{self._store.uri}/{self._manifest_key(savepoint_id)}") from error
+        return manifest
 
     def read(self, savepoint_id: str) -> Manifest:
         """Return the savepoint.

@@ -55,13 +55,10 @@ def list_savepoints(repository: SavepointRepository) -> tuple[Summary, ...]:
         ManifestFormatError: If one that was not read before is malformed.
     """
 
-    def extract(data: bytes) -> dict[str, Any] | None:
-        manifest = repository.parse(data)
+    def extract(savepoint_id: str, data: bytes) -> dict[str, Any] | None:
+        manifest = repository.parse(savepoint_id, data)
         return asdict(summarize(manifest)) if manifest is not None else None
 
-    values = read_folder(repository, "savepoints", extract)
-    found = {name: Summary(**value) for name, value in values.items() if value is not None}
-    for name, one in found.items():
-        if one.savepoint_id != name:
-            repository.find(name)  # raises: it lies under a name that is not its own
-    return tuple(sorted(found.values(), key=lambda one: (one.taken_at_ms, one.savepoint_id), reverse=True))
+    values = read_folder(repository, "savepoints", extract).values()
+    found = [Summary(**value) for value in values if value is not None]
+    return tuple(sorted(found, key=lambda one: (one.taken_at_ms, one.savepoint_id), reverse=True))

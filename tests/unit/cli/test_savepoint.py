@@ -198,3 +198,13 @@ def test_an_aligned_savepoint_of_a_stopped_job_is_refused(root: Root):
     refused = root.run("savepoint", "take", "--alignment", "aligned", code=1)
     assert refused.stderr.startswith("JOB_NOT_RUNNING: ")
     assert root.json("savepoint", "list")["savepoints"] == []
+
+
+def test_a_damaged_manifest_is_named_by_the_list(root: Root):
+    for number in (1, 2, 3):
+        root.take(f"sp-{number}", "4.2.0/stateless")
+    path = root.folder / "root" / "orders" / "savepoints" / "sp-2.json"
+    path.write_text(path.read_text().replace("4.2.0", "4.2.9"))
+    refused = root.run("savepoint", "list", code=1)
+    assert refused.stderr.startswith("MANIFEST_FORMAT: ")
+    assert "orders/savepoints/sp-2.json" in refused.stderr
