@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,8 +16,10 @@ from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 from airflow_flinkstyle.jobs.status import Running
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.savepoint.repository import SavepointRepository
+from airflow_flinkstyle.savepoint.verify import verify_savepoint
 from airflow_flinkstyle.storage.open import open_store
 from testbed import paths
+from testbed.airflow import Airflow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -132,6 +135,58 @@ def test_started_job_outlives_its_task_and_a_dag_takes_its_savepoint(lab: Lab):
     (savepoint,) = lab.client.repository.manifests()
     assert f"Savepoint {savepoint.savepoint_id} at batches" in taken.stdout
     assert isinstance(lab.client.status(), Running)
+
+
+def test_rotation_takes_verifies_and_prunes_every_job_whatever_becomes_of_the_others(lab: Lab):
+    (older,) = lab.client.repository.manifests()
+    rotation = [{"job": "nobody"}, {"job": "counts", "max_count": 1}]
+    rotated = lab.run_dag("rotate_savepoints", {"rotation": rotation})
+    assert "JOB_NOT_RUNNING: Job nobody was expected to run" in rotated.stdout, rotated.stdout
+    (newer,) = lab.client.repository.manifests()
+    assert f"| {newer.savepoint_id} | keep | the newest complete and verified (quick) one |" in rotated.stdout
+    assert f"| {older.savepoint_id} | dispose | 1 newer complete ones are kept" in rotated.stdout
+    verify_savepoint(newer, lab.client.repository, level="full")
+    assert lab.client.repository.blob_sizes().keys() == newer.blobs.keys()
+
+
+CONSUMER = """
+from airflow.sdk import DAG, task
+from airflow_flinkstyle.hooks.assets import savepoint_asset
+
+COUNTS = savepoint_asset("counts")
+
+with DAG("on_savepoint", schedule=[COUNTS], catchup=False):
+    @task
+    def seen(triggering_asset_events):
+        return [dict(event.extra) for event in triggering_asset_events[COUNTS]]
+    seen()
+"""
+
+
+def test_dag_scheduled_on_the_asset_of_a_job_runs_on_each_new_savepoint(lab: Lab, tmp_path: Path):
+    dags = tmp_path / "dags"
+    dags.mkdir()
+    (dags / "take_savepoint.py").write_text((paths.ROOT / "dags" / "take_savepoint.py").read_text())
+    (dags / "on_savepoint.py").write_text(CONSUMER)
+    connections = {
+        name.removeprefix("AIRFLOW_CONN_").lower(): value
+        for name, value in lab.env.items()
+        if name.startswith("AIRFLOW_CONN_")
+    }
+    with Airflow(tmp_path / "home", dags, connections=connections) as airflow:
+        api = airflow.api
+        for dag_id in ("on_savepoint", "take_savepoint"):
+            api.wait_for_dag(dag_id)
+        run_id = api.trigger("take_savepoint", {"job": "counts"})
+        assert api.wait_for_run("take_savepoint", run_id, timeout_s=120) == "success"
+        taken = api.xcom("take_savepoint", run_id, "take_savepoint")
+        deadline_s = time.monotonic() + 60
+        while not (runs := api.call("GET", "/dags/on_savepoint/dagRuns")["dag_runs"]):
+            assert time.monotonic() < deadline_s, "the asset's DAG was never run"
+            time.sleep(0.3)
+        found = runs[0]["dag_run_id"]
+        assert api.wait_for_run("on_savepoint", found, timeout_s=60) == "success"
+        assert api.xcom("on_savepoint", found, "seen") == [{"job": "counts", "savepoint_id": taken}]
 
 
 def test_job_nobody_started_is_named_in_the_error(lab: Lab):
