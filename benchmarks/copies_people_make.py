@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 COPIES, QUICK_COPIES = 50, 4
-RATE_PER_S = 1000.0
+RATE_PER_S = 400.0
 LONGEST_PAUSE_S = 0.5
 SEED = 4
 BUCKET = "copies"

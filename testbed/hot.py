@@ -7,8 +7,10 @@ import json
 import random
 import shutil
 import time
-from collections import Counter
+from bisect import bisect_left
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_flinkstyle.savepoint.restore import restore_query
@@ -17,7 +19,7 @@ from testbed import paths
 from testbed.answers import Answering
 from testbed.drivers import SPARK_PYTHON, spark_conf, spark_env
 from testbed.hot_job import KINDS, STATE
-from testbed.judge import judge, totals_of
+from testbed.judge import Total, judge, totals_of
 from testbed.ledger import read_ledger
 from testbed.scenario import OrdersScenario, wait_until
 
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
     from testbed.kafka import Broker
-    from testbed.ledger import Entry
+    from testbed.ledger import Entry, Order
 
 JOB = paths.ROOT / "testbed" / "hot_job.py"
 LONGEST_PAUSE_S = 1.2
@@ -149,14 +151,40 @@ class HotJob:
         return copies
 
 
+class Truth:
+    """What every customer had ordered before any given position."""
+
+    def __init__(self, ledger: Iterable[Entry]) -> None:
+        self._orders: dict[str, list[tuple[int, Order]]] = defaultdict(list)
+        for entry in ledger:
+            if entry.offset is None:
+                raise RuntimeError("an order's acknowledgement is unknown: nothing can be judged by offsets")
+            self._orders[entry.order.customer].append((entry.offset, entry.order))
+        for orders in self._orders.values():
+            orders.sort(key=itemgetter(0))
+
+    def at(self, positions: Mapping[int, int]) -> dict[str, Total]:
+        """Return the totals of the orders that stand before these positions."""
+        totals = {}
+        for customer, orders in self._orders.items():
+            end = positions[orders[0][1].partition]  # a customer's orders are all in one partition
+            before = [order for _, order in orders[: bisect_left(orders, end, key=itemgetter(0))]]
+            if before:
+                totals[customer] = Total(
+                    orders=len(before),
+                    amount=sum(order.amount for order in before),
+                    numbers=frozenset(order.number for order in before),
+                )
+        return totals
+
+
 class Judge:
     """Starts copies by Spark and compares them with what was sent, order by order."""
 
     def __init__(self, starter: Answering, ledger: list[Entry], *, bootstrap: str, topic: str) -> None:
         self._starter, self._ledger, self._topic = starter, ledger, topic
         self._question = {"bootstrap": bootstrap, "topic": topic}
-        if any(entry.offset is None for entry in ledger):
-            raise RuntimeError("an order's acknowledgement is unknown: nothing can be judged by offsets")
+        self._truth = Truth(ledger)
 
     def verdicts(self, copies: Mapping[str, Path], manifest: Manifest | None = None) -> list[Verdict]:
         """Start each query's copy for one batch and compare its state at the offsets of that batch.
@@ -181,10 +209,10 @@ class Judge:
                 detail = f"batch {answer['batch']} ran, {query.batch_id + 1} was expected"
                 return Verdict(query=name, result="wrong", detail=detail)
             compared.append((query.kafka["0"].offsets[self._topic], answer["read"]))
-        for positions, totals in compared:
-            judgement = judge(self._until(positions), totals_of(totals))
-            if not (judgement.right and judgement.counted):
-                return Verdict(query=name, result="wrong", detail=str(judgement))
+        for positions, values in compared:
+            totals = totals_of(values)
+            if not totals or totals != self._truth.at(positions):
+                return Verdict(query=name, result="wrong", detail=str(judge(self._until(positions), totals)))
         return Verdict(query=name, result="right")
 
     def _offsets(self, checkpoint: Path, batch: int) -> dict[int, int]:

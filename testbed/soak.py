@@ -17,7 +17,7 @@ from testbed import hot
 from testbed.kafka import Broker
 
 SAVEPOINTS, PER_ROUND = 200, 25
-RATE_PER_S = 1000.0
+RATE_PER_S = 400.0
 
 
 def main() -> int:

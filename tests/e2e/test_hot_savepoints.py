@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.e2e
 
 SAVEPOINTS = 24
-RATE_PER_S = 1000.0
+RATE_PER_S = 400.0
 
 
 @pytest.fixture
