@@ -1,0 +1,68 @@
+"""Takes and prunes of one job in a bucket, several at once: the slot and the intents on a real service."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_flinkstyle.savepoint import prune as pruning
+from airflow_flinkstyle.savepoint.freeing import hold_prune
+from airflow_flinkstyle.savepoint.prune import prune
+from airflow_flinkstyle.savepoint.repository import SavepointRepository
+from airflow_flinkstyle.savepoint.retention import RetentionPolicy
+from airflow_flinkstyle.savepoint.take import QuerySource, SavepointLabel, take_savepoint
+from airflow_flinkstyle.savepoint.verify import verify_savepoint
+from airflow_flinkstyle.storage.local import LocalStore
+from airflow_flinkstyle.storage.open import open_store
+from airflow_flinkstyle.storage.s3 import S3Settings
+
+if TYPE_CHECKING:
+    from testbed.s3 import VersityGw
+
+pytestmark = pytest.mark.integration
+
+GOLDEN = Path(__file__).parent.parent / "golden/4.2.0/rocksdb"
+
+
+def test_takes_and_prunes_at_once_leave_whole_savepoints_and_nothing_else(
+    versitygw: VersityGw, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(pruning, "hold_prune", partial(hold_prune, poll_s=0.05))
+    versitygw.create_bucket("pruned")
+    settings = S3Settings(
+        endpoint=versitygw.endpoint, access_key=versitygw.access_key, secret_key=versitygw.secret_key
+    )
+    live = LocalStore(tmp_path / "live")
+    for file in GOLDEN.rglob("*"):
+        if file.is_file():
+            live.upload(str(file.relative_to(GOLDEN)), file)
+
+    def repository() -> SavepointRepository:
+        return SavepointRepository(open_store("s3://pruned/root", settings), "orders")
+
+    def take(number: int) -> None:
+        label = SavepointLabel(
+            savepoint_id=f"sp-{number}", taken_at_ms=number, spark_version="4.2.0", taken_from_generation=1
+        )
+        take_savepoint(repository(), [QuerySource(name="q", checkpoint=live, kafka={})], label)
+
+    def prune_to(max_count: int) -> None:
+        prune(repository(), RetentionPolicy(max_count=max_count), in_use=dict, holder="p", wait_s=60)
+
+    with ThreadPoolExecutor(4) as pool:
+        work = [pool.submit(take, number) for number in range(6)]
+        work += [pool.submit(prune_to, 20) for _ in range(3)]  # frees only what nothing needs
+        for done in work:
+            done.result(120)
+    prune_to(2)
+    left = repository().manifests()
+    assert [manifest.savepoint_id for manifest in left] == ["sp-5", "sp-4"]
+    for manifest in left:
+        verify_savepoint(manifest, repository(), level="full")
+    keys = {info.key.split("/")[1] for info in open_store("s3://pruned/root", settings).list()}
+    assert keys == {"blobs", "prune.json", "savepoints"}
+    assert repository().blob_sizes().keys() == left[0].blobs.keys() | left[1].blobs.keys()
