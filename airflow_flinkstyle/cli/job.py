@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from airflow_flinkstyle.cli.options import Aligned, AsJson, Job, Key, Root, TimeoutS, Yes
-from airflow_flinkstyle.cli.output import ExitCode, batches, confirm, show, table
+from airflow_flinkstyle.cli.output import ExitCode, batches, confirm, note, show, table
 from airflow_flinkstyle.cli.places import client_of, jobs_of
 from airflow_flinkstyle.jobs.client import SavepointOnly
 from airflow_flinkstyle.jobs.requests import CutMode
@@ -86,10 +86,11 @@ def stop(
     Ends with 3 if the savepoint exists but the job did not stop.
     """
     confirm(f"Stop job {job}?", yes=yes)
+    key = key or f"cli:{uuid.uuid4()}"
+    if not as_json:
+        note(f"Asking job {job} to stop, with key {key}.")
     mode = CutMode(alignment="aligned" if drain else alignment, drain=drain)
-    outcome = client_of(root, job).stop(
-        key or f"cli:{uuid.uuid4()}", savepoint=savepoint, timeout_s=timeout_s, mode=mode
-    )
+    outcome = client_of(root, job).stop(key, savepoint=savepoint, timeout_s=timeout_s, mode=mode)
     if isinstance(outcome, SavepointOnly):
         document = {"stopped": False, "savepoint_id": outcome.savepoint_id, "reason": outcome.reason}
         text = f"Savepoint {outcome.savepoint_id} was taken, but the job did not stop: {outcome.reason}"

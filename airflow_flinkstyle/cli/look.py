@@ -76,7 +76,7 @@ def show_savepoint(
         ("spark", manifest.spark_version),
         ("alignment", manifest.alignment),
         ("cut together as", manifest.cut_id),
-        ("rewritten from", manifest.parent),
+        ("made from", manifest.parent),
         ("size", f"{size(manifest.total_bytes)} if nothing were shared"),
         *((f"evidence {name}", text) for name, text in manifest.evidence.items()),
     ]
@@ -139,13 +139,16 @@ def _diff_tables(found: SavepointDiff) -> Iterator[RenderableType]:
 
 
 def _query_changes(query: QueryDiff) -> Iterator[tuple[str, str]]:
-    yield "batch", f"{query.before} -> {query.after}"
+    yield (
+        "batch",
+        " -> ".join("none" if batch is None else str(batch) for batch in (query.before, query.after)),
+    )
     if not query.same_query_id:
         yield "query id", "differs: another lineage of batches"
     for source, (old, new) in query.clusters.items():
-        yield f"cluster of source {source}", f"{old} -> {new}"
+        yield f"cluster of source {source}", f"{old or 'none'} -> {new or 'none'}"
     for name, (old, new) in query.confs.items():
-        yield name, f"{old} -> {new}"
+        yield name, f"{old or 'not set'} -> {new or 'not set'}"
     yield "files shared", _files(query.files.shared)
     yield "files added", _files(query.files.added)
     yield "files removed", _files(query.files.removed)

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.errors import FlinkstyleError
     from airflow_flinkstyle.savepoint.manifest import Manifest
 
-_PIPE_COLUMNS = 240
-"""A pipe has no width; ids must not be broken over lines there."""
+_PIPE_COLUMNS = 10_000
+"""A pipe has no width; nothing may be broken over lines there."""
 
 
 class ExitCode(IntEnum):
@@ -48,7 +48,7 @@ def show(document: object, text: RenderableType, *, as_json: bool) -> None:
         return
     console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
-        console.width = max(console.width, _PIPE_COLUMNS)
+        console.width = _PIPE_COLUMNS
     console.print(text)
 
 

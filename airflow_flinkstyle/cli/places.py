@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import getpass
+import os
 import socket
 from typing import TYPE_CHECKING
 
@@ -47,4 +47,5 @@ def client_of(root: str, job: str) -> JobClient:
 
 def whoami() -> str:
     """Name this caller for people who wait for it, or wonder later."""
-    return f"{getpass.getuser()}@{socket.gethostname()} (flinkstyle)"
+    user = os.environ.get("USER") or f"uid {os.getuid()}"  # a container's user may have no name
+    return f"{user}@{socket.gethostname()} (flinkstyle)"

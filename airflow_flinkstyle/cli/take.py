@@ -41,6 +41,8 @@ def take(
             alignment=alignment,
             progress=move,
         )
+    if isinstance(begun, PendingRequest) and not as_json:
+        note(f"Asked for savepoint {begun.savepoint_id} with key {begun.request_key}.")
     manifest = begun if isinstance(begun, Manifest) else _follow(client, begun, timeout_s)
     found = batches_of(manifest)
     document = {
@@ -58,7 +60,6 @@ def take(
 def _follow(client: JobClient, pending: PendingRequest, timeout_s: float) -> Manifest:
     """Wait for the driver; an interrupt takes the newest request back."""
     newest = pending
-    note(f"Asked for savepoint {pending.savepoint_id} with key {pending.request_key}.")
     with progress_bar(f"savepoint {pending.savepoint_id}") as move:
 
         def watch(now: PendingRequest, progress: Progress | None) -> None:

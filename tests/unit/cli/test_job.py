@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 Root = Any
@@ -34,7 +35,9 @@ def test_stop_asks_first_and_a_no_or_no_answer_stops_nothing(root: Root):
 
 
 def test_stop_of_a_job_that_never_ran_is_refused(root: Root):
-    assert root.run("job", "stop", "--yes", code=1).stderr.startswith("JOB_NOT_RUNNING: ")
+    assert "\nJOB_NOT_RUNNING: " in root.run("job", "stop", "--yes", code=1).stderr
+    error = json.loads(root.run("job", "stop", "--yes", "--json", code=1).stderr)["error"]
+    assert error["code"] == "JOB_NOT_RUNNING"
 
 
 def test_the_mode_of_a_stop_is_asked_of_the_driver(root: Root):
