@@ -54,9 +54,9 @@ class HeldPrune:
             IntentBrokenError: If somebody has given this prune up; it deletes nothing more then.
         """
         ordered = sorted(blobs)
-        first = ordered[:_BATCH]
-        self._condemn_and_delete(savepoints, first)
-        for start in range(len(first), len(ordered), _BATCH):
+        if savepoints or ordered:
+            self._condemn_and_delete(savepoints, ordered[:_BATCH])
+        for start in range(_BATCH, len(ordered), _BATCH):
             self._condemn_and_delete((), ordered[start : start + _BATCH])
 
     def _condemn_and_delete(self, savepoints: Sequence[str], blobs: Sequence[str]) -> None:
@@ -134,18 +134,18 @@ def _acquire(
         time.sleep(poll_s)
 
 
-def referenced_blobs(repository: SavepointRepository, *, without: Collection[str] = ()) -> set[str]:
-    """Return every blob that a savepoint other than those of ``without`` needs."""
-    return {
-        blob
-        for manifest in repository.each()
-        if manifest.savepoint_id not in without
-        for blob in manifest.blobs
-    }
+def referenced_blobs(repository: SavepointRepository) -> set[str]:
+    """Return every blob that a savepoint needs."""
+    return {blob for manifest in repository.each() for blob in manifest.blobs}
 
 
 def free_unreferenced(
-    repository: SavepointRepository, blobs: Collection[str], *, holder: str, wait_s: float = 0.0
+    repository: SavepointRepository,
+    blobs: Collection[str],
+    *,
+    holder: str,
+    wait_s: float = 0.0,
+    lease_s: float = LEASE_S,
 ) -> Freed:
     """Free those of the blobs that no savepoint needs; for a take that was given up by its caller.
 
@@ -154,7 +154,7 @@ def free_unreferenced(
     """
     if not blobs:
         return Freed(blobs=0, size_bytes=0)
-    with hold_prune(repository, holder=holder, wait_s=wait_s) as held:
+    with hold_prune(repository, holder=holder, wait_s=wait_s, lease_s=lease_s) as held:
         sizes = repository.blob_sizes()
         orphans = (set(blobs) & sizes.keys()) - referenced_blobs(repository)
         held.delete(savepoints=(), blobs=orphans)

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import json
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.savepoint import freeing
 from airflow_flinkstyle.savepoint.dispose import dispose_savepoint
 from airflow_flinkstyle.savepoint.errors import (
     ManifestFormatError,
@@ -184,6 +186,24 @@ def test_nothing_is_disposed_of_while_a_restore_runs(three: Repository):
             with pytest.raises(RepositoryBusyError, match="restore intent of a driver"):
                 attempt()
     assert len(three.manifests()) == 3
+
+
+def test_blobs_are_condemned_some_at_a_time_so_that_a_dead_prune_leaves_a_short_list(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(freeing, "_BATCH", 3)
+    lists = []
+    write = repository.store.write
+
+    def watched(key: str, data: bytes) -> str:
+        lists.append(len(json.loads(data)["blobs"]))
+        return write(key, data)
+
+    blobs = [repository.put_blob(str(number).encode()) for number in range(8)]
+    monkeypatch.setattr(repository.store, "write", watched)
+    assert prune_to(repository).freed_blobs == len(blobs)
+    assert lists == [3, 3, 2]
+    assert [info.key for info in repository.store.list()] == ["orders/prune.json"]
 
 
 @pytest.mark.parametrize("lost_answer", [False, True])
