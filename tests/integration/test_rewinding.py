@@ -1,0 +1,259 @@
+"""Savepoints that a job has run past, against a sink that remembers batches; and Sparks that do not fit."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_flinkstyle.jobs.lineage import fork
+from airflow_flinkstyle.savepoint.renumber import renumber
+from airflow_flinkstyle.savepoint.repository import SavepointRepository
+from airflow_flinkstyle.savepoint.restore import restore_query
+from airflow_flinkstyle.savepoint.sinks import newest_logged
+from airflow_flinkstyle.savepoint.take import QuerySource, SavepointLabel, take_savepoint
+from airflow_flinkstyle.storage.local import LocalStore
+from airflow_flinkstyle.types import BatchId
+from tests.integration.agent_lab import COUNT_JOB, Lab
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
+    from testbed.spark import SparkPaths
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(180)]
+
+STATE = "spark.sql.streaming.stateStore"
+PROVIDERS = "org.apache.spark.sql.execution.streaming.state"
+ROWS_PER_FILE = 10
+FILES_JOB = """
+import sys
+from pyspark.sql import SparkSession
+source, out, files_per_batch = sys.argv[1:4]
+spark = SparkSession.builder.appName("files").getOrCreate()
+rows = spark.readStream.schema("id long").option("maxFilesPerTrigger", files_per_batch).json(source)
+query = rows.writeStream.format("json").option("checkpointLocation", "/nonexistent/ignored").start(out)
+query.awaitTermination()
+"""
+
+
+class Files:
+    """Numbered rows in files, and the files that a reader of a file sink's output finds."""
+
+    def __init__(self, folder: Path) -> None:
+        self.source, self.out = folder / "in", folder / "out"
+        self.source.mkdir(parents=True)
+        self._written = 0
+
+    def feed(self, files: int) -> None:
+        for number in range(self._written, self._written + files):
+            rows = [{"id": number * ROWS_PER_FILE + row} for row in range(ROWS_PER_FILE)]
+            draft = self.source.parent / "draft"
+            draft.write_text("".join(json.dumps(row) + "\n" for row in rows))
+            draft.rename(self.source / f"{number:04}.json")
+        self._written += files
+
+    def newest_batch(self) -> int:
+        found = newest_logged(path.name for path in (self.out / "_spark_metadata").iterdir())
+        assert found is not None
+        return found
+
+    def counts(self) -> Counter[int]:
+        """Return how often each row stands in the files that the sink's log names."""
+        log = self.out / "_spark_metadata"
+        entries = [path for path in log.iterdir() if not path.name.startswith(".")] if log.exists() else []
+        lines = {line for path in entries for line in path.read_text().splitlines()[1:]}
+        named = [self.out / json.loads(line)["path"].rpartition("/")[2] for line in lines]
+        return Counter(json.loads(row)["id"] for path in named for row in path.read_text().splitlines())
+
+    def missing(self) -> list[int]:
+        return sorted(set(range(self._written * ROWS_PER_FILE)) - set(self.counts()))
+
+
+# --- the sink by itself, without the agent -----------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    from pyspark.sql import SparkSession
+
+    session = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config(f"{STATE}.maintenanceInterval", "200ms")
+        .config(f"{STATE}.minDeltasForSnapshot", "2")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+class Query:
+    """A query that copies the rows of a file source into a file sink, by plain Spark."""
+
+    def __init__(self, spark: SparkSession, folder: Path, *, stateful: bool) -> None:
+        self.spark, self.folder, self.files, self.stateful = spark, folder, Files(folder), stateful
+        self.repository = SavepointRepository(LocalStore(folder / "root"), "files")
+
+    def run(self, checkpoint: str, *, files_per_batch: int = 1) -> None:
+        reader = self.spark.readStream.schema("id long").option("maxFilesPerTrigger", files_per_batch)
+        rows: DataFrame = reader.json(str(self.files.source))
+        rows = rows.dropDuplicates(["id"]) if self.stateful else rows
+        writer = rows.writeStream.format("json").option("checkpointLocation", str(self.folder / checkpoint))
+        started = writer.start(str(self.files.out))
+        try:
+            started.processAllAvailable()
+            time.sleep(0.5)  # for a snapshot of the state
+        finally:
+            started.stop()
+
+    def take(self, checkpoint: str) -> Manifest:
+        source = QuerySource(name="files", checkpoint=LocalStore(self.folder / checkpoint), kafka={})
+        label = SavepointLabel(
+            savepoint_id="sp-1", taken_at_ms=1, spark_version="4.2.0", taken_from_generation=None
+        )
+        return take_savepoint(self.repository, [source], label)
+
+    def restore(self, manifest: Manifest, query: QuerySnapshot, checkpoint: str) -> None:
+        target = LocalStore(self.folder / checkpoint)
+        restore_query(replace(manifest, queries=(query,)), query, self.repository, target)
+
+
+def test_file_sink_silently_loses_files_whose_batch_ids_it_knows(spark: SparkSession, tmp_path: Path):
+    query = Query(spark, tmp_path, stateful=False)
+    query.files.feed(3)
+    query.run("first")
+    manifest = query.take("first")
+    query.files.feed(3)
+    query.run("first")
+    query.files.feed(3)
+    query.restore(manifest, manifest.queries[0], "again")
+    query.run("again", files_per_batch=3)
+    assert query.files.missing() == list(range(60, 90))  # three files, and Spark said nothing
+
+    query.restore(manifest, renumber(manifest.queries[0], BatchId(query.files.newest_batch())), "behind")
+    query.run("behind", files_per_batch=3)
+    assert query.files.missing() == []
+
+
+@pytest.mark.parametrize(
+    ("provider", "changelog"),
+    [
+        ("HDFSBackedStateStoreProvider", "false"),
+        ("RocksDBStateStoreProvider", "false"),
+        ("RocksDBStateStoreProvider", "true"),
+    ],
+)
+def test_renumbered_state_goes_on_behind_the_sinks_newest_batch(
+    spark: SparkSession, tmp_path: Path, provider: str, changelog: str
+):
+    spark.conf.set(f"{STATE}.providerClass", f"{PROVIDERS}.{provider}")
+    spark.conf.set(f"{STATE}.rocksdb.changelogCheckpointing.enabled", changelog)
+    query = Query(spark, tmp_path, stateful=True)
+    query.files.feed(5)
+    query.run("first")
+    manifest = query.take("first")
+    query.files.feed(3)
+    query.run("first")
+    newest = query.files.newest_batch()
+    assert newest > manifest.queries[0].batch_id
+
+    query.restore(manifest, renumber(manifest.queries[0], BatchId(newest)), "behind")
+    query.files.feed(2)
+    (query.files.source / "9999.json").write_text('{"id": 0}\n{"id": 99}\n')  # the state knows both
+    query.run("behind")
+    counts = query.files.counts()
+    assert query.files.missing() == []
+    assert {row for row, count in counts.items() if count == 2} == set(range(50, 80))  # emitted once more
+    assert max(counts.values()) == 2
+
+
+def test_delta_silently_loses_batches_of_a_query_id_it_knows_and_none_of_a_fork(
+    spark_paths: SparkPaths, tmp_path: Path
+):
+    script = Path(__file__).with_name("delta_batches.py")
+    done = subprocess.run(
+        [spark_paths.python, script, tmp_path],
+        env={**os.environ, **spark_paths.env},
+        capture_output=True,
+        text=True,
+        timeout=170,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert json.loads((tmp_path / "found.json").read_text()) == {"first": 60, "re-emit": 60, "fork": 90}
+
+
+# --- under the agent ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    lab = Lab(tmp_path / "lab")
+    yield lab
+    lab.close()
+
+
+def test_batch_ids_used_again_are_refused_and_a_fork_counts_on(lab: Lab):
+    files, script = Files(lab.folder), lab.script(FILES_JOB)
+    files.feed(3)
+    args = (str(files.source), str(files.out))
+    first = lab.start(1, script, *args, "1")
+    lab.until("three batches", lambda: lab.until_batch(1, "query") == 2)
+    hot = lab.end_of(1, lab.ask(1, "savepoint"))
+    files.feed(3)
+    lab.until_batch(1, "query", above=4)
+    lab.end_of(1, lab.ask(1, "stop"))
+    assert first.wait() == 0
+    manifest = lab.repository.read(hot.savepoint_id)
+    assert manifest.queries[0].sink == "json"
+
+    files.feed(3)
+    refused = lab.start(2, script, *args, "3", savepoint_id=hot.savepoint_id, rewind="re-emit")
+    assert refused.wait() == 1
+    code, text = lab.heartbeat(2).error
+    assert code == "SINK_SKIPS"
+    assert "has seen batches up to 5 and would silently leave out batches 3 to 5" in text
+    assert lab.current().generation == 1
+
+    forked = fork(manifest, lab.repository, "test")
+    lab.claim(3, follows=1)
+    lab.go(3, savepoint_id=forked.savepoint_id, rewind="fork")
+    third = lab.launch(3, script, *args, "3")
+    lab.until_batch(3, "query", above=6)
+    lab.end_of(3, lab.ask(3, "stop"))
+    assert third.wait() == 0
+    assert files.missing() == []
+    assert {row for row, count in files.counts().items() if count == 2} == set(range(30, 60))
+
+
+def test_spark_that_does_not_fit_is_refused_while_the_job_runs_on(lab: Lab):
+    script = lab.script(COUNT_JOB)
+    lab.start(1, script)
+    lab.until_batch(1)
+    hot = lab.end_of(1, lab.ask(1, "savepoint"))
+    newer = replace(lab.repository.read(hot.savepoint_id), savepoint_id="sp-newer", spark_version="9.1.0")
+    lab.repository.publish(newer)
+
+    lab.claim(2, follows=1, prepare_savepoint_id="sp-newer")
+    lab.conf["spark.sql.shuffle.partitions"] = "3"
+    standby = lab.launch(2, script)
+    assert standby.wait() == 1
+    code, text = lab.heartbeat(2).error
+    assert code == "SPARK_INCOMPATIBLE"
+    assert "Spark is 9.1.0 there" in text
+    assert "spark.sql.shuffle.partitions of query counts is 2 there and 3 here" in text
+    assert not (lab.folder / "checkpoints-2").exists()
+    assert lab.current().generation == 1
+    lab.until_batch(1, above=max(lab.heartbeat(1).batches().values()))
