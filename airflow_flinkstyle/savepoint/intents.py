@@ -1,4 +1,4 @@
-"""Who relies on a job's blobs: ``<job>/takes/<id>.json``, one per take, restore, export, pre-copy, pin or full check.
+"""Who relies on blobs: ``<job>/takes/<id>.json``, one per take, restore, export, pre-copy, pin or full check.
 
 An intent is written before the first look at the blobs, and removed after the manifest. Whoever finds
 ``prune.json`` held right after writing it withdraws and waits; whoever holds ``prune.json`` reads the
