@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.types import Alignment, BatchId
 
 log = logging.getLogger(__name__)
+_FREEING_LEASE_S = 5.0
+"""A store that failed the take may fail this too, half-way: the next take waits no longer for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +173,8 @@ class _EarlyEnd:
 def _free(repository: SavepointRepository, uploads: Collection[str], label: SavepointLabel) -> None:
     """Free what a take leaves that made no savepoint; never in the way of the error that ended it."""
     try:
-        freed = free_unreferenced(repository, uploads, holder=f"the taker of {label.savepoint_id}")
+        holder = f"the taker of {label.savepoint_id}"
+        freed = free_unreferenced(repository, uploads, holder=holder, lease_s=_FREEING_LEASE_S)
     except FlinkstyleError as error:
         log.warning("%d uploaded files are left to the next prune: %s", len(uploads), error.problem)
     else:
