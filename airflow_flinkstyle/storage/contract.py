@@ -23,7 +23,7 @@ from airflow_flinkstyle.storage.errors import (
     ObjectMissingError,
     StoreError,
 )
-from airflow_flinkstyle.storage.streams import sha256_of
+from airflow_flinkstyle.storage.streams import LARGE_BYTES, sha256_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -34,8 +34,6 @@ _RACERS = 8
 _RACES = 12
 _MANY = 1_010
 """More than a page of a listing holds (S3: 1,000)."""
-_LARGE_BYTES = (64 << 20) + 1
-"""Uploaded in several parts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +64,7 @@ def check_store(
     """Try every guarantee and return those that the store breaks; nothing is left behind.
 
     Args:
-        store: Rooted where savepoints are to live; about 70 MB are written and deleted there.
+        store: Rooted where savepoints are to live; about 100 MB are written and deleted there.
         checking: Told before each guarantee is tried.
 
     Raises:
@@ -230,13 +228,14 @@ def _copies(store: ObjectStore, prefix: str) -> None:
 
 
 def _carries_large_files(store: ObjectStore, prefix: str) -> None:
+    size_bytes = LARGE_BYTES + 1
     block = hashlib.shake_256(prefix.encode()).digest(1 << 20)
     with tempfile.TemporaryDirectory(prefix="flinkstyle-") as folder:
         source = Path(folder) / "source"
         digest = hashlib.sha256()
         with source.open("wb") as file:
-            for start in range(0, _LARGE_BYTES, len(block)):
-                piece = block[: _LARGE_BYTES - start]
+            for start in range(0, size_bytes, len(block)):
+                piece = block[: size_bytes - start]
                 file.write(piece)
                 digest.update(piece)
         wrong = _raised(lambda: store.upload(f"{prefix}/wrong", source, sha256="0" * 64))
@@ -244,7 +243,7 @@ def _carries_large_files(store: ObjectStore, prefix: str) -> None:
         _expect("the object after it", None, store.head(f"{prefix}/wrong"))
         store.upload(f"{prefix}/large", source, sha256=digest.hexdigest())
     found = sha256_of(store, f"{prefix}/large")
-    _expect("SHA-256 and size of a large upload", (digest.hexdigest(), _LARGE_BYTES), found)
+    _expect("SHA-256 and size of a large upload", (digest.hexdigest(), size_bytes), found)
 
 
 _CHOOSE: Final = "Keep savepoints in a store that does: AWS S3, MinIO, versitygw, or a local folder."

@@ -25,11 +25,18 @@ from airflow_flinkstyle.storage.errors import (
     ObjectChangedError,
     ObjectExistsError,
     ObjectMissingError,
-    StoreDeniedError,
     StoreUnavailableError,
 )
 from airflow_flinkstyle.storage.keys import checked_key, checked_prefix
+from airflow_flinkstyle.storage.s3_errors import (
+    ConflictError,
+    NotModifiedError,
+    PreconditionError,
+    code_of,
+    translated,
+)
 from airflow_flinkstyle.storage.s3_parts import PART_BYTES, copy_parts, send_parts
+from airflow_flinkstyle.storage.streams import LARGE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,25 +46,10 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.storage.base import ObjectStore, ServerCopy
 
 _TOKEN: Final = "flinkstyle-writer"  # noqa: S105 - a metadata field's name
-_SINGLE_PUT_BYTES = 128 << 20
-"""RocksDB's files end at some 64 MiB and a little; each is one request."""
 _MOST_COPIED_BYTES = 5 << 30
 """The largest object that S3 copies by one request."""
 _MD5 = re.compile(r"[0-9a-f]{32}")
 _CONFLICT_RETRIES = 5
-_MISSING = frozenset({"404", "NoSuchKey", "NotFound"})
-_DENIED = frozenset(
-    {
-        "401",
-        "403",
-        "AccessDenied",
-        "ExpiredToken",
-        "InvalidAccessKeyId",
-        "InvalidToken",
-        "SignatureDoesNotMatch",
-        "Forbidden",
-    }
-)
 _ENCRYPTIONS = ("AES256", "aws:kms", "aws:kms:dsse")
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -163,7 +155,7 @@ class S3Store:
             try:
                 content: bytes = self._client.get_object(**self._at(key), **wanted)["Body"].read()
             except self._client.exceptions.ClientError as error:
-                if _code(error) in {"InvalidRange", "416"}:  # a range that starts at the end, as in files
+                if code_of(error) in {"InvalidRange", "416"}:  # a range that starts at the end, as in files
                     return b""
                 raise
         return content
@@ -175,7 +167,7 @@ class S3Store:
             with self._translated("read", key):
                 answer = self._client.get_object(**self._at(key), **condition)
                 return Versioned(data=answer["Body"].read(), version=_tag(answer))
-        except (ObjectMissingError, _NotModifiedError):
+        except (ObjectMissingError, NotModifiedError):
             return None
 
     def write(self, key: str, data: bytes) -> str:
@@ -207,7 +199,7 @@ class S3Store:
         """
         with source.open("rb") as file:
             before = os.fstat(file.fileno())
-            if sha256 is not None and before.st_size >= _SINGLE_PUT_BYTES:
+            if sha256 is not None and before.st_size >= LARGE_BYTES:
                 found = _sha256_of(file)
                 if found != sha256:
                     raise ObjectChangedError.at(self.uri, key, expected=sha256, found=found)
@@ -281,9 +273,9 @@ class S3Store:
                         **self._at(key), Body=data, Metadata={_TOKEN: token}, **condition, **self._encryption
                     )
                     return _tag(answer)
-            except _PreconditionError:
+            except PreconditionError:
                 return self._mine(key, token, refusal)
-            except _ConflictError:  # two conditional writes at once: S3 wants it sent again
+            except ConflictError:  # two conditional writes at once: S3 wants it sent again
                 time.sleep(0.05 * 2**attempt)
         raise StoreUnavailableError.during(f"write {key}", self._where, "other writes kept colliding with it")
 
@@ -304,7 +296,7 @@ class S3Store:
                 raise ObjectChangedError.at(self.uri, key, expected=expected, found="a changing file")
 
         with self._translated("write", key, expected=sha256):
-            if before.st_size >= _SINGLE_PUT_BYTES:
+            if before.st_size >= LARGE_BYTES:
                 return send_parts(self._client, file, self._at(key), self._encryption, check=check)
             checksum = {}
             if sha256 is not None:
@@ -326,60 +318,17 @@ class S3Store:
                 answer = self._client.copy_object(
                     **wanted, **self._at(target), **self._encryption, ChecksumAlgorithm="SHA256"
                 )
-        except _PreconditionError:
+        except PreconditionError:
             expected = f"version {source.version}"
             raise ObjectChangedError.at(
                 origin.uri, source.key, expected=expected, found="a newer one"
             ) from None
         return CopiedObject(version=_tag(answer["CopyObjectResult"]), digest=_digest_of_copy(answer))
 
-    @contextlib.contextmanager
-    def _translated(self, action: str, key: str, *, expected: str | None = None) -> Iterator[None]:
-        """Turn boto3's errors into the store's."""
-        import botocore.exceptions as boto
-        from boto3.exceptions import Boto3Error
-
-        what = f"{action} {key}".strip()
-        try:
-            yield
-        except boto.ClientError as error:
-            raise self._answered(error, what, key, expected) from error
-        except (boto.NoCredentialsError, boto.PartialCredentialsError, boto.TokenRetrievalError) as error:
-            raise StoreDeniedError.during(what, self._where, error) from error
-        except (boto.BotoCoreError, boto.HTTPClientError, Boto3Error) as error:
-            raise StoreUnavailableError.during(what, self._where, error) from error
-
-    def _answered(self, error: Any, what: str, key: str, expected: str | None) -> Exception:  # noqa: ANN401
-        """Return the store's error for one the service answered with."""
-        code = _code(error)
-        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-        if code in _MISSING:
-            return ObjectMissingError.at(self.uri, key)
-        if code in {"304", "NotModified"}:
-            return _NotModifiedError()
-        if code in {"412", "PreconditionFailed"}:
-            return _PreconditionError()
-        if code in {"ConditionalRequestConflict", "OperationAborted"}:
-            return _ConflictError()
-        if code in {"BadDigest", "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch"}:
-            return ObjectChangedError.at(self.uri, key, expected=f"content {expected}", found="other content")
-        if code in _DENIED or status in {401, 403}:
-            return StoreDeniedError.during(what, self._where, code)
-        if code == "NoSuchBucket":
-            return StoreDeniedError.during(what, self._where, "the bucket does not exist")
-        return StoreUnavailableError.during(what, self._where, f"{code} (HTTP {status})")
-
-
-class _NotModifiedError(Exception):
-    """The object still has the version that the caller knows."""
-
-
-class _PreconditionError(Exception):
-    """A conditional write was refused."""
-
-
-class _ConflictError(Exception):
-    """A conditional write met another one and is to be sent again."""
+    def _translated(
+        self, action: str, key: str, *, expected: str | None = None
+    ) -> contextlib.AbstractContextManager[None]:
+        return translated(action, key, uri=self.uri, where=self._where, expected=expected)
 
 
 def _encryption(settings: S3Settings) -> dict[str, str]:
@@ -443,9 +392,7 @@ def _transfer() -> Any:  # noqa: ANN401
     """Two parts of 32 MiB at a time per file that is fetched."""
     from boto3.s3.transfer import TransferConfig
 
-    return TransferConfig(
-        multipart_threshold=_SINGLE_PUT_BYTES, multipart_chunksize=PART_BYTES, max_concurrency=2
-    )
+    return TransferConfig(multipart_threshold=LARGE_BYTES, multipart_chunksize=PART_BYTES, max_concurrency=2)
 
 
 def _sha256_of(file: BufferedReader) -> str:
@@ -467,7 +414,3 @@ def _digest_of_copy(answer: Any) -> str | None:  # noqa: ANN401
 
 def _tag(answer: Any) -> str:  # noqa: ANN401
     return str(answer["ETag"])
-
-
-def _code(error: Any) -> str:  # noqa: ANN401
-    return str(error.response.get("Error", {}).get("Code", ""))

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.storage.base import ObjectStore
 
 CHUNK_BYTES = 8 << 20
+LARGE_BYTES = 96 << 20
+"""From here on a file is sent in parts; RocksDB's end at a little over 64 MiB, and are one request each."""
 
 
 def chunks(store: ObjectStore, key: str) -> Iterator[bytes]:

@@ -32,7 +32,7 @@ ASKED = {
 
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(s3, "_SINGLE_PUT_BYTES", PART)
+    monkeypatch.setattr(s3, "LARGE_BYTES", PART)
     monkeypatch.setattr(s3, "_MOST_COPIED_BYTES", PART)
     monkeypatch.setattr(s3_parts, "PART_BYTES", PART)
     monkeypatch.setattr(s3_parts, "COPY_PART_BYTES", PART)

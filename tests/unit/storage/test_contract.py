@@ -129,7 +129,7 @@ class Cutting(MemoryStore):
 def test_each_broken_guarantee_is_found_with_a_remedy(
     store: type[MemoryStore], broken: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("airflow_flinkstyle.storage.contract._LARGE_BYTES", (8 << 20) + 1)
+    monkeypatch.setattr("airflow_flinkstyle.storage.contract.LARGE_BYTES", 8 << 20)
     found = {finding.guarantee: finding for finding in check_store(store())}
     assert broken in found
     assert "expected" in found[broken].problem

@@ -1,0 +1,94 @@
+"""What an S3 service answers, in the words of this package."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from airflow_flinkstyle.storage.errors import (
+    ObjectChangedError,
+    ObjectMissingError,
+    StoreDeniedError,
+    StoreUnavailableError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_MISSING = frozenset({"404", "NoSuchKey", "NotFound"})
+_DENIED = frozenset(
+    {
+        "401",
+        "403",
+        "AccessDenied",
+        "ExpiredToken",
+        "InvalidAccessKeyId",
+        "InvalidToken",
+        "SignatureDoesNotMatch",
+        "Forbidden",
+    }
+)
+
+
+class NotModifiedError(Exception):
+    """The object still has the version that the caller knows."""
+
+
+class PreconditionError(Exception):
+    """A conditional write was refused."""
+
+
+class ConflictError(Exception):
+    """A conditional write met another one and is to be sent again."""
+
+
+@contextlib.contextmanager
+def translated(action: str, key: str, *, uri: str, where: str, expected: str | None = None) -> Iterator[None]:
+    """Turn boto3's errors into the store's.
+
+    Args:
+        action: What is tried, as a verb.
+        key: On which object; may be empty.
+        uri: Of the store.
+        where: The store and its service, for messages.
+        expected: The SHA-256 that the content should have.
+    """
+    import botocore.exceptions as boto
+    from boto3.exceptions import Boto3Error
+    from s3transfer.exceptions import RetriesExceededError
+
+    what = f"{action} {key}".strip()
+    try:
+        yield
+    except boto.ClientError as error:
+        raise _answered(error, what, key, uri=uri, where=where, expected=expected) from error
+    except (boto.NoCredentialsError, boto.PartialCredentialsError, boto.TokenRetrievalError) as error:
+        raise StoreDeniedError.during(what, where, error) from error
+    except (boto.BotoCoreError, boto.HTTPClientError, Boto3Error, RetriesExceededError) as error:
+        raise StoreUnavailableError.during(what, where, error) from error
+
+
+def code_of(error: Any) -> str:  # noqa: ANN401 - boto3 makes its error classes at run time
+    """Return the code that the service answered with."""
+    return str(error.response.get("Error", {}).get("Code", ""))
+
+
+def _answered(error: Any, what: str, key: str, *, uri: str, where: str, expected: str | None) -> Exception:  # noqa: ANN401
+    """Return the store's error for one the service answered with."""
+    code = code_of(error)
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    if code in _MISSING:
+        return ObjectMissingError.at(uri, key)
+    if code in {"304", "NotModified"}:
+        return NotModifiedError()
+    if code in {"412", "PreconditionFailed"}:
+        return PreconditionError()
+    if code in {"ConditionalRequestConflict", "OperationAborted"}:
+        return ConflictError()
+    if code in {"BadDigest", "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch"}:
+        return ObjectChangedError.at(uri, key, expected=f"content {expected}", found="other content")
+    if code in _DENIED or status in {401, 403}:
+        return StoreDeniedError.during(what, where, code)
+    if code == "NoSuchBucket":
+        return StoreDeniedError.during(what, where, "the bucket does not exist")
+    return StoreUnavailableError.during(what, where, f"{code} (HTTP {status})")
