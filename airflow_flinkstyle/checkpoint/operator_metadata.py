@@ -29,17 +29,20 @@ _S3_SCHEMES = frozenset({"s3", "s3a", "s3n"})
 class OperatorMetadata:
     """One operator's stores."""
 
+    path: str
+    """Where it was read."""
     folder: str
     """``state/<operator>``."""
-    stores: tuple[tuple[str, int], ...]
-    """Name (``default`` if it has only one) and number of partitions of each store."""
+    stores: tuple[str, ...]
+    """Name of each store; ``default`` if there is only one."""
+    partitions: int
+    """Their number when the query was first run; a repartition does not change it."""
     schemas: tuple[str, ...]
     """Schema files, relative to the checkpoint root."""
 
-    @property
-    def store_paths(self) -> Iterator[str]:
-        """The folder of each store in each partition."""
-        for name, partitions in self.stores:
+    def store_paths(self, partitions: int) -> Iterator[str]:
+        """Yield the folder of each store in each of so many partitions."""
+        for name in self.stores:
             inner = "" if name == "default" else f"/{name}"
             for partition in range(partitions):
                 yield f"{self.folder}/{partition}{inner}"
@@ -78,16 +81,17 @@ def parse(path: str, text: str) -> OperatorMetadata:
         raise LogFormatError.of("Operator metadata", "a path like state/0/_metadata/metadata", path)
     fields = _fields(path, text)
     try:
-        recorded = [
-            (str(store["storeName"]), int(store["numPartitions"])) for store in fields["stateStoreInfo"]
-        ]
+        names = [str(store["storeName"]) for store in fields["stateStoreInfo"]]
+        partitions = max(int(store["numPartitions"]) for store in fields["stateStoreInfo"])
         named = [str(name) for store in fields["stateStoreInfo"] for name in store.get(_SCHEMAS, ())]
     except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
         raise LogFormatError.of(path, "the operator's list of stores", text) from error
     folder = match["operator"]
     return OperatorMetadata(
+        path=path,
         folder=folder,
-        stores=tuple(recorded),
+        stores=tuple(names),
+        partitions=partitions,
         schemas=tuple(sorted({_inside(name, folder) for name in named})),
     )
 

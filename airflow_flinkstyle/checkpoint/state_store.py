@@ -14,12 +14,14 @@ from airflow_flinkstyle.checkpoint.operator_metadata import is_relocatable, meta
 from airflow_flinkstyle.checkpoint.rocksdb_zip import zip_and_shared_files
 from airflow_flinkstyle.checkpoint.state_files import StateFile, group_stores, with_checksums
 from airflow_flinkstyle.checkpoint.state_v2 import closure_v2, require_every_id
+from airflow_flinkstyle.checkpoint.stores_in_use import stores_in_use
 from airflow_flinkstyle.types import BatchId
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
     from airflow_flinkstyle.checkpoint.commit_log import StateIds
+    from airflow_flinkstyle.checkpoint.operator_metadata import OperatorMetadata
     from airflow_flinkstyle.checkpoint.state_files import Store
     from airflow_flinkstyle.types import StateVersion
 
@@ -42,7 +44,12 @@ def refuse_unsupported(confs: Mapping[str, str]) -> None:
 
 
 def state_closure(
-    paths: Collection[str], version: StateVersion, ids: StateIds, read: Callable[[str], bytes]
+    paths: Collection[str],
+    version: StateVersion,
+    ids: StateIds,
+    read: Callable[[str], bytes],
+    *,
+    partitions: int | None,
 ) -> tuple[StateFile, ...]:
     """Return every file below ``state/`` that version ``version`` needs; empty for a stateless query.
 
@@ -51,6 +58,7 @@ def state_closure(
         version: The version that exists after batch K: K + 1.
         ids: The commit log's ``state_unique_ids`` of batch K; empty for format v1.
         read: Returns a file's content; used for zips and the operators' metadata only.
+        partitions: The number that the offset log pins (``shuffle_partitions``).
 
     Raises:
         StateIncompleteError: If a file is missing.
@@ -60,9 +68,10 @@ def state_closure(
     visible = {path for path in paths if path.startswith("state/") and "/." not in path}
     stores = group_stores(path for path in visible if not _is_schema(path))
     require_every_id(stores, ids, version)
-    schemas, in_use = _described(visible, stores, version, read)
-    files = [StateFile(path=path, content=None) for path in schemas]
-    for store in in_use.values():
+    operators = [read_metadata(path, read) for path in metadata_paths(visible, BatchId(version - 1))]
+    files = [StateFile(path=path, content=None) for path in _schemas(visible, operators, version)]
+    recorded = {operator.folder.removeprefix("state/"): operator for operator in operators}
+    for store in stores_in_use(stores, recorded, ids, partitions, version):
         if store.is_v2:
             files += closure_v2(store, ids, version, visible, read)
         else:
@@ -74,34 +83,17 @@ def _is_schema(path: str) -> bool:
     return not {"_metadata", "_stateSchema"}.isdisjoint(path.split("/")[:-1])
 
 
-def _described(
-    visible: Collection[str],
-    stores: Mapping[str, Store],
-    version: StateVersion,
-    read: Callable[[str], bytes],
-) -> tuple[list[str], dict[str, Store]]:
-    """Return the files that describe the stores, and the stores in use.
-
-    Since Spark 4.0 each operator's metadata tells which there are: all of those must be there, and others
-    are what a repartition to fewer partitions left behind.
-    """
-    schemas = {path for path in visible if _is_schema(path) and not _is_chosen_by_batch(path)}
-    in_use = dict(stores)
-    for path in metadata_paths(visible, BatchId(version - 1)):
-        recorded = read_metadata(path, read)
-        counted = set()
-        for store in recorded.store_paths:
-            if store not in stores:
-                raise StateIncompleteError.of(store, version, "file at all")
-            counted.add(store)
-        for schema in recorded.schemas:
+def _schemas(
+    visible: Collection[str], operators: Collection[OperatorMetadata], version: StateVersion
+) -> list[str]:
+    """Return the files that describe the stores."""
+    found = {path for path in visible if _is_schema(path) and not _is_chosen_by_batch(path)}
+    for operator in operators:
+        for schema in operator.schemas:
             if schema not in visible:
-                raise StateIncompleteError.of(recorded.folder, version, schema)
-        schemas.update([path, *recorded.schemas])
-        for store in [name for name in in_use if name.startswith(f"{recorded.folder}/")]:
-            if store not in counted:
-                del in_use[store]
-    return sorted(schemas), in_use
+                raise StateIncompleteError.of(operator.folder, version, schema)
+        found.update([operator.path, *operator.schemas])
+    return sorted(found)
 
 
 def _is_chosen_by_batch(path: str) -> bool:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.checkpoint import commit_log, metadata, offset_log, state_store
 from airflow_flinkstyle.checkpoint.errors import LogFormatError, StateIncompleteError
 from airflow_flinkstyle.checkpoint.inventory import Inventory, read_inventory
+from airflow_flinkstyle.checkpoint.stores_in_use import shuffle_partitions
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.savepoint.copier import FileCopier, ignore, never
 from airflow_flinkstyle.savepoint.errors import BatchMismatchError, CaptureFailedError
@@ -158,8 +159,13 @@ def _plan_cut(checkpoint: ObjectStore, demanded: BatchId | None, *, runs_on: boo
         pending = _text(checkpoint.read(f"offsets/{inventory.pending}"))
         offset_log.parse(pending)
     listed = {info.key: info for info in checkpoint.list("state/")}
-    ids = commit.state_unique_ids
-    state = state_store.state_closure(listed, version_after(batch), ids, checkpoint.read)
+    state = state_store.state_closure(
+        listed,
+        version_after(batch),
+        commit.state_unique_ids,
+        checkpoint.read,
+        partitions=shuffle_partitions(offsets.confs),
+    )
     sources = {info.key: info for info in checkpoint.list("sources/") if "/." not in info.key}
     contents |= {file.path: file.content for file in state if file.content is not None}
     files = {file.path: listed[file.path] for file in state if file.content is None}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from airflow_flinkstyle.checkpoint import commit_log, metadata, offset_log, state_store
 from airflow_flinkstyle.checkpoint.operator_metadata import is_relocatable, relocate
+from airflow_flinkstyle.checkpoint.stores_in_use import shuffle_partitions
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.savepoint.errors import SavepointDamagedError
 from airflow_flinkstyle.savepoint.transfer import altered, each_file, ignore, other_size
@@ -129,7 +130,13 @@ def _contradictions(query: QuerySnapshot, read: Callable[[str], bytes]) -> Itera
     paths = {entry.path for entry in query.files}
     for path in filter(is_relocatable, paths):
         relocate(path, read(path), "file:///elsewhere")  # raises where a restore would
-    closure = state_store.state_closure(paths, version_after(batch), commit.state_unique_ids, read)
+    closure = state_store.state_closure(
+        paths,
+        version_after(batch),
+        commit.state_unique_ids,
+        read,
+        partitions=shuffle_partitions(offsets.confs),
+    )
     state = {path for path in paths if path.startswith("state/")}
     for path in sorted(state - {file.path for file in closure}):
         yield f"{path} does not belong to batch {batch}"

@@ -10,6 +10,7 @@ from airflow_flinkstyle.checkpoint import commit_log, metadata, offset_log, oper
 from airflow_flinkstyle.checkpoint.inventory import Inventory, read_inventory
 from airflow_flinkstyle.checkpoint.operator_metadata import relocate
 from airflow_flinkstyle.checkpoint.state_store import state_closure
+from airflow_flinkstyle.checkpoint.stores_in_use import shuffle_partitions
 from airflow_flinkstyle.savepoint.errors import SavepointDamagedError
 from airflow_flinkstyle.savepoint.manifest import KafkaLog
 from airflow_flinkstyle.savepoint.repository import SavepointRepository
@@ -38,7 +39,9 @@ def closure(path: Path) -> list[str]:
     batch = read_inventory(store).committed
     ids = commit_log.parse(store.read(f"commits/{batch}").decode()).state_unique_ids
     paths = [info.key for info in store.list("state/")]
-    return [file.path for file in state_closure(paths, version_after(batch), ids, store.read)]
+    confs = offset_log.parse(store.read(f"offsets/{batch}").decode()).confs
+    found = state_closure(paths, version_after(batch), ids, store.read, partitions=shuffle_partitions(confs))
+    return [file.path for file in found]
 
 
 def test_every_spark_version_is_covered():

@@ -68,17 +68,19 @@ def test_closure_takes_only_the_metadata_in_force_and_the_schemas_it_names():
         SCHEMA: b"",
         "state/0/_stateSchema/default/4": b"",
     }
-    found = {file.path for file in state_closure(files, StateVersion(4), {}, files.__getitem__)}
+    found = {
+        file.path for file in state_closure(files, StateVersion(4), {}, files.__getitem__, partitions=None)
+    }
     assert {path for path in found if "_" in path} == {PATH, SCHEMA}
     del files[SCHEMA]
     with pytest.raises(StateIncompleteError, match=f"found no {SCHEMA}"):
-        state_closure(files, StateVersion(4), {}, files.__getitem__)
+        state_closure(files, StateVersion(4), {}, files.__getitem__, partitions=None)
 
 
 def test_store_that_the_metadata_counts_and_is_missing_is_named():
-    files = {"state/0/0/1.zip": b"", PATH: metadata(partitions=10**9)}
+    files = {"state/0/0/1.zip": b"", "state/0/2/1.zip": b"", PATH: metadata(partitions=10**9)}
     with pytest.raises(StateIncompleteError, match="state/0/1"):
-        state_closure(files, StateVersion(4), {}, files.__getitem__)
+        state_closure(files, StateVersion(4), {}, files.__getitem__, partitions=None)
 
 
 def test_newer_metadata_is_refused_by_name():

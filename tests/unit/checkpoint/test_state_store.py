@@ -13,6 +13,7 @@ from airflow_flinkstyle.checkpoint.errors import (
     UnsupportedCheckpointError,
 )
 from airflow_flinkstyle.checkpoint.state_store import refuse_unsupported, state_closure
+from airflow_flinkstyle.checkpoint.stores_in_use import shuffle_partitions
 from airflow_flinkstyle.types import StateVersion
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
@@ -29,7 +30,10 @@ def a_zip(*ssts: str, first_line: str = "v1") -> bytes:
 
 def closure(version: int, *paths: str, **contents: bytes) -> list[str]:
     files = dict.fromkeys(paths, b"") | {f"state/0/0/{k.strip('_')}.zip": v for k, v in contents.items()}
-    return [file.path for file in state_closure(files, StateVersion(version), {}, files.__getitem__)]
+    return [
+        file.path
+        for file in state_closure(files, StateVersion(version), {}, files.__getitem__, partitions=None)
+    ]
 
 
 def hdfs(*names: str) -> list[str]:
@@ -112,22 +116,59 @@ def test_schema_folders_are_no_stores():
     assert sorted(closure(1, *names)) == sorted(names)
 
 
-def test_partition_that_spark_recorded_and_is_missing_is_named():
-    recorded = {"stateStoreInfo": [{"storeName": "default", "numPartitions": 2}]}
-    files = {"state/0/0/1.delta": b"", "state/0/_metadata/metadata": b"v1\n" + json.dumps(recorded).encode()}
-    with pytest.raises(StateIncompleteError, match="state/0/1"):
-        state_closure(files, StateVersion(1), {}, files.__getitem__)
-    files["state/0/1/1.delta"] = b""
-    assert len(state_closure(files, StateVersion(1), {}, files.__getitem__)) == 3
+def stores(*partitions: int, recorded: int = 2, inner: str = "default") -> dict[str, bytes]:
+    """Files of one operator's partitions at version 1, and what Spark recorded of them."""
+    metadata = {"stateStoreInfo": [{"storeName": inner, "numPartitions": recorded}]}
+    folder = "" if inner == "default" else f"/{inner}"
+    files = {f"state/0/{partition}{folder}/1.delta": b"" for partition in partitions}
+    return files | {"state/0/_metadata/metadata": b"v1\n" + json.dumps(metadata).encode()}
 
 
-def test_partitions_left_behind_by_a_repartition_are_left_out():
-    recorded = {"stateStoreInfo": [{"storeName": "default", "numPartitions": 1}]}
-    files = {f"state/0/{partition}/1.delta": b"" for partition in range(3)}
-    files |= {"state/0/0/2.delta": b"", "state/1/1/1.delta": b"", "state/1/1/2.delta": b""}
-    files["state/0/_metadata/metadata"] = b"v1\n" + json.dumps(recorded).encode()
-    found = {file.path for file in state_closure(files, StateVersion(2), {}, files.__getitem__)}
-    assert found == files.keys() - {"state/0/1/1.delta", "state/0/2/1.delta"}
+def found_in(files: dict[str, bytes], pinned: int | None) -> set[str]:
+    closure = state_closure(files, StateVersion(1), {}, files.__getitem__, partitions=pinned)
+    return {file.path for file in closure}
+
+
+def test_partition_that_is_missing_is_named():
+    for pinned in (3, None):
+        with pytest.raises(StateIncompleteError, match="state/0/1"):
+            found_in(stores(0, 2, recorded=3), pinned)
+
+
+def test_store_that_spark_recorded_and_is_missing_in_a_partition_is_named():
+    files = stores(0, 1, inner="left")
+    assert found_in(files, 2) == files.keys()
+    files["state/0/1/right/1.delta"] = files.pop("state/0/1/left/1.delta")
+    with pytest.raises(StateIncompleteError, match="state/0/1/left"):
+        found_in(files, 2)
+
+
+def test_operator_without_any_store_is_named():
+    with pytest.raises(StateIncompleteError, match="state/0/0"):
+        found_in(stores(), 2)
+
+
+def test_operator_without_keys_has_one_partition_whatever_is_recorded():
+    files = stores(0, recorded=200)
+    assert found_in(files, 200) == files.keys()
+
+
+def test_repartition_to_more_is_followed_though_the_metadata_is_not_corrected():
+    files = stores(0, 1, 2, 3, recorded=2)
+    assert found_in(files, 4) == files.keys()
+
+
+def test_partitions_left_behind_by_a_repartition_to_fewer_are_left_out():
+    files = stores(0, 1, 2, recorded=3)
+    assert found_in(files, 2) == files.keys() - {"state/0/2/1.delta"}
+
+
+def test_number_of_partitions_that_is_none_is_refused():
+    assert shuffle_partitions({}) is None
+    assert shuffle_partitions({"spark.sql.shuffle.partitions": "12"}) == 12
+    for wrong in ("", "-1", "x", "9" * 5000):
+        with pytest.raises(LogFormatError, match=r"shuffle\.partitions"):
+            shuffle_partitions({"spark.sql.shuffle.partitions": wrong})
 
 
 def test_format_v2_outside_rocksdb_is_refused_by_name():

@@ -28,7 +28,9 @@ def closure(version: int, uids: list[str], *names: str, **ssts: str) -> list[str
         named = ssts.get(attempt[2], "")
         files[f"state/0/0/{attempt}"] = a_zip(*filter(None, [named]))
         files |= {f"state/0/0/SSTs/{named}": b""} if named else {}
-    found = state_closure(files, StateVersion(version), {"0": (tuple(uids),)}, files.__getitem__)
+    found = state_closure(
+        files, StateVersion(version), {"0": (tuple(uids),)}, files.__getitem__, partitions=None
+    )
     return [file.path.removeprefix("state/0/0/") for file in found]
 
 
@@ -70,7 +72,7 @@ def test_attempt_that_the_commit_names_and_is_missing_is_named():
 def test_missing_sst_of_a_zip_is_named():
     files = {f"state/0/0/1_{A}.zip": a_zip("gone.sst")}
     with pytest.raises(StateIncompleteError, match=r"gone\.sst"):
-        state_closure(files, StateVersion(1), {"0": ((A,),)}, files.__getitem__)
+        state_closure(files, StateVersion(1), {"0": ((A,),)}, files.__getitem__, partitions=None)
 
 
 def test_store_that_the_commit_does_not_name_is_refused():
@@ -81,7 +83,7 @@ def test_store_that_the_commit_does_not_name_is_refused():
 def test_each_store_of_a_join_is_followed_by_its_own_id_whatever_their_order():
     files = {f"state/0/0/left/1_{A}.zip": a_zip(), f"state/0/0/right/1_{B}.zip": a_zip()}
     for uids in ((A, B), (B, A)):
-        found = state_closure(files, StateVersion(1), {"0": (uids,)}, files.__getitem__)
+        found = state_closure(files, StateVersion(1), {"0": (uids,)}, files.__getitem__, partitions=None)
         assert {file.path for file in found} == files.keys()
 
 
