@@ -13,6 +13,9 @@ StateVersion = NewType("StateVersion", int)
 NextOffset = NewType("NextOffset", int)
 """Kafka offset of the next record to read; never the last one read."""
 
+ClaimMode = Literal["no_claim", "claim"]
+"""Whose a savepoint is after a restore: whoever's it was, or the restored job's (Flink's words)."""
+
 Generation = NewType("Generation", int)
 """One start of a job asked for by a caller; counts from 1 per job."""
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.savepoint.repository import SavepointRepository
     from airflow_flinkstyle.storage.base import ObjectStore
+    from airflow_flinkstyle.types import ClaimMode
 
 OpenCheckpoint = Callable[[str], "ObjectStore"]
 """Opens the checkpoint of a query, by its name."""
@@ -107,10 +108,16 @@ def restore(
     *,
     complete: bool,
     carry_pending: bool = False,
+    claim_mode: ClaimMode = "no_claim",
 ) -> None:
     """Restore every query of a savepoint to its checkpoint; files that are there stay."""
     restored = restore_savepoint(
-        manifest, repository, open_checkpoint, carry_pending=carry_pending, complete=complete
+        manifest,
+        repository,
+        open_checkpoint,
+        claim_mode=claim_mode,
+        carry_pending=carry_pending,
+        complete=complete,
     )
     for name, done in restored.items():
         log.info(

@@ -206,13 +206,16 @@ class Runtime:
                 self.queries.checkpoint,
                 complete=True,
                 carry_pending=go.carry_pending,
+                claim_mode=go.claim_mode,
             )
         self._expected = checks.expected_identities(go, self.manifest, None)
 
     def _go_on(self, go: Go) -> None:
         """Go on from this generation's own newest checkpoint; the savepoint is not restored again."""
         self.relaunched = True
-        self.manifest = self.repository.read(go.savepoint_id) if go.savepoint_id else None
+        self.manifest = (
+            self.repository.find(go.savepoint_id) if go.savepoint_id else None
+        )  # or it was claimed
         self._expected = checks.expected_identities(go, self.manifest, self.turn.last_beat)
 
     def _guard(self, query: JobQuery) -> None:

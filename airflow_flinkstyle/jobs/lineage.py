@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.protocol.records import Heartbeat, Rewind
     from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
     from airflow_flinkstyle.savepoint.repository import SavepointRepository
+    from airflow_flinkstyle.types import ClaimMode
 
 _METADATA = "metadata"
 
@@ -47,6 +48,8 @@ class FromSavepoint:
     carry_pending: bool = False
     skip_known_batches: bool = False
     """Accept that a sink which remembers batch ids leaves out those that it knows."""
+    claim_mode: ClaimMode = "no_claim"
+    """``claim``: the savepoint goes by itself once the job has a newer complete one."""
 
 
 Origin = Fresh | FromCheckpoint | FromSavepoint
@@ -69,7 +72,12 @@ def plan_start(runs: JobRuns, origin: Origin, claim_key: str) -> StartPlan:
         case FromSavepoint():
             manifest = _rewound(runs, origin, claim_key)
             go = _go(runs, manifest, carry_pending=origin.carry_pending)
-            go = replace(go, rewind=origin.rewind, skip_known_batches=origin.skip_known_batches)
+            go = replace(
+                go,
+                rewind=origin.rewind,
+                skip_known_batches=origin.skip_known_batches,
+                claim_mode=origin.claim_mode,
+            )
             return StartPlan(checkpoint_location=None, go=go)
         case FromCheckpoint():
             return _from_checkpoint(runs, claim_key)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_flinkstyle.jobs.lineage import Origin
+    from airflow_flinkstyle.types import ClaimMode
 
 
 class StartStreamingJobOperator(StreamingJobOperator):
@@ -32,6 +33,8 @@ class StartStreamingJobOperator(StreamingJobOperator):
     :param rewind: ``continue`` demands that the job has committed nothing after the savepoint. If it has:
         ``fork`` (new query id; counts on behind what a sink remembers) or ``re-emit``. (templated)
     :param skip_known_batches: Accept that a sink that remembers batches leaves out those it knows.
+    :param claim_mode: ``claim`` gives the savepoint to the job: retention drops it once a newer complete
+        one has taken its place. ``no_claim`` leaves it to whoever made it.
     :param running_timeout_s: How long the driver may take until it runs.
     :param stop_on_kill: Stop the job, at a batch boundary, when a person kills the task while it starts.
     """
@@ -55,6 +58,7 @@ class StartStreamingJobOperator(StreamingJobOperator):
         savepoint_id: str | None = None,
         rewind: str = "continue",
         skip_known_batches: bool = False,
+        claim_mode: ClaimMode = "no_claim",
         running_timeout_s: float = 300.0,
         stop_on_kill: bool = False,
         **kwargs: Any,
@@ -70,6 +74,7 @@ class StartStreamingJobOperator(StreamingJobOperator):
         self.savepoint_id = savepoint_id
         self.rewind = rewind
         self.skip_known_batches = skip_known_batches
+        self.claim_mode = claim_mode
         self.running_timeout_s = running_timeout_s
         self.stop_on_kill = stop_on_kill
         self._stop_key = ""
@@ -110,6 +115,7 @@ class StartStreamingJobOperator(StreamingJobOperator):
                     savepoint_id=self._chosen_savepoint(),
                     rewind=rewind(self.rewind),
                     skip_known_batches=self.skip_known_batches,
+                    claim_mode=self.claim_mode,
                 )
             case _:
                 raise BadInputError(

@@ -16,7 +16,7 @@ from airflow_flinkstyle.errors import MessageFormatError, ProtocolVersionError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_flinkstyle.types import Alignment, BatchId, Generation, Incarnation
+    from airflow_flinkstyle.types import Alignment, BatchId, ClaimMode, Generation, Incarnation
 
 PROTOCOL_VERSION = 1
 """Counts breaking changes of the records, not of the package."""
@@ -154,6 +154,8 @@ class Go(Record):
     rewind: Rewind = "continue"
     skip_known_batches: bool = False
     """A person accepts that a sink leaves out the batches whose ids it remembers."""
+    claim_mode: ClaimMode = "no_claim"
+    """``claim``: the savepoint is this job's from now on, and goes once a newer one has taken its place."""
 
     @classmethod
     def _revive(cls, values: dict[str, Any]) -> dict[str, Any]:

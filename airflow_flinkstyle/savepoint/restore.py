@@ -13,7 +13,7 @@ import hashlib
 import json
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from airflow_flinkstyle.checkpoint import metadata
 from airflow_flinkstyle.checkpoint.operator_metadata import is_relocatable, relocate
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.progress import FileProgress
     from airflow_flinkstyle.savepoint.repository import SavepointRepository
     from airflow_flinkstyle.storage.base import ObjectStore
+    from airflow_flinkstyle.types import ClaimMode
 
 _SEAL: Final = "v2147483647\n"
-ClaimMode = Literal["no_claim", "claim"]
 _SEALED = "The target holds an unfinished restore, from which Spark refuses to start."
 
 

@@ -7,8 +7,11 @@ import pytest
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.savepoint.errors import SavepointDamagedError, TargetOccupiedError
+from airflow_flinkstyle.savepoint.owned import owners
+from airflow_flinkstyle.savepoint.prune import prune
 from airflow_flinkstyle.savepoint.repository import SavepointRepository
-from airflow_flinkstyle.savepoint.restore import Restored, restore_query
+from airflow_flinkstyle.savepoint.restore import Restored, restore_query, restore_savepoint
+from airflow_flinkstyle.savepoint.retention import RetentionPolicy
 from airflow_flinkstyle.savepoint.verify import verify_savepoint
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from airflow_flinkstyle.storage.local import LocalStore
@@ -315,3 +318,43 @@ def test_restore_is_startable_or_sealed_whichever_call_fails(a_checkpoint: Make,
             assert_startable(target, manifest, checkpoint.store)
         assert call > 8
         store.fail_at(None)
+
+
+def test_only_claim_mode_makes_the_savepoint_the_restored_jobs(
+    repository: Repository, a_checkpoint: Make, take: Make
+):
+    first, second = take(repository, a_checkpoint(), "sp-1"), take(repository, a_checkpoint(), "sp-2")
+    targets = {"sp-1": MemoryStore("a"), "sp-2": MemoryStore("b")}
+    restore_savepoint(first, repository, lambda _: targets["sp-1"])
+    restore_savepoint(second, repository, lambda _: targets["sp-2"], claim_mode="claim", complete=False)
+    assert owners(repository) == {}
+    for at_once in (restore_savepoint, restore_savepoint):
+        at_once(second, repository, lambda _: targets["sp-2"], claim_mode="claim")
+    assert {key: owner.by for key, owner in owners(repository).items()} == {
+        "sp-2": "what was restored to memory://b"
+    }
+
+
+def test_claimed_savepoint_goes_once_a_newer_one_has_taken_its_place(
+    repository: Repository, a_checkpoint: Make, take: Make
+):
+    checkpoint, target = a_checkpoint(), MemoryStore("next")
+    first = take(repository, checkpoint, "sp-1", taken_at_ms=1)
+    restore_savepoint(first, repository, lambda _: target, claim_mode="claim")
+    policy, nobody = RetentionPolicy(), dict[str, str]
+    assert prune(repository, policy, in_use=nobody, holder="test").plan.disposed == ()
+    checkpoint.commit()
+    newer = take(repository, checkpoint, "sp-2", taken_at_ms=2)
+    assert prune(repository, policy, in_use=nobody, holder="test").plan.disposed == ("sp-1",)
+    verify_savepoint(newer, repository, level="full")
+    assert_startable(target, first, checkpoint.store)
+
+
+@pytest.mark.parametrize("note", ["", "{", "[]", '{"query id":', "[" * 5000])
+def test_seal_that_was_cut_short_is_refused_as_nobodys(
+    repository: Repository, a_checkpoint: Make, take: Make, note: str
+):
+    target = MemoryStore()
+    target.write("offsets/2", SEAL + note.encode())
+    with pytest.raises(TargetOccupiedError, match="unknown to its note"):
+        restored(take(repository, a_checkpoint()), repository, target)
