@@ -213,9 +213,8 @@ class Runtime:
     def _go_on(self, go: Go) -> None:
         """Go on from this generation's own newest checkpoint; the savepoint is not restored again."""
         self.relaunched = True
-        self.manifest = (
-            self.repository.find(go.savepoint_id) if go.savepoint_id else None
-        )  # or it was claimed
+        # A claimed savepoint may have been disposed of since.
+        self.manifest = self.repository.find(go.savepoint_id) if go.savepoint_id else None
         self._expected = checks.expected_identities(go, self.manifest, self.turn.last_beat)
 
     def _guard(self, query: JobQuery) -> None:
