@@ -16,6 +16,7 @@ from airflow_flinkstyle.agent.guard import CheckpointPositions, check_source
 from airflow_flinkstyle.agent.jvm_kafka import describe_source
 from airflow_flinkstyle.agent.process import now_ms
 from airflow_flinkstyle.checkpoint import commit_log, offset_log
+from airflow_flinkstyle.checkpoint.errors import UnsupportedCheckpointError
 from airflow_flinkstyle.checkpoint.inventory import read_inventory
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.protocol.cuts import Place
     from airflow_flinkstyle.types import BatchId, NextOffset
 
+_SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 _LEFT = "Nothing was written to any checkpoint; the queries go on uncut."
 
 
@@ -89,6 +91,7 @@ def plan_batch(stand: Stand, barrier: Mapping[Place, NextOffset]) -> OffsetLog |
     Raises:
         BarrierBehindError: If the query has read past it.
         BarrierUnreachableError: If the log cannot be read that far yet.
+        UnsupportedCheckpointError: If Spark could not start on the batch.
     """
     planned = stand.log.planned_next(
         watermark_ms=max(stand.log.watermark_ms, stand.next_watermark_ms),
@@ -100,7 +103,23 @@ def plan_batch(stand: Stand, barrier: Mapping[Place, NextOffset]) -> OffsetLog |
         after = _ends_at(stand.query, view, _places(view, before), barrier)
         if after != before:
             planned, moves = planned.with_kafka_offsets(key, after), True
+    if moves:
+        _require_startable(stand)
     return planned if moves else None
+
+
+def _require_startable(stand: Stand) -> None:
+    """Check that Spark can start on a batch that is planned and not committed.
+
+    4.2 leaves the setting out of an offset log v2 and then looks for it (``isRepartitionBatch``): such a
+    query never starts again.
+    """
+    if stand.log.version > 1 and _SHUFFLE_PARTITIONS not in stand.log.confs:
+        raise UnsupportedCheckpointError.mode(
+            f"query {stand.query} with an offset log v{stand.log.version} without {_SHUFFLE_PARTITIONS}, on "
+            "which Spark 4.2 cannot start with a planned batch",
+            remedy="Run named sources with Spark 4.3 or newer, or cut the queries with alignment='none'.",
+        )
 
 
 def check_batch(query: JobQuery, stand: Stand, planned: OffsetLog | None) -> None:
@@ -110,8 +129,10 @@ def check_batch(query: JobQuery, stand: Stand, planned: OffsetLog | None) -> Non
         FlinkstyleError: As the start guard does.
     """
     positions = CheckpointPositions(committed=stand.log, pending=planned)
-    for key, view in stand.views.items():
-        check_source(query.name, key, view, expected=[query.identities[key]], positions=positions)
+    for source in query.sources:
+        if source.is_kafka:
+            key, recorded = source.key(stand.log.version), query.identity(source, stand.log.version)
+            check_source(query.name, key, stand.views[key], expected=[recorded], positions=positions)
 
 
 def _places(view: ClusterView, offsets: Mapping[str, Mapping[int, NextOffset]]) -> dict[Place, NextOffset]:

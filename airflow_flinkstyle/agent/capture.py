@@ -98,7 +98,7 @@ def _kafka_logs(jvm: Java, query: JobQuery) -> dict[str, KafkaLog]:
         if source.is_kafka:
             key = source.key(version)
             view = describe_source(jvm, source)
-            _require_unchanged(f"Source {key} of query {query.name}", query.identities[key], view)
+            _require_unchanged(f"Source {key} of query {query.name}", query.identity(source, version), view)
             logs[key] = _kafka_log(view)
     return logs
 

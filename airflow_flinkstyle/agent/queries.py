@@ -71,6 +71,11 @@ class JobQuery:
         """Return the exception that ended the query, if one did."""
         return None if self.query is None else self.query.exception()
 
+    def identity(self, source: Source, log_version: int) -> SourceIdentity:
+        """Return what was recorded of a source: by its position if there was no offset log yet."""
+        key = source.key(log_version)
+        return self.identities[key if key in self.identities else str(source.position)]
+
     @property
     def context(self) -> Java:
         """Spark's own context."""

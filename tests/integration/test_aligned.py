@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.jobs.together import JobsCut
     from airflow_flinkstyle.protocol.records import Request
-    from airflow_flinkstyle.savepoint.manifest import Manifest
+    from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest, QuerySnapshot
     from testbed.kafka import Broker
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
@@ -170,7 +170,7 @@ class AlignedLab(Lab):
         location = str(self.folder / "checkpoints-1")
         batch = max(logs_of(location, query)[0])
         log = offset_log.parse(Path(location, query, "offsets", str(batch)).read_text())
-        return batch, dict(*log.kafka_offsets("0").values())
+        return batch, dict(*log.kafka_offsets(*log.kafka_sources).values())
 
     def counted(self, query: str, batch: int) -> int:
         return next(
@@ -186,15 +186,20 @@ class AlignedLab(Lab):
         return self.repository.read(request.savepoint_id)
 
 
+def _kafka(query: QuerySnapshot) -> KafkaPosition:
+    (position,) = query.kafka.values()
+    return position
+
+
 def positions(manifest: Manifest) -> dict[str, dict[int, int]]:
-    return {query.name: dict(*query.kafka["0"].offsets.values()) for query in manifest.queries}
+    return {query.name: dict(*_kafka(query).offsets.values()) for query in manifest.queries}
 
 
 def counts_in(lab: AlignedLab, manifest: Manifest) -> set[int]:
     """Return what the queries had counted at their batches; each counts all that it had read."""
     counts = set()
     for query in manifest.queries:
-        (offsets,) = query.kafka["0"].offsets.values()
+        (offsets,) = _kafka(query).offsets.values()
         counts.add(lab.counted(query.name, query.batch_id))
         assert lab.counted(query.name, query.batch_id) == sum(offsets.values())
     return counts
@@ -207,12 +212,13 @@ def test_job_is_cut_hot_at_one_offset_and_drained(topic: Topic, tmp_path: Path):
         with lab.slow_is_blocked():
             lab.goes_on(queries=("fast",))
             apart = lab.savepoint(lab.ask(1, "savepoint"))
+            aligned = lab.ask(1, "savepoint", alignment="aligned")  # slow ends its batch behind fast
         assert apart.alignment == "none"
         at = positions(apart)
         assert at["fast"] != at["slow"]
         assert len(counts_in(lab, apart)) == 2  # records that only one of the queries has counted
 
-        hot = lab.savepoint(lab.ask(1, "savepoint", alignment="aligned"))
+        hot = lab.savepoint(aligned)
         assert hot.alignment == "aligned"
         at = positions(hot)
         assert at["fast"] == at["slow"]

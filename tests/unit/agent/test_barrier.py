@@ -8,9 +8,13 @@ from hypothesis import strategies as st
 
 from airflow_flinkstyle.agent.barrier import Stand, plan_batch
 from airflow_flinkstyle.agent.errors import BarrierBehindError, BarrierUnreachableError
+from airflow_flinkstyle.agent.queries import Queries
+from airflow_flinkstyle.agent.sources import Source
 from airflow_flinkstyle.checkpoint import offset_log
+from airflow_flinkstyle.checkpoint.errors import UnsupportedCheckpointError
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
 from airflow_flinkstyle.protocol.cuts import furthest
+from airflow_flinkstyle.protocol.records import SourceIdentity
 from airflow_flinkstyle.types import BatchId, NextOffset
 
 if TYPE_CHECKING:
@@ -69,6 +73,23 @@ def test_query_at_the_barrier_needs_no_batch():
     assert plan_batch(a_stand(), places(10, 20)) is None
     assert plan_batch(a_stand(), {}) is None
     assert plan_batch(a_stand(), places(50, 50, cluster_id="another")) is None
+
+
+def test_batch_that_spark_could_not_start_on_is_refused():
+    without = V2.replace('"conf":{"spark.sql.shuffle.partitions":"2"}', '"conf":{}')
+    with pytest.raises(UnsupportedCheckpointError, match=r"cannot start with a planned batch"):
+        plan_batch(a_stand(without, "orders in"), places(15, 20))
+    assert plan_batch(a_stand(without, "orders in"), places(10, 20)) is None
+
+
+@pytest.mark.parametrize("keys", [("0", "alpha"), ("alpha",)])
+def test_named_source_is_known_by_its_position_until_its_log_is_there(keys: tuple[str, ...]):
+    source = Source(position=0, name="alpha", provider="kafka", options={})
+    query = Queries("/checkpoints").register("counts", None, lambda: None, (source,))
+    query.identities = {key: SourceIdentity(cluster_id=key, topic_ids={}) for key in keys}
+    assert query.identity(source, 2).cluster_id == keys[-1]
+    query.identities = {"0": SourceIdentity(cluster_id="0", topic_ids={})}
+    assert query.identity(source, 2).cluster_id == "0"
 
 
 def test_partition_that_only_another_query_has_seen_is_read_to_the_barrier():
