@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
     from testbed.spark import SparkPaths
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(300)]
 
 STATE = "spark.sql.streaming.stateStore"
 PROVIDERS = "org.apache.spark.sql.execution.streaming.state"
@@ -189,7 +189,7 @@ def test_delta_silently_loses_batches_of_a_query_id_it_knows_and_none_of_a_fork(
         env={**os.environ, **spark_paths.env},
         capture_output=True,
         text=True,
-        timeout=170,
+        timeout=280,
     )
     assert done.returncode == 0, done.stderr[-4000:]
     assert json.loads((tmp_path / "found.json").read_text()) == {"first": 60, "re-emit": 60, "fork": 90}
