@@ -66,6 +66,8 @@ class FileCopier:
     threads: int
     _stored: Mapping[str, int] = field(init=False, default_factory=dict)
     """Blobs that were there when copying began, with their sizes in bytes."""
+    _kept: Mapping[str, FileEntry] = field(init=False, default_factory=dict)
+    """Files of the earlier savepoint that are among these, by path."""
     _server_copy: ServerCopy | None = field(init=False, default=None)
 
     def copy(
@@ -80,15 +82,15 @@ class FileCopier:
         """
         self._stored = self.repository.reusable_blobs()
         self._server_copy = self.repository.copier_from(self.checkpoint)
-        known = self._reusable(query_id)
+        self._kept = self._still_stored(query_id)
 
         def copy_one(path: str) -> FileEntry:
             if self.cancelled():
                 raise TakeCancelledError.of(f"query {self.query}")
             if path in contents:
                 return self._store(path, contents[path])
-            info, same = files[path], known.get(path)
-            if same is not None and same.size_bytes == info.size_bytes:
+            info, same = files[path], self._kept.get(path)
+            if same is not None and is_unique_sst(path) and same.size_bytes == info.size_bytes:
                 return same
             if self._server_copy is not None:
                 return self._copy_inside(self._server_copy, info, query_id)
@@ -121,19 +123,22 @@ class FileCopier:
             )
             yield entry
 
-    def _reusable(self, query_id: str) -> dict[str, FileEntry]:
-        """Return the earlier savepoint's SSTs: their names are unique, so equal names are equal files."""
+    def _still_stored(self, query_id: str) -> dict[str, FileEntry]:
+        """Return what an earlier savepoint of the query holds and the repository still has, by path."""
         if self.previous is None or self.previous.query_id != query_id:
             return {}
         return {
             entry.path: entry
             for entry in self.previous.files
-            if is_unique_sst(entry.path) and self._stored.get(entry.blob) == entry.size_bytes
+            if self._stored.get(entry.blob) == entry.size_bytes
         }
 
     def _copy_inside(self, server_copy: ServerCopy, info: ObjectInfo, query_id: str) -> FileEntry:
         """Let the service copy; one that fails because the file changed makes the capture start over."""
         blob = self.repository.key_for(origin_key(info, query_id))
+        same = self._kept.get(info.key)
+        if same is not None and same.blob == blob:
+            return same
         self.uploaded(blob)
         copied = server_copy(info, self.repository.place(blob)[1])
         return FileEntry(path=info.key, size_bytes=info.size_bytes, blob=blob, digest=copied.digest)
