@@ -23,7 +23,7 @@ from airflow_flinkstyle.savepoint.prune_slot import condemned_blobs, free_slot, 
 from airflow_flinkstyle.storage.errors import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from airflow_flinkstyle.savepoint.repository import SavepointRepository
 
@@ -68,6 +68,7 @@ def hold_intent(
     publishes: str | None = None,
     lease_s: float = LEASE_S,
     wait_s: float = 600.0,
+    give_up_waiting: Callable[[], bool] = lambda: False,
     poll_s: float = 0.5,
 ) -> Iterator[Held]:
     """Rely on the repository's blobs: no prune deletes anything until the block is left.
@@ -79,6 +80,7 @@ def hold_intent(
         publishes: Id of the savepoint that the block publishes; a block that publishes must name it.
         lease_s: After so long without a renewal somebody else may give the intent up.
         wait_s: How long to wait for a prune to end.
+        give_up_waiting: Asked while waiting; a yes ends it at once.
         poll_s: Between two looks.
 
     Raises:
@@ -94,7 +96,7 @@ def hold_intent(
         lease_s=lease_s,
         begun_at_ms=time.time_ns() // 1_000_000,
     )
-    key, seen = _declare(repository, intent, wait_s=wait_s, poll_s=poll_s)
+    key, seen = _declare(repository, intent, wait_s=wait_s, poll_s=poll_s, give_up_waiting=give_up_waiting)
     renewed = Renewed(repository.store, key, seen)
     try:
         repository.avoid(condemned_blobs(repository))
@@ -105,7 +107,12 @@ def hold_intent(
 
 
 def _declare(
-    repository: SavepointRepository, intent: Intent, *, wait_s: float, poll_s: float
+    repository: SavepointRepository,
+    intent: Intent,
+    *,
+    wait_s: float,
+    poll_s: float,
+    give_up_waiting: Callable[[], bool],
 ) -> tuple[str, Seen[Intent]]:
     """Write the intent while nobody frees blobs; returns its key and version."""
     watch, deadline = Watch(), time.monotonic() + wait_s
@@ -124,7 +131,7 @@ def _declare(
             taken = take_slot(repository, slot, holder=str(intent), lease_s=intent.lease_s)
             if taken is not None:
                 free_slot(repository, taken)
-        elif time.monotonic() >= deadline:
+        elif time.monotonic() >= deadline or give_up_waiting():
             holders = [str(slot.record)]
             raise RepositoryBusyError.of(f"a {intent.kind}", repository.uri, holders=holders, wait_s=wait_s)
         else:

@@ -12,7 +12,9 @@ from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.savepoint.capture import capture_query
 from airflow_flinkstyle.savepoint.copier import ignore, never
 from airflow_flinkstyle.savepoint.errors import (
+    RepositoryBusyError,
     SavepointConflictError,
+    SavepointError,
     TakeCancelledError,
     TakeTimedOutError,
 )
@@ -109,10 +111,11 @@ def take_savepoint(
     except SavepointConflictError:  # another attempt of the same request was first
         _free(repository, uploads, label)
         return repository.read(label.savepoint_id)
-    except BaseException as error:
+    except (TakeCancelledError, RepositoryBusyError) as error:
         _free(repository, uploads, label)
-        if isinstance(error, TakeCancelledError) and end.timed_out:
-            raise TakeTimedOutError.after(timeout_s or 0, f"job {repository.job}") from None
+        raise end.reason(f"job {repository.job}") or error from None
+    except BaseException:
+        _free(repository, uploads, label)
         raise
     return manifest
 
@@ -129,7 +132,8 @@ def _take(
 ) -> Manifest:
     """Capture and publish while nobody frees blobs."""
     holder = f"the taker of {label.savepoint_id}"
-    with hold_intent(repository, "take", holder=holder, publishes=label.savepoint_id) as held:
+    intent = hold_intent(repository, "take", holder=holder, publishes=label.savepoint_id, give_up_waiting=end)
+    with intent as held:
         snapshots = [
             capture_query(
                 query.checkpoint,
@@ -156,18 +160,24 @@ def _take(
 
 
 class _EarlyEnd:
-    """Answers whether a take is to end early; by now, or because its time is up."""
+    """Answers whether a take is to end early, and remembers why: cancelled, or its time is up."""
 
     def __init__(self, cancelled: Callable[[], bool], timeout_s: float | None) -> None:
-        self._cancelled = cancelled
-        self._deadline_s = math.inf if timeout_s is None else time.monotonic() + timeout_s
-        self.timed_out = False
+        self._ask, self._timeout_s, self._began_s = cancelled, timeout_s or math.inf, time.monotonic()
+        self._cancelled = self._timed_out = False
 
     def __call__(self) -> bool:
-        if self._cancelled():
-            return True
-        self.timed_out = time.monotonic() >= self._deadline_s
-        return self.timed_out
+        if self._ask():
+            self._cancelled = True
+        elif time.monotonic() - self._began_s >= self._timeout_s:
+            self._timed_out = True
+        return self._cancelled or self._timed_out
+
+    def reason(self, what: str) -> SavepointError | None:
+        """Return the error of an early end; None if nobody wanted one."""
+        if self._cancelled:
+            return TakeCancelledError.of(what)
+        return TakeTimedOutError.after(self._timeout_s, what) if self._timed_out else None
 
 
 def _free(repository: SavepointRepository, uploads: Collection[str], label: SavepointLabel) -> None:

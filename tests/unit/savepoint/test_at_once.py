@@ -17,7 +17,12 @@ import pytest
 
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.savepoint import take as taking
-from airflow_flinkstyle.savepoint.errors import RepositoryBusyError, SavepointError, TakeCancelledError
+from airflow_flinkstyle.savepoint.errors import (
+    RepositoryBusyError,
+    SavepointError,
+    TakeCancelledError,
+    TakeTimedOutError,
+)
 from airflow_flinkstyle.savepoint.freeing import free_unreferenced, hold_prune, referenced_blobs
 from airflow_flinkstyle.savepoint.intents import hold_intent
 from airflow_flinkstyle.savepoint.repository import SavepointRepository
@@ -163,6 +168,19 @@ def test_take_that_froze_beyond_its_lease_is_whole_or_absent(
             break
     assert made > 0
     assert refused > 5
+
+
+@pytest.mark.parametrize(
+    ("wish", "error"),
+    [({"cancelled": lambda: True}, TakeCancelledError), ({"timeout_s": 0.05}, TakeTimedOutError)],
+)
+def test_take_that_waits_for_a_prune_can_be_cancelled_and_runs_out_of_time(
+    a_checkpoint: Make, take: Make, wish: dict[str, Any], error: type[SavepointError]
+):
+    store, checkpoint = MemoryStore(), a_checkpoint()
+    with hold_prune(Repository(store, "orders"), holder="a prune"), pytest.raises(error):
+        take(Repository(store, "orders"), checkpoint, **wish)
+    require_whole(Repository(store, "orders"))
 
 
 # --- two takers at once --------------------------------------------------------------------------
