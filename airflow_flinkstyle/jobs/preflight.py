@@ -91,7 +91,7 @@ def run_preflight(
     ]
     if sources is not None:
         checks = [
-            ("spark", lambda: _spark(client, target)),
+            ("spark", lambda: spark_finding(client, target)),
             ("clusters", lambda: _clusters(kafka, sources)),
             ("topics", lambda: _topics(kafka, sources)),
             ("mirror", lambda: _mirror(kafka, sources)),
@@ -112,7 +112,7 @@ def _job(client: JobClient) -> list[Finding]:
     return [Finding(check="job", level=level, detail=f"Job {client.board.job}: {describe_status(status)}.")]
 
 
-def _spark(client: JobClient, target: SubmitTarget | None) -> Finding:
+def spark_finding(client: JobClient, target: SubmitTarget | None) -> Finding:
     """Compare what the running version was given with what the next one will be."""
     status = client.status()
     findings: tuple[compat.Finding, ...] = ()

@@ -8,6 +8,7 @@ import pytest
 from airflow_flinkstyle.jobs.compat import spark_findings
 from airflow_flinkstyle.jobs.errors import UpgradeChoiceError, UpgradeWentBackError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
+from airflow_flinkstyle.jobs.preflight import spark_finding
 from airflow_flinkstyle.jobs.status import Running
 from airflow_flinkstyle.jobs.upgrade import UPGRADE_PHASES, Upgrade
 from airflow_flinkstyle.savepoint.errors import SparkIncompatibleError
@@ -116,6 +117,15 @@ def test_version_that_could_not_go_on_is_refused_before_anything_stops(world: Wo
     status = world.client().status()
     assert isinstance(status, Running)
     assert status.run.generation == 1
+
+
+def test_migration_to_an_older_spark_is_found_by_the_preflight(world: World, tmp_path: Path):
+    client = world.start()
+    (tmp_path / "RELEASE").write_text("Spark 4.1.0 (git revision a) built for Hadoop 3.4.1\n")
+    older = replace(world.target(), spark_home=str(tmp_path))
+    found = spark_finding(client, older)
+    assert (found.level, "Spark is 4.2.0 there and 4.1.0 here" in found.detail) == ("refusal", True)
+    assert spark_finding(client, None).level == "ok"
 
 
 def test_setting_that_both_versions_are_given_is_left_to_the_driver(world: World):
