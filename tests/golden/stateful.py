@@ -60,6 +60,11 @@ def totals(read: Read) -> DataFrame:
     return read("only").groupBy("k").agg(F.count("*").alias("n"), F.sum("v").alias("s"))
 
 
+def grand_total(read: Read) -> DataFrame:
+    """Aggregate without keys, in one partition."""
+    return read("only").agg(F.count("*").alias("n"), F.sum("v").alias("s"))
+
+
 def union_totals(read: Read) -> DataFrame:
     """Aggregate over two sources."""
     return totals(lambda _: read("zeta").unionByName(read("alpha")))
@@ -163,6 +168,7 @@ CASES = (
     Case("rocksdb-changelog", totals, CHANGELOG),
     Case("format-v2", totals, FORMAT_V2, since=(4, 0)),
     Case("format-v2-changelog", totals, FORMAT_V2_CHANGELOG, since=(4, 0)),
+    Case("without-keys", grand_total, HDFS),
     Case("join", join, HDFS, mode="append", partitions=1),
     Case("join-format-v2", join, FORMAT_V2_CHANGELOG, mode="append", since=(4, 0), partitions=1),
     Case(

@@ -23,7 +23,7 @@ from airflow_flinkstyle.types import BatchId, version_after
 
 ROOT = Path(__file__).parent
 ALL = sorted(path for path in ROOT.glob("*/*") if path.is_dir() and path.name != "__pycache__")
-VERSIONS = {"3.5.9": 10, "4.0.5": 15, "4.1.4": 16, "4.2.0": 19, "4.3.0": 19}
+VERSIONS = {"3.5.9": 11, "4.0.5": 16, "4.1.4": 17, "4.2.0": 20, "4.3.0": 20}
 """How many cases each Spark version can make, and Kafka with the version whose connector is locked."""
 KAFKA = {"kafka": {"0": KafkaLog(cluster_id="c", topic_ids={"golden": "t"}, log_range={})}}
 FORMAT_V2 = [path for path in ALL if "stateUniqueIds" in (path / "commits/4").read_text()]
