@@ -159,7 +159,8 @@ class LocalStore:
             if chosen is not None:
                 _finish(file)
                 place = self.local_path(f"{folder}/{chosen}")
-                with _locked(path.parent):
+                place.parent.mkdir(parents=True, exist_ok=True)
+                with _locked(place.parent):
                     path.rename(place)
         return digest.hexdigest()
 

@@ -191,6 +191,28 @@ def test_upload_of_other_content_than_promised_writes_nothing(store: ObjectStore
     assert store.head("a") is None
 
 
+def test_upload_by_content_stores_under_the_name_that_the_content_is_given(
+    store: ObjectStore, tmp_path: Path
+):
+    content = bytes(range(256)) * 8192
+    (tmp_path / "source").write_bytes(content)
+    digest = hashlib.sha256(content).hexdigest()
+    asked: list[tuple[str, int]] = []
+
+    def name(sha256: str, size_bytes: int) -> str | None:
+        asked.append((sha256, size_bytes))
+        return f"x/{sha256}" if len(asked) > 1 else None
+
+    assert store.upload_by_content(tmp_path / "source", "blobs", name) == digest
+    assert keys(store) == []
+    assert store.upload_by_content(tmp_path / "source", "blobs", name) == digest
+    assert keys(store) == [f"blobs/x/{digest}"]
+    assert sha256_of(store, f"blobs/x/{digest}") == (digest, len(content))
+    assert asked == [(digest, len(content))] * 2
+    with pytest.raises(FileNotFoundError):
+        store.upload_by_content(tmp_path / "none", "blobs", name)
+
+
 def test_copy_stays_when_its_source_is_deleted(store: ObjectStore):
     store.write("a", b"1")
     store.copy("a", "b/c")
