@@ -154,7 +154,7 @@ def read_contents(repository: SavepointRepository, in_use: Mapping[str, str]) ->
             verified=check.level if check else None,
             pinned=f"by {pin.by}: {pin.reason}" if pin else None,
             in_use=in_use.get(savepoint_id),
-            owned=owned[savepoint_id].by if savepoint_id in owned else None,
+            owned=owned.get(savepoint_id),
         )
 
     newest_first = sorted(needs, key=lambda name: (taken_at_ms[name], name), reverse=True)

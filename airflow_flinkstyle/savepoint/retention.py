@@ -10,6 +10,7 @@ from airflow_flinkstyle.errors import BadInputError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from airflow_flinkstyle.savepoint.owned import Owner
     from airflow_flinkstyle.savepoint.verify import Level
 
 
@@ -47,8 +48,8 @@ class Candidate:
     """By whom and why; None if nobody pinned it."""
     in_use: str | None
     """Who needs it: a run that started from it, an open migration; None if nobody does."""
-    owned: str | None = None
-    """The job that was restored from it in claim mode, and needs it until it has a newer one."""
+    owned: Owner | None = None
+    """What was restored from it in claim mode, and needs it until it has one of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,9 +96,10 @@ def plan_retention(
 ) -> RetentionPlan:
     """Decide on every savepoint.
 
-    Kept are: pinned ones, those in use, the newest complete and verified one (the newest complete one
-    where none is verified), and of the rest the newest complete ones as far as the policy allows. An
-    incomplete one takes no place among these, and goes with those of its age.
+    Kept are: pinned ones, those in use, those owned by what has no complete one of its own yet, the newest
+    complete and verified one (the newest complete one where none is verified), and of the rest the newest
+    complete ones as far as the policy allows. An incomplete one takes no place among these, and goes with
+    those of its age.
     """
     newest_first = sorted(candidates, key=lambda c: (c.taken_at_ms, c.savepoint_id), reverse=True)
     last_good = last_good_of(newest_first)
@@ -107,8 +109,11 @@ def plan_retention(
     for candidate in newest_first:
         protected = _protection(candidate, last_good)
         expired = _expiry(candidate, policy, counted=counted, now_ms=now_ms)
-        if newest_complete and candidate.owned and newest_complete.taken_at_ms > candidate.taken_at_ms:
-            expired = f"owned by {candidate.owned}, which has {newest_complete.savepoint_id} since"
+        if (owner := candidate.owned) is not None:  # one from before the restore is not the owner's
+            if newest_complete and newest_complete.taken_at_ms > owner.at_ms:
+                expired = f"owned by {owner.by}, which has {newest_complete.savepoint_id} since"
+            else:
+                protected = protected or f"owned by {owner.by}, which has no newer complete one yet"
         if candidate is last_good or (protected is None and expired is None and not candidate.missing_blobs):
             counted += 1
         decisions.append(_decide(candidate, protected, expired, place=counted))

@@ -344,8 +344,11 @@ def test_claimed_savepoint_goes_once_a_newer_one_has_taken_its_place(
     policy, nobody = RetentionPolicy(), dict[str, str]
     assert prune(repository, policy, in_use=nobody, holder="test").plan.disposed == ()
     checkpoint.commit()
-    newer = take(repository, checkpoint, "sp-2", taken_at_ms=2)
+    before = take(repository, checkpoint, "sp-2", taken_at_ms=2)  # another's, from before the claim
+    assert prune(repository, policy, in_use=nobody, holder="test").plan.disposed == ()
+    newer = take(repository, checkpoint, "sp-3", taken_at_ms=owners(repository)["sp-1"].at_ms + 1)
     assert prune(repository, policy, in_use=nobody, holder="test").plan.disposed == ("sp-1",)
+    verify_savepoint(before, repository, level="full")
     verify_savepoint(newer, repository, level="full")
     assert_startable(target, first, checkpoint.store)
 

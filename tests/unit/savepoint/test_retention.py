@@ -5,6 +5,7 @@ import random
 import pytest
 
 from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.savepoint.owned import Owner
 from airflow_flinkstyle.savepoint.retention import Candidate, Dispose, Keep, RetentionPolicy, plan_retention
 
 DAY_MS = 86_400_000
@@ -104,15 +105,26 @@ def test_incomplete_one_takes_no_place_and_goes_with_its_age():
 
 
 def test_savepoint_owned_in_claim_mode_goes_once_there_is_a_newer_complete_one():
-    owned = a_candidate("owned", age_days=1, owned="generation 2")
+    owner = Owner(by="generation 2", at_ms=NOW_MS - DAY_MS // 2)
+    owned = a_candidate("owned", age_days=1, owned=owner)
     cut = a_candidate("cut", missing_blobs=1)
     assert kept(RetentionPolicy(), cut, owned) == {"cut", "owned"}
     decisions = decide(RetentionPolicy(), a_candidate("newer"), owned)
     assert decisions["owned"] == Dispose(
         savepoint_id="owned", reason="owned by generation 2, which has newer since"
     )
-    pinned = a_candidate("owned", age_days=1, owned="generation 2", pinned="by ann: audit")
+    pinned = a_candidate("owned", age_days=1, owned=owner, pinned="by ann: audit")
     assert kept(RetentionPolicy(), a_candidate("newer"), pinned) == {"newer", "owned"}
+
+
+def test_savepoint_owned_by_a_rewound_job_stays_beside_newer_ones_from_before_the_rewind():
+    owned = a_candidate("owned", age_days=3, owned=Owner(by="generation 2", at_ms=NOW_MS - DAY_MS))
+    before = [a_candidate("left behind", age_days=2, verified="full"), a_candidate("too", age_days=2.5)]
+    decisions = decide(RetentionPolicy(max_count=1, max_age_s=86_400), *before, owned)
+    assert decisions["owned"] == Keep(
+        savepoint_id="owned", reason="owned by generation 2, which has no newer complete one yet"
+    )
+    assert kept(RetentionPolicy(), *before, owned, a_candidate("own")) == {"left behind", "too", "own"}
 
 
 @pytest.mark.parametrize("wrong", [{"max_count": 0}, {"max_count": -1}, {"max_age_s": 0.0}])
