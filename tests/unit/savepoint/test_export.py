@@ -366,6 +366,19 @@ def test_manifest_that_names_other_files_than_contents_is_refused(
         import_savepoint(folder, another())
 
 
+def test_blob_that_was_there_before_is_read_too_before_the_savepoint_exists(
+    repository: Repository, manifest: Manifest
+):
+    folder = MemoryStore()
+    export_savepoint(repository, "sp-1", folder)
+    for blob, entry in manifest.blobs.items():
+        other = another()
+        other.store.write(f"orders/blobs/{blob}", b"?" * entry.size_bytes)  # of its size, altered long ago
+        with pytest.raises(SavepointDamagedError, match=f"{entry.path} was altered"):
+            import_savepoint(folder, other)
+        assert other.ids() == ()
+
+
 def test_files_that_the_manifest_does_not_name_are_ignored(repository: Repository, manifest: Manifest):
     folder, other = MemoryStore(), another()
     export_savepoint(repository, "sp-1", folder)
