@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_flinkstyle.agent.sinks import Sink, newest_batch, sink_of
+from airflow_flinkstyle.agent.wrapping import Remembered
 from airflow_flinkstyle.jobs.lineage import fork
 from airflow_flinkstyle.savepoint.renumber import renumber
 from airflow_flinkstyle.savepoint.repository import SavepointRepository
@@ -178,6 +180,16 @@ def test_renumbered_state_goes_on_behind_the_sinks_newest_batch(
     assert query.files.missing() == []
     assert {row for row, count in counts.items() if count == 2} == set(range(50, 80))  # emitted once more
     assert max(counts.values()) == 2
+
+
+def test_table_is_known_by_its_provider_and_place(spark: SparkSession, tmp_path: Path):
+    spark.sql(f"CREATE TABLE copied (id BIGINT) USING json LOCATION '{tmp_path}/copied'")
+    seen = Remembered()
+    seen.set_target("toTable", "copied")
+    assert sink_of(spark, seen) == Sink(name="json", path=f"file:{tmp_path}/copied")
+    assert newest_batch(spark, sink_of(spark, seen)) is None
+    seen.set_target("toTable", "not_there_yet")
+    assert sink_of(spark, seen) == Sink(name="parquet")
 
 
 def test_delta_silently_loses_batches_of_a_query_id_it_knows_and_none_of_a_fork(
