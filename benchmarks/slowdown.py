@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import math
 import statistics
 import tempfile
 import time
@@ -16,9 +17,11 @@ from testbed import paths
 
 JOB = paths.ROOT / "benchmarks" / "jobs" / "busy_count.py"
 QUERY = "counts"
-ROWS, KEYS = 60_000, 200_000
-WARM_BATCHES, CALIBRATION_BATCHES = 20, 40
+ROWS, KEYS = 20_000, 200_000
+WARM_BATCHES, CALIBRATION_BATCHES = 10, 40
 SAVEPOINT_EVERY_S, SAVEPOINTS_PER_WINDOW = 10.0, 3
+BATCHES_PER_WINDOW = 20
+"""At least; windows grow on a machine so slow that they would hold fewer."""
 TIMEOUT_S = 240.0
 PLAIN, SAVED = "without savepoints", "with savepoints"
 
@@ -57,7 +60,7 @@ def run(*, quick: bool) -> Report:
             job.start(arguments(notes, trigger_ms=trigger_ms))
             wait_for_batch(job, QUERY, job.last_batch(QUERY) + WARM_BATCHES, timeout_s=TIMEOUT_S)
             job.savepoint()  # the first one is full; those that are measured add what is new
-            length_s = SAVEPOINT_EVERY_S * (1 if quick else SAVEPOINTS_PER_WINDOW)
+            length_s = window_s(trigger_ms, quick=quick)
             found = interleave(
                 {
                     PLAIN: lambda: window(job, notes, length_s, savepoints=False),
@@ -81,6 +84,14 @@ def capacity(job: RunningJob, notes: Path, *, quick: bool) -> float:
     wait_for_batch(job, QUERY, last, timeout_s=TIMEOUT_S)
     job.stop()
     return statistics.mean(batch.duration_s for batch in batches(notes)[WARM_BATCHES:])
+
+
+def window_s(trigger_ms: int, *, quick: bool) -> float:
+    """Return how long a window is, in whole pauses between savepoints."""
+    savepoints, enough_batches = (1, 4) if quick else (SAVEPOINTS_PER_WINDOW, BATCHES_PER_WINDOW)
+    return SAVEPOINT_EVERY_S * max(
+        savepoints, math.ceil(enough_batches * trigger_ms / 1000 / SAVEPOINT_EVERY_S)
+    )
 
 
 def window(job: RunningJob, notes: Path, length_s: float, *, savepoints: bool) -> Window:
