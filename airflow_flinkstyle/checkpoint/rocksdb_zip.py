@@ -6,24 +6,21 @@ Spark: ``RocksDBCheckpointMetadata``.
 from __future__ import annotations
 
 import io
-import json
 import zipfile
 import zlib
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.checkpoint.errors import (
-    LogFormatError,
-    StateIncompleteError,
-    UnsupportedCheckpointError,
-)
+from airflow_flinkstyle.checkpoint.errors import LogFormatError, StateIncompleteError
+from airflow_flinkstyle.checkpoint.logfile import json_object, split_version
 from airflow_flinkstyle.checkpoint.state_files import StateFile, checksum_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
+KNOWN_VERSIONS = (1,)
 _BROKEN_ZIP = (
-    *(zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError),
-    *(KeyError, ValueError, TypeError, AttributeError),
+    *(zipfile.BadZipFile, zlib.error, EOFError, OSError),
+    *(NotImplementedError, RuntimeError, KeyError, ValueError, TypeError, AttributeError),
 )
 _LIST_LIMIT_BYTES = 64 << 20
 """Of a file list, unpacked: names of half a million files."""
@@ -37,6 +34,7 @@ def zip_and_shared_files(
     Raises:
         StateIncompleteError: If one of them is missing.
         LogFormatError: If the zip cannot be read.
+        UnsupportedCheckpointError: If its file list is of a newer version.
     """
     store = path.rpartition("/")[0]
     archive = read(path)
@@ -50,17 +48,17 @@ def zip_and_shared_files(
 
 def _named_in(archive: bytes, store: str) -> list[str]:
     """Return the files that the ``metadata`` entry names: SSTs, and logs if any."""
+    what = f"RocksDB file list in {store}"
     try:
         with zipfile.ZipFile(io.BytesIO(archive)) as entries, entries.open("metadata") as entry:
             text = entry.read(_LIST_LIMIT_BYTES).decode()
-        fields = json.loads(text.partition("\n")[2])
-        ssts = [f"{store}/SSTs/{entry['dfsSstFileName']}" for entry in fields.get("sstFiles") or ()]
-        logs = [f"{store}/logs/{entry['dfsLogFileName']}" for entry in fields.get("logFiles") or ()]
     except _BROKEN_ZIP as error:
         raise LogFormatError.of(f"Zip in {store}", "a zip with a file list", str(error)) from error
-    if not text.startswith("v1\n"):
-        raise UnsupportedCheckpointError.mode(
-            f"a RocksDB file list that does not start with v1 in {store}",
-            remedy="Upgrade airflow-flinkstyle, or run the job with the Spark version that wrote it.",
-        )
+    _, body = split_version(text, what, KNOWN_VERSIONS)
+    fields = json_object(body, what)
+    try:
+        ssts = [f"{store}/SSTs/{entry['dfsSstFileName']}" for entry in fields.get("sstFiles") or ()]
+        logs = [f"{store}/logs/{entry['dfsLogFileName']}" for entry in fields.get("logFiles") or ()]
+    except (KeyError, TypeError) as error:
+        raise LogFormatError.of(what, "the names of files", body) from error
     return ssts + logs
