@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import airflow_flinkstyle
 from airflow_flinkstyle.errors import BadInputError, MessageFormatError
 from airflow_flinkstyle.jobs.errors import DeployModeError
-from airflow_flinkstyle.protocol.board import check_name
+from airflow_flinkstyle.protocol.board import check_job_name
 from airflow_flinkstyle.protocol.records import KafkaOverride
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class JobSpec:
 
     def __post_init__(self) -> None:
         """Refuse what cannot run."""
-        check_name("job name", self.name)
+        check_job_name(self.name)
         for what, value in (("script", self.script), ("checkpoint root", self.checkpoint_root)):
             if not value:
                 raise BadInputError(

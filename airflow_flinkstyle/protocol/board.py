@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.storage.base import ObjectStore
 
 R = TypeVar("R", bound=Record)
+CUTS = "cuts"
+"""Folder under a savepoint root, beside those of the jobs: what concerns several of them."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -55,12 +57,27 @@ def check_name(what: str, name: str) -> str:
     return name
 
 
+def check_job_name(name: str) -> str:
+    """Return ``name`` if a job may have it.
+
+    Raises:
+        BadInputError: If it cannot stand in a key, or its folder is not a job's.
+    """
+    if name == CUTS:
+        raise BadInputError(
+            f"A job name other than {name!r} was expected: that folder holds the cuts of several jobs.",
+            left="Nothing was written.",
+            remedy="Choose another job name.",
+        )
+    return check_name("job name", name)
+
+
 class JobBoard:
     """Records of one job under a savepoint root."""
 
     def __init__(self, store: ObjectStore, job: str) -> None:
         self.store = store
-        self.job = check_name("job name", job)
+        self.job = check_job_name(job)
 
     # --- current.json -------------------------------------------------------------------------
 

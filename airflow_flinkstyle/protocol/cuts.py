@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from airflow_flinkstyle.protocol.board import check_name
+from airflow_flinkstyle.protocol.board import CUTS, check_job_name, check_name
 from airflow_flinkstyle.protocol.records import Record
 from airflow_flinkstyle.storage.errors import ObjectExistsError
 
@@ -98,11 +98,11 @@ class CutBoard:
 
     def write_held(self, cut_id: str, job: str, held: Positions) -> None:
         """Say where a job is held."""
-        self._store.write(self._key(cut_id, f"/held/{check_name('job name', job)}"), held.to_bytes())
+        self._store.write(self._key(cut_id, f"/held/{check_job_name(job)}"), held.to_bytes())
 
     def held(self, cut_id: str, job: str) -> Positions | None:
         """Return where a job is held; None while it is not."""
-        return self._positions(self._key(cut_id, f"/held/{check_name('job name', job)}"))
+        return self._positions(self._key(cut_id, f"/held/{check_job_name(job)}"))
 
     def create_barrier(self, cut_id: str, barrier: Positions) -> None:
         """Tell all held jobs where to stop; raises ``ObjectExistsError`` if they were told before."""
@@ -131,4 +131,4 @@ class CutBoard:
         return None if found is None else Cut.from_bytes(found.data)
 
     def _key(self, cut_id: str, suffix: str) -> str:
-        return f"cuts/{check_name('cut id', cut_id)}{suffix}.json"
+        return f"{CUTS}/{check_name('cut id', cut_id)}{suffix}.json"

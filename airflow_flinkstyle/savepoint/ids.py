@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 
-from airflow_flinkstyle.errors import BadInputError
-
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
@@ -23,14 +21,3 @@ def is_savepoint_id(value: str) -> bool:
 def is_job_name(value: str) -> bool:
     """Tell whether the text can be a job's name."""
     return _NAME.fullmatch(value) is not None
-
-
-def checked_job_name(value: str) -> str:
-    """Return the job's name; raises ``BadInputError`` if it cannot be one folder in every store."""
-    if not is_job_name(value):
-        raise BadInputError(
-            f"Expected a job name of letters, digits, '.', '_' and '-' (at most 128), found {value!r}.",
-            left="Nothing was read or written.",
-            remedy="Rename the job.",
-        )
-    return value

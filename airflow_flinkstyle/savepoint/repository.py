@@ -11,6 +11,7 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from airflow_flinkstyle.protocol.board import check_job_name
 from airflow_flinkstyle.savepoint import manifest_json
 from airflow_flinkstyle.savepoint.digests import matches
 from airflow_flinkstyle.savepoint.errors import (
@@ -19,7 +20,7 @@ from airflow_flinkstyle.savepoint.errors import (
     SavepointMissingError,
     SavepointSpentError,
 )
-from airflow_flinkstyle.savepoint.ids import checked_job_name, is_savepoint_id
+from airflow_flinkstyle.savepoint.ids import is_savepoint_id
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
 from airflow_flinkstyle.storage.streams import chunks, sha256_of
 
@@ -44,7 +45,7 @@ class SavepointRepository:
 
     def __init__(self, store: ObjectStore, job: str) -> None:
         self._store = store
-        self._job = checked_job_name(job)
+        self._job = check_job_name(job)
         self._avoided: Collection[str] = frozenset()
 
     @property

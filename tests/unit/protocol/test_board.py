@@ -5,6 +5,7 @@ import pytest
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.records import Current, End, IncarnationRecord, Request
+from airflow_flinkstyle.savepoint.repository import SavepointRepository
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
 from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.types import Generation, Incarnation
@@ -32,6 +33,13 @@ def a_request(**changes: object) -> Request:
 def test_job_names_that_cannot_stand_in_a_key_are_refused(name: str) -> None:
     with pytest.raises(BadInputError, match="job name"):
         JobBoard(MemoryStore(), name)
+
+
+def test_the_folder_of_cuts_is_no_jobs() -> None:
+    with pytest.raises(BadInputError, match="'cuts' was expected: that folder holds the cuts"):
+        JobBoard(MemoryStore(), "cuts")
+    with pytest.raises(BadInputError, match="Choose another job name"):
+        SavepointRepository(MemoryStore(), "cuts")
 
 
 def test_only_one_of_two_first_drivers_becomes_current() -> None:
