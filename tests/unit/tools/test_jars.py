@@ -87,4 +87,12 @@ def test_lock_file_names_every_jar_once_per_set_with_a_whole_checksum():
     locked = jars.read_lock()
     assert len({(jar.jar_set, jar.coordinate) for jar in locked}) == len(locked) > 200
     assert {len(jar.sha256) for jar in locked} == {64}
-    assert {jar.jar_set for jar in locked} == {"kafka", "mirror", "s3a", "s3proxy", "spark-kafka"}
+    assert {jar.jar_set for jar in locked} == {
+        "delta",
+        "hdfs",
+        "kafka",
+        "mirror",
+        "s3a",
+        "s3proxy",
+        "spark-kafka",
+    }
