@@ -34,6 +34,8 @@ _RACERS = 8
 _RACES = 12
 _MANY = 1_010
 """More than a page of a listing holds (S3: 1,000)."""
+_ODD_NAME = "a b+c=d%25~e"
+"""Of characters that have to be written in another way in some places of a request, or must not be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,7 +214,7 @@ def _knows_unchanged(store: ObjectStore, prefix: str) -> None:
 
 def _lists_all(store: ObjectStore, prefix: str) -> None:
     names = [f"many/{number:05}" for number in range(_MANY)]
-    names += ["a b+c=d%25~e", "many.txt", "many-", "other/é/1.zip"]
+    names += [_ODD_NAME, "many.txt", "many-", "other/é/1.zip"]
     keys = [f"{prefix}/{name}" for name in names]
     _in_parallel(lambda key: store.write(key, b"1"), keys)
     _expect("all keys in order", sorted(keys), [info.key for info in store.list(f"{prefix}/")])
@@ -221,9 +223,10 @@ def _lists_all(store: ObjectStore, prefix: str) -> None:
 
 
 def _copies(store: ObjectStore, prefix: str) -> None:
-    store.write(f"{prefix}/a", b"content")
-    store.copy(f"{prefix}/a", f"{prefix}/b")
-    store.delete(f"{prefix}/a")
+    source = f"{prefix}/{_ODD_NAME}"
+    store.write(source, b"content")
+    store.copy(source, f"{prefix}/b")
+    store.delete(source)
     _expect("a copy after its source was deleted", b"content", store.read(f"{prefix}/b"))
 
 

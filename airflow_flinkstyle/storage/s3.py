@@ -17,7 +17,7 @@ import uuid
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.storage.base import CopiedObject, ObjectInfo, Versioned
@@ -305,8 +305,8 @@ class S3Store:
 
     def _copy(self, origin: S3Store, source: ObjectInfo, target: str) -> CopiedObject:
         """Copy an object as it was listed; the service computes the copy's SHA-256 if it can."""
-        wanted = {
-            "CopySource": f"{origin._bucket}/{quote(origin._full(source.key))}",
+        wanted = {  # boto3 quotes the key itself
+            "CopySource": {"Bucket": origin._bucket, "Key": origin._full(source.key)},
             "CopySourceIfMatch": source.version,
         }
         try:

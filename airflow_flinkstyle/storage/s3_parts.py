@@ -51,7 +51,7 @@ def send_parts(
 
 def copy_parts(
     client: Any,  # noqa: ANN401
-    source: Mapping[str, str],
+    source: Mapping[str, object],
     size_bytes: int,
     at: Mapping[str, str],
     extra: Mapping[str, str],
