@@ -13,6 +13,7 @@ from airflow_flinkstyle.agent.agreement import Agreement
 from airflow_flinkstyle.agent.checks import guard
 from airflow_flinkstyle.agent.stopping import commit_pending
 from airflow_flinkstyle.agent.takeover import patiently
+from airflow_flinkstyle.kafka.errors import PartitionSetError
 from airflow_flinkstyle.protocol.cuts import furthest
 from airflow_flinkstyle.savepoint.errors import TakeCancelledError
 from airflow_flinkstyle.storage.errors import ObjectChangedError, StoreError
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.inbox import Take
     from airflow_flinkstyle.agent.queries import JobQuery
     from airflow_flinkstyle.agent.runtime import Runtime
+    from airflow_flinkstyle.agent.untyped import Java
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.types import BatchId
 
@@ -81,7 +83,7 @@ class AlignedCut:
             runtime.start_lock,
             runtime.held.begin(
                 runtime.jvm,
-                before_start=lambda query: guard(runtime.jvm, query, {}),
+                before_start=lambda query: guard_again(runtime.jvm, query),
                 ends=runtime.ending.is_set,
                 failed=runtime.begin_failure,
             ) as queries,
@@ -142,3 +144,15 @@ class AlignedCut:
             agreement.abandon(reason)
         except StoreError:
             log.warning("The other jobs of the cut learn of its failure by waiting", exc_info=True)
+
+
+def guard_again(jvm: Java, query: JobQuery) -> None:
+    """Guard a query that goes on: on the same log, as at every start.
+
+    Partitions that have come since its last batch are no reason to end the run: had it not been held, Spark
+    would have begun to read them by now.
+    """
+    try:
+        guard(jvm, query, {})
+    except PartitionSetError as error:
+        log.warning("Query %s goes on, and Spark takes up its partitions: %s", query.name, error.problem)

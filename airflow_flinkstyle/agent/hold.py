@@ -102,11 +102,20 @@ class Hold:
         The script's handle is then that of the new run.
         """
         self._free.wait()
+        return self.follow(handle, run_id)
+
+    def follow(self, handle: PySpark, run_id: str) -> bool:
+        """Let any handle of a run that was held stand for the run that went on; True if there is one."""
         query = next((query for query in self._queries.all() if run_id in query.held_runs), None)
         if query is None:
             return False
         handle._jsq = query.query._jsq  # noqa: SLF001
         return True
+
+    def with_held(self, active: list[PySpark]) -> list[PySpark]:
+        """Return what Spark calls active, and the queries that only pause."""
+        found, held = {handle.id for handle in active}, dict(self._held)
+        return active + [query.query for query_id, query in held.items() if query_id not in found]
 
     def any_went_on(self, seen: int) -> bool:
         """Wait for the end of a hold; True if queries ended since count ``seen`` only to be held."""

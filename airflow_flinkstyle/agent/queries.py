@@ -88,11 +88,14 @@ class JobQuery:
 
     def start_again(self, *, once: bool = False) -> None:
         """Start it again under the script's handle; with ``once``, for the batch that is planned."""
-        trigger = {"once": True} if once else self.trigger or {"processingTime": "0 seconds"}
-        self.writer.trigger(**trigger)
+        usual = self.trigger or {"processingTime": "0 seconds"}
+        self.writer.trigger(**({"once": True} if once else usual))
         self.context.setLocalProperties(self.local_properties.clone())
         self.held_runs.add(self.query.runId)
-        self.query._jsq = self.run()._jsq  # noqa: SLF001
+        try:
+            self.query._jsq = self.run()._jsq  # noqa: SLF001
+        finally:
+            self.writer.trigger(**usual)  # the script may start the same writer again
 
     def look(self) -> BatchId | None:
         """Read the newest committed batch from the commit log, and note when it was seen."""
@@ -200,8 +203,11 @@ class Queries:
                 sources=sources,
                 identities=known.identities if known else {},
             )
-            if known is not None and known.query is not None and known.is_active:
-                return query  # Spark refuses a second one of the name, in its own words
+            if known is not None and known.query is not None:
+                if known.is_active:
+                    return query  # Spark refuses a second one of the name, in its own words
+                # Its last run counts until this one has started: no stop and no savepoint may miss the query.
+                query.query, query.local_properties = known.query, known.local_properties
             self._known[chosen] = query
             return query
 

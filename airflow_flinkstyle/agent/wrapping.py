@@ -111,6 +111,7 @@ def wrap(agent: Agent, rules: Sequence[KafkaOverride]) -> None:
     _await_again(StreamingQueryManager, "awaitAnyTermination", agent, _any_query)
     _replace(StreamingQuery, "stop", lambda original: _stop_for_good(original, agent))
     _active_while_held(StreamingQuery, agent)
+    _list_held(StreamingQueryManager, agent)
     for stopped in (SparkSession, SparkContext):
         _drain_before(stopped, "stop", agent)
     _replace(SparkSession.Builder, "remote", lambda _original: _refuse_remote)
@@ -289,6 +290,7 @@ def _await_again(
 def _stop_for_good(original: Callable[..., Any], agent: Agent) -> Callable[..., Any]:
     def call(self: PySpark) -> PySpark:
         agent.held.leave_stopped(self)
+        agent.held.follow(self, self.runId)
         return original(self)
 
     return call
@@ -296,7 +298,19 @@ def _stop_for_good(original: Callable[..., Any], agent: Agent) -> Callable[..., 
 
 def _active_while_held(cls: PySpark, agent: Agent) -> None:
     original = cls.isActive.fget
-    cls.isActive = property(lambda self: agent.held.is_held(self) or original(self))
+
+    def is_active(self: PySpark) -> bool:
+        if agent.held.is_held(self):
+            return True
+        agent.held.follow(self, self.runId)
+        return bool(original(self))
+
+    cls.isActive = property(is_active)
+
+
+def _list_held(cls: PySpark, agent: Agent) -> None:
+    original = cls.active.fget
+    cls.active = property(lambda self: agent.held.with_held(original(self)))
 
 
 def _drain_before(cls: PySpark, name: str, agent: Agent) -> None:
