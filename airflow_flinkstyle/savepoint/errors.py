@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self
 from airflow_flinkstyle.errors import FlinkstyleError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
 _SHOWN = 20
 _FREED = "No savepoint was made; what it uploaded is freed, now or by the next prune, if nothing needs it."
@@ -137,17 +137,28 @@ class SavepointDamagedError(SavepointError):
     """Files of a savepoint are missing, cut short or altered, or do not fit together."""
 
     code = "SAVEPOINT_DAMAGED"
+    altered: Collection[str] = ()
+    """Keys of the blobs that have their size and other content, as far as they were read."""
 
     @classmethod
-    def of(cls, savepoint_id: str, findings: Sequence[str], *, left: str = "Nothing was written.") -> Self:
+    def of(
+        cls,
+        savepoint_id: str,
+        findings: Sequence[str],
+        *,
+        left: str = "Nothing was written.",
+        altered: Collection[str] = (),
+    ) -> Self:
         """List each bad file."""
         shown = "; ".join(findings[:_SHOWN])
         more = f"; and {len(findings) - _SHOWN} more" if len(findings) > _SHOWN else ""
-        return cls(
+        error = cls(
             f"Expected savepoint {savepoint_id} to be whole, found: {shown}{more}.",
             left=left,
             remedy="Resume from another savepoint, or put the files back from a copy of the store.",
         )
+        error.altered = altered
+        return error
 
 
 class CaptureFailedError(SavepointError):

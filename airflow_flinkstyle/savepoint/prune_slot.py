@@ -37,7 +37,7 @@ class PruneSlot(Leased):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condemned(Record):
-    """``condemned/<prune id>.json``: what one prune is deleting."""
+    """``condemned/<prune id>.json``: what one prune is deleting; ``altered-<savepoint id>``: what is bad."""
 
     what: ClassVar[str] = "list of condemned blobs"
 

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.protocol.records import Record
 from airflow_flinkstyle.savepoint.errors import SavepointDamagedError
 from airflow_flinkstyle.savepoint.intents import hold_intent
 from airflow_flinkstyle.savepoint.notes import read_notes
+from airflow_flinkstyle.savepoint.prune_slot import Condemned, condemned_key
 from airflow_flinkstyle.savepoint.transfer import ignore
 from airflow_flinkstyle.savepoint.verify import verify_savepoint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from airflow_flinkstyle.savepoint.progress import FileProgress
     from airflow_flinkstyle.savepoint.repository import SavepointRepository
     from airflow_flinkstyle.savepoint.verify import Level, Verified
 
+log = logging.getLogger(__name__)
 _FOLDER = "verified"
 
 
@@ -56,6 +60,9 @@ def check_savepoint(
 ) -> Verified:
     """Check a savepoint, keep every prune off it meanwhile, and write down how it went.
 
+    A file that was altered is relied on no more: the next savepoint stores its content again, and other
+    savepoints that need it count as verified no more either.
+
     Args:
         repository: The job's savepoints.
         savepoint_id: Which one.
@@ -71,11 +78,28 @@ def check_savepoint(
         try:
             manifest = repository.read(savepoint_id)
             verified = verify_savepoint(manifest, repository, level=level, progress=progress)
-        except SavepointDamagedError:
+        except SavepointDamagedError as error:
             forget_verified(repository, savepoint_id)
+            _distrust(repository, savepoint_id, error.altered, by=by)
             raise
         record_verified(repository, verified, at_ms=time.time_ns() // 1_000_000)
         return verified
+
+
+def _distrust(
+    repository: SavepointRepository, savepoint_id: str, altered: Collection[str], *, by: str
+) -> None:
+    """Let no later savepoint rely on altered blobs, and none that does count as verified."""
+    if not altered:
+        return
+    listed = Condemned(holder=by, savepoints=(), blobs=tuple(sorted(altered)))
+    try:
+        repository.store.write(condemned_key(repository, f"altered-{savepoint_id}"), listed.to_bytes())
+        for manifest in repository.each():
+            if not manifest.blobs.keys().isdisjoint(altered):
+                forget_verified(repository, manifest.savepoint_id)
+    except FlinkstyleError as error:  # never in the way of what the check found
+        log.warning("Other savepoints may still rely on the altered files of %s: %s", savepoint_id, error)
 
 
 def verified_records(repository: SavepointRepository) -> Mapping[str, VerifiedRecord]:

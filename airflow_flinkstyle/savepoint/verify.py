@@ -58,15 +58,17 @@ def verify_savepoint(
         SavepointDamagedError: If it is not whole; each bad file is listed as missing, cut or altered.
     """
     findings = list(_listed_findings(manifest, repository.blob_sizes()))
+    altered: dict[str, str] = {}
     if level == "full" and not findings:
         blobs = sorted(manifest.blobs.values(), key=lambda entry: entry.path)
         read = each_file(partial(_altered, repository), blobs, threads=threads, progress=progress)
-        findings = [finding for finding in read if finding is not None]
+        altered = {entry.blob: found for entry, found in zip(blobs, read, strict=True) if found is not None}
+        findings = list(altered.values())
     if not findings:  # what reads the files would only repeat these
         for query in manifest.queries:
             findings += [f"query {query.name}: {text}" for text in _content_findings(query, repository)]
     if findings:
-        raise SavepointDamagedError.of(manifest.savepoint_id, findings)
+        raise SavepointDamagedError.of(manifest.savepoint_id, findings, altered=tuple(altered))
     files = sum(len(query.files) for query in manifest.queries)
     return Verified(
         savepoint_id=manifest.savepoint_id, level=level, files=files, size_bytes=manifest.total_bytes
