@@ -171,15 +171,20 @@ class JobRuns:
         Raises:
             JobRunningError: If a run is up or being started; its holder is named.
             RewindError: If the savepoint is older than what the job has committed since.
+            SavepointMissingError: If it was disposed of meanwhile; nothing was claimed.
             DriverFailedError: If the driver process could not be started.
         """
         generation = self.own_claim(claim_key)
         if generation is None or self.board.go(generation) is None:
+            if generation is None:
+                self._require_stopped()
+            # Outside the intent: it may take or derive a savepoint, under an intent of its own, and a prune
+            # that waited for the first one would keep the second one waiting.
+            plan = lineage.plan_start(self, origin or lineage.Fresh(), claim_key)
             # From here to the go that names it, only this keeps a prune off the savepoint.
             with hold_intent(self.repository, "restore", holder=f"the start {claim_key}"):
-                if generation is None:
-                    self._require_stopped()
-                plan = lineage.plan_start(self, origin or lineage.Fresh(), claim_key)
+                if plan.go.savepoint_id is not None:
+                    self.repository.read(plan.go.savepoint_id)  # it may have gone meanwhile
                 if generation is None:
                     generation = self._claim(spec, target, claim_key, plan.checkpoint_location, None)
                 self._go(generation, plan.go)

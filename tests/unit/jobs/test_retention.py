@@ -1,19 +1,22 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_flinkstyle.jobs import lineage
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.lineage import FromSavepoint
 from airflow_flinkstyle.jobs.retention import dispose_of, prune_job, savepoints_in_use
 from airflow_flinkstyle.jobs.upgrade import UPGRADE_PHASES
-from airflow_flinkstyle.savepoint.errors import SavepointProtectedError
+from airflow_flinkstyle.savepoint.dispose import PROTECTIONS
+from airflow_flinkstyle.savepoint.errors import SavepointMissingError, SavepointProtectedError
 from airflow_flinkstyle.savepoint.owned import claim_savepoint
 from airflow_flinkstyle.savepoint.retention import RetentionPolicy
 
 if TYPE_CHECKING:
+    from airflow_flinkstyle.types import Generation
     from tests.unit.jobs.conftest import World
 
 
@@ -91,6 +94,42 @@ def test_prune_waits_while_a_start_reads_its_savepoint(world: World, monkeypatch
             prune_job(world.board, world.repository, RetentionPolicy(max_count=1), holder="t", wait_s=0)
             pruned.append(1)
 
-    monkeypatch.setattr(type(client), "_require_stopped", lambda self: prune_now())
+    claim = client._claim
+
+    def prune_and_claim(*arguments: Any) -> Generation:
+        prune_now()
+        return claim(*arguments)
+
+    monkeypatch.setattr(client, "_claim", prune_and_claim)
     client.start(world.spec(), world.target(), claim_key="again", origin=FromSavepoint(savepoint_id=first))
     assert pruned == []
+
+
+def test_prune_in_the_midst_of_a_start_waits_for_nothing_and_the_start_learns_what_has_gone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    savepoint_id = stopped_with_savepoint(world)
+    plan_start = lineage.plan_start
+
+    def and_dispose(*arguments: Any) -> lineage.StartPlan:
+        plan = plan_start(*arguments)
+        dispose_of(
+            world.board,
+            world.repository,
+            savepoint_id,
+            holder="t",
+            despite=PROTECTIONS,
+            wait_s=0,
+        )
+        return plan
+
+    monkeypatch.setattr(lineage, "plan_start", and_dispose)
+    client, before = world.client(), world.board.generations()
+    with pytest.raises(SavepointMissingError):
+        client.start(
+            world.spec(),
+            world.target(),
+            claim_key="again",
+            origin=FromSavepoint(savepoint_id=savepoint_id),
+        )
+    assert world.board.generations() == before
