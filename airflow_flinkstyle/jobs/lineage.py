@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.protocol.records import Heartbeat, Rewind
     from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
     from airflow_flinkstyle.savepoint.repository import SavepointRepository
-    from airflow_flinkstyle.types import ClaimMode
+    from airflow_flinkstyle.types import ClaimMode, Generation
 
 _METADATA = "metadata"
 
@@ -171,12 +171,14 @@ def require_newest(runs: JobRuns, manifest: Manifest) -> None:
         RewindError: If it has, or if that cannot be known because the last run did not close.
     """
     for query in manifest.queries:
-        found = _last_batch(runs, query)
-        if found is not None and found != query.batch_id:
-            last = f"batch {found}" if found >= 0 else "a batch that no run recorded when it ended"
+        found, again = _last_batch(runs, query), _emitted_again(runs, manifest, query)
+        if (found is not None and found != query.batch_id) or again is not None:
+            went = f"went on to batch {found}" if found != -1 else "ended at a batch that no run recorded"
+            if again is not None:
+                went = f"in generation {again} went back and used its batch ids again"
             raise RewindError(
                 f"Savepoint {manifest.savepoint_id} was expected to hold the last batch of query "
-                f"{query.name}, found batch {query.batch_id}, and the job went on to {last}.",
+                f"{query.name}, found batch {query.batch_id}, and the job {went}.",
                 left="Nothing was started.",
                 remedy="Start from the checkpoint (FromCheckpoint) to lose nothing, or choose rewind='fork' "
                 "(new query id, new batch numbers where the sink needs them) or rewind='re-emit' (batch ids "
@@ -192,6 +194,21 @@ def _last_batch(runs: JobRuns, query: QuerySnapshot) -> int | None:
         if slot is None or beat is None or beat.query_id != query.query_id or beat.batch_id is None:
             continue
         return beat.batch_id if slot.value.state == "closed" else -1
+    return None
+
+
+def _emitted_again(runs: JobRuns, manifest: Manifest, query: QuerySnapshot) -> Generation | None:
+    """Return a generation that went back behind the savepoint after it was taken: equal ids tell nothing."""
+    taken_from = manifest.taken_from_generation
+    if taken_from is None:
+        return None  # from outside: it has no place among this job's runs
+    for generation in runs.board.generations():
+        go, slot = runs.board.go(generation), runs.board.heartbeat(generation)
+        beat = slot.value.queries.get(query.name) if slot else None
+        ran = beat is not None and beat.query_id == query.query_id and beat.batch_id is not None
+        elsewhere = go is not None and go.rewind == "re-emit" and go.savepoint_id != manifest.savepoint_id
+        if generation > taken_from and ran and elsewhere:
+            return generation
     return None
 
 

@@ -114,6 +114,33 @@ def test_savepoint_that_the_job_has_run_past_needs_a_choice(world: World):
     assert new_id != client.board.heartbeat(1).value.queries["orders"].query_id
 
 
+def test_savepoint_of_batches_that_were_emitted_again_since_needs_a_choice_though_their_ids_are_equal(
+    world: World,
+):
+    client = world.start()
+    _, back = client.wait(client.request_savepoint("back"), timeout_s=10)
+    world.logs.produce(5)
+    world.until(lambda: len(world.logs.counted) == 15)
+    _, left = client.wait(client.request_savepoint("left"), timeout_s=10)
+    client.stop("stop", savepoint=False, timeout_s=10)
+    world.logs.produce(3)
+    again = FromSavepoint(savepoint_id=back.savepoint_id, rewind="re-emit")
+    handle = client.start(world.spec(), world.target(), claim_key="s2", origin=again)
+    client.wait_running(handle.generation, timeout_s=10)
+    world.until(lambda: client.status().heartbeat.queries["orders"].batch_id == 1)
+    stopped = client.stop("stop again", savepoint=True, timeout_s=10)
+    ends = [world.repository.read(one.savepoint_id).query("orders") for one in (left, stopped)]
+    assert [(end.query_id, end.batch_id) for end in ends] == [(ends[0].query_id, 1)] * 2
+    with pytest.raises(RewindError, match="generation 2 went back and used its batch ids again"):
+        client.start(
+            world.spec(), world.target(), claim_key="s3", origin=FromSavepoint(savepoint_id=left.savepoint_id)
+        )
+    origin = FromSavepoint(savepoint_id=stopped.savepoint_id)
+    client.wait_running(
+        client.start(world.spec(), world.target(), claim_key="s4", origin=origin).generation, timeout_s=10
+    )
+
+
 def test_batch_ids_are_not_used_again_where_the_sink_remembers_them(world: World):
     client = world.start()
     _, hot = client.wait(client.request_savepoint("hot"), timeout_s=10)
