@@ -119,6 +119,7 @@ class S3Store:
                 Bucket=self._bucket, Prefix=self._prefix + prefix
             )
             for page in pages:
+                _ = page["IsTruncated"]  # an empty answer must not pass for an empty listing
                 for entry in page.get("Contents", ()):
                     key = entry["Key"].removeprefix(self._prefix)
                     if key and not key.endswith("/"):  # folder markers of other tools
@@ -132,6 +133,7 @@ class S3Store:
                 Bucket=self._bucket, Prefix=whole, Delimiter="/"
             )
             for page in pages:
+                _ = page["IsTruncated"]
                 for entry in page.get("CommonPrefixes", ()):
                     yield entry["Prefix"].removeprefix(whole).rstrip("/")
 
@@ -140,9 +142,9 @@ class S3Store:
         try:
             with self._translated("read", key):
                 answer = self._client.head_object(**self._at(key))
+                return ObjectInfo(key=key, size_bytes=answer["ContentLength"], version=_tag(answer))
         except ObjectMissingError:
             return None
-        return ObjectInfo(key=key, size_bytes=answer["ContentLength"], version=_tag(answer))
 
     def read(self, key: str, *, start: int = 0, length: int | None = None) -> bytes:
         """Return the content or a range of it."""
@@ -153,7 +155,7 @@ class S3Store:
             wanted["Range"] = f"bytes={start}-" + ("" if length is None else str(start + length - 1))
         with self._translated("read", key):
             try:
-                content: bytes = self._client.get_object(**self._at(key), **wanted)["Body"].read()
+                content = _body(self._client.get_object(**self._at(key), **wanted))
             except self._client.exceptions.ClientError as error:
                 if code_of(error) in {"InvalidRange", "416"}:  # a range that starts at the end, as in files
                     return b""
@@ -166,7 +168,7 @@ class S3Store:
         try:
             with self._translated("read", key):
                 answer = self._client.get_object(**self._at(key), **condition)
-                return Versioned(data=answer["Body"].read(), version=_tag(answer))
+                return Versioned(data=_body(answer), version=_tag(answer))
         except (ObjectMissingError, NotModifiedError):
             return None
 
@@ -282,8 +284,9 @@ class S3Store:
     def _mine(self, key: str, token: str, refusal: Callable[[], Exception]) -> str:
         with self._translated("read", key):
             answer = self._client.head_object(**self._at(key))
+            version = _tag(answer)  # an answer that was cut short says nothing of the token
         if answer.get("Metadata", {}).get(_TOKEN) == token:
-            return _tag(answer)
+            return version
         raise refusal()
 
     def _send(self, key: str, file: BufferedReader, sha256: str | None, before: os.stat_result) -> str:
@@ -318,12 +321,12 @@ class S3Store:
                 answer = self._client.copy_object(
                     **wanted, **self._at(target), **self._encryption, ChecksumAlgorithm="SHA256"
                 )
+                return CopiedObject(version=_tag(answer["CopyObjectResult"]), digest=_digest_of_copy(answer))
         except PreconditionError:
             expected = f"version {source.version}"
             raise ObjectChangedError.at(
                 origin.uri, source.key, expected=expected, found="a newer one"
             ) from None
-        return CopiedObject(version=_tag(answer["CopyObjectResult"]), digest=_digest_of_copy(answer))
 
     def _translated(
         self, action: str, key: str, *, expected: str | None = None
@@ -410,6 +413,13 @@ def _digest_of_copy(answer: Any) -> str | None:  # noqa: ANN401
     tag = _tag(result).strip('"')
     is_md5 = _MD5.fullmatch(tag) and not answer.get("ServerSideEncryption", "").startswith("aws:kms")
     return f"etag:{tag}" if is_md5 else None
+
+
+def _body(answer: Any) -> bytes:  # noqa: ANN401
+    """Return the content; without a length nobody would notice that it was cut short."""
+    _ = answer["ContentLength"]
+    content: bytes = answer["Body"].read()
+    return content
 
 
 def _tag(answer: Any) -> str:  # noqa: ANN401

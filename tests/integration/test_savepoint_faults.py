@@ -184,3 +184,26 @@ def test_missing_bucket_and_wrong_keys_are_named_and_leave_the_checkpoint_alone(
     assert contents(live) == before
     with pytest.raises(FlinkstyleError):
         export_savepoint(repository, "sp-1", MemoryStore())
+
+
+def test_answer_that_ends_anywhere_is_never_taken_for_a_shorter_one(versitygw: VersityGw, link: FaultyLink):
+    """An empty listing would let a prune free everything; an empty file would be restored."""
+    bucket = versitygw.create_bucket("short-answers")
+    store = open_store(f"s3://{bucket}/root", settings(versitygw, link.endpoint))
+    store.write("a/b", b"0123456789" * 20)
+    refused = 0
+    for after_bytes in range(10, 700, 15):
+        for call, whole in (
+            (lambda: [info.key for info in store.list()], ["a/b"]),
+            (lambda: store.read("a/b"), b"0123456789" * 20),
+            (lambda: store.get("a/b").data, b"0123456789" * 20),  # type: ignore[union-attr]
+            (lambda: store.head("a/b").size_bytes, 200),  # type: ignore[union-attr]
+        ):
+            link.break_at(Break(fault="cut", direction="answered", after_bytes=after_bytes))
+            try:
+                assert call() == whole
+            except StoreUnavailableError:
+                refused += 1
+            finally:
+                link.mend()
+    assert refused > 50
