@@ -66,8 +66,8 @@ def translated(action: str, key: str, *, uri: str, where: str, expected: str | N
         raise StoreDeniedError.during(what, where, error) from error
     except (boto.BotoCoreError, boto.HTTPClientError, Boto3Error, RetriesExceededError) as error:
         raise StoreUnavailableError.during(what, where, error) from error
-    except KeyError as error:  # boto3 takes headers that end with the connection for all there are
-        raise StoreUnavailableError.during(what, where, f"its answer was cut short: no {error}") from error
+    except (KeyError, ValueError, TypeError) as error:  # boto3 takes headers cut short for whole ones
+        raise StoreUnavailableError.during(what, where, f"its answer was cut short ({error})") from error
 
 
 def code_of(error: Any) -> str:  # noqa: ANN401 - boto3 makes its error classes at run time
