@@ -31,7 +31,9 @@ def publish_derived(
     Raises:
         SavepointMissingError: If the parent is gone, and with it perhaps files that both would share.
     """
-    with hold_intent(repository, "take", holder=f"the maker of {savepoint_id}", publishes=savepoint_id):
+    with hold_intent(
+        repository, "take", holder=f"the maker of {savepoint_id}", publishes=savepoint_id
+    ) as held:
         repository.read(parent.savepoint_id)
         derived = replace(
             parent,
@@ -40,7 +42,7 @@ def publish_derived(
             evidence={**parent.evidence, **(evidence or {})},
             queries=tuple(change(query) for query in parent.queries),
         )
-        repository.publish(derived)
+        held.publish(repository, derived)
     return derived
 
 

@@ -172,8 +172,7 @@ def import_savepoint(
         outcomes = each_file(copy, missing, threads=threads, progress=progress)
         _require_whole(manifest, outcomes, left=_ONLY_BLOBS)
         verify_savepoint(manifest, repository, level="full")  # as stored now, those of before included
-        held.require_alive()
-        repository.publish(manifest)
+        held.publish(repository, manifest)
     log.info("Savepoint %s: imported from %s", manifest.savepoint_id, source.uri)
     return manifest
 

@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from airflow_flinkstyle.savepoint.errors import RepositoryBusyError
 from airflow_flinkstyle.savepoint.leases import LEASE_S, Leased, Renewed, Seen, Watch
 from airflow_flinkstyle.savepoint.prune_slot import condemned_blobs, free_slot, read_slot, take_slot
-from airflow_flinkstyle.storage.errors import StoreError
+from airflow_flinkstyle.storage.errors import StoreError, StoreUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.savepoint.repository import SavepointRepository
 
 log = logging.getLogger(__name__)
@@ -57,6 +58,19 @@ class Held:
     def require_alive(self) -> None:
         """Require that nobody has given the intent up; raises ``IntentBrokenError``."""
         self.renewed.require_alive()
+
+    def publish(self, repository: SavepointRepository, manifest: Manifest) -> None:
+        """Publish a savepoint; raises as ``require_alive`` and ``repository.publish`` do.
+
+        A create without an answer may still take effect, after this process has gone on. The intent then
+        stays until its lease has passed, so that nothing is freed before the id is spent.
+        """
+        self.require_alive()
+        try:
+            repository.publish(manifest)
+        except StoreUnavailableError:
+            self.renewed.outlives_its_holder = True
+            raise
 
 
 @contextmanager
@@ -103,7 +117,8 @@ def hold_intent(
         yield Held(intent_id=key, renewed=renewed)
     finally:
         renewed.let_go()
-        _withdraw(repository, key)
+        if not renewed.outlives_its_holder:
+            _withdraw(repository, key)
 
 
 def _declare(

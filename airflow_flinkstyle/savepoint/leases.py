@@ -72,6 +72,7 @@ class Renewed(Generic[L]):
 
     def __init__(self, store: ObjectStore, key: str, seen: Seen[L]) -> None:
         self.record = seen.record
+        self.outlives_its_holder = False
         self._store, self._key, self._version = store, key, seen.version
         self._lock, self._ended, self._broken = threading.Lock(), threading.Event(), False
         threading.Thread(target=self._keep, name=f"renew {key}", daemon=True).start()

@@ -154,8 +154,7 @@ def _take(
         if end():
             raise TakeCancelledError.of(f"job {repository.job}")
         manifest = compose(repository.job, snapshots, label)
-        held.require_alive()
-        repository.publish(manifest)
+        held.publish(repository, manifest)
         return manifest
 
 

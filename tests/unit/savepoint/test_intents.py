@@ -15,7 +15,7 @@ from airflow_flinkstyle.savepoint.freeing import free_unreferenced, hold_prune
 from airflow_flinkstyle.savepoint.intents import hold_intent
 from airflow_flinkstyle.savepoint.repository import SavepointRepository
 from airflow_flinkstyle.savepoint.verify import verify_savepoint
-from airflow_flinkstyle.storage.errors import StoreUnavailableError
+from airflow_flinkstyle.storage.errors import ObjectExistsError, StoreUnavailableError
 from airflow_flinkstyle.storage.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -126,6 +126,60 @@ def test_savepoint_published_before_its_intent_expired_stays(
         with hold_prune(repository, holder="task b", **SOON):
             pass
     assert repository.read("sp-1") == manifest
+
+
+class Late(MemoryStore):
+    """Carries one manifest's create out long after whoever asked for it has given up waiting."""
+
+    late: tuple[str, bytes] | None = None
+
+    def create(self, key: str, data: bytes) -> str:
+        if self.late is None and "/savepoints/" in key:
+            self.late = (key, data)
+            raise StoreUnavailableError.during(f"create {key}", self.uri, "no answer")
+        return super().create(key, data)
+
+    def catch_up(self) -> None:
+        assert self.late is not None
+        with contextlib.suppress(ObjectExistsError):
+            super().create(*self.late)
+
+
+def test_manifest_that_arrives_after_its_take_has_failed_finds_its_files(a_checkpoint: Make, take: Make):
+    repository = Repository(Late(), "orders")
+    with pytest.raises(StoreUnavailableError, match="no answer"):
+        take(repository, a_checkpoint(), "sp-1")
+    with (
+        pytest.raises(RepositoryBusyError, match="the taker of sp-1"),
+        hold_prune(repository, holder="task b", **NOW),
+    ):
+        pytest.fail("a prune might free what the savepoint needs")
+    repository.store.catch_up()
+    verify_savepoint(repository.read("sp-1"), repository, level="full")
+
+
+def test_manifest_that_arrives_after_a_prune_makes_no_savepoint(a_checkpoint: Make, take: Make):
+    repository = Repository(Late(), "orders")
+    manifest = take(Repository(MemoryStore(), "orders"), a_checkpoint(), "sp-1")
+    with (
+        pytest.raises(StoreUnavailableError, match="no answer"),
+        hold_intent(repository, "take", holder="task a", publishes="sp-1", **DEAD) as held,
+    ):
+        held.publish(repository, manifest)
+    with hold_prune(repository, holder="task b", **SOON):
+        pass
+    repository.store.catch_up()
+    assert repository.find("sp-1") is None
+
+
+def test_take_that_got_no_answer_can_be_tried_again_at_once(a_checkpoint: Make, take: Make):
+    repository, checkpoint = Repository(Late(), "orders"), a_checkpoint()
+    with pytest.raises(StoreUnavailableError, match="no answer"):
+        take(repository, checkpoint, "sp-1")
+    manifest = take(repository, checkpoint, "sp-1")
+    repository.store.catch_up()
+    assert repository.read("sp-1") == manifest
+    verify_savepoint(manifest, repository, level="full")
 
 
 def test_intent_is_renewed_while_it_is_held(repository: Repository):
