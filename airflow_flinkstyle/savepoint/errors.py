@@ -36,7 +36,12 @@ class ManifestFormatError(SavepointError):
 
     def at(self, uri: str) -> Self:
         """Return the same error with the object named."""
-        return type(self)(f"{uri}: {self.problem}", self.left, self.remedy)
+        return type(self)(
+            f"{uri}: {self.problem}",
+            self.left,
+            f"{self.remedy} Until that object is readable or gone, nothing can be pruned: put it back from a "
+            "copy of the store, or, where there is none, delete it; the next prune frees its files.",
+        )
 
 
 class SavepointMissingError(SavepointError):
@@ -81,7 +86,9 @@ class SavepointSpentError(SavepointError):
         return cls(
             f"Expected to publish savepoint {savepoint_id} in {uri}, but its id was spent: {why}.",
             left="No savepoint was made; files copied so far are freed by the next prune.",
-            remedy="Take the savepoint under another request: a new DAG run, or another key.",
+            remedy="Take the savepoint under another request: a new DAG run, or another key. Where only this "
+            f"id will do, as for an import, delete savepoints/{savepoint_id}.json there once the process that "
+            "was given up has certainly ended.",
         )
 
 

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.storage.base import ObjectStore, ServerCopy
 
 _NEWEST = 5
-_THREADS = 8
 _THREADS = 16
 _AT_A_TIME = 256
 """Manifests read ahead of whoever asks for each."""
