@@ -87,8 +87,8 @@ class SavepointSpentError(SavepointError):
             f"Expected to publish savepoint {savepoint_id} in {uri}, but its id was spent: {why}.",
             left="No savepoint was made; files copied so far are freed by the next prune.",
             remedy="Take the savepoint under another request: a new DAG run, or another key. Where only this "
-            f"id will do, as for an import, delete savepoints/{savepoint_id}.json there once the process that "
-            "was given up has certainly ended.",
+            f"id will do, as for an import, delete savepoints/{savepoint_id}.json there once the process "
+            "that was given up has certainly ended.",
         )
 
 
