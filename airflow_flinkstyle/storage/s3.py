@@ -423,4 +423,7 @@ def _body(answer: Any) -> bytes:  # noqa: ANN401
 
 
 def _tag(answer: Any) -> str:  # noqa: ANN401
-    return str(answer["ETag"])
+    tag = str(answer["ETag"])
+    if tag.startswith('"') and (len(tag) == 1 or not tag.endswith('"')):
+        raise ValueError(f"ETag {tag}")
+    return tag
