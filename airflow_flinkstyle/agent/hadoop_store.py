@@ -49,8 +49,8 @@ class HadoopStore:
         self._gateway, self._jvm = context._gateway, context._jvm  # noqa: SLF001
         self._conf = context._jsc.hadoopConfiguration()  # noqa: SLF001
         self._location = location.rstrip("/")
-        root = self._jvm.org.apache.hadoop.fs.Path(self._location)
         with self._translated("open", ""):
+            root = self._jvm.org.apache.hadoop.fs.Path(self._location)
             self._files = root.getFileSystem(self._conf)
             self._root_path = self._files.makeQualified(root).toString()
 
@@ -231,12 +231,17 @@ class HadoopStore:
     def _translated(self, action: str, key: str) -> Iterator[None]:
         """Turn the JVM's exceptions into the store's errors."""
         from py4j.protocol import Py4JJavaError
+        from pyspark.errors import IllegalArgumentException
 
         try:
             yield
+        except IllegalArgumentException as error:  # this one of the JVM's is PySpark's own by now
+            raise self._no_place(_first_line(error)) from error
         except Py4JJavaError as error:
             raised = error.java_exception
-            name, text = raised.getClass().getSimpleName(), str(raised.getMessage()).splitlines()[0]
+            name, text = raised.getClass().getSimpleName(), _first_line(raised.getMessage())
+            if name == "UnsupportedFileSystemException":
+                raise self._no_place(text) from error
             if name == "FileNotFoundException":
                 raise ObjectMissingError.at(self.uri, key) from error
             if name == "FileAlreadyExistsException":
@@ -244,6 +249,17 @@ class HadoopStore:
             if name == "AccessControlException":
                 raise StoreDeniedError.during(f"{action} {key}", self.uri, text) from error
             raise StoreUnavailableError.during(f"{action} {key}", self.uri, f"{name}: {text}") from error
+
+    def _no_place(self, found: str) -> BadInputError:
+        return BadInputError(
+            f"A place that Hadoop's client can open was expected, found {self.uri!r}: {found}.",
+            left="Nothing was read or written.",
+            remedy="Correct it, or give the driver the jars and settings of that file system.",
+        )
+
+
+def _first_line(text: object) -> str:
+    return str(text).partition("\n")[0]
 
 
 def _info(key: str, status: Java) -> ObjectInfo:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.agent.errors import NOT_STARTED
 from airflow_flinkstyle.agent.hadoop_store import HadoopStore
 from airflow_flinkstyle.checkpoint.inventory import list_batches
+from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.savepoint.errors import SinkSkipsError
 from airflow_flinkstyle.savepoint.renumber import renumber
 from airflow_flinkstyle.savepoint.restore import restore_query
@@ -60,7 +61,12 @@ def newest_batch(spark: PySpark, sink: Sink) -> BatchId | None:
     """Return the newest batch that a file sink remembers; None for a sink that has no log of them."""
     if sink.path is None:
         return None
-    entries = HadoopStore(spark, sink.path).list(f"{SINK_LOG}/")
+    try:
+        output = HadoopStore(spark, sink.path)
+    except BadInputError as error:  # then it is no file sink of Spark: a table with a client of its own
+        log.info("Sink %s keeps no log of batches as files: %s", sink.name, error.problem)
+        return None
+    entries = output.list(f"{SINK_LOG}/")
     newest = newest_logged(info.key.rpartition("/")[2] for info in entries)
     return None if newest is None else BatchId(newest)
 

@@ -1,8 +1,8 @@
 """Sinks that remember which batches they have seen. Pure.
 
 Spark's file sink keeps the newest batch id beside its output and leaves out every batch up to it, whichever
-query it comes from; Delta does the same per query id. Both do so silently: a restored savepoint whose batch
-ids are used again loses rows.
+query it comes from; Delta and Iceberg do the same per query id. All do so silently: a restored savepoint
+whose batch ids are used again loses rows.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.manifest import QuerySnapshot
 
 FILE_SINKS: Final = frozenset({"avro", "csv", "json", "orc", "parquet", "text", "xml"})
-DELTA: Final = "delta"
+TABLE_SINKS: Final = frozenset({"delta", "iceberg"})
 SINK_LOG: Final = "_spark_metadata"
 """Folder in the output path of a file sink: one file for each batch, the tenth ones ``.compact``."""
 
 
 def remembers_batches(sink: str | None) -> bool:
     """Tell whether the sink, by Spark's name of it, silently leaves out batch ids that it knows."""
-    return sink in FILE_SINKS or sink == DELTA
+    return sink in FILE_SINKS or sink in TABLE_SINKS
 
 
 def remembering(queries: Iterable[QuerySnapshot]) -> list[str]:

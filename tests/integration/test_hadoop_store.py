@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.agent.hadoop_store import HadoopStore, needs_hadoop
+from airflow_flinkstyle.agent.sinks import Sink, newest_batch
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.storage.errors import (
     ObjectChangedError,
@@ -143,3 +144,10 @@ def test_hot_savepoint_from_hdfs_is_restored_to_hdfs_by_a_standby(lab: Lab, hdfs
     assert [row["batch"] for row in rows] == list(range(len(rows)))
     assert all(row["n"] == row["top"] + 1 for row in rows if row["n"])
     assert rows[-1]["n"]
+
+
+@pytest.mark.parametrize("path", ["s3://warehouse/table", "no-such-scheme://table", "catalog:table"])
+def test_sink_whose_place_only_its_own_client_opens_keeps_no_log_of_files(spark: SparkSession, path: str):
+    assert newest_batch(spark, Sink(name="iceberg", path=path)) is None
+    with pytest.raises(BadInputError, match="A place that Hadoop's client can open"):
+        HadoopStore(spark, path)

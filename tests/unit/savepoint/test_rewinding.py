@@ -41,8 +41,8 @@ def paths(query: QuerySnapshot) -> list[str]:
     return [entry.path for entry in query.files]
 
 
-def test_file_sinks_and_delta_remember_batches_and_others_do_not(query: QuerySnapshot) -> None:
-    assert all(map(remembers_batches, ["parquet", "json", "delta"]))
+def test_file_and_table_sinks_remember_batches_and_others_do_not(query: QuerySnapshot) -> None:
+    assert all(map(remembers_batches, ["parquet", "json", "delta", "iceberg"]))
     assert not any(map(remembers_batches, ["kafka", "foreachBatch", "console", None]))
     assert remembering([replace(query, sink="orc"), replace(query, sink="kafka")]) == ["orc of query totals"]
 
