@@ -11,7 +11,10 @@ import logging
 import sys
 from pathlib import Path
 
-import atheris
+try:
+    import atheris
+except ModuleNotFoundError:
+    sys.exit("atheris was expected, found none: it is built for Linux on x86-64 only. Nothing was tried.")
 
 from tools.common import HOME
 
