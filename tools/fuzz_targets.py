@@ -22,7 +22,8 @@ from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.protocol.records import End, Heartbeat, Progress, Request
 from airflow_flinkstyle.savepoint import manifest_json
 from airflow_flinkstyle.savepoint.capture import capture_query
-from airflow_flinkstyle.savepoint.export import export_archive, import_archive
+from airflow_flinkstyle.savepoint.export import export_archive
+from airflow_flinkstyle.savepoint.importing import import_archive
 from airflow_flinkstyle.savepoint.intents import Intent
 from airflow_flinkstyle.savepoint.manifest import KafkaLog
 from airflow_flinkstyle.savepoint.repository import SavepointRepository

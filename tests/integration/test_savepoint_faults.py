@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, get_args
 import pytest
 
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.savepoint.export import export_savepoint, import_savepoint
+from airflow_flinkstyle.savepoint.export import export_savepoint
+from airflow_flinkstyle.savepoint.importing import import_savepoint
 from airflow_flinkstyle.savepoint.repository import SavepointRepository
 from airflow_flinkstyle.savepoint.restore import restore_savepoint
 from airflow_flinkstyle.savepoint.take import QuerySource, SavepointLabel, take_savepoint

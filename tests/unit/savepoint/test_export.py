@@ -19,12 +19,8 @@ from airflow_flinkstyle.savepoint.errors import (
     SavepointDamagedError,
     TargetOccupiedError,
 )
-from airflow_flinkstyle.savepoint.export import (
-    export_archive,
-    export_savepoint,
-    import_archive,
-    import_savepoint,
-)
+from airflow_flinkstyle.savepoint.export import export_archive, export_savepoint
+from airflow_flinkstyle.savepoint.importing import import_archive, import_savepoint
 from airflow_flinkstyle.savepoint.repository import SavepointRepository
 from airflow_flinkstyle.savepoint.verify import verify_savepoint
 from airflow_flinkstyle.storage.local import LocalStore
@@ -221,6 +217,16 @@ def test_another_savepoint_of_the_same_id_is_kept(
     with pytest.raises(SavepointConflictError):
         import_savepoint(folder, other)
     assert other.read("sp-1") == theirs
+
+
+def test_import_over_the_same_savepoint_says_if_that_one_has_lost_a_file(
+    repository: Repository, manifest: Manifest
+):
+    folder = MemoryStore()
+    export_savepoint(repository, "sp-1", folder)
+    repository.store.delete(f"orders/blobs/{min(manifest.blobs)}")
+    with pytest.raises(SavepointDamagedError, match="is missing"):
+        import_savepoint(folder, repository)
 
 
 @pytest.mark.parametrize("how", ["flipped first", "flipped last", "cut", "missing", "longer"])

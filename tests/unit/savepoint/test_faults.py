@@ -16,7 +16,8 @@ from airflow_flinkstyle.savepoint.errors import (
     SavepointError,
     TakeTimedOutError,
 )
-from airflow_flinkstyle.savepoint.export import export_savepoint, import_savepoint
+from airflow_flinkstyle.savepoint.export import export_savepoint
+from airflow_flinkstyle.savepoint.importing import import_savepoint
 from airflow_flinkstyle.savepoint.repository import SavepointRepository
 from airflow_flinkstyle.savepoint.restore import restore_savepoint
 from airflow_flinkstyle.savepoint.verify import verify_savepoint

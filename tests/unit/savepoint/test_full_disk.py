@@ -18,7 +18,8 @@ _SCRIPT = """
 import resource, subprocess, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from airflow_flinkstyle.savepoint.export import export_archive, export_savepoint, import_savepoint
+from airflow_flinkstyle.savepoint.export import export_archive, export_savepoint
+from airflow_flinkstyle.savepoint.importing import import_savepoint
 from airflow_flinkstyle.savepoint.manifest import KafkaLog
 from airflow_flinkstyle.savepoint.repository import SavepointRepository
 from airflow_flinkstyle.savepoint.restore import restore_savepoint
