@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from testbed import hot_job
+from testbed.answers import own_output
 
 BATCH_TIMEOUT_S = 120
 
@@ -80,8 +81,7 @@ def _totals(rows: Iterable[Sequence[Any]]) -> dict[str, list[object]]:
 
 def main() -> None:
     """Answer until standard input ends."""
-    answers = sys.stdout
-    sys.stdout = sys.stderr
+    answers = own_output()
     sessions = hot_job.sessions(json.loads(sys.argv[1]))
     for session in sessions.values():
         session.sparkContext.setLogLevel("ERROR")
