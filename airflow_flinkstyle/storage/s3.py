@@ -10,16 +10,13 @@ import base64
 import contextlib
 import hashlib
 import os
-import re
 import threading
 import time
 import uuid
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
-from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.storage.base import CopiedObject, ObjectInfo, Versioned
 from airflow_flinkstyle.storage.errors import (
     ObjectChangedError,
@@ -28,14 +25,18 @@ from airflow_flinkstyle.storage.errors import (
     StoreUnavailableError,
 )
 from airflow_flinkstyle.storage.keys import checked_key, checked_prefix
+from airflow_flinkstyle.storage.s3_client import encryption_of, fetch_config, make_client
 from airflow_flinkstyle.storage.s3_errors import (
     ConflictError,
     NotModifiedError,
     PreconditionError,
+    body_of,
     code_of,
+    digest_of_copy,
+    tag_of,
     translated,
 )
-from airflow_flinkstyle.storage.s3_parts import PART_BYTES, copy_parts, send_parts
+from airflow_flinkstyle.storage.s3_parts import copy_parts, send_parts
 from airflow_flinkstyle.storage.streams import LARGE_BYTES
 
 if TYPE_CHECKING:
@@ -48,10 +49,7 @@ if TYPE_CHECKING:
 _TOKEN: Final = "flinkstyle-writer"  # noqa: S105 - a metadata field's name
 _MOST_COPIED_BYTES = 5 << 30
 """The largest object that S3 copies by one request."""
-_MD5 = re.compile(r"[0-9a-f]{32}")
 _CONFLICT_RETRIES = 5
-_ENCRYPTIONS = ("AES256", "aws:kms", "aws:kms:dsse")
-_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +91,7 @@ class S3Store:
             or os.environ.get("AWS_ENDPOINT_URL_S3")
             or os.environ.get("AWS_ENDPOINT_URL")
         )
-        self._encryption = _encryption(self._settings)
+        self._encryption = encryption_of(self._settings)
         self._lock = threading.Lock()
         self._made: Any = None
 
@@ -123,7 +121,7 @@ class S3Store:
                 for entry in page.get("Contents", ()):
                     key = entry["Key"].removeprefix(self._prefix)
                     if key and not key.endswith("/"):  # folder markers of other tools
-                        yield ObjectInfo(key=key, size_bytes=entry["Size"], version=_tag(entry))
+                        yield ObjectInfo(key=key, size_bytes=entry["Size"], version=tag_of(entry))
 
     def folders(self, prefix: str = "") -> Iterator[str]:
         """Yield, in order, the names of the folders directly below ``prefix``."""
@@ -142,7 +140,7 @@ class S3Store:
         try:
             with self._translated("read", key):
                 answer = self._client.head_object(**self._at(key))
-                return ObjectInfo(key=key, size_bytes=answer["ContentLength"], version=_tag(answer))
+                return ObjectInfo(key=key, size_bytes=answer["ContentLength"], version=tag_of(answer))
         except ObjectMissingError:
             return None
 
@@ -155,7 +153,7 @@ class S3Store:
             wanted["Range"] = f"bytes={start}-" + ("" if length is None else str(start + length - 1))
         with self._translated("read", key):
             try:
-                content = _body(self._client.get_object(**self._at(key), **wanted))
+                content = body_of(self._client.get_object(**self._at(key), **wanted))
             except self._client.exceptions.ClientError as error:
                 if code_of(error) in {"InvalidRange", "416"}:  # a range that starts at the end, as in files
                     return b""
@@ -168,14 +166,14 @@ class S3Store:
         try:
             with self._translated("read", key):
                 answer = self._client.get_object(**self._at(key), **condition)
-                return Versioned(data=_body(answer), version=_tag(answer))
+                return Versioned(data=body_of(answer), version=tag_of(answer))
         except (ObjectMissingError, NotModifiedError):
             return None
 
     def write(self, key: str, data: bytes) -> str:
         """Create or overwrite; returns the new version."""
         with self._translated("write", key):
-            return _tag(self._client.put_object(**self._at(key), Body=data, **self._encryption))
+            return tag_of(self._client.put_object(**self._at(key), Body=data, **self._encryption))
 
     def create(self, key: str, data: bytes) -> str:
         """Create; raises ``ObjectExistsError`` if the key exists. Exactly one of racing callers wins."""
@@ -220,7 +218,7 @@ class S3Store:
     def download(self, key: str, target: Path) -> None:
         """Write the content to a local file, streamed."""
         with self._translated("read", key), target.open("wb") as file:
-            self._client.download_fileobj(self._bucket, self._full(key), file, Config=_transfer())
+            self._client.download_fileobj(self._bucket, self._full(key), file, Config=fetch_config())
 
     def copy(self, source: str, target: str) -> str:
         """Copy inside the store without moving bytes through this process; returns the new version."""
@@ -260,7 +258,7 @@ class S3Store:
     def _client(self) -> Any:  # noqa: ANN401 - boto3 makes its client classes at run time
         with self._lock:
             if self._made is None:
-                self._made = _client(self._settings, self._endpoint)
+                self._made = make_client(self._settings, self._endpoint)
             return self._made
 
     def _put_if(
@@ -274,7 +272,7 @@ class S3Store:
                     answer = self._client.put_object(
                         **self._at(key), Body=data, Metadata={_TOKEN: token}, **condition, **self._encryption
                     )
-                    return _tag(answer)
+                    return tag_of(answer)
             except PreconditionError:
                 return self._mine(key, token, refusal)
             except ConflictError:  # two conditional writes at once: S3 wants it sent again
@@ -284,7 +282,7 @@ class S3Store:
     def _mine(self, key: str, token: str, refusal: Callable[[], Exception]) -> str:
         with self._translated("read", key):
             answer = self._client.head_object(**self._at(key))
-            version = _tag(answer)  # an answer that was cut short says nothing of the token
+            version = tag_of(answer)  # an answer that was cut short says nothing of the token
         if answer.get("Metadata", {}).get(_TOKEN) == token:
             return version
         raise refusal()
@@ -304,7 +302,7 @@ class S3Store:
             checksum = {}
             if sha256 is not None:
                 checksum["ChecksumSHA256"] = base64.b64encode(bytes.fromhex(sha256)).decode()
-            return _tag(self._client.put_object(**self._at(key), Body=file, **checksum, **self._encryption))
+            return tag_of(self._client.put_object(**self._at(key), Body=file, **checksum, **self._encryption))
 
     def _copy(self, origin: S3Store, source: ObjectInfo, target: str) -> CopiedObject:
         """Copy an object as it was listed; the service computes the copy's SHA-256 if it can."""
@@ -321,7 +319,7 @@ class S3Store:
                 answer = self._client.copy_object(
                     **wanted, **self._at(target), **self._encryption, ChecksumAlgorithm="SHA256"
                 )
-                return CopiedObject(version=_tag(answer["CopyObjectResult"]), digest=_digest_of_copy(answer))
+                return CopiedObject(version=tag_of(answer["CopyObjectResult"]), digest=digest_of_copy(answer))
         except PreconditionError:
             expected = f"version {source.version}"
             raise ObjectChangedError.at(
@@ -334,96 +332,8 @@ class S3Store:
         return translated(action, key, uri=self.uri, where=self._where, expected=expected)
 
 
-def _encryption(settings: S3Settings) -> dict[str, str]:
-    """Return how every kind of write asks for encryption; empty to leave it to the bucket.
-
-    Raises:
-        BadInputError: If the service could not understand it.
-    """
-    kind = settings.encryption or os.environ.get("FLINKSTYLE_S3_ENCRYPTION")
-    key = settings.kms_key_id or os.environ.get("FLINKSTYLE_S3_KMS_KEY_ID")
-    if kind not in {None, *_ENCRYPTIONS} or (key and kind in {None, "AES256"}):
-        raise BadInputError(
-            f"Expected server-side encryption {', '.join(_ENCRYPTIONS)} or none, and a KMS key only with "
-            f"aws:kms, found {kind!r} and {'a key' if key else 'no key'}.",
-            left="Nothing was read or written.",
-            remedy="Correct FLINKSTYLE_S3_ENCRYPTION and FLINKSTYLE_S3_KMS_KEY_ID, or the connection's "
-            "service_config.s3 (server_side_encryption, sse_kms_key_id).",
-        )
-    if kind is None:
-        return {}
-    return {"ServerSideEncryption": kind, **({"SSEKMSKeyId": key} if key else {})}
-
-
-def _client(settings: S3Settings, endpoint: str | None) -> Any:  # noqa: ANN401
-    """Make a client that sends large payloads unsigned only where nobody can change them on the way."""
-    import boto3
-    import botocore.session
-    from botocore.config import Config
-
-    address = urlsplit(endpoint or "https:")
-    path_style = settings.path_style if settings.path_style is not None else endpoint is not None
-    config = Config(
-        connect_timeout=settings.connect_timeout_s,
-        read_timeout=settings.read_timeout_s,
-        retries={"mode": "standard", "total_max_attempts": settings.max_attempts},
-        max_pool_connections=settings.threads,
-        request_checksum_calculation="when_required",
-        response_checksum_validation="when_required",
-        s3={
-            "addressing_style": "path" if path_style else "auto",
-            "payload_signing_enabled": not (address.scheme == "https" or address.hostname in _LOOPBACK),
-        },
-    )
-    region = settings.region
-    if region is None and endpoint is not None:
-        region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
-    core = botocore.session.get_session()
-    # Nothing here looks at times, and parsing them is two thirds of what a listing costs.
-    core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=str)
-    session = boto3.session.Session(
-        botocore_session=core,
-        aws_access_key_id=settings.access_key,
-        aws_secret_access_key=settings.secret_key,
-        aws_session_token=settings.session_token,
-        region_name=region,
-    )
-    return session.client("s3", endpoint_url=endpoint, config=config)
-
-
-def _transfer() -> Any:  # noqa: ANN401
-    """Two parts of 32 MiB at a time per file that is fetched."""
-    from boto3.s3.transfer import TransferConfig
-
-    return TransferConfig(multipart_threshold=LARGE_BYTES, multipart_chunksize=PART_BYTES, max_concurrency=2)
-
-
 def _sha256_of(file: BufferedReader) -> str:
     """Return an open file's SHA-256 in hex, and go back to its start."""
     found = hashlib.file_digest(file, "sha256").hexdigest()
     file.seek(0)
     return found
-
-
-def _digest_of_copy(answer: Any) -> str | None:  # noqa: ANN401
-    """Return what the service vouches for: a SHA-256 if it computes one, else an ETag that is an MD5."""
-    result = answer["CopyObjectResult"]
-    if sha256 := result.get("ChecksumSHA256"):
-        return f"sha256:{base64.b64decode(sha256).hex()}"
-    tag = _tag(result).strip('"')
-    is_md5 = _MD5.fullmatch(tag) and not answer.get("ServerSideEncryption", "").startswith("aws:kms")
-    return f"etag:{tag}" if is_md5 else None
-
-
-def _body(answer: Any) -> bytes:  # noqa: ANN401
-    """Return the content; without a length nobody would notice that it was cut short."""
-    _ = answer["ContentLength"]
-    content: bytes = answer["Body"].read()
-    return content
-
-
-def _tag(answer: Any) -> str:  # noqa: ANN401
-    tag = str(answer["ETag"])
-    if tag.startswith('"') and (len(tag) == 1 or not tag.endswith('"')):
-        raise ValueError(f"ETag {tag}")
-    return tag

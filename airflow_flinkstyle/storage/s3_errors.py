@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import re
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.storage.errors import (
@@ -15,6 +17,9 @@ from airflow_flinkstyle.storage.errors import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_MD5 = re.compile(r"[0-9a-f]{32}")
+_SHA256 = re.compile("[A-Za-z0-9+/]{43}=")
+"""In base64."""
 _MISSING = frozenset({"404", "NoSuchKey", "NotFound"})
 _DENIED = frozenset(
     {
@@ -94,3 +99,29 @@ def _answered(error: Any, what: str, key: str, *, uri: str, where: str, expected
     if code == "NoSuchBucket":
         return StoreDeniedError.during(what, where, "the bucket does not exist")
     return StoreUnavailableError.during(what, where, f"{code} (HTTP {status})")
+
+
+def digest_of_copy(answer: Any) -> str | None:  # noqa: ANN401
+    """Return what the service vouches for: a SHA-256 if it computes one, else an ETag that is an MD5."""
+    result = answer["CopyObjectResult"]
+    sha256 = result.get("ChecksumSHA256", "")
+    if _SHA256.fullmatch(sha256):  # else none, or one of its parts' checksums, which ends in their number
+        return f"sha256:{base64.b64decode(sha256).hex()}"
+    tag = tag_of(result).strip('"')
+    is_md5 = _MD5.fullmatch(tag) and not answer.get("ServerSideEncryption", "").startswith("aws:kms")
+    return f"etag:{tag}" if is_md5 else None
+
+
+def body_of(answer: Any) -> bytes:  # noqa: ANN401
+    """Return the content; without a length nobody would notice that it was cut short."""
+    _ = answer["ContentLength"]
+    content: bytes = answer["Body"].read()
+    return content
+
+
+def tag_of(answer: Any) -> str:  # noqa: ANN401
+    """Return the ETag, quotes included."""
+    tag = str(answer["ETag"])
+    if tag.startswith('"') and (len(tag) == 1 or not tag.endswith('"')):
+        raise ValueError(f"ETag {tag}")
+    return tag
