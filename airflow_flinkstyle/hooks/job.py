@@ -184,17 +184,29 @@ class StreamingJobHook(BaseHook):
         self, job: str, key: str, *, running_timeout_s: float, alignment: Alignment = "none"
     ) -> PendingRequest | Manifest:
         """Ask the driver for a savepoint, or take one at once if the job has ended."""
+        from airflow_flinkstyle.hooks.progress import ProgressLog
         from airflow_flinkstyle.jobs.savepoints import begin_savepoint
 
         return begin_savepoint(
-            self.client(job), key, running_timeout_s=running_timeout_s, alignment=alignment
+            self.client(job),
+            key,
+            running_timeout_s=running_timeout_s,
+            alignment=alignment,
+            progress=ProgressLog(self.log.info).captured,
         )
 
     def finish_savepoint(self, job: str, pending: PendingRequest, *, timeout_s: float) -> Manifest:
         """Wait for a savepoint asked for, and return it; one that died with its driver is asked for anew."""
+        from airflow_flinkstyle.hooks.progress import ProgressLog
         from airflow_flinkstyle.jobs.savepoints import finish_savepoint
 
-        return finish_savepoint(self.client(job), pending, timeout_s=timeout_s)
+        shown = ProgressLog(self.log.info)
+        return finish_savepoint(
+            self.client(job),
+            pending,
+            timeout_s=timeout_s,
+            watch=lambda _, progress: shown.reported(progress),
+        )
 
     def newest_savepoint(self, job: str) -> Manifest | None:
         """Return the newest savepoint of a job, by the time it was taken."""

@@ -9,8 +9,7 @@ from airflow_flinkstyle.triggers.base import PollTrigger
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_flinkstyle.protocol.records import Progress
-    from airflow_flinkstyle.savepoint.progress import PaceMeter
+    from airflow_flinkstyle.hooks.progress import ProgressLog
 
 
 class RequestTrigger(PollTrigger):
@@ -23,8 +22,7 @@ class RequestTrigger(PollTrigger):
     def __init__(self, *, request: Mapping[str, Any], **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.request = dict(request)
-        self._shown_at_ms = -1
-        self._meter: PaceMeter | None = None
+        self._progress: ProgressLog | None = None
 
     def arguments(self) -> dict[str, Any]:
         """Return the request."""
@@ -32,30 +30,15 @@ class RequestTrigger(PollTrigger):
 
     def check(self) -> dict[str, Any] | None:
         """Return ``{"request": ...}``; the task reads the outcome itself, where it can also ask anew."""
+        from airflow_flinkstyle.hooks.progress import ProgressLog
         from airflow_flinkstyle.jobs.requests import InProgress, PendingRequest
 
         state = self.hook.client(self.job).poll(PendingRequest(**self.request))
         if not isinstance(state, InProgress):
             return {"request": self.request}
-        if state.progress is not None and state.progress.at_ms != self._shown_at_ms:
-            self._show(state.progress)
+        self._progress = self._progress or ProgressLog(self.log.info)
+        self._progress.reported(state.progress)
         return None
-
-    def _show(self, progress: Progress) -> None:
-        from airflow_flinkstyle.savepoint.progress import FileProgress, PaceMeter, progress_line
-
-        self._shown_at_ms = progress.at_ms
-        self._meter = self._meter or PaceMeter()
-        pace = self._meter.observe(
-            progress.at_ms / 1000, bytes_done=progress.bytes_done, bytes_total=progress.bytes_total
-        )
-        amount = FileProgress(
-            files_done=progress.files_done,
-            files_total=progress.files_total,
-            bytes_done=progress.bytes_done,
-            bytes_total=progress.bytes_total,
-        )
-        self.log.info("%s", progress_line(amount, pace))
 
 
 class FreshSavepointTrigger(PollTrigger):

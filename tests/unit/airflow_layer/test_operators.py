@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import time
 from typing import TYPE_CHECKING
 
@@ -153,11 +154,14 @@ def test_savepoint_without_deferring_is_waited_for_in_the_task(world: World):
     assert world.repository.ids() == (taken,)
 
 
-def test_savepoint_of_a_stopped_job_is_taken_by_the_task_itself(world: World):
+def test_savepoint_of_a_stopped_job_is_taken_by_the_task_itself(
+    world: World, capfd: pytest.CaptureFixture[str]
+):
     world.start()
     stop(world, savepoint=False).execute(a_context("stop"))
     taken = take(world, deferrable=True).execute(a_context("take"))
     assert world.repository.read(taken).queries[0].name == "orders"
+    assert re.search(r"\d of \d+ files, 0\.0 of 0\.0 MiB", capfd.readouterr().out)
 
 
 def test_savepoint_of_a_job_nobody_started_is_refused(world: World):
