@@ -117,7 +117,8 @@ class Renewed(Generic[L]):
             try:
                 self.require_alive()
             except IntentBrokenError as error:
-                log.warning("%s", error)
+                if not self._ended.is_set():  # else its holder has just withdrawn it
+                    log.warning("%s", error)
                 return
             except StoreError as error:
                 log.warning("%s could not be renewed: %s", self.record, error)

@@ -114,7 +114,8 @@ def plan_retention(
                 expired = f"owned by {owner.by}, which has {newest_complete.savepoint_id} since"
             else:
                 protected = protected or f"owned by {owner.by}, which has no newer complete one yet"
-        if candidate is last_good or (protected is None and expired is None and not candidate.missing_blobs):
+        wanted = protected is None and expired is None and not candidate.missing_blobs
+        if wanted or (candidate is last_good and candidate.pinned is None and candidate.in_use is None):
             counted += 1
         decisions.append(_decide(candidate, protected, expired, place=counted))
     return RetentionPlan(job=job, decisions=tuple(decisions))

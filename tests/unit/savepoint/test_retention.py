@@ -69,6 +69,13 @@ def test_pinned_and_used_ones_are_kept_and_take_no_place():
     assert found == {"pinned", "used", "new", "next", "pinned and old"}
 
 
+@pytest.mark.parametrize("why", ["pinned", "in_use"])
+def test_pinned_or_used_one_takes_no_place_even_if_it_is_the_last_verified_one(why: str):
+    held = a_candidate("held", verified="full", **{why: "by ann: audit"})
+    others = [a_candidate("next", age_days=1), a_candidate("one too many", age_days=2)]
+    assert kept(RetentionPolicy(max_count=1), held, *others) == {"held", "next"}
+
+
 def test_newest_complete_and_verified_one_is_kept_whatever_its_age():
     policy = RetentionPolicy(max_count=1, max_age_s=86_400)
     decisions = decide(
