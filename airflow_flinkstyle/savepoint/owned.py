@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 from airflow_flinkstyle.protocol.records import Record
 from airflow_flinkstyle.savepoint.notes import read_notes
-from airflow_flinkstyle.storage.errors import ObjectExistsError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,12 +38,11 @@ class Owner(Record):
 
 
 def claim_savepoint(repository: SavepointRepository, savepoint_id: str, *, by: str, at_ms: int) -> None:
-    """Write down who owns a savepoint; the first owner stays."""
+    """Write down who owns a savepoint from now on; the same owner does since the first time."""
     key = f"{repository.job}/{_FOLDER}/{savepoint_id}.json"
-    try:
-        repository.store.create(key, Owner(by=by, at_ms=at_ms).to_bytes())
-    except ObjectExistsError:
-        return
+    found = repository.store.get(key)
+    if found is None or Owner.from_bytes(found.data).by != by:
+        repository.store.write(key, Owner(by=by, at_ms=at_ms).to_bytes())
 
 
 def owners(repository: SavepointRepository) -> Mapping[str, Owner]:

@@ -7,7 +7,7 @@ import pytest
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.savepoint.errors import SavepointDamagedError, TargetOccupiedError
-from airflow_flinkstyle.savepoint.owned import owners
+from airflow_flinkstyle.savepoint.owned import Owner, claim_savepoint, owners
 from airflow_flinkstyle.savepoint.prune import prune
 from airflow_flinkstyle.savepoint.repository import SavepointRepository
 from airflow_flinkstyle.savepoint.restore import Restored, restore_query, restore_savepoint
@@ -333,6 +333,12 @@ def test_only_claim_mode_makes_the_savepoint_the_restored_jobs(
     assert {key: owner.by for key, owner in owners(repository).items()} == {
         "sp-2": "what was restored to memory://b"
     }
+
+
+def test_whoever_was_restored_last_owns_the_savepoint(repository: Repository):
+    for by, at_ms in (("a", 1), ("a", 2), ("b", 3), ("b", 4)):
+        claim_savepoint(repository, "sp-1", by=by, at_ms=at_ms)
+        assert owners(repository)["sp-1"] == Owner(by=by, at_ms={"a": 1, "b": 3}[by])
 
 
 def test_claimed_savepoint_goes_once_a_newer_one_has_taken_its_place(
