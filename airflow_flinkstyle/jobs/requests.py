@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.errors import RequestBusyError
 from airflow_flinkstyle.jobs.status import now_ms
 from airflow_flinkstyle.protocol.records import Request
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
+from airflow_flinkstyle.types import Alignment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from airflow_flinkstyle.protocol.board import JobBoard, Slot
     from airflow_flinkstyle.protocol.records import Heartbeat, Outcome, Progress
-    from airflow_flinkstyle.types import Alignment, Generation, Incarnation
+    from airflow_flinkstyle.types import Generation, Incarnation
 
 Asked = Literal["savepoint", "stop", "stop_with_savepoint"]
 
@@ -38,8 +39,15 @@ class CutMode:
         """Refuse what the driver would not understand.
 
         Raises:
-            BadInputError: If a drain or a cut of several jobs is asked for without alignment.
+            BadInputError: If there is no such alignment, or a drain or a cut of several jobs is asked for
+                without.
         """
+        if self.alignment not in get_args(Alignment):
+            raise BadInputError(
+                f"An alignment of {' or '.join(get_args(Alignment))} was expected, found {self.alignment!r}.",
+                left="Nothing was asked of the job.",
+                remedy="Choose one of these.",
+            )
         if self.alignment == "none" and (self.drain or self.cut_id is not None):
             raise BadInputError(
                 "An aligned cut was expected where inputs are drained or several jobs cut together, "

@@ -44,7 +44,7 @@ def begin_savepoint(
     Raises:
         JobNotRunningError: If an aligned savepoint of a job that has ended is asked for.
     """
-    status = client.status()
+    mode, status = CutMode(alignment=alignment), client.status()
     if isinstance(status, (Closed, Failed)) and alignment == "aligned":
         raise JobNotRunningError(
             f"Job {client.board.job} was expected to run, so that its queries can be aligned, found that "
@@ -57,7 +57,7 @@ def begin_savepoint(
     if isinstance(status, (Dead, Starting)):
         client.ensure_running()
         client.wait_running(status.run.generation, timeout_s=running_timeout_s)
-    return client.request_savepoint(key, mode=CutMode(alignment=alignment))
+    return client.request_savepoint(key, mode=mode)
 
 
 def finish_savepoint(

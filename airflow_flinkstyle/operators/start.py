@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.hooks.answers import one_of
 from airflow_flinkstyle.operators.base import StreamingJobOperator, airflow_errors, request_key
+from airflow_flinkstyle.types import ClaimMode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -13,7 +15,6 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_flinkstyle.jobs.lineage import Origin
-    from airflow_flinkstyle.types import ClaimMode
 
 
 class StartStreamingJobOperator(StreamingJobOperator):
@@ -115,7 +116,7 @@ class StartStreamingJobOperator(StreamingJobOperator):
                     savepoint_id=self._chosen_savepoint(),
                     rewind=rewind(self.rewind),
                     skip_known_batches=self.skip_known_batches,
-                    claim_mode=self.claim_mode,
+                    claim_mode=one_of("claim_mode", self.claim_mode, get_args(ClaimMode)),
                 )
             case _:
                 raise BadInputError(

@@ -76,6 +76,17 @@ def test_start_from_latest_without_a_savepoint_is_refused(world: World):
         start(world, start_from="savepoint", savepoint_id="latest").execute(a_context("start"))
 
 
+def test_choices_that_do_not_exist_are_refused_and_no_default_is_taken_instead(world: World):
+    context = a_context("start")
+    with pytest.raises(AirflowFailException, match="Expected claim_mode to be one of no_claim, claim"):
+        start(world, start_from="savepoint", savepoint_id="sp", claim_mode="claims").execute(context)
+    start(world).execute(context)
+    stop(world, savepoint=False).execute(a_context("stop"))
+    with pytest.raises(AirflowFailException, match="aligned or none was expected, found 'alinged'"):
+        take(world, alignment="alinged").execute(a_context("take"))
+    assert world.repository.ids() == ()
+
+
 def test_start_from_the_savepoint_of_a_stop_counts_every_record_once(world: World):
     world.start(records=10)
     context = a_context("stop")

@@ -204,6 +204,11 @@ def test_drain_and_cut_without_alignment_are_refused(mode: dict[str, object]):
         CutMode(**mode)  # type: ignore[arg-type]
 
 
+def test_alignment_that_does_not_exist_is_refused_and_not_taken_for_none():
+    with pytest.raises(BadInputError, match="aligned or none was expected, found 'alinged'"):
+        CutMode(alignment="alinged")  # type: ignore[arg-type]
+
+
 def in_background(call: Callable[[], object]) -> Callable[[], object]:
     """Run a call in a thread; the result waits for what it returned or raised."""
     found: list[object] = []
