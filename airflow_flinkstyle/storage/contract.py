@@ -230,6 +230,15 @@ def _copies(store: ObjectStore, prefix: str) -> None:
     _expect("a copy after its source was deleted", b"content", store.read(f"{prefix}/b"))
 
 
+def _compares_uploads(store: ObjectStore, prefix: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="flinkstyle-") as folder:
+        source = Path(folder) / "source"
+        source.write_bytes(b"content")
+        wrong = _raised(lambda: store.upload(f"{prefix}/object", source, sha256="0" * 64))
+    _expect("an upload of other content than announced", ObjectChangedError.__name__, wrong)
+    _expect("the object after it", None, store.head(f"{prefix}/object"))
+
+
 def _carries_large_files(store: ObjectStore, prefix: str) -> None:
     size_bytes = LARGE_BYTES + 1
     block = hashlib.shake_256(prefix.encode()).digest(1 << 20)
@@ -266,6 +275,7 @@ GUARANTEES: Final = (
     Guarantee(name="get of what has changed only", remedy=_CHOOSE, check=_knows_unchanged),
     Guarantee(name="listings whole and in order", remedy=_CHOOSE, check=_lists_all),
     Guarantee(name="copies inside the store", remedy=_CHOOSE, check=_copies),
+    Guarantee(name="uploads compared with their digest", remedy=_CHOOSE, check=_compares_uploads),
     Guarantee(name="large files in parts", remedy=_CHOOSE, check=_carries_large_files),
 )
 """All that the package relies on, in the order in which it is tried."""
