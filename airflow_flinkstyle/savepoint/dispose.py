@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from airflow_flinkstyle.savepoint.errors import SavepointProtectedError
 from airflow_flinkstyle.savepoint.freeing import hold_prune
 from airflow_flinkstyle.savepoint.leases import LEASE_S
-from airflow_flinkstyle.savepoint.prune import delete, read_contents
+from airflow_flinkstyle.savepoint.prune import read_contents
 from airflow_flinkstyle.savepoint.retention import last_good_of
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def dispose_savepoint(
             if protection not in despite:
                 raise SavepointProtectedError.of(savepoint_id, protection, why)
         freed = contents.orphans({savepoint_id}) & manifest.blobs.keys()
-        delete(repository, held, savepoints=[savepoint_id], blobs=freed)
+        held.delete(savepoints=[savepoint_id], blobs=freed)
     return Disposed(savepoint_id=savepoint_id, freed_blobs=len(freed), freed_bytes=contents.bytes_of(freed))
 
 

@@ -6,11 +6,13 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.savepoint.errors import RepositoryBusyError
+from airflow_flinkstyle.savepoint.errors import IntentBrokenError, RepositoryBusyError
 from airflow_flinkstyle.savepoint.intents import give_up, read_intents
 from airflow_flinkstyle.savepoint.leases import LEASE_S, Renewed, Watch
+from airflow_flinkstyle.savepoint.notes import delete_notes
 from airflow_flinkstyle.savepoint.prune_slot import (
     Condemned,
     condemned_key,
@@ -48,7 +50,7 @@ class HeldPrune:
     renewed: Renewed[PruneSlot]
 
     def delete(self, *, savepoints: Sequence[str], blobs: Collection[str]) -> None:
-        """Delete manifests, then blobs; the caller has made sure that nothing else needs these blobs.
+        """Delete manifests, what was noted about them, then blobs that nothing else needs.
 
         Raises:
             IntentBrokenError: If somebody has given this prune up; it deletes nothing more then.
@@ -63,9 +65,15 @@ class HeldPrune:
         store, slot = self.repository.store, self.renewed.record
         key = condemned_key(self.repository, slot.prune_id)
         condemned = Condemned(holder=slot.holder, savepoints=tuple(savepoints), blobs=tuple(blobs))
+        self.renewed.require_alive()  # a list of one that was given up before would outlive its reasons
         store.write(key, condemned.to_bytes())
-        self.renewed.require_alive()  # whoever gives this prune up later finds the list
+        try:
+            self.renewed.require_alive()  # whoever gives this prune up later finds the list
+        except IntentBrokenError:
+            store.delete(key)
+            raise
         _each(self.repository.delete_manifest, savepoints)
+        _each(partial(delete_notes, self.repository), savepoints)  # before, they may be of a new pin
         _each(self.repository.delete_blob, blobs)
         store.delete(key)  # not after a failure: a delete may still be under way
 

@@ -24,6 +24,6 @@ def read_notes(repository: SavepointRepository, folder: str, kind: type[R]) -> M
 
 
 def delete_notes(repository: SavepointRepository, savepoint_id: str) -> None:
-    """Delete what stands beside a savepoint that is about to go."""
+    """Delete what stood beside a savepoint that is gone."""
     for folder in FOLDERS:
         repository.store.delete(f"{repository.job}/{folder}/{savepoint_id}.json")

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.savepoint.freeing import hold_prune
 from airflow_flinkstyle.savepoint.leases import LEASE_S
-from airflow_flinkstyle.savepoint.notes import delete_notes
 from airflow_flinkstyle.savepoint.owned import owners
 from airflow_flinkstyle.savepoint.pins import pins
 from airflow_flinkstyle.savepoint.retention import Candidate, RetentionPlan, plan_retention
@@ -22,7 +21,6 @@ from airflow_flinkstyle.savepoint.verified import verified_records
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from airflow_flinkstyle.savepoint.freeing import HeldPrune
     from airflow_flinkstyle.savepoint.repository import SavepointRepository
     from airflow_flinkstyle.savepoint.retention import RetentionPolicy
 
@@ -107,7 +105,7 @@ def prune(
     with hold_prune(repository, holder=holder, wait_s=wait_s, lease_s=lease_s) as held:
         contents = read_contents(repository, in_use())
         report, orphans = _report(contents, repository, policy, dry_run=False)
-        delete(repository, held, savepoints=report.plan.disposed, blobs=orphans)
+        held.delete(savepoints=report.plan.disposed, blobs=orphans)
     log.info("Pruned %s:\n%s", repository.uri, report.as_markdown())
     return report
 
@@ -122,15 +120,6 @@ def _report(
         plan=plan, dry_run=dry_run, freed_blobs=len(orphans), freed_bytes=contents.bytes_of(orphans)
     )
     return report, orphans
-
-
-def delete(
-    repository: SavepointRepository, held: HeldPrune, *, savepoints: Collection[str], blobs: Collection[str]
-) -> None:
-    """Delete what was noted about the savepoints, then manifests, then blobs."""
-    for savepoint_id in savepoints:
-        delete_notes(repository, savepoint_id)  # first: an id that is used again must not count as verified
-    held.delete(savepoints=tuple(savepoints), blobs=blobs)
 
 
 def read_contents(repository: SavepointRepository, in_use: Mapping[str, str]) -> Contents:

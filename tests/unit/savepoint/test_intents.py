@@ -13,6 +13,7 @@ from airflow_flinkstyle.savepoint.errors import (
 )
 from airflow_flinkstyle.savepoint.freeing import free_unreferenced, hold_prune
 from airflow_flinkstyle.savepoint.intents import hold_intent
+from airflow_flinkstyle.savepoint.pins import pin, pins
 from airflow_flinkstyle.savepoint.repository import SavepointRepository
 from airflow_flinkstyle.savepoint.verify import verify_savepoint
 from airflow_flinkstyle.storage.errors import ObjectExistsError, StoreUnavailableError
@@ -236,13 +237,29 @@ def test_savepoint_that_a_prune_given_up_was_disposing_of_is_gone_before_anybody
         assert repository.find("sp-1") is None
 
 
+def test_prune_that_wakes_takes_neither_a_savepoint_nor_its_new_pin(
+    repository: Repository, a_checkpoint: Make, take: Make
+):
+    manifest = take(repository, a_checkpoint(), "sp-1")
+    with hold_prune(repository, holder="task b", **DEAD) as late:
+        with hold_intent(repository, "restore", holder="task a", **SOON):
+            pass  # the prune is given up
+        pin(repository, "sp-1", reason="audit", by="ann", at_ms=1)
+        with pytest.raises(IntentBrokenError):
+            late.delete(savepoints=["sp-1"], blobs=list(manifest.blobs))
+    assert pins(repository).keys() == {"sp-1"}
+    die_while_deleting(repository, savepoints=[], blobs=[repository.put_blob(b"orphan")])
+    with hold_intent(repository, "restore", holder="task a", **SOON):
+        verify_savepoint(repository.read("sp-1"), repository, level="full")
+
+
 def die_while_deleting(repository: Repository, *, savepoints: list[str], blobs: list[str]) -> None:
     """Leave the slot held and the list of the condemned behind, with nothing deleted."""
     store = repository.store
     assert isinstance(store, MemoryStore)
     slot = "orders/prune.json"
     with hold_prune(repository, holder="task b", **DEAD) as dead:
-        store.fail_at(3)  # the list, the renewal, the first delete
+        store.fail_at(4)  # a renewal, the list, a renewal, the first delete
         with pytest.raises(StoreUnavailableError):
             dead.delete(savepoints=savepoints, blobs=blobs)
         held = store.read(slot)
