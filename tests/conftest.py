@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
@@ -22,6 +23,8 @@ os.environ.setdefault("AIRFLOW_HOME", str(paths.HOME / "airflow-tests"))
 os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(paths.HOME / "cache" / "hypothesis"))
 os.environ["JAVA_HOME"] = str(paths.java_home())
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+# A shell that starts the tests in the background lets them, and all that they start, ignore Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class KafkaPair(NamedTuple):

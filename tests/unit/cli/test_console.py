@@ -70,17 +70,17 @@ def test_exit_codes_and_streams_of_the_real_script(root: Root):
 def test_ctrl_c_cancels_the_savepoint_that_was_asked_for(root: Root):
     root.seem_running()
     env = {**os.environ, **root.env}
-    process = subprocess.Popen([SCRIPT, "savepoint", "take"], env=env, stderr=subprocess.PIPE, text=True)
-    try:
-        deadline = time.monotonic() + 30
-        while (slot := root.board.request(1)) is None:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        assert (slot.value.command, slot.value.state) == ("savepoint", "sent")
-        process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=30)
-    finally:
-        process.kill()
+    with subprocess.Popen([SCRIPT, "savepoint", "take"], env=env, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            deadline = time.monotonic() + 30
+            while (slot := root.board.request(1)) is None:
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            assert (slot.value.command, slot.value.state) == ("savepoint", "sent")
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=30)
+        finally:
+            process.kill()
     assert process.returncode == 130
     assert "was cancelled; the job goes on" in said
     assert root.board.request(1).value.state == "cancelled"
