@@ -70,7 +70,9 @@ def test_exit_codes_and_streams_of_the_real_script(root: Root):
 def test_ctrl_c_cancels_the_savepoint_that_was_asked_for(root: Root):
     root.seem_running()
     env = {**os.environ, **root.env}
-    with subprocess.Popen([SCRIPT, "savepoint", "take"], env=env, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [SCRIPT, "savepoint", "take"], env=env, stderr=subprocess.PIPE, text=True
+    ) as process:
         try:
             deadline = time.monotonic() + 30
             while (slot := root.board.request(1)) is None:
