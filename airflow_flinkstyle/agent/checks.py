@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.agent.errors import NOT_STARTED, QueryUnknownError
 from airflow_flinkstyle.agent.guard import check_source, read_positions, require_same_sources
 from airflow_flinkstyle.agent.jvm_kafka import describe_source
-from airflow_flinkstyle.kafka.errors import OffsetBeforeStartError, OffsetBeyondEndError, PartitionSetError
 from airflow_flinkstyle.protocol.records import SourceIdentity
-from airflow_flinkstyle.savepoint.restore import restore_query, restore_savepoint
+from airflow_flinkstyle.savepoint.restore import restore_savepoint
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -85,6 +84,9 @@ def require_known(query: JobQuery, to_go_on: Collection[str], script: Collection
 def guard(jvm: Java, query: JobQuery, expected: Mapping[str, list[SourceIdentity]]) -> None:
     """Check every Kafka source of the query, and record what they read.
 
+    A planned batch that is refused is left as it is, the first one after a restore too: its records were
+    there when it was planned, so a sink may have seen them under its number.
+
     Raises:
         FlinkstyleError: If Spark must not start it; nothing was written.
     """
@@ -128,32 +130,3 @@ def restore(
             done.files_kept,
             "" if complete else " (prepared)",
         )
-
-
-def guard_or_restore_anew(
-    jvm: Java,
-    query: JobQuery,
-    expected: Mapping[str, list[SourceIdentity]],
-    *,
-    manifest: Manifest | None,
-    repository: SavepointRepository,
-) -> None:
-    """Guard a query of a relaunched generation.
-
-    Spark writes a batch's offsets before it checks their range. A first batch that this generation planned
-    and that the guard refuses is discarded, and the savepoint restored anew.
-    """
-    try:
-        guard(jvm, query, expected)
-    except (OffsetBeforeStartError, OffsetBeyondEndError, PartitionSetError):
-        snapshot = manifest.query(query.name) if manifest else None
-        if manifest is None or snapshot is None or not _only_planned(query, snapshot.batch_id):
-            raise
-        log.warning("Query %s: its first batch was refused; restoring %s", query.name, manifest.savepoint_id)
-        restore_query(manifest, snapshot, repository, query.checkpoint, discard_first_batch=True)
-        guard(jvm, query, expected)
-
-
-def _only_planned(query: JobQuery, restored: int) -> bool:
-    """Return whether nothing beyond the savepoint was committed, and one batch was planned."""
-    return query.look() == restored and read_positions(query.checkpoint).pending is not None

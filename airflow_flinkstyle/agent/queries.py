@@ -142,7 +142,6 @@ class Queries:
         self._lock = threading.Lock()
         self._known: dict[str, JobQuery] = {}
         self._unnamed: set[str] = set()
-        self._started: set[str] = set()
 
     def checkpoint(self, query: str) -> ObjectStore:
         """Open a query's checkpoint: it stands in a folder of the query's name."""
@@ -159,17 +158,10 @@ class Queries:
         with self._lock:
             return set(self._known)
 
-    def was_started(self, name: str) -> bool:
-        """Return whether this process has started the query before."""
-        with self._lock:
-            return name in self._started
-
     def note_start(self, query: JobQuery) -> None:
         """Note what the query starts from, in the thread that starts it."""
         query.before, query.started_s = query.look(), time.monotonic()
         query.local_properties = query.context.getLocalProperties().clone()
-        with self._lock:
-            self._started.add(query.name)
 
     def beats(self) -> dict[str, QueryBeat]:
         """Return what the heartbeat says of them."""

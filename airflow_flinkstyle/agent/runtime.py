@@ -223,13 +223,7 @@ class Runtime:
         newest = sinks.newest_batch(spark, query.sink)
         self.manifest = sinks.admit(query, newest, self._go, self.manifest, self.repository)
         compat.require_for_checkpoint(spark, query.name, query.checkpoint)
-        expected = self._expected.get(query.name, {})
-        if self.relaunched and not self.queries.was_started(query.name):
-            checks.guard_or_restore_anew(
-                self.jvm, query, expected, manifest=self.manifest, repository=self.repository
-            )
-        else:
-            checks.guard(self.jvm, query, expected)
+        checks.guard(self.jvm, query, self._expected.get(query.name, {}))
 
     # --- what the script calls while it runs ----------------------------------------------------
 

@@ -111,7 +111,6 @@ def restore_query(
     *,
     prefix: str = "",
     carry_pending: bool = False,
-    discard_first_batch: bool = False,
     complete: bool = True,
     threads: int = 8,
     progress: Callable[[FileProgress], None] = ignore,
@@ -127,8 +126,6 @@ def restore_query(
         target: The store of the new checkpoint location.
         prefix: The location inside ``target``; empty for its root.
         carry_pending: Also write the pending batch's offsets, so that Spark runs it again under its id.
-        discard_first_batch: Permit a target whose first batch was planned and never committed; it is undone.
-            Only for a batch of which nothing reached a sink.
         complete: False copies everything but leaves the seal, so that only the files that differ are left
             for the final savepoint.
         threads: Files written at a time.
@@ -143,17 +140,15 @@ def restore_query(
     pending = _pending_content(query, carry=carry_pending)
     holder = f"the restore of {manifest.savepoint_id} to {writer.uri}"
     with hold_intent(repository, "restore" if complete else "precopy", holder=holder):
-        return _restore(writer, pending, discard_first_batch=discard_first_batch, complete=complete)
+        return _restore(writer, pending, complete=complete)
 
 
-def _restore(
-    writer: _Writer, pending: bytes | None, *, discard_first_batch: bool, complete: bool
-) -> Restored:
+def _restore(writer: _Writer, pending: bytes | None, *, complete: bool) -> Restored:
     """Seal, remove, write, unseal."""
     query, target = writer.query, writer.target
     newest = query.batch_id + 1 if pending is not None else query.batch_id
     listed = {info.key.removeprefix(writer.prefix): info.size_bytes for info in target.list(writer.prefix)}
-    _require_free(writer, listed, newest=query.batch_id + 1 if discard_first_batch else newest)
+    _require_free(writer, listed, newest=newest)
     last = f"offsets/{newest}"
     kept = writer.equal_files(listed)
     extra = listed.keys() - {entry.path for entry in query.files} - {last}

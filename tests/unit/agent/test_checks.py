@@ -7,8 +7,11 @@ import pytest
 from airflow_flinkstyle.agent import checks
 from airflow_flinkstyle.agent.errors import QueryUnknownError
 from airflow_flinkstyle.agent.queries import JobQuery, Queries
+from airflow_flinkstyle.agent.sources import Source
+from airflow_flinkstyle.kafka.errors import OffsetBeyondEndError
 from airflow_flinkstyle.protocol.records import Go
 from airflow_flinkstyle.storage.memory import MemoryStore
+from tests.unit.agent.test_guard import a_view
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,6 +27,20 @@ def a_query(name: str) -> JobQuery:
 def a_go(**changes: Any) -> Go:
     values: dict[str, Any] = {"savepoint_id": None, "carry_pending": False, "closed_at": None, "expected": {}}
     return Go(**{**values, **changes})
+
+
+def test_planned_batch_that_is_refused_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sink may have seen it: a carried one, one at a barrier, or one whose records were lost since."""
+    query = a_query("orders")
+    query.sources = [Source(position=0, name=None, provider="kafka", options={})]
+    for batch, end in enumerate((3, 5)):
+        query.checkpoint.write(f"offsets/{batch}", f'v1\n{{"conf":{{}}}}\n{{"t":{{"0":{end}}}}}'.encode())
+    query.checkpoint.write("commits/0", b'v1\n{"nextBatchWatermarkMs":0}')
+    before = {info.key: query.checkpoint.read(info.key) for info in query.checkpoint.list("")}
+    monkeypatch.setattr(checks, "describe_source", lambda *_: a_view({0: 4}))
+    with pytest.raises(OffsetBeyondEndError):
+        checks.guard(None, query, {})
+    assert {info.key: query.checkpoint.read(info.key) for info in query.checkpoint.list("")} == before
 
 
 def test_only_queries_whose_checkpoints_stand_in_the_location_go_on(tmp_path: Path) -> None:

@@ -207,13 +207,11 @@ def test_restored_checkpoint_that_went_on_is_never_overwritten(
     restored(manifest, repository, target)
     for key in ("offsets/3", "commits/3"):
         target.write(key, b"v1\n{}\n{}")
-    with pytest.raises(TargetOccupiedError, match="2 committed batches up to 3"):
-        restored(manifest, repository, target, discard_first_batch=True)
+    with pytest.raises(TargetOccupiedError, match="offsets of batch 3"):
+        restored(manifest, repository, target)
 
 
-def test_refused_first_batch_is_discarded_only_when_permitted(
-    repository: Repository, a_checkpoint: Make, take: Make
-):
+def test_planned_first_batch_is_never_discarded(repository: Repository, a_checkpoint: Make, take: Make):
     checkpoint, target = a_checkpoint(), MemoryStore()
     manifest = take(repository, checkpoint)
     restored(manifest, repository, target)
@@ -221,8 +219,7 @@ def test_refused_first_batch_is_discarded_only_when_permitted(
         target.write(key, b"poisoned")
     with pytest.raises(TargetOccupiedError, match="offsets of batch 3"):
         restored(manifest, repository, target)
-    assert restored(manifest, repository, target, discard_first_batch=True).files_removed == 3
-    assert_startable(target, manifest, checkpoint.store)
+    assert target.read("offsets/3") == b"poisoned"
 
 
 def test_restore_below_a_prefix_touches_nothing_else(repository: Repository, a_checkpoint: Make, take: Make):
