@@ -103,6 +103,7 @@ class HotJob:
 
     def end(self, starter: Answering) -> Judge:
         """Stop the job and the producer; returns who judges copies by every order that was sent."""
+        starter.start()
         self.orders.client.stop("stop", savepoint=False, timeout_s=60)
         self.orders.end_producer()
         ledger = list(read_ledger(self.orders.ledger))

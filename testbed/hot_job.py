@@ -48,6 +48,8 @@ def totals(spark: SparkSession, *, bootstrap: str, topic: str) -> DataFrame:
         .option("kafka.bootstrap.servers", bootstrap)
         .option("subscribe", topic)
         .option("startingOffsets", "earliest")
+        # A fetch at the end of an idle log would wait for half a second, and every call behind it.
+        .option("kafka.fetch.max.wait.ms", "10")
         .load()
     )
     parsed = F.from_json(F.col("value").cast("string"), "customer STRING, number BIGINT, amount BIGINT")
