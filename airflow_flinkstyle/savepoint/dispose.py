@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from airflow_flinkstyle.savepoint.errors import SavepointProtectedError
 from airflow_flinkstyle.savepoint.freeing import hold_prune
 from airflow_flinkstyle.savepoint.leases import LEASE_S
+from airflow_flinkstyle.savepoint.needs import Needs
 from airflow_flinkstyle.savepoint.prune import read_contents
 from airflow_flinkstyle.savepoint.retention import last_good_of
 
@@ -57,9 +58,11 @@ def dispose_savepoint(
         SavepointProtectedError: If it is pinned, in use, or the last good one; nothing was deleted.
         RepositoryBusyError: If somebody still relied on blobs after ``wait_s``.
     """
+    needs = Needs(repository)
+    needs.read()  # while nobody waits for it
     with hold_prune(repository, holder=holder, wait_s=wait_s, lease_s=lease_s) as held:
         manifest = repository.read(savepoint_id)
-        contents = read_contents(repository, in_use())
+        contents = read_contents(repository, needs, in_use())
         for protection, why in _protections(contents, savepoint_id).items():
             if protection not in despite:
                 raise SavepointProtectedError.of(savepoint_id, protection, why)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.savepoint.errors import IntentBrokenError, RepositoryBusyError
 from airflow_flinkstyle.savepoint.intents import give_up, read_intents
 from airflow_flinkstyle.savepoint.leases import LEASE_S, Renewed, Watch
+from airflow_flinkstyle.savepoint.needs import Needs
 from airflow_flinkstyle.savepoint.notes import delete_notes
 from airflow_flinkstyle.savepoint.prune_slot import (
     Condemned,
@@ -142,11 +143,6 @@ def _acquire(
         time.sleep(poll_s)
 
 
-def referenced_blobs(repository: SavepointRepository) -> set[str]:
-    """Return every blob that a savepoint needs."""
-    return {blob for manifest in repository.each() for blob in manifest.blobs}
-
-
 def free_unreferenced(
     repository: SavepointRepository,
     blobs: Collection[str],
@@ -162,8 +158,11 @@ def free_unreferenced(
     """
     if not blobs:
         return Freed(blobs=0, size_bytes=0)
+    needs = Needs(repository)
+    needs.read()  # while nobody waits for it
     with hold_prune(repository, holder=holder, wait_s=wait_s, lease_s=lease_s) as held:
         sizes = repository.blob_sizes()
-        orphans = (set(blobs) & sizes.keys()) - referenced_blobs(repository)
+        needed = {blob for need in needs.read().values() for blob, _ in need.blobs}
+        orphans = (set(blobs) & sizes.keys()) - needed
         held.delete(savepoints=(), blobs=orphans)
         return Freed(blobs=len(orphans), size_bytes=sum(sizes[blob] for blob in orphans))

@@ -1,7 +1,8 @@
 """Apply retention: dispose of savepoints by policy, or of one by name, and free what none needs any more.
 
 Manifests go first, blobs after them: a crash in between leaves blobs that the next prune frees, never a
-savepoint with missing files. Everything that is decided upon is read while ``prune.json`` is held.
+savepoint with missing files. Everything that is decided upon is read while ``prune.json`` is held, but of
+the manifests only those that were not read just before.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.savepoint.freeing import hold_prune
 from airflow_flinkstyle.savepoint.leases import LEASE_S
+from airflow_flinkstyle.savepoint.needs import Needs
 from airflow_flinkstyle.savepoint.owned import owners
 from airflow_flinkstyle.savepoint.pins import pins
 from airflow_flinkstyle.savepoint.retention import Candidate, RetentionPlan, plan_retention
@@ -21,13 +23,11 @@ from airflow_flinkstyle.savepoint.verified import verified_records
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
+    from airflow_flinkstyle.savepoint.needs import Need
     from airflow_flinkstyle.savepoint.repository import SavepointRepository
     from airflow_flinkstyle.savepoint.retention import RetentionPolicy
 
 log = logging.getLogger(__name__)
-
-_Blob = tuple[str, int]
-"""Key, and size in bytes as the manifest has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,11 +52,11 @@ class PruneReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contents:
-    """What a repository holds, by one listing of each kind; manifests are too large to keep them all."""
+    """What a repository holds, by one listing of each kind."""
 
     candidates: tuple[Candidate, ...]
     """The newest first."""
-    needs: Mapping[str, tuple[_Blob, ...]]
+    needs: Mapping[str, Need]
     """By savepoint id."""
     blob_sizes: Mapping[str, int]
 
@@ -64,9 +64,9 @@ class Contents:
         """Return the blobs that no savepoint but the disposed ones needs."""
         needed = {
             blob
-            for savepoint_id, blobs in self.needs.items()
+            for savepoint_id, need in self.needs.items()
             if savepoint_id not in disposed
-            for blob, _ in blobs
+            for blob, _ in need.blobs
         }
         return self.blob_sizes.keys() - needed
 
@@ -100,10 +100,12 @@ def prune(
         RepositoryBusyError: If somebody still relied on blobs then; nothing was deleted.
         ManifestFormatError: If a manifest cannot be read: what it needs is unknown, so nothing was deleted.
     """
+    needs = Needs(repository)
     if dry_run:
-        return _report(read_contents(repository, in_use()), repository, policy, dry_run=True)[0]
+        return _report(read_contents(repository, needs, in_use()), repository, policy, dry_run=True)[0]
+    needs.read()  # while nobody waits for it
     with hold_prune(repository, holder=holder, wait_s=wait_s, lease_s=lease_s) as held:
-        contents = read_contents(repository, in_use())
+        contents = read_contents(repository, needs, in_use())
         report, orphans = _report(contents, repository, policy, dry_run=False)
         held.delete(savepoints=report.plan.disposed, blobs=orphans)
     log.info("Pruned %s:\n%s", repository.uri, report.as_markdown())
@@ -122,15 +124,9 @@ def _report(
     return report, orphans
 
 
-def read_contents(repository: SavepointRepository, in_use: Mapping[str, str]) -> Contents:
+def read_contents(repository: SavepointRepository, needs: Needs, in_use: Mapping[str, str]) -> Contents:
     """Read what there is to decide upon."""
-    once: dict[_Blob, _Blob] = {}  # most blobs are shared by many savepoints
-    needs: dict[str, tuple[_Blob, ...]] = {}
-    taken_at_ms: dict[str, int] = {}
-    for manifest in repository.each():
-        blobs = ((blob, entry.size_bytes) for blob, entry in manifest.blobs.items())
-        needs[manifest.savepoint_id] = tuple(once.setdefault(blob, blob) for blob in blobs)
-        taken_at_ms[manifest.savepoint_id] = manifest.taken_at_ms
+    needed = needs.read()
     stored = repository.blob_sizes()
     pinned, verified, owned = pins(repository), verified_records(repository), owners(repository)
 
@@ -138,13 +134,13 @@ def read_contents(repository: SavepointRepository, in_use: Mapping[str, str]) ->
         pin, check = pinned.get(savepoint_id), verified.get(savepoint_id)
         return Candidate(
             savepoint_id=savepoint_id,
-            taken_at_ms=taken_at_ms[savepoint_id],
-            missing_blobs=sum(stored.get(blob) != size for blob, size in needs[savepoint_id]),
+            taken_at_ms=needed[savepoint_id].taken_at_ms,
+            missing_blobs=sum(stored.get(blob) != size for blob, size in needed[savepoint_id].blobs),
             verified=check.level if check else None,
             pinned=f"by {pin.by}: {pin.reason}" if pin else None,
             in_use=in_use.get(savepoint_id),
             owned=owned.get(savepoint_id),
         )
 
-    newest_first = sorted(needs, key=lambda name: (taken_at_ms[name], name), reverse=True)
-    return Contents(candidates=tuple(map(candidate, newest_first)), needs=needs, blob_sizes=stored)
+    newest_first = sorted(needed, key=lambda name: (needed[name].taken_at_ms, name), reverse=True)
+    return Contents(candidates=tuple(map(candidate, newest_first)), needs=needed, blob_sizes=stored)

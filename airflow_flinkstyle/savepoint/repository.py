@@ -64,9 +64,16 @@ class SavepointRepository:
 
     def ids(self) -> tuple[str, ...]:
         """Return the ids of all savepoints, in no meaningful order."""
+        return tuple(self.versions())
+
+    def versions(self) -> Mapping[str, str]:
+        """Return the version of each manifest by savepoint id, spent ids included, by one listing."""
         folder = f"{self._job}/savepoints/"
-        names = (info.key.removeprefix(folder) for info in self._store.list(folder))
-        return tuple(name.removesuffix(".json") for name in names if name.endswith(".json"))
+        return {
+            info.key.removeprefix(folder).removesuffix(".json"): info.version
+            for info in self._store.list(folder)
+            if info.key.endswith(".json")
+        }
 
     def manifests(self) -> tuple[Manifest, ...]:
         """Return all savepoints, the newest first."""
@@ -74,19 +81,28 @@ class SavepointRepository:
 
     def each(self) -> Iterator[Manifest]:
         """Yield all savepoints, in no meaningful order; few are in memory at a time."""
-        ids = self.ids()
+        return (manifest for manifest, _ in self.each_of(self.ids()))
+
+    def each_of(self, ids: Collection[str]) -> Iterator[tuple[Manifest, str]]:
+        """Yield those of the savepoints that exist, each with its manifest's version; as ``each`` does."""
+        wanted = tuple(ids)
         with ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="manifests") as pool:
-            for start in range(0, len(ids), _AT_A_TIME):
-                for manifest in pool.map(self.find, ids[start : start + _AT_A_TIME]):
-                    if manifest is not None:
-                        yield manifest
+            for start in range(0, len(wanted), _AT_A_TIME):
+                for found in pool.map(self._find_versioned, wanted[start : start + _AT_A_TIME]):
+                    if found is not None:
+                        yield found
 
     def find(self, savepoint_id: str) -> Manifest | None:
         """Return the savepoint, or None if there is none of that id."""
+        found = self._find_versioned(savepoint_id)
+        return found[0] if found is not None else None
+
+    def _find_versioned(self, savepoint_id: str) -> tuple[Manifest, str] | None:
         if not is_savepoint_id(savepoint_id):
             return None
         found = self._store.get(self._manifest_key(savepoint_id))
-        return self.parse(savepoint_id, found.data) if found is not None else None
+        manifest = self.parse(savepoint_id, found.data) if found is not None else None
+        return (manifest, found.version) if found is not None and manifest is not None else None
 
     def parse(self, savepoint_id: str, data: bytes) -> Manifest | None:
         """Return the manifest that stands in the store under an id, or None where the id is spent.

@@ -23,7 +23,7 @@ from airflow_flinkstyle.savepoint.errors import (
     TakeCancelledError,
     TakeTimedOutError,
 )
-from airflow_flinkstyle.savepoint.freeing import free_unreferenced, hold_prune, referenced_blobs
+from airflow_flinkstyle.savepoint.freeing import free_unreferenced, hold_prune
 from airflow_flinkstyle.savepoint.intents import hold_intent
 from airflow_flinkstyle.savepoint.repository import SavepointRepository
 from airflow_flinkstyle.savepoint.verify import verify_savepoint
@@ -130,7 +130,8 @@ def free_everything(store: MemoryStore, *, wait_s: float = 0.0) -> None:
         contextlib.suppress(RepositoryBusyError),
         hold_prune(repository, holder="prune", wait_s=wait_s, poll_s=0.001) as held,
     ):
-        held.delete(savepoints=(), blobs=repository.blob_sizes().keys() - referenced_blobs(repository))
+        needed = {blob for manifest in repository.each() for blob in manifest.blobs}
+        held.delete(savepoints=(), blobs=repository.blob_sizes().keys() - needed)
 
 
 def test_prune_just_before_any_call_of_a_take_costs_nothing(a_checkpoint: Make, take: Make):

@@ -11,7 +11,7 @@ import pytest
 from airflow_flinkstyle.savepoint import prune as pruning
 from airflow_flinkstyle.savepoint import take as taking
 from airflow_flinkstyle.savepoint.errors import SavepointDamagedError, SavepointError
-from airflow_flinkstyle.savepoint.freeing import hold_prune, referenced_blobs
+from airflow_flinkstyle.savepoint.freeing import hold_prune
 from airflow_flinkstyle.savepoint.intents import hold_intent
 from airflow_flinkstyle.savepoint.repository import SavepointRepository
 from airflow_flinkstyle.savepoint.retention import RetentionPolicy
@@ -136,7 +136,7 @@ def test_savepoints_are_whole_or_absent_wherever_both_sleep_and_take_each_other_
 
 def prune_by_age(repository: Repository, born_s: dict[str, float], now_s: float, meanwhile: Make) -> None:
     """Free what no savepoint needs and is older than a week: no intents, only a grace period."""
-    needed = referenced_blobs(repository)
+    needed = {blob for manifest in repository.each() for blob in manifest.blobs}
     old = [blob for blob in repository.blob_sizes() if now_s - born_s[blob] > 7 * 86_400]
     meanwhile()
     for blob in old:
