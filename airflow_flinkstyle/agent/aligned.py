@@ -83,12 +83,12 @@ class AlignedCut:
             runtime.start_lock,
             runtime.held.begin(
                 runtime.jvm,
+                look=self._require_wanted,
                 before_start=lambda query: guard_again(runtime.jvm, query),
                 ends=runtime.ending.is_set,
                 failed=runtime.begin_failure,
             ) as queries,
         ):
-            self._require_wanted()
             yield queries
 
     def _run_to_barrier(self, queries: list[JobQuery]) -> dict[str, BatchId]:
@@ -110,8 +110,12 @@ class AlignedCut:
             if planned is not None:
                 query.checkpoint.create(f"offsets/{stand.batch_id + 1}", planned.render().encode())
         with ThreadPoolExecutor(max_workers=len(queries), thread_name_prefix="barrier") as pool:
-            committed = zip(queries, pool.map(commit_pending, queries), strict=True)
-            batches = {query.name: batch for query, batch in committed if batch is not None}
+            committed = pool.map(lambda query: commit_pending(query, look=self._require_wanted), queries)
+            batches = {
+                query.name: batch
+                for query, batch in zip(queries, committed, strict=True)
+                if batch is not None
+            }
         log.info("All queries stand at the barrier, at batches %s", batches)
         return batches
 

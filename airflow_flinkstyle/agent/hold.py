@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.agent.stopping import commit_pending, stop_at_boundary
+from airflow_flinkstyle.agent.stopping import commit_pending, stop_at_boundary, wait_until_stopped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,6 +41,7 @@ class Hold:
         self,
         jvm: Java,
         *,
+        look: Callable[[], None],
         before_start: Callable[[JobQuery], None],
         ends: Callable[[], bool],
         failed: Callable[[BaseException], None],
@@ -48,6 +50,7 @@ class Hold:
 
         Args:
             jvm: The driver's.
+            look: Called while a query is waited for; raises to let them go on.
             before_start: Called for each query before it goes on; raises if it must not.
             ends: Whether the run ends, so that none may go on.
             failed: Called if one cannot go on; begins the end of the run before it returns.
@@ -57,28 +60,43 @@ class Hold:
         self._free.clear()
         self._held = {query.query.id: query for query in queries if query.is_active}
         try:
-            stop_at_boundary(jvm, queries)
+            stop_at_boundary(jvm, queries, look=look)
             for query in queries:
-                commit_pending(query)
+                commit_pending(query, look=look)
+            look()
             yield queries
         finally:
             try:
                 if not ends():
-                    self._go_on(before_start)
-            except Exception as error:
-                log.exception("A query that was held cannot go on")
-                failed(error)
-            self._held, self.count = {}, self.count + 1
-            self._free.set()
-            log.info("The queries were held for %.2f s", time.monotonic() - begun_s)
+                    self._go_on(before_start, ends, failed)
+            finally:
+                self._held, self.count = {}, self.count + 1
+                self._free.set()
+                log.info("The queries were held for %.2f s", time.monotonic() - begun_s)
 
-    def _go_on(self, before_start: Callable[[JobQuery], None]) -> None:
-        for query_id, query in list(self._held.items()):
-            if query.failure is None:  # else the script learns of it when it looks
-                before_start(query)
-                with self._going_on:
-                    if query_id in self._held:
-                        query.start_again()
+    def _go_on(
+        self,
+        before_start: Callable[[JobQuery], None],
+        ends: Callable[[], bool],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        """Let each go on as soon as it has stopped: one that was not waited for may still be in its batch."""
+
+        def go_on(query_id: str, query: JobQuery) -> None:
+            try:
+                wait_until_stopped(query)
+                if query.failure is None and not ends():  # the script learns of a failure when it looks
+                    before_start(query)
+                    with self._going_on:
+                        if query_id in self._held:
+                            query.start_again()
+            except Exception as error:
+                log.exception("Query %s was held and cannot go on", query.name)
+                failed(error)
+
+        held = dict(self._held)
+        with ThreadPoolExecutor(max_workers=len(held) or 1, thread_name_prefix="go-on") as pool:
+            list(pool.map(go_on, held.keys(), held.values()))
         queries = self._queries.all()
         if not any(query.failure is not None for query in queries):
             for query in queries:

@@ -11,7 +11,7 @@ from airflow_flinkstyle.agent.guard import read_positions
 from airflow_flinkstyle.checkpoint.inventory import list_batches
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from airflow_flinkstyle.agent.queries import JobQuery
     from airflow_flinkstyle.agent.untyped import Java, PySpark
@@ -22,13 +22,25 @@ _LOOK_S = 0.05
 log = logging.getLogger(__name__)
 
 
-def stop_at_boundary(jvm: Java, queries: Sequence[JobQuery]) -> None:
-    """Let every query end its batch and stop; a query that sleeps until its next trigger is woken."""
+def keep_waiting() -> None:
+    """Look for nothing: whoever ends a run waits as long as a batch takes."""
+
+
+def stop_at_boundary(
+    jvm: Java, queries: Sequence[JobQuery], *, look: Callable[[], None] = keep_waiting
+) -> None:
+    """Let every query end its batch and stop; a query that sleeps until its next trigger is woken.
+
+    Args:
+        jvm: The driver's.
+        queries: Those to stop.
+        look: Called in every round; raises to end the wait. The queries stop all the same.
+    """
     running = [query for query in queries if query.query is not None]
     for query in running:
         _flag(jvm, query.query)
     for query in running:
-        _wait_until_ended(query)
+        wait_until_stopped(query, look=look)
 
 
 def _flag(jvm: Java, streaming_query: PySpark) -> None:
@@ -45,7 +57,8 @@ def _execution(streaming_query: PySpark) -> Java:
     return wrapped.streamingQuery()
 
 
-def _wait_until_ended(query: JobQuery) -> None:
+def wait_until_stopped(query: JobQuery, *, look: Callable[[], None] = keep_waiting) -> None:
+    """Wait for a query that was told to stop."""
     thread = _execution(query.query).queryExecutionThread()
     idle = 0
     while thread.isAlive():
@@ -54,20 +67,25 @@ def _wait_until_ended(query: JobQuery) -> None:
             log.info("Query %s only waits for its next trigger", query.name)
             query.query._jsq.stop()  # noqa: SLF001
             return
+        look()
         time.sleep(_LOOK_S)
 
 
-def commit_pending(query: JobQuery) -> BatchId | None:
+def commit_pending(query: JobQuery, *, look: Callable[[], None] = keep_waiting) -> BatchId | None:
     """Commit the batch that was planned and not committed, if there is one; returns the last batch.
 
     The engine interrupts itself when it finds the flag right after it wrote a batch's offsets.
+
+    Args:
+        query: A query that has stopped.
+        look: Called in every round; raises to end the wait. The batch runs on.
 
     Raises:
         PendingBatchError: If the batch fails.
     """
     if read_positions(query.checkpoint).pending is not None:
         log.info("Query %s: committing the batch that was planned", query.name)
-        _run_once(query)
+        _run_once(query, look)
     positions = read_positions(query.checkpoint)
     if positions.pending is not None:
         raise PendingBatchError(
@@ -79,12 +97,13 @@ def commit_pending(query: JobQuery) -> BatchId | None:
     return max(list_batches(query.checkpoint, "commits"), default=None)
 
 
-def _run_once(query: JobQuery) -> None:
+def _run_once(query: JobQuery, look: Callable[[], None]) -> None:
     from pyspark.errors import PySparkException
 
     try:
         query.start_again(once=True)
-        query.query._jsq.awaitTermination()  # noqa: SLF001
+        while not query.query._jsq.awaitTermination(int(_LOOK_S * 1000)):  # noqa: SLF001
+            look()
     except PySparkException as error:
         raise PendingBatchError(
             f"Query {query.name} was expected to commit the batch it had planned, but that failed: "

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -13,6 +17,8 @@ from airflow_flinkstyle.agent.queries import Queries
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError, PartitionSetError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from airflow_flinkstyle.agent.queries import JobQuery
 
 
@@ -56,6 +62,77 @@ def test_queries_that_are_held_are_listed_as_active_once() -> None:
     hold._held = {"query-1": query}
     assert hold.with_held([]) == [query.query]
     assert hold.with_held([query.query]) == [query.query]
+
+
+class SparkRun:
+    """One run of a query: it ends its batch, then looks at the flag."""
+
+    def __init__(self, name: str) -> None:
+        self.runId, self.flagged, self.batch_ended = name, threading.Event(), threading.Event()
+
+    def isAlive(self) -> bool:
+        return not (self.flagged.is_set() and self.batch_ended.is_set())
+
+    isActive = isAlive
+
+    def streamingQuery(self) -> SimpleNamespace:
+        state = MagicMock()
+        state.set.side_effect = lambda _: self.flagged.set()
+        return SimpleNamespace(state=lambda: state, queryExecutionThread=lambda: self)
+
+
+def a_running_query(queries: Queries, name: str) -> tuple[SparkRun, JobQuery]:
+    first = SparkRun(f"{name}-1")
+    handle = SimpleNamespace(
+        id=name, runId=first.runId, _jsq=first, status={"isTriggerActive": True}, exception=lambda: None
+    )
+    run = lambda: SimpleNamespace(_jsq=SparkRun(f"{name}-2"))  # noqa: E731
+    query = queries.register(name, MagicMock(), run, ())
+    query.query, query.local_properties = handle, MagicMock()
+    return first, query
+
+
+def until(condition: Callable[[], bool]) -> None:
+    until_s = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
+
+
+def test_cancel_before_the_boundary_lets_queries_go_on_at_once_but_for_the_one_in_its_batch() -> None:
+    queries, cancelled = Queries("/checkpoints"), threading.Event()
+    first, fast = a_running_query(queries, "fast")
+    batch, slow = a_running_query(queries, "slow")
+    first.batch_ended.set()
+
+    def look() -> None:
+        if cancelled.is_set():
+            raise InterruptedError
+
+    def hold() -> None:
+        with (
+            contextlib.suppress(InterruptedError),
+            Hold(queries).begin(
+                MagicMock(),
+                look=look,
+                before_start=lambda _: None,
+                ends=lambda: False,
+                failed=lambda _: None,
+            ),
+        ):
+            raise AssertionError("held although a query is in its batch")
+
+    thread = threading.Thread(target=hold, daemon=True)
+    thread.start()
+    until(lambda: not first.isAlive())
+    assert fast.query._jsq is first
+    cancelled.set()
+    until(lambda: fast.query._jsq is not first)
+    assert slow.query._jsq is batch
+    batch.batch_ended.set()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert slow.query._jsq is not batch
 
 
 def test_partitions_that_came_meanwhile_do_not_keep_a_held_query_from_going_on(
