@@ -9,13 +9,13 @@ import typer
 from rich.console import Group, RenderableType
 
 from airflow_flinkstyle.cli.options import AsJson, Job, Root, SavepointId
-from airflow_flinkstyle.cli.output import batches, moment, show, size, table
+from airflow_flinkstyle.cli.output import batches, moment, note, show, size, table
 from airflow_flinkstyle.cli.places import repository_of
 from airflow_flinkstyle.savepoint.diff import FileSum, QueryDiff, SavepointDiff, diff_savepoints
 from airflow_flinkstyle.savepoint.manifest import QuerySnapshot
 from airflow_flinkstyle.savepoint.manifest_json import to_json
 from airflow_flinkstyle.savepoint.pins import pins
-from airflow_flinkstyle.savepoint.summary import list_savepoints as summaries
+from airflow_flinkstyle.savepoint.summary import read_listing
 from airflow_flinkstyle.savepoint.verified import verified_records
 
 
@@ -27,9 +27,10 @@ def list_savepoints(
 ) -> None:
     """List the savepoints of a job, the newest first."""
     repository = repository_of(root, job)
-    found = summaries(repository)[:limit]
+    listing = read_listing(repository)
+    found = listing.savepoints[:limit]
     pinned, checked = pins(repository), verified_records(repository)
-    rows = [
+    rows: list[tuple[object, ...]] = [
         (
             one.savepoint_id,
             moment(one.taken_at_ms),
@@ -55,7 +56,11 @@ def list_savepoints(
             }
             for one in found
         ],
+        "damaged": [asdict(one) for one in listing.damaged],
     }
+    rows += [(one.savepoint_id, "damaged", *[None] * 8) for one in listing.damaged]
+    for one in listing.damaged:
+        note(f"{one.problem} {one.remedy}")
     show(document, table(*columns, "verified", "pinned", rows=rows), as_json=as_json)
 
 

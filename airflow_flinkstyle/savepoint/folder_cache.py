@@ -12,6 +12,7 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.storage.errors import StoreError
 
 if TYPE_CHECKING:
@@ -28,7 +29,11 @@ _WORTH_WRITING = 16
 
 
 def read_folder(
-    repository: SavepointRepository, folder: str, extract: Callable[[str, bytes], object]
+    repository: SavepointRepository,
+    folder: str,
+    extract: Callable[[str, bytes], object],
+    *,
+    unreadable: Callable[[str, FlinkstyleError], None] | None = None,
 ) -> Mapping[str, Any]:
     """Return what ``extract`` makes of each object, by name without ``.json``.
 
@@ -37,6 +42,8 @@ def read_folder(
         folder: Below the job, without slashes.
         extract: Turns an object's name and content into a JSON value; whoever changes what it does
             changes the folder's format too.
+        unreadable: Told of each object that ``extract`` refuses, which is left out, and read again next
+            time: another version of this package may know it. Without, the first one ends it.
     """
     prefix = f"{repository.job}/{folder}/"
     listed = {
@@ -54,8 +61,14 @@ def read_folder(
     with ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix=folder) as pool:
         objects = pool.map(repository.store.get, (f"{prefix}{name}.json" for name in new))
         for name, read in zip(new, objects, strict=True):
-            if read is not None:  # else deleted since it was listed
+            if read is None:  # deleted since it was listed
+                continue
+            try:
                 found[name] = (read.version, extract(name, read.data))
+            except FlinkstyleError as error:
+                if unreadable is None:
+                    raise
+                unreadable(name, error)
     if len(new) >= _WORTH_WRITING:
         _write_cache(repository, folder, found)
     return {name: value for name, (_, value) in found.items()}

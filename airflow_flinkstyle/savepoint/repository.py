@@ -21,6 +21,7 @@ from airflow_flinkstyle.savepoint.errors import (
     SavepointSpentError,
 )
 from airflow_flinkstyle.savepoint.ids import is_savepoint_id
+from airflow_flinkstyle.savepoint.summary import list_savepoints
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
 from airflow_flinkstyle.storage.streams import chunks, sha256_of
 
@@ -128,7 +129,7 @@ class SavepointRepository:
         """
         manifest = self.find(savepoint_id)
         if manifest is None:
-            newest = [found.savepoint_id for found in self.manifests()[:_NEWEST]]
+            newest = [found.savepoint_id for found in list_savepoints(self)[:_NEWEST]]
             raise SavepointMissingError.of(savepoint_id, job=self._job, uri=self._store.uri, newest=newest)
         return manifest
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +11,11 @@ from airflow_flinkstyle.savepoint.folder_cache import read_folder
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from airflow_flinkstyle.errors import FlinkstyleError
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.savepoint.repository import SavepointRepository
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +36,26 @@ class Summary:
     """If nothing were shared with other savepoints."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damaged:
+    """A savepoint whose manifest cannot be read, so that nothing is known of it but its id."""
+
+    savepoint_id: str
+    problem: str
+    """Names the object."""
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """All savepoints of a job."""
+
+    savepoints: tuple[Summary, ...]
+    """The newest first."""
+    damaged: tuple[Damaged, ...]
+    """By id."""
+
+
 def summarize(manifest: Manifest) -> Summary:
     """Return what a list shows of a savepoint."""
     return Summary(
@@ -49,16 +73,27 @@ def summarize(manifest: Manifest) -> Summary:
 
 
 def list_savepoints(repository: SavepointRepository) -> tuple[Summary, ...]:
-    """Return all savepoints of the job, the newest first.
+    """Return all savepoints of the job that can be read, the newest first; the others are logged."""
+    listing = read_listing(repository)
+    for one in listing.damaged:
+        log.warning(
+            "Savepoint %s of job %s: %s %s", one.savepoint_id, repository.job, one.problem, one.remedy
+        )
+    return listing.savepoints
 
-    Raises:
-        ManifestFormatError: If one that was not read before is malformed.
-    """
+
+def read_listing(repository: SavepointRepository) -> Listing:
+    """Return all savepoints of the job, those whose manifest cannot be read apart from the others."""
+    damaged: list[Damaged] = []
 
     def extract(savepoint_id: str, data: bytes) -> dict[str, Any] | None:
         manifest = repository.parse(savepoint_id, data)
         return asdict(summarize(manifest)) if manifest is not None else None
 
-    values = read_folder(repository, "savepoints", extract).values()
+    def unreadable(savepoint_id: str, error: FlinkstyleError) -> None:
+        damaged.append(Damaged(savepoint_id=savepoint_id, problem=error.problem, remedy=error.remedy))
+
+    values = read_folder(repository, "savepoints", extract, unreadable=unreadable).values()
     found = [Summary(**value) for value in values if value is not None]
-    return tuple(sorted(found, key=lambda one: (one.taken_at_ms, one.savepoint_id), reverse=True))
+    newest_first = sorted(found, key=lambda one: (one.taken_at_ms, one.savepoint_id), reverse=True)
+    return Listing(savepoints=tuple(newest_first), damaged=tuple(damaged))

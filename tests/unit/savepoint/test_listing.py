@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.savepoint import folder_cache
-from airflow_flinkstyle.savepoint.errors import ManifestFormatError
+from airflow_flinkstyle.savepoint.errors import SavepointMissingError
 from airflow_flinkstyle.savepoint.repository import SavepointRepository
-from airflow_flinkstyle.savepoint.summary import list_savepoints, summarize
+from airflow_flinkstyle.savepoint.summary import list_savepoints, read_listing, summarize
 from airflow_flinkstyle.storage.errors import StoreDeniedError
 from airflow_flinkstyle.storage.memory import MemoryStore
 from tests.unit.savepoint.test_manifest import a_manifest
@@ -112,9 +112,25 @@ def test_few_savepoints_leave_no_memory_behind(store: Counting):
     assert [info.key for info in store.list("few/cache/")] == []
 
 
-def test_manifest_under_a_name_that_is_not_its_own_is_refused(
+def test_manifest_that_cannot_be_read_is_listed_as_damaged_and_the_others_are_listed(
     repository: SavepointRepository, store: Counting
 ):
     store.write("orders/savepoints/sp-other.json", store.read("orders/savepoints/sp-1.json"))
-    with pytest.raises(ManifestFormatError, match="sp-other"):
-        list_savepoints(repository)
+    store.write("orders/savepoints/sp-3.json", b"\xff")
+    for listing in (read_listing(repository), read_listing(repository)):
+        assert len(listing.savepoints) == COUNT - 1
+        assert [one.savepoint_id for one in listing.damaged] == ["sp-3", "sp-other"]
+        assert all(f"orders/savepoints/{one.savepoint_id}.json" in one.problem for one in listing.damaged)
+        assert all("nothing can be pruned" in one.remedy for one in listing.damaged)
+    assert len(list_savepoints(repository)) == COUNT - 1
+    with pytest.raises(SavepointMissingError, match=f"the newest are sp-{COUNT - 1}"):
+        repository.read("sp-absent")
+
+
+def test_damaged_savepoint_that_is_put_back_is_listed_again(repository: SavepointRepository, store: Counting):
+    content = store.read("orders/savepoints/sp-3.json")
+    store.write("orders/savepoints/sp-3.json", content[:-9])
+    assert len(list_savepoints(repository)) == COUNT - 1
+    store.write("orders/savepoints/sp-3.json", content)
+    assert read_listing(repository).damaged == ()
+    assert len(list_savepoints(repository)) == COUNT

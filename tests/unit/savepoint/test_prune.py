@@ -126,7 +126,7 @@ def test_manifest_that_cannot_be_read_keeps_every_blob(three: Repository):
     text = three.store.read("orders/savepoints/sp-1.json")
     three.store.write("orders/savepoints/sp-1.json", text[:-20])
     blobs = three.blob_sizes()
-    with pytest.raises(ManifestFormatError):
+    with pytest.raises(ManifestFormatError, match=r"orders/savepoints/sp-1\.json"):
         prune_to(three, 1)
     assert three.blob_sizes() == blobs
 
