@@ -89,6 +89,7 @@ class AlignedCut:
                 failed=runtime.begin_failure,
             ) as queries,
         ):
+            runtime.held.require_all()
             yield queries
 
     def _run_to_barrier(self, queries: list[JobQuery]) -> dict[str, BatchId]:
@@ -106,6 +107,7 @@ class AlignedCut:
         for query, stand, planned in zip(queries, stands, plans, strict=True):
             barrier.check_batch(query, stand, planned)
         self._require_wanted()
+        self._runtime.held.require_all()
         for query, stand, planned in zip(queries, stands, plans, strict=True):
             if planned is not None:
                 query.checkpoint.create(f"offsets/{stand.batch_id + 1}", planned.render().encode())

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from airflow_flinkstyle.errors import FlinkstyleError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 NOT_STARTED = "No query was started by this; checkpoints are as they were."
 
@@ -56,6 +61,22 @@ class PendingBatchError(FlinkstyleError):
     """A batch was planned and could not be committed while stopping."""
 
     code = "PENDING_BATCH"
+
+
+class QueryEndedError(FlinkstyleError):
+    """A query has ended, or the script stopped it, so that it cannot be cut at the others' offsets."""
+
+    code = "QUERY_ENDED"
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> QueryEndedError:
+        """Name the queries."""
+        return cls(
+            f"All queries were expected to run, so that they can be cut at the same offsets, found that "
+            f"{', '.join(names)} ended.",
+            left="Nothing was written to any checkpoint; the queries that run go on uncut.",
+            remedy="Take the savepoint with alignment='none': it holds each query where it is.",
+        )
 
 
 class BarrierBehindError(FlinkstyleError):

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from airflow_flinkstyle.agent.errors import QueryEndedError
 from airflow_flinkstyle.agent.stopping import commit_pending, stop_at_boundary, wait_until_stopped
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class Hold:
         self._held = {query.query.id: query for query in queries if query.is_active}
         try:
             stop_at_boundary(jvm, queries, look=look)
-            for query in queries:
+            for query in list(self._held.values()):
                 commit_pending(query, look=look)
             look()
             yield queries
@@ -101,6 +102,15 @@ class Hold:
         if not any(query.failure is not None for query in queries):
             for query in queries:
                 query.writer._spark.streams._jsqm.resetTerminated()  # noqa: SLF001
+
+    def require_all(self) -> None:
+        """Check that every query is held.
+
+        Raises:
+            QueryEndedError: If one had ended before, or the script stopped it since.
+        """
+        if ended := [query.name for query in self._queries.all() if query.query.id not in self._held]:
+            raise QueryEndedError.of(ended)
 
     # --- what the script asks -------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from airflow_flinkstyle.agent import capture, checks, compat, sinks, takeover
 from airflow_flinkstyle.agent.aligned import AlignedCut
 from airflow_flinkstyle.agent.ending import Ending, Failure, RunEnd, ScriptEnded, Signalled, StopAsked
-from airflow_flinkstyle.agent.errors import SupersededError
+from airflow_flinkstyle.agent.errors import QueryEndedError, SupersededError
 from airflow_flinkstyle.agent.heartbeat import Pulse, PulseThread, Watchdog
 from airflow_flinkstyle.agent.hold import Hold
 from airflow_flinkstyle.agent.inbox import Inbox, Take
@@ -268,11 +268,9 @@ class Runtime:
                 f"Expected at least one committed batch, found none of {', '.join(fresh) or 'any query'}. "
                 "The job runs on. Ask again once it has committed a batch."
             )
-        failed = [query.name for query in self.queries.all() if query.failure is not None]
-        if request.alignment == "aligned" and failed:
-            return (
-                f"Expected queries that can go on to the same offsets, found that {', '.join(failed)} failed."
-            )
+        ended = [query.name for query in self.queries.all() if not query.is_active]
+        if request.alignment == "aligned" and ended:
+            return str(QueryEndedError.of(ended))
         return None
 
     def begin_take(self, take: Take) -> None:

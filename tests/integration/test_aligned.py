@@ -290,12 +290,12 @@ def test_job_goes_on_uncut_when_it_is_not_cut(topic: Topic, tmp_path: Path):
         assert "ENDED" not in driver.text
         assert {(row["query"], row["pool"]) for row in lab.rows()} == {(query, query) for query in QUERIES}
 
-        # A stop that overtakes an aligned savepoint ends it, although its queries are held.
-        held_again = lab.ask(1, "savepoint", alignment="aligned", cut_id="cut-overtaken")
-        lab.until("it is held", lambda: cuts.held("cut-overtaken", lab.job))
+        refused = lab.end_of(1, lab.ask(1, "savepoint", alignment="aligned"))
+        assert (refused.outcome, "found that slow ended" in refused.detail) == ("refused", True)
+        assert lab.planned("slow") == stopped_at
+
         topic.hold()
         assert lab.end_of(1, lab.ask(1, "stop_with_savepoint")).outcome == "done"
-        assert lab.end_of(1, held_again).outcome == "cancelled"
         assert driver.wait() == 0
         assert "FAST ENDED" in driver.text
         for query in QUERIES:
@@ -328,7 +328,12 @@ def test_barrier_of_a_killed_driver_is_run_by_the_next_one(topic: Topic, tmp_pat
         lab.goes_on()
         topic.hold()
         lab.until("all is counted", lambda: {lab.last_count(name) for name in QUERIES} == {topic.sent})
+
+        # A stop that overtakes an aligned savepoint ends it, although its queries are held.
+        held = lab.ask(1, "savepoint", alignment="aligned", cut_id="cut-overtaken", incarnation=2)
+        lab.until("it is held", lambda: CutBoard(lab.board.store).held("cut-overtaken", lab.job))
         assert lab.end_of(1, lab.ask(1, "stop", incarnation=2)).outcome == "done"
+        assert lab.end_of(1, held).outcome == "cancelled"
         assert again.wait() == 0
     finally:
         lab.close()

@@ -6,20 +6,31 @@ import contextlib
 import threading
 import time
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from unittest.mock import MagicMock
 
 import pytest
 
 from airflow_flinkstyle.agent import aligned
+from airflow_flinkstyle.agent.errors import QueryEndedError
 from airflow_flinkstyle.agent.hold import Hold
+from airflow_flinkstyle.agent.process import DriverProcess
 from airflow_flinkstyle.agent.queries import Queries
+from airflow_flinkstyle.agent.runtime import Runtime
+from airflow_flinkstyle.agent.takeover import Turn
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError, PartitionSetError
+from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.protocol.records import Request
+from airflow_flinkstyle.savepoint.repository import SavepointRepository
+from airflow_flinkstyle.storage.memory import MemoryStore
+from tests.unit.agent.conftest import G1, I1, a_claim
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from airflow_flinkstyle.agent.queries import JobQuery
+    from airflow_flinkstyle.types import Alignment
 
 
 def a_run(number: int) -> SimpleNamespace:
@@ -92,6 +103,27 @@ def a_running_query(queries: Queries, name: str) -> tuple[SparkRun, JobQuery]:
     return first, query
 
 
+WANTED: dict[str, Any] = {
+    "look": lambda: None,
+    "before_start": lambda _: None,
+    "ends": lambda: False,
+    "failed": lambda _: None,
+}
+"""A hold that nobody cancels, after which every query may go on."""
+
+
+def a_request(alignment: Alignment) -> Request:
+    return Request(
+        request_id="r1",
+        incarnation=I1,
+        command="savepoint",
+        state="sent",
+        savepoint_id="sp-1",
+        sent_at_ms=0,
+        alignment=alignment,
+    )
+
+
 def until(condition: Callable[[], bool]) -> None:
     until_s = time.monotonic() + 10
     while not condition():
@@ -112,13 +144,7 @@ def test_cancel_before_the_boundary_lets_queries_go_on_at_once_but_for_the_one_i
     def hold() -> None:
         with (
             contextlib.suppress(InterruptedError),
-            Hold(queries).begin(
-                MagicMock(),
-                look=look,
-                before_start=lambda _: None,
-                ends=lambda: False,
-                failed=lambda _: None,
-            ),
+            Hold(queries).begin(MagicMock(), **{**WANTED, "look": look}),
         ):
             raise AssertionError("held although a query is in its batch")
 
@@ -133,6 +159,30 @@ def test_cancel_before_the_boundary_lets_queries_go_on_at_once_but_for_the_one_i
     thread.join(10)
     assert not thread.is_alive()
     assert slow.query._jsq is not batch
+
+
+def test_query_that_has_ended_is_in_no_aligned_cut(tmp_path: Path) -> None:
+    board, turn = (
+        JobBoard(MemoryStore(), "orders"),
+        Turn(generation=G1, incarnation=I1, claim=a_claim(), prior=None, seen=None),
+    )
+    runtime = Runtime(board, SavepointRepository(MemoryStore(), "orders"), turn, DriverProcess())
+    runtime.taken_over, runtime.queries.root = True, str(tmp_path)
+    runs = [a_running_query(runtime.queries, name)[0] for name in ("fast", "slow")]
+    for name in ("fast", "slow"):
+        (tmp_path / name / "commits").mkdir(parents=True)
+        (tmp_path / name / "commits" / "0").touch()
+    aligned, apart = a_request("aligned"), a_request("none")
+    assert runtime.refusal(aligned) is None
+    for run in runs:
+        run.batch_ended.set()
+    with runtime.held.begin(MagicMock(), **WANTED):
+        runtime.held.require_all()
+        runtime.held.leave_stopped(runtime.queries.all()[1].query)  # by the script, meanwhile
+        with pytest.raises(QueryEndedError, match="found that slow ended"):
+            runtime.held.require_all()
+    assert "found that slow ended" in runtime.refusal(aligned)
+    assert runtime.refusal(apart) is None
 
 
 def test_partitions_that_came_meanwhile_do_not_keep_a_held_query_from_going_on(
