@@ -6,6 +6,7 @@ so that no old driver can wake up, reads the checkpoint, and writes ``closed`` i
 
 from __future__ import annotations
 
+import itertools
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -50,12 +51,15 @@ def take_stopped(
 ) -> Manifest:
     """Take a savepoint of a job that does not run; a retry with the same key finds it again.
 
+    An attempt that was frozen until its intent was given up can publish nothing under its id any more; the
+    next one takes another.
+
     Raises:
         JobRunningError: If a driver runs or starts: ask it instead.
         JobNotRunningError: If there is nothing to take: the job never committed a batch.
         CheckpointMismatchError: If this machine sees another checkpoint than the last run recorded.
     """
-    savepoint_id = new_savepoint_id(runs.board.job, key)
+    savepoint_id = _unspent_id(runs, key)
     existing = runs.repository.find(savepoint_id)
     status = runs.status()
     if existing is None and isinstance(status, (Running, Starting)) and not _is_own(status.run, key):
@@ -142,6 +146,13 @@ def await_end(runs: JobRuns, run: Run) -> None:
 def read_checkpoint(runs: JobRuns, run: Run, query: str) -> ObjectStore:
     """Open one query's checkpoint of a run."""
     return runs.open_checkpoint(f"{run.claim.checkpoint_location.rstrip('/')}/{query}")
+
+
+def _unspent_id(runs: JobRuns, key: str) -> str:
+    """Return the id that the caller's savepoint has, or can still have."""
+    keys = itertools.chain([key], (f"{key} again {attempt}" for attempt in itertools.count(2)))
+    ids = (new_savepoint_id(runs.board.job, one) for one in keys)
+    return next(savepoint_id for savepoint_id in ids if runs.repository.why_spent(savepoint_id) is None)
 
 
 def _is_own(run: Run, key: str) -> bool:

@@ -178,9 +178,19 @@ class SavepointRepository:
 
     def require_unspent(self, savepoint_id: str) -> None:
         """Require that a savepoint of this id can still be published; raises ``SavepointSpentError``."""
+        why = self.why_spent(savepoint_id)
+        if why is not None:
+            raise SavepointSpentError.of(savepoint_id, self.uri, why)
+
+    def why_spent(self, savepoint_id: str) -> str | None:
+        """Return why no savepoint of this id can be published any more; None if one can, or exists."""
         found = self._store.get(self._manifest_key(savepoint_id))
-        if found is not None and found.data.startswith(_SPENT):
-            raise SavepointSpentError.of(savepoint_id, self.uri, str(json.loads(found.data)["spent"]))
+        if found is None or not found.data.startswith(_SPENT):
+            return None
+        try:
+            return str(json.loads(found.data)["spent"])
+        except (ValueError, RecursionError):  # the beginning alone says that it is spent
+            return f"the mark, {self._manifest_key(savepoint_id)}, was altered and does not say why any more"
 
     def blob_sizes(self) -> Mapping[str, int]:
         """Return key and size in bytes of every blob, by one listing."""

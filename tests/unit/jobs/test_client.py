@@ -20,6 +20,7 @@ from airflow_flinkstyle.jobs.requests import Ended, TooLate, Withdrawn, request_
 from airflow_flinkstyle.jobs.status import Closed, Dead, NeverStarted, Running, Starting
 from airflow_flinkstyle.jobs.stopped import take_stopped
 from airflow_flinkstyle.savepoint.errors import SinkSkipsError
+from airflow_flinkstyle.savepoint.ids import new_savepoint_id
 
 if TYPE_CHECKING:
     from tests.unit.jobs.conftest import Mood, World
@@ -288,6 +289,18 @@ def test_stopped_job_is_saved_by_the_caller_and_goes_on(world: World):
     origin = FromSavepoint(savepoint_id=manifest.savepoint_id)
     client.start(world.spec(), world.target(), claim_key="second", origin=origin)
     world.judge()
+
+
+def test_retry_of_a_caller_that_was_given_up_while_it_was_frozen_takes_under_another_id(world: World):
+    client = world.start()
+    client.stop("stop", savepoint=False, timeout_s=10)
+    spent = new_savepoint_id(client.board.job, "nightly")
+    client.repository.spend(spent, "its intent was not renewed")
+    manifest = take_stopped(client, "nightly")
+    assert manifest.savepoint_id != spent
+    assert take_stopped(client, "nightly") == manifest
+    client.repository.dispose_as_spent(manifest.savepoint_id, "that one froze too")
+    assert take_stopped(client, "nightly").savepoint_id not in {spent, manifest.savepoint_id}
 
 
 def test_running_job_is_not_saved_by_the_caller(world: World):

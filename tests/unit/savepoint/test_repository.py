@@ -11,6 +11,7 @@ from airflow_flinkstyle.savepoint.errors import (
     ManifestFormatError,
     SavepointConflictError,
     SavepointMissingError,
+    SavepointSpentError,
 )
 from airflow_flinkstyle.savepoint.repository import SavepointRepository
 from airflow_flinkstyle.storage.errors import ObjectMissingError
@@ -37,6 +38,17 @@ def test_missing_savepoint_lists_the_newest_ids(repository: Repository, a_checkp
         repository.read("sp-9")
     with pytest.raises(SavepointMissingError, match="the job has none"):
         SavepointRepository(MemoryStore(), "other").read("../sp-1")
+
+
+@pytest.mark.parametrize(
+    "mark", [b'{"spent": ', b'{"spent": "\xff', b'{"spent": 1}{', b'{"spent": ' + b"[" * 99_999]
+)
+def test_mark_of_a_spent_id_that_was_altered_still_spends_it_and_is_named(
+    repository: Repository, a_checkpoint: Make, take: Make, mark: bytes
+):
+    repository.store.write("orders/savepoints/sp-1.json", mark)
+    with pytest.raises(SavepointSpentError, match=r"orders/savepoints/sp-1\.json, was altered"):
+        take(repository, a_checkpoint(), "sp-1")
 
 
 def test_publishing_the_same_again_is_no_error_and_another_is(
