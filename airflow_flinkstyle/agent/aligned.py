@@ -84,7 +84,9 @@ class AlignedCut:
             runtime.held.begin(
                 runtime.jvm,
                 look=self._require_wanted,
-                before_start=lambda query: guard_again(runtime.jvm, query),
+                before_start=lambda query: guard_again(
+                    runtime.jvm, query, lease_s=runtime.turn.claim.lease_s
+                ),
                 ends=runtime.ending.is_set,
                 failed=runtime.begin_failure,
             ) as queries,
@@ -152,13 +154,14 @@ class AlignedCut:
             log.warning("The other jobs of the cut learn of its failure by waiting", exc_info=True)
 
 
-def guard_again(jvm: Java, query: JobQuery) -> None:
+def guard_again(jvm: Java, query: JobQuery, *, lease_s: float) -> None:
     """Guard a query that goes on: on the same log, as at every start.
 
+    What is out of reach for a moment would not have ended the query either, had it not been held.
     Partitions that have come since its last batch are no reason to end the run: had it not been held, Spark
     would have begun to read them by now.
     """
     try:
-        guard(jvm, query, {})
+        patiently(lambda: guard(jvm, query, {}), for_s=lease_s)
     except PartitionSetError as error:
         log.warning("Query %s goes on, and Spark takes up its partitions: %s", query.name, error.problem)

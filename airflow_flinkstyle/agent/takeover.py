@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from airflow_flinkstyle.agent.errors import NOT_STARTED, NotClaimedError, PredecessorError
 from airflow_flinkstyle.agent.process import lease_clock_s
+from airflow_flinkstyle.kafka.errors import ClusterUnreachableError
 from airflow_flinkstyle.protocol.records import Current
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError, StoreUnavailableError
 from airflow_flinkstyle.types import Incarnation
@@ -118,12 +119,12 @@ def _next_incarnation(board: JobBoard, generation: Generation, process: DriverPr
 
 
 def patiently(read: Callable[[], T], *, for_s: float) -> T:
-    """Read from a store that may be out of reach for a while."""
+    """Read from a store, or a Kafka cluster, that may be out of reach for a while."""
     until_s = lease_clock_s() + for_s
     while True:
         try:
             return read()
-        except StoreUnavailableError as error:
+        except (StoreUnavailableError, ClusterUnreachableError) as error:
             if lease_clock_s() > until_s:
                 raise
             log.warning("Trying again: %s", error)

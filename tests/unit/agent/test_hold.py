@@ -18,10 +18,11 @@ from airflow_flinkstyle.agent.process import DriverProcess
 from airflow_flinkstyle.agent.queries import Queries
 from airflow_flinkstyle.agent.runtime import Runtime
 from airflow_flinkstyle.agent.takeover import Turn
-from airflow_flinkstyle.kafka.errors import ClusterMismatchError, PartitionSetError
+from airflow_flinkstyle.kafka.errors import ClusterMismatchError, ClusterUnreachableError, PartitionSetError
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.records import Request
 from airflow_flinkstyle.savepoint.repository import SavepointRepository
+from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from airflow_flinkstyle.storage.memory import MemoryStore
 from tests.unit.agent.conftest import G1, I1, a_claim
 
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from airflow_flinkstyle.agent.queries import JobQuery
+    from airflow_flinkstyle.errors import FlinkstyleError
     from airflow_flinkstyle.types import Alignment
+    from tests.unit.agent.conftest import Clock
 
 
 def a_run(number: int) -> SimpleNamespace:
@@ -196,7 +199,26 @@ def test_partitions_that_came_meanwhile_do_not_keep_a_held_query_from_going_on(
 
     query = a_query(Queries("/checkpoints"), 1)
     guard(PartitionSetError.between("source 0", missing={("orders", 2)}, unknown=()))
-    aligned.guard_again(None, query)
+    aligned.guard_again(None, query, lease_s=6.0)
     guard(ClusterMismatchError("found another cluster", left="", remedy=""))
     with pytest.raises(ClusterMismatchError):
-        aligned.guard_again(None, query)
+        aligned.guard_again(None, query, lease_s=6.0)
+
+
+@pytest.mark.parametrize("error", [ClusterUnreachableError, StoreUnavailableError])
+def test_held_query_goes_on_once_kafka_and_store_can_be_reached_again(
+    error: type[FlinkstyleError], clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query, reachable = a_query(Queries("/checkpoints"), 1), threading.Event()
+
+    def guard(*_: object) -> None:
+        if not reachable.is_set():
+            raise error("out of reach", left="", remedy="")
+
+    monkeypatch.setattr(aligned, "guard", guard)
+    clock.at[clock.now_s + 5] = reachable.set
+    aligned.guard_again(None, query, lease_s=6.0)
+    assert reachable.is_set()
+    reachable.clear()
+    with pytest.raises(error):
+        aligned.guard_again(None, query, lease_s=6.0)
