@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.agent import barrier
 from airflow_flinkstyle.agent.agreement import Agreement
 from airflow_flinkstyle.agent.checks import guard
+from airflow_flinkstyle.agent.errors import leaving
 from airflow_flinkstyle.agent.stopping import commit_pending
 from airflow_flinkstyle.agent.takeover import patiently
 from airflow_flinkstyle.kafka.errors import PartitionSetError
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.types import BatchId
 
+_LEFT = "The query does not go on after it was held, and the run ends; its checkpoint is as it was."
 log = logging.getLogger(__name__)
 
 
@@ -162,6 +164,7 @@ def guard_again(jvm: Java, query: JobQuery, *, lease_s: float) -> None:
     would have begun to read them by now.
     """
     try:
-        patiently(lambda: guard(jvm, query, {}), for_s=lease_s)
+        with leaving(_LEFT):
+            patiently(lambda: guard(jvm, query, {}), for_s=lease_s)
     except PartitionSetError as error:
         log.warning("Query %s goes on, and Spark takes up its partitions: %s", query.name, error.problem)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.agent.errors import BarrierBehindError, BarrierUnreachableError
+from airflow_flinkstyle.agent.errors import BarrierBehindError, BarrierUnreachableError, leaving
 from airflow_flinkstyle.agent.guard import CheckpointPositions, check_source
 from airflow_flinkstyle.agent.jvm_kafka import describe_source
 from airflow_flinkstyle.agent.process import now_ms
@@ -70,16 +70,18 @@ def look(jvm: Java, query: JobQuery) -> Stand:
     batch = read_inventory(query.checkpoint).committed
     log = offset_log.parse(query.checkpoint.read(f"offsets/{batch}").decode())
     commit = commit_log.parse(query.checkpoint.read(f"commits/{batch}").decode())
+    with leaving(_LEFT):
+        views = {
+            source.key(log.version): describe_source(jvm, source)
+            for source in query.sources
+            if source.is_kafka
+        }
     return Stand(
         query=query.name,
         batch_id=batch,
         log=log,
         next_watermark_ms=commit.next_watermark_ms,
-        views={
-            source.key(log.version): describe_source(jvm, source)
-            for source in query.sources
-            if source.is_kafka
-        },
+        views=views,
     )
 
 
@@ -132,7 +134,8 @@ def check_batch(query: JobQuery, stand: Stand, planned: OffsetLog | None) -> Non
     for source in query.sources:
         if source.is_kafka:
             key, recorded = source.key(stand.log.version), query.identity(source, stand.log.version)
-            check_source(query.name, key, stand.views[key], expected=[recorded], positions=positions)
+            with leaving(_LEFT):
+                check_source(query.name, key, stand.views[key], expected=[recorded], positions=positions)
 
 
 def _places(view: ClusterView, offsets: Mapping[str, Mapping[int, NextOffset]]) -> dict[Place, NextOffset]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from airflow_flinkstyle.agent.errors import leaving
 from airflow_flinkstyle.agent.guard import read_positions
 from airflow_flinkstyle.agent.jvm_kafka import describe_source
 from airflow_flinkstyle.agent.process import now_ms
@@ -97,7 +98,8 @@ def _kafka_logs(jvm: Java, query: JobQuery) -> dict[str, KafkaLog]:
     for source in query.sources:
         if source.is_kafka:
             key = source.key(version)
-            view = describe_source(jvm, source)
+            with leaving(_LEFT):
+                view = describe_source(jvm, source)
             _require_unchanged(f"Source {key} of query {query.name}", query.identity(source, version), view)
             logs[key] = _kafka_log(view)
     return logs

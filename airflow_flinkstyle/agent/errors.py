@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.errors import FlinkstyleError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 NOT_STARTED = "No query was started by this; checkpoints are as they were."
+
+
+@contextmanager
+def leaving(left: str) -> Iterator[None]:
+    """Say of whatever fails inside what is left here: the same look at Kafka starts a query, or cuts it."""
+    try:
+        yield
+    except FlinkstyleError as error:
+        raise type(error)(error.problem, left, error.remedy) from error
 
 
 class NotClaimedError(FlinkstyleError):

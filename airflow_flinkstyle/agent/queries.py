@@ -121,6 +121,7 @@ class JobQuery:
             batch_id=self.committed,
             batch_committed_at_ms=self.committed_at_ms,
             sources=self.identities,
+            sink=self.sink.name,
         )
 
 

@@ -4,17 +4,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.agent import checks
+from airflow_flinkstyle.agent import aligned, barrier, capture, checks, takeover
 from airflow_flinkstyle.agent.errors import QueryUnknownError
 from airflow_flinkstyle.agent.queries import JobQuery, Queries
 from airflow_flinkstyle.agent.sources import Source
-from airflow_flinkstyle.kafka.errors import OffsetBeyondEndError
+from airflow_flinkstyle.kafka.errors import ClusterUnreachableError, OffsetBeyondEndError
 from airflow_flinkstyle.protocol.records import Go
 from airflow_flinkstyle.storage.memory import MemoryStore
 from tests.unit.agent.test_guard import a_view
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+    from types import ModuleType
 
 
 def a_query(name: str) -> JobQuery:
@@ -31,16 +33,46 @@ def a_go(**changes: Any) -> Go:
 
 def test_planned_batch_that_is_refused_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sink may have seen it: a carried one, one at a barrier, or one whose records were lost since."""
-    query = a_query("orders")
-    query.sources = [Source(position=0, name=None, provider="kafka", options={})]
-    for batch, end in enumerate((3, 5)):
-        query.checkpoint.write(f"offsets/{batch}", f'v1\n{{"conf":{{}}}}\n{{"t":{{"0":{end}}}}}'.encode())
-    query.checkpoint.write("commits/0", b'v1\n{"nextBatchWatermarkMs":0}')
+    query = a_query_of_two_batches(committed=1)
     before = {info.key: query.checkpoint.read(info.key) for info in query.checkpoint.list("")}
     monkeypatch.setattr(checks, "describe_source", lambda *_: a_view({0: 4}))
     with pytest.raises(OffsetBeyondEndError):
         checks.guard(None, query, {})
     assert {info.key: query.checkpoint.read(info.key) for info in query.checkpoint.list("")} == before
+
+
+@pytest.mark.parametrize(
+    ("module", "look", "left"),
+    [
+        (checks, lambda query: checks.guard(None, query, {}), "The query was not started"),
+        (barrier, lambda query: barrier.look(None, query), "the queries go on uncut"),
+        (capture, lambda query: capture._kafka_logs(None, query), "No savepoint was made"),
+        (checks, lambda query: aligned.guard_again(None, query, lease_s=0.0), "The query does not go on"),
+    ],
+)
+def test_kafka_that_cannot_be_reached_leaves_what_the_error_says(
+    module: ModuleType, look: Callable[[JobQuery], object], left: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def out_of_reach(*_: object) -> None:
+        raise ClusterUnreachableError("Timeout.", left="The query was not started.", remedy="Check it.")
+
+    monkeypatch.setattr(module, "describe_source", out_of_reach)
+    monkeypatch.setattr(takeover, "RETRY_S", 0.0)
+    with pytest.raises(ClusterUnreachableError) as refused:
+        look(a_query_of_two_batches(committed=2))
+    assert left in refused.value.left
+
+
+def a_query_of_two_batches(*, committed: int) -> JobQuery:
+    query = a_query("orders")
+    query.sources = [Source(position=0, name=None, provider="kafka", options={})]
+    header = '{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}'
+    for batch, end in enumerate((3, 5)):
+        query.checkpoint.write(f"offsets/{batch}", f'v1\n{header}\n{{"t":{{"0":{end}}}}}'.encode())
+    for batch in range(committed):
+        query.checkpoint.write(f"commits/{batch}", b'v1\n{"nextBatchWatermarkMs":0}')
+    query.checkpoint.write("metadata", b'{"id":"7c2b1a3e-0000-4000-8000-000000000000"}')
+    return query
 
 
 def test_only_queries_whose_checkpoints_stand_in_the_location_go_on(tmp_path: Path) -> None:
