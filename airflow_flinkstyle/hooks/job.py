@@ -210,11 +210,9 @@ class StreamingJobHook(BaseHook):
 
     def newest_savepoint(self, job: str) -> Manifest | None:
         """Return the newest savepoint of a job, by the time it was taken."""
-        from airflow_flinkstyle.savepoint.summary import list_savepoints
+        from airflow_flinkstyle.savepoint.summary import newest_savepoint
 
-        repository = self.repository(job)
-        newest = next(iter(list_savepoints(repository)), None)
-        return repository.find(newest.savepoint_id) if newest else None
+        return newest_savepoint(self.repository(job))
 
     def fresh_savepoint(self, job: str, max_age_s: float) -> Manifest | None:
         """Return the newest savepoint if it is at most ``max_age_s`` old."""

@@ -20,6 +20,7 @@ from airflow_flinkstyle.protocol.records import Claim, Current, Heartbeat, Query
 from airflow_flinkstyle.savepoint.copier import ignore
 from airflow_flinkstyle.savepoint.ids import new_savepoint_id
 from airflow_flinkstyle.savepoint.manifest import KafkaLog, Manifest
+from airflow_flinkstyle.savepoint.summary import newest_savepoint
 from airflow_flinkstyle.savepoint.take import QuerySource, SavepointLabel, take_savepoint
 from airflow_flinkstyle.storage.errors import ObjectExistsError
 from airflow_flinkstyle.types import Generation, Incarnation
@@ -241,7 +242,9 @@ def _take(
             for source, seen in beat.sources.items()
         }
         queries.append(
-            QuerySource(name=name, checkpoint=checkpoint, kafka=logs, batch_id=inventory.committed)
+            QuerySource(
+                name=name, checkpoint=checkpoint, kafka=logs, sink=beat.sink, batch_id=inventory.committed
+            )
         )
     label = SavepointLabel(
         savepoint_id=savepoint_id,
@@ -249,4 +252,5 @@ def _take(
         spark_version=fence.last_words.spark_version,
         taken_from_generation=fence.last.generation,
     )
-    return take_savepoint(runs.repository, queries, label, progress=progress)
+    previous = newest_savepoint(runs.repository)
+    return take_savepoint(runs.repository, queries, label, previous=previous, progress=progress)

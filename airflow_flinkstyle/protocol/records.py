@@ -198,6 +198,8 @@ class QueryBeat:
     """When the agent saw that commit's file (its modification time), epoch milliseconds."""
     sources: Mapping[str, SourceIdentity]
     """By position (offset log v1) or name (v2), as recorded when the query started."""
+    sink: str | None = None
+    """Spark's name of the sink; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -82,6 +82,12 @@ def list_savepoints(repository: SavepointRepository) -> tuple[Summary, ...]:
     return listing.savepoints
 
 
+def newest_savepoint(repository: SavepointRepository) -> Manifest | None:
+    """Return the newest savepoint that can be read, by the time it was taken."""
+    newest = next(iter(list_savepoints(repository)), None)
+    return repository.find(newest.savepoint_id) if newest else None
+
+
 def read_listing(repository: SavepointRepository) -> Listing:
     """Return all savepoints of the job, those whose manifest cannot be read apart from the others."""
     damaged: list[Damaged] = []

@@ -363,6 +363,7 @@ class Driver(threading.Thread):
                 sources={
                     "0": SourceIdentity(cluster_id=self.cluster, topic_ids={TOPIC: f"{self.cluster}-id"})
                 },
+                sink="kafka",
             )
         self.beats += 1
         heartbeat = Heartbeat(

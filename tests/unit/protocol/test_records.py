@@ -58,7 +58,11 @@ RECORDS: list[Record] = [
         application_id="app-1",
         queries={
             "orders": QueryBeat(
-                query_id="q", batch_id=BatchId(4), batch_committed_at_ms=6, sources={"0": IDENTITY}
+                query_id="q",
+                batch_id=BatchId(4),
+                batch_committed_at_ms=6,
+                sources={"0": IDENTITY},
+                sink="kafka",
             )
         },
         error=("GUARD", "text"),
@@ -130,6 +134,12 @@ def test_heartbeat_names_only_the_queries_that_have_committed() -> None:
         },
     )
     assert heartbeat.batches() == {"old": 0}
+
+
+def test_heartbeat_of_an_agent_that_knows_no_sink_is_read() -> None:
+    values = json.loads(next(record for record in RECORDS if isinstance(record, Heartbeat)).to_bytes())
+    del values["queries"]["orders"]["sink"]
+    assert Heartbeat.from_bytes(json.dumps(values).encode()).queries["orders"].sink is None
 
 
 def test_request_of_a_caller_that_knows_no_alignment_is_read() -> None:
