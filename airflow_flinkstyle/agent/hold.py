@@ -17,7 +17,7 @@ from airflow_flinkstyle.agent.errors import QueryEndedError
 from airflow_flinkstyle.agent.stopping import commit_pending, stop_at_boundary, wait_until_stopped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from airflow_flinkstyle.agent.queries import JobQuery, Queries
     from airflow_flinkstyle.agent.untyped import Java, PySpark
@@ -59,7 +59,9 @@ class Hold:
         queries = self._queries.all()
         begun_s = time.monotonic()
         self._free.clear()
-        self._held = {query.query.id: query for query in queries if query.is_active}
+        begun = {query.query.id: query for query in queries if query.is_active}
+        self._held = dict(begun)
+        awaited = _awaited(queries)
         try:
             stop_at_boundary(jvm, queries, look=look)
             for query in list(self._held.values()):
@@ -70,6 +72,9 @@ class Hold:
             try:
                 if not ends():
                     self._go_on(before_start, ends, failed)
+                    if all(query.is_active for query in begun.values()):  # else one has really ended
+                        for manager in awaited:
+                            manager.resetTerminated()
             finally:
                 self._held, self.count = {}, self.count + 1
                 self._free.set()
@@ -98,10 +103,6 @@ class Hold:
         held = dict(self._held)
         with ThreadPoolExecutor(max_workers=len(held) or 1, thread_name_prefix="go-on") as pool:
             list(pool.map(go_on, held.keys(), held.values()))
-        queries = self._queries.all()
-        if not any(query.failure is not None for query in queries):
-            for query in queries:
-                query.writer._spark.streams._jsqm.resetTerminated()  # noqa: SLF001
 
     def require_all(self) -> None:
         """Check that every query is held.
@@ -140,6 +141,11 @@ class Hold:
         handle._jsq = query.query._jsq  # noqa: SLF001
         return True
 
+    def handle(self, query_id: str) -> PySpark:
+        """Return the script's own handle of a query that only pauses; None for any other."""
+        query = self._held.get(query_id)
+        return query.query if query is not None else None
+
     def with_held(self, active: list[PySpark]) -> list[PySpark]:
         """Return what Spark calls active, and the queries that only pause."""
         found, held = {handle.id for handle in active}, dict(self._held)
@@ -149,3 +155,20 @@ class Hold:
         """Wait for the end of a hold; True if queries ended since count ``seen`` only to be held."""
         self._free.wait()
         return self.count != seen and all(query.failure is None for query in self._queries.all())
+
+
+def _awaited(queries: Sequence[JobQuery]) -> list[Java]:
+    """Return Spark's managers that have seen no query end: those that holding one must not be told of.
+
+    Where one has ended, ``awaitAnyTermination`` returns at once, and must go on to do so.
+    """
+    sessions = {id(query.writer._spark): query.writer._spark for query in queries}  # noqa: SLF001
+    managers = [spark.streams._jsqm for spark in sessions.values()]  # noqa: SLF001
+    return [manager for manager in managers if not _has_seen_an_end(manager)]
+
+
+def _has_seen_an_end(manager: Java) -> bool:
+    try:
+        return bool(manager.awaitAnyTermination(1))
+    except Exception:  # noqa: BLE001  # how a query ended that failed
+        return True

@@ -112,6 +112,7 @@ def wrap(agent: Agent, rules: Sequence[KafkaOverride]) -> None:
     _replace(StreamingQuery, "stop", lambda original: _stop_for_good(original, agent))
     _active_while_held(StreamingQuery, agent)
     _list_held(StreamingQueryManager, agent)
+    _replace(StreamingQueryManager, "get", lambda original: _get_held(original, agent))
     for stopped in (SparkSession, SparkContext):
         _drain_before(stopped, "stop", agent)
     _replace(SparkSession.Builder, "remote", lambda _original: _refuse_remote)
@@ -311,6 +312,14 @@ def _active_while_held(cls: PySpark, agent: Agent) -> None:
 def _list_held(cls: PySpark, agent: Agent) -> None:
     original = cls.active.fget
     cls.active = property(lambda self: agent.held.with_held(original(self)))
+
+
+def _get_held(original: Callable[..., Any], agent: Agent) -> Callable[..., Any]:
+    def call(self: PySpark, id: str) -> PySpark:  # Spark's name
+        handle = agent.held.handle(id)
+        return original(self, id) if handle is None else handle
+
+    return call
 
 
 def _drain_before(cls: PySpark, name: str, agent: Agent) -> None:

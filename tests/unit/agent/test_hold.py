@@ -11,7 +11,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from airflow_flinkstyle.agent import aligned
+from airflow_flinkstyle.agent import aligned, wrapping
 from airflow_flinkstyle.agent.errors import QueryEndedError
 from airflow_flinkstyle.agent.hold import Hold
 from airflow_flinkstyle.agent.process import DriverProcess
@@ -186,6 +186,49 @@ def test_query_that_has_ended_is_in_no_aligned_cut(tmp_path: Path) -> None:
             runtime.held.require_all()
     assert "found that slow ended" in runtime.refusal(aligned)
     assert runtime.refusal(apart) is None
+
+
+class SparkManager:
+    """Knows whether a query has ended since it was reset."""
+
+    def __init__(self, *, seen: bool) -> None:
+        self.seen = seen
+
+    def awaitAnyTermination(self, _timeout_ms: int) -> bool:
+        return self.seen
+
+    def resetTerminated(self) -> None:
+        self.seen = False
+
+
+@pytest.mark.parametrize(
+    ("ended_before", "stopped_meanwhile"), [(False, False), (True, False), (False, True)]
+)
+def test_hold_ends_no_query_for_those_who_await_any_and_hides_no_end(
+    *, ended_before: bool, stopped_meanwhile: bool
+) -> None:
+    queries, manager = Queries("/checkpoints"), SparkManager(seen=ended_before)
+    hold = Hold(queries)
+    run, query = a_running_query(queries, "fast")
+    query.writer._spark.streams._jsqm = manager
+    run.batch_ended.set()
+    with hold.begin(MagicMock(), **WANTED):
+        manager.seen = True  # the run that was held has ended
+        if stopped_meanwhile:
+            hold.leave_stopped(query.query)
+    assert manager.seen == (ended_before or stopped_meanwhile)
+
+
+def test_query_that_is_held_is_found_by_its_id() -> None:
+    queries = Queries("/checkpoints")
+    hold = Hold(queries)
+    run, query = a_running_query(queries, "fast")
+    run.batch_ended.set()
+    get = wrapping._get_held(lambda _self, _id: None, SimpleNamespace(held=hold))
+    assert get(None, "fast") is None  # Spark's own answer
+    with hold.begin(MagicMock(), **WANTED):
+        assert get(None, "fast") is query.query
+    assert get(None, "fast") is None
 
 
 def test_partitions_that_came_meanwhile_do_not_keep_a_held_query_from_going_on(
