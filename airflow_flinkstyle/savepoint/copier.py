@@ -124,13 +124,16 @@ class FileCopier:
             yield entry
 
     def _still_stored(self, query_id: str) -> dict[str, FileEntry]:
-        """Return what an earlier savepoint of the query holds and the repository still has, by path."""
+        """Return what an earlier savepoint of the query holds and the repository still has, by path.
+
+        A file without a digest is copied anew, which brings one: else nothing would ever find it altered.
+        """
         if self.previous is None or self.previous.query_id != query_id:
             return {}
         return {
             entry.path: entry
             for entry in self.previous.files
-            if self._stored.get(entry.blob) == entry.size_bytes
+            if entry.digest is not None and self._stored.get(entry.blob) == entry.size_bytes
         }
 
     def _copy_inside(self, server_copy: ServerCopy, info: ObjectInfo, query_id: str) -> FileEntry:
@@ -140,8 +143,10 @@ class FileCopier:
         if same is not None and same.blob == blob:
             return same
         self.uploaded(blob)
-        copied = server_copy(info, self.repository.place(blob)[1])
-        return FileEntry(path=info.key, size_bytes=info.size_bytes, blob=blob, digest=copied.digest)
+        digest = server_copy(info, self.repository.place(blob)[1]).digest
+        if digest is None:  # the service does not tell: reading it once does, else nothing ever could
+            digest = f"sha256:{self.repository.digest_of(blob)[0]}"
+        return FileEntry(path=info.key, size_bytes=info.size_bytes, blob=blob, digest=digest)
 
     def _copy_through(self, info: ObjectInfo) -> FileEntry:
         if info.size_bytes <= _IN_MEMORY_BYTES:

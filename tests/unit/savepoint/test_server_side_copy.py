@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,6 +21,8 @@ from tests.unit.savepoint.conftest import ORDERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from airflow_flinkstyle.storage.base import ObjectStore, ServerCopy
 
     Make = Callable[..., Any]
 
@@ -117,6 +120,35 @@ def test_altered_copy_is_found_and_never_restored(
         verify_savepoint(manifest, repository, level="full")
     with pytest.raises(SavepointDamagedError, match="was altered"):
         restore_query(manifest, manifest.queries[0], repository, MemoryStore("next"))
+
+
+class Silent(MemoryStore):
+    """Copies without a word on the content, as S3 does with objects of many parts."""
+
+    def copier_from(self, origin: ObjectStore) -> ServerCopy | None:
+        copy = super().copier_from(origin)
+        return copy and (lambda info, target: replace(copy(info, target), digest=None))
+
+
+def test_altered_copy_is_found_though_the_store_told_no_digest(a_checkpoint: Make, take: Make):
+    repository = SavepointRepository(Silent("root", service="here"), "orders")
+    manifest = take(repository, a_checkpoint(store=Watched()))
+    assert all(entry.digest for entry in manifest.queries[0].files)
+    entry = next(entry for entry in manifest.queries[0].files if entry.path.endswith(".sst"))
+    verify_savepoint(manifest, repository, level="full")
+    repository.store.write(f"orders/blobs/{entry.blob}", b"S" * entry.size_bytes)
+    with pytest.raises(SavepointDamagedError, match="was altered"):
+        verify_savepoint(manifest, repository, level="full")
+
+
+def test_file_without_a_digest_in_the_savepoint_before_gets_one(
+    repository: SavepointRepository, a_checkpoint: Make, take: Make
+):
+    checkpoint = a_checkpoint(store=Watched())
+    query = take(repository, checkpoint).queries[0]
+    untold = replace(query, files=tuple(replace(entry, digest=None) for entry in query.files))
+    source = {"checkpoint": checkpoint.store, "repository": repository, "name": "totals"}
+    assert capture_query(**source, kafka={"0": ORDERS}, previous=untold) == query
 
 
 def test_stores_of_other_services_are_read_and_hashed(a_checkpoint: Make, take: Make):
