@@ -124,6 +124,7 @@ class Inbox(threading.Thread):
             return True
         if running is not None and running.request.request_id == request.request_id:
             if request.state == "cancelled":
+                log.info("Request %s was cancelled", request.request_id)
                 running.cancelled.set()
             return True
         if self._board.end(self._generation, request.request_id) is not None:

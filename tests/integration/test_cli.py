@@ -64,6 +64,8 @@ def cancel_a_take(lab: Lab, checkpoint: Path) -> str:
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "was cancelled; the job goes on" in said
+    known = f"{_slot(lab).request_id} was cancelled"
+    lab.until("the driver knows of the cancel", lambda: known in lab.drivers[-1].text)
     os.close(os.open(pipe, os.O_WRONLY))
     pipe.unlink()
     end = lab.until("the end", lambda: lab.board.end(Generation(1), _slot(lab).request_id))
