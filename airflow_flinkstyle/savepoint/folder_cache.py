@@ -1,6 +1,7 @@
 """Folders of many small objects, read by one listing and one object that repeats what was read before.
 
-``<job>/cache/<folder>.json`` holds for each object its version and what was made of its content. A version
+``<job>/cache/<folder>.json`` holds for each object its version and what was made of its content, and the
+SHA-256 of all that: one that was altered is ignored, like none. A version
 that the listing still shows means the same content, so the cache can be lost, stale or overwritten by
 anybody, and no answer changes.
 """
@@ -8,6 +9,7 @@ anybody, and no answer changes.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -77,9 +79,9 @@ def read_folder(
 def _read_cache(repository: SavepointRepository, folder: str) -> _Entries:
     """Return the cache, or nothing if there is none of this format."""
     held = repository.store.get(_key(repository, folder))
-    with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError):
+    with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):
         document = json.loads(held.data) if held is not None else {}
-        if document["format"] == _FORMAT:
+        if document["format"] == _FORMAT and document["sha256"] == _sha256(document["entries"]):
             return {
                 str(name): (str(version), value) for name, (version, value) in document["entries"].items()
             }
@@ -87,9 +89,14 @@ def _read_cache(repository: SavepointRepository, folder: str) -> _Entries:
 
 
 def _write_cache(repository: SavepointRepository, folder: str, entries: _Entries) -> None:
-    text = json.dumps({"format": _FORMAT, "entries": entries}, separators=(",", ":"))
+    document = {"format": _FORMAT, "sha256": _sha256(entries), "entries": entries}
+    text = json.dumps(document, separators=(",", ":"))
     with contextlib.suppress(StoreError):  # who may only read lists more slowly
         repository.store.write(_key(repository, folder), text.encode())
+
+
+def _sha256(entries: Mapping[str, object]) -> str:
+    return hashlib.sha256(json.dumps(entries, sort_keys=True).encode()).hexdigest()
 
 
 def _key(repository: SavepointRepository, folder: str) -> str:

@@ -18,8 +18,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from airflow_flinkstyle.savepoint.errors import RepositoryBusyError
+from airflow_flinkstyle.savepoint.ids import is_savepoint_id
 from airflow_flinkstyle.savepoint.leases import LEASE_S, Leased, Renewed, Seen, Watch
 from airflow_flinkstyle.savepoint.prune_slot import condemned_blobs, free_slot, read_slot, take_slot
+from airflow_flinkstyle.savepoint.stored import parse_stored
 from airflow_flinkstyle.storage.errors import StoreError, StoreUnavailableError
 
 if TYPE_CHECKING:
@@ -42,6 +44,13 @@ class Intent(Leased):
     kind: IntentKind
     publishes: str | None
     """The savepoint it will make, whose id is spent when the intent is given up; None if it makes none."""
+
+    @classmethod
+    def _revive(cls, values: dict[str, object]) -> dict[str, object]:
+        publishes = values["publishes"]
+        if publishes is not None and not (isinstance(publishes, str) and is_savepoint_id(publishes)):
+            raise ValueError(f"publishes {publishes!r:.80}")
+        return super(Intent, cls)._revive(values)
 
     def __str__(self) -> str:
         """Name it as a message does."""
@@ -169,7 +178,7 @@ def read_intents(
     for info in repository.store.list(f"{repository.job}/takes/"):
         found = repository.store.get(info.key)
         if found is not None:
-            seen = Seen(record=Intent.from_bytes(found.data), version=found.version)
+            seen = Seen(record=parse_stored(Intent, repository, info.key, found.data), version=found.version)
             (expired if watch.is_expired(info.key, seen) else live)[info.key] = seen.record
     return live, expired
 

@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.protocol.records import Record
 from airflow_flinkstyle.savepoint.errors import IntentBrokenError
 from airflow_flinkstyle.storage.errors import ObjectChangedError, StoreError
@@ -19,6 +20,9 @@ log = logging.getLogger(__name__)
 
 LEASE_S = 30.0
 """Default lease: how long a record may go unrenewed."""
+_LONGEST_LEASE_S = 1e9
+_LATEST_MS = 1 << 47
+"""In the year 6429; ``time.gmtime`` ends somewhere later."""
 _RENEWALS_PER_LEASE = 4
 _LEAST_RENEWAL_S = 0.05
 
@@ -34,6 +38,19 @@ class Leased(Record):
     """By the holder's clock: for people, never for the lease."""
     beat: int = 0
     """Grows with every renewal, so that the record changes."""
+
+    @classmethod
+    def _revive(cls, values: dict[str, object]) -> dict[str, object]:
+        holder, lease_s, begun_at_ms = (values[name] for name in ("holder", "lease_s", "begun_at_ms"))
+        if not (holder is None or isinstance(holder, str)):
+            raise ValueError(f"holder {holder!r:.80}")
+        if not (isinstance(lease_s, (int, float)) and 0 <= lease_s < _LONGEST_LEASE_S):
+            raise ValueError(f"lease_s {lease_s!r:.80}")
+        if not (type(begun_at_ms) is int and 0 <= begun_at_ms < _LATEST_MS):
+            raise ValueError(f"begun_at_ms {begun_at_ms!r:.80}")
+        if type(values.get("beat", 0)) is not int:
+            raise ValueError(f"beat {values['beat']!r:.80}")
+        return values
 
     def __str__(self) -> str:
         """Name it as a message does."""
@@ -109,7 +126,11 @@ class Renewed(Generic[L]):
         self.record = record
 
     def _is_ours(self, data: bytes) -> bool:
-        return replace(type(self.record).from_bytes(data), beat=0) == replace(self.record, beat=0)
+        try:
+            found = type(self.record).from_bytes(data)
+        except FlinkstyleError:  # garbage: whoever wrote it, it is ours no more
+            return False
+        return replace(found, beat=0) == replace(self.record, beat=0)
 
     def _keep(self) -> None:
         pause_s = max(self.record.lease_s / _RENEWALS_PER_LEASE, _LEAST_RENEWAL_S)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from airflow_flinkstyle.savepoint.folder_cache import read_folder
+from airflow_flinkstyle.savepoint.stored import parse_stored
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +20,13 @@ FOLDERS = ("pins", "verified", "owned")
 
 def read_notes(repository: SavepointRepository, folder: str, kind: type[R]) -> Mapping[str, R]:
     """Return every record of a folder by savepoint id, by one listing."""
-    texts = read_folder(repository, folder, lambda _, data: data.decode())
+
+    def extract(savepoint_id: str, data: bytes) -> str:
+        key = f"{repository.job}/{folder}/{savepoint_id}.json"
+        parse_stored(kind, repository, key, data)  # what is remembered can be parsed
+        return data.decode()
+
+    texts = read_folder(repository, folder, extract)
     return {savepoint_id: kind.from_bytes(text.encode()) for savepoint_id, text in texts.items()}
 
 

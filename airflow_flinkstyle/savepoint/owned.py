@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from airflow_flinkstyle.protocol.records import Record
 from airflow_flinkstyle.savepoint.notes import read_notes
+from airflow_flinkstyle.savepoint.stored import parse_stored
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,7 +42,7 @@ def claim_savepoint(repository: SavepointRepository, savepoint_id: str, *, by: s
     """Write down who owns a savepoint from now on; the same owner does since the first time."""
     key = f"{repository.job}/{_FOLDER}/{savepoint_id}.json"
     found = repository.store.get(key)
-    if found is None or Owner.from_bytes(found.data).by != by:
+    if found is None or parse_stored(Owner, repository, key, found.data).by != by:
         repository.store.write(key, Owner(by=by, at_ms=at_ms).to_bytes())
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from airflow_flinkstyle.protocol.records import Record
 from airflow_flinkstyle.savepoint.leases import Leased, Seen
+from airflow_flinkstyle.savepoint.stored import parse_stored
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
 
 if TYPE_CHECKING:
@@ -49,15 +50,22 @@ class Condemned(Record):
 
     @classmethod
     def _revive(cls, values: dict[str, object]) -> dict[str, object]:
-        return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+        return {**values, **{name: _texts(name, values[name]) for name in ("savepoints", "blobs")}}
+
+
+def _texts(name: str, value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise ValueError(f"{name} {value!r:.80}")
+    return tuple(value)
 
 
 def read_slot(repository: SavepointRepository) -> Seen[PruneSlot] | None:
     """Return the slot, or None if nobody ever held it."""
-    found = repository.store.get(slot_key(repository))
+    key = slot_key(repository)
+    found = repository.store.get(key)
     if found is None:
         return None
-    return Seen(record=PruneSlot.from_bytes(found.data), version=found.version)
+    return Seen(record=parse_stored(PruneSlot, repository, key, found.data), version=found.version)
 
 
 def take_slot(
@@ -121,4 +129,4 @@ def _condemned(repository: SavepointRepository) -> Iterator[tuple[str, Condemned
     for info in repository.store.list(f"{repository.job}/condemned/"):
         found = repository.store.get(info.key)
         if found is not None:
-            yield info.key, Condemned.from_bytes(found.data), found.version
+            yield info.key, parse_stored(Condemned, repository, info.key, found.data), found.version

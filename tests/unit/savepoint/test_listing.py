@@ -79,13 +79,33 @@ def test_disposed_and_spent_savepoints_are_listed_no_more(repository: SavepointR
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"{", b"[]", b"null", b'{"format": 1}', b'{"format": 1, "entries": {"sp-1": 3}}', b"\xff"],
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b'{"format": 1}',
+        b'{"format": 1, "entries": {"sp-1": 3}}',
+        b"\xff",
+        b"[" * 99_999,
+    ],
 )
 def test_damaged_memory_is_forgotten(repository: SavepointRepository, store: Counting, content: bytes):
     expected = list_savepoints(repository)
     store.write(CACHE, content)
     assert list_savepoints(repository) == expected
     assert json.loads(store.read(CACHE))["format"] == 1
+
+
+@pytest.mark.parametrize("value", [3, None, {}, {"savepoint_id": 3}, "text"])
+def test_altered_memory_of_one_savepoint_is_forgotten(
+    repository: SavepointRepository, store: Counting, value: object
+):
+    expected = list_savepoints(repository)
+    document = json.loads(store.read(CACHE))
+    document["entries"]["sp-3"][1] = value
+    store.write(CACHE, json.dumps(document).encode())
+    assert list_savepoints(repository) == expected
 
 
 def test_memory_of_another_version_of_a_savepoint_is_not_believed(
@@ -95,6 +115,7 @@ def test_memory_of_another_version_of_a_savepoint_is_not_believed(
     document = json.loads(store.read(CACHE))
     document["entries"] = {name: ["stale", value] for name, (_, value) in document["entries"].items()}
     document["entries"]["sp-gone"] = document["entries"]["sp-1"]
+    document["sha256"] = folder_cache._sha256(document["entries"])
     store.write(CACHE, json.dumps(document).encode())
     assert list_savepoints(repository) == expected
 
