@@ -7,12 +7,14 @@ behind it. Format v2 has a module of its own. Spark: ``HDFSBackedStateStoreProvi
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from airflow_flinkstyle.checkpoint.errors import StateIncompleteError, UnsupportedCheckpointError
 from airflow_flinkstyle.checkpoint.operator_metadata import is_relocatable, metadata_paths, read_metadata
 from airflow_flinkstyle.checkpoint.rocksdb_zip import zip_and_shared_files
 from airflow_flinkstyle.checkpoint.state_files import StateFile, group_stores, with_checksums
+from airflow_flinkstyle.checkpoint.state_schema import has_keys
 from airflow_flinkstyle.checkpoint.state_v2 import closure_v2, require_every_id
 from airflow_flinkstyle.checkpoint.stores_in_use import stores_in_use
 from airflow_flinkstyle.types import BatchId
@@ -57,7 +59,7 @@ def state_closure(
         paths: All files of the checkpoint, or only those below ``state/``; hidden ones are ignored.
         version: The version that exists after batch K: K + 1.
         ids: The commit log's ``state_unique_ids`` of batch K; empty for format v1.
-        read: Returns a file's content; used for zips and the operators' metadata only.
+        read: Returns a file's content; used for zips, the operators' metadata and their schemas only.
         partitions: The number that the offset log pins (``shuffle_partitions``).
 
     Raises:
@@ -71,7 +73,8 @@ def state_closure(
     operators = [read_metadata(path, read) for path in metadata_paths(visible, BatchId(version - 1))]
     files = [StateFile(path=path, content=None) for path in _schemas(visible, operators, version)]
     recorded = {operator.folder.removeprefix("state/"): operator for operator in operators}
-    for store in stores_in_use(stores, recorded, ids, partitions, version):
+    keyed = partial(has_keys, paths=visible, read=read)
+    for store in stores_in_use(stores, recorded, ids, partitions, version, has_keys=keyed):
         if store.is_v2:
             files += closure_v2(store, ids, version, visible, read)
         else:

@@ -2,9 +2,10 @@
 
 Spark writes an operator's number of partitions down three times. The ids of a commit (format v2) are exact;
 ``spark.sql.shuffle.partitions`` in the offset log is, too, but for operators without keys (a global
-aggregation, a limit), which have one partition whatever is recorded. The operator's own metadata is never
-corrected when Spark repartitions its state, so it is asked last. Stores above the number were left behind by
-a repartition to fewer.
+aggregation, a limit), which have one partition whatever is recorded; the schema of their keys tells them.
+Where it does not (it was lost, too, or cannot be read), partition 0 alone counts as all there is: that others
+were lost cannot be seen. The operator's own metadata is never corrected when Spark repartitions its state, so
+it is asked last. Stores above the number were left behind by a repartition to fewer.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from airflow_flinkstyle.checkpoint.errors import LogFormatError, StateIncompleteError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from airflow_flinkstyle.checkpoint.commit_log import StateIds
     from airflow_flinkstyle.checkpoint.operator_metadata import OperatorMetadata
@@ -44,6 +45,8 @@ def stores_in_use(
     ids: StateIds,
     pinned: int | None,
     version: StateVersion,
+    *,
+    has_keys: Callable[[str], bool],
 ) -> list[Store]:
     """Return the stores of a batch, those left behind by a repartition left out.
 
@@ -53,6 +56,7 @@ def stores_in_use(
         ids: The commit log's ids; empty for format v1.
         pinned: The offset log's number of partitions.
         version: For messages.
+        has_keys: Whether an operator surely has keys; asked if only its partition 0 was found.
 
     Raises:
         StateIncompleteError: If a store is missing.
@@ -64,7 +68,12 @@ def stores_in_use(
     for operator, mine in by_operator.items():
         metadata = recorded.get(operator)
         found = {store.partition for store in mine}
-        count = len(ids[operator]) if operator in ids else _count(found, pinned, metadata)
+        if operator in ids:
+            count = len(ids[operator])
+        elif found == {0} and not has_keys(operator):
+            count = 1
+        else:
+            count = _count(found, pinned, metadata)
         missing = next((partition for partition in range(count) if partition not in found), None)
         if missing is not None:
             raise StateIncompleteError.of(f"state/{operator}/{missing}", version, "file at all")
@@ -76,9 +85,7 @@ def stores_in_use(
 
 
 def _count(found: Collection[int], pinned: int | None, metadata: OperatorMetadata | None) -> int:
-    """Return an operator's number of partitions in format v1."""
-    if found == {0}:
-        return 1
+    """Return the number of partitions of an operator with keys in format v1."""
     if pinned is not None:
         return pinned
     return metadata.partitions if metadata else max(found, default=0) + 1

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from airflow_flinkstyle.checkpoint import commit_log, metadata, offset_log, operator_metadata
+from airflow_flinkstyle.checkpoint.errors import StateIncompleteError
 from airflow_flinkstyle.checkpoint.inventory import Inventory, read_inventory
 from airflow_flinkstyle.checkpoint.operator_metadata import relocate
 from airflow_flinkstyle.checkpoint.state_store import state_closure
@@ -21,6 +23,9 @@ from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.types import BatchId, version_after
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 ROOT = Path(__file__).parent
 ALL = sorted(path for path in ROOT.glob("*/*") if path.is_dir() and path.name != "__pycache__")
 VERSIONS = {"3.5.9": 11, "4.0.5": 16, "4.1.4": 17, "4.2.0": 20, "4.3.0": 20}
@@ -34,11 +39,11 @@ def label(path: Path) -> str:
     return f"{path.parent.name}-{path.name}"
 
 
-def closure(path: Path) -> list[str]:
+def closure(path: Path, *, lost: Callable[[str], bool] = lambda _: False) -> list[str]:
     store = LocalStore(path)
     batch = read_inventory(store).committed
     ids = commit_log.parse(store.read(f"commits/{batch}").decode()).state_unique_ids
-    paths = [info.key for info in store.list("state/")]
+    paths = [info.key for info in store.list("state/") if not lost(info.key)]
     confs = offset_log.parse(store.read(f"offsets/{batch}").decode()).confs
     found = state_closure(paths, version_after(batch), ids, store.read, partitions=shuffle_partitions(confs))
     return [file.path for file in found]
@@ -65,6 +70,12 @@ def test_parse_then_render_equals_the_bytes(path: Path):
 def test_newest_batch_is_the_last_committed(path: Path):
     last = max(int(file.name) for file in path.glob("commits/[0-9]*"))
     assert read_inventory(LocalStore(path)) == Inventory(committed=BatchId(last), pending=None)
+
+
+@pytest.mark.parametrize("path", [path for path in ALL if (path / "state/0/1").exists()], ids=label)
+def test_keyed_state_of_which_only_one_partition_is_left_is_incomplete(path: Path):
+    with pytest.raises(StateIncompleteError, match="state/0/1"):
+        closure(path, lost=lambda key: key.startswith("state/0/1/"))
 
 
 @pytest.mark.parametrize("path", [path for path in ALL if path.name == "hdfs"], ids=label)

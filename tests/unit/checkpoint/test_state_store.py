@@ -153,6 +153,30 @@ def test_operator_without_keys_has_one_partition_whatever_is_recorded():
     assert found_in(files, 200) == files.keys()
 
 
+def a_schema(*fields: str) -> str:
+    """The file that Spark writes: of the key's fields, then the value's."""
+    value = '{"type":"struct","fields":[{"name":"count","type":"long"}]}'
+    return f'\0\2v2\0\0{{"type":"struct","fields":[{",".join(fields)}]}}\0\1{value}'
+
+
+KEY, SESSION = '{"name":"k","type":"integer"}', '{"name":"sessionStartTime","type":"timestamp"}'
+
+
+@pytest.mark.parametrize("schema", [a_schema(KEY), a_schema(KEY, SESSION)])
+def test_schema_of_the_keys_tells_that_partitions_were_lost(schema: str):
+    with pytest.raises(StateIncompleteError, match="state/0/1"):
+        found_in(stores(0) | {"state/0/0/_metadata/schema": schema.encode()}, 2)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [a_schema(), a_schema(SESSION), a_schema('{"name":"key","type":"void"}'), a_schema(KEY)[:60], ""],
+)
+def test_partition_0_is_all_there_is_where_no_schema_names_keys(schema: str):
+    files = stores(0) | {"state/0/0/_metadata/schema": schema.encode()}
+    assert found_in(files, 2) == files.keys()
+
+
 def test_repartition_to_more_is_followed_though_the_metadata_is_not_corrected():
     files = stores(0, 1, 2, 3, recorded=2)
     assert found_in(files, 4) == files.keys()
