@@ -107,12 +107,13 @@ class _Attempt:
         self._asked: list[tuple[JobClient, PendingRequest]] = []
 
     def run(self, key: str, *, stop: bool, hold_s: float) -> Cut:
-        """Return the complete cut; if it cannot be, abandon it first."""
+        """Return the complete cut; if it cannot be, or this caller is interrupted, abandon it first."""
         try:
             cut = self._cut(key, stop=stop, hold_s=hold_s)
         except BaseException as error:
             decided = self._abandon(str(error) or type(error).__name__)
-            if decided is None or decided.verdict == "abandoned":
+            interrupted = not isinstance(error, Exception)  # by Ctrl-C, or the time-out of a task
+            if interrupted or decided is None or decided.verdict == "abandoned":
                 raise
             return decided  # by another attempt of the same caller
         if cut.verdict == "abandoned":

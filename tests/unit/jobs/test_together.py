@@ -15,8 +15,8 @@ from airflow_flinkstyle.jobs.errors import CutFailedError, JobNotRunningError, R
 from airflow_flinkstyle.jobs.requests import CutMode, Ended, InProgress, TooLate
 from airflow_flinkstyle.jobs.savepoints import begin_savepoint
 from airflow_flinkstyle.jobs.status import Closed, Running
-from airflow_flinkstyle.jobs.together import cut_together, find_cut
-from airflow_flinkstyle.protocol.cuts import CutBoard, Positions
+from airflow_flinkstyle.jobs.together import JobsCut, cut_together, find_cut
+from airflow_flinkstyle.protocol.cuts import Cut, CutBoard, Positions
 from airflow_flinkstyle.storage.memory import MemoryStore
 from tests.unit.jobs.conftest import TOPIC, World
 
@@ -189,6 +189,36 @@ def test_jobs_of_two_roots_and_jobs_named_twice_are_refused(pair: Pair, tmp_path
     for wrong in ([], [clients[0], clients[0]], [clients[0], other.client()]):
         with pytest.raises(BadInputError, match="each once"):
             cut_together(wrong, "k", timeout_s=TIMEOUT_S)
+
+
+class TaskTimeoutError(BaseException):
+    """As Airflow's: no Exception, so that nothing takes it for a failure of its own."""
+
+
+@pytest.mark.parametrize(
+    ("thrown", "seen"),
+    [(KeyboardInterrupt, KeyboardInterrupt), (TaskTimeoutError, TaskTimeoutError), (OSError, JobsCut)],
+)
+def test_interrupted_caller_ends_though_another_attempt_has_completed_the_cut(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, thrown: type[BaseException], seen: type[object]
+):
+    clients = pair.start()
+    decide = CutBoard.decide
+
+    def interrupted(board: CutBoard, cut: Cut) -> Cut:
+        if cut.verdict == "complete":
+            decide(board, cut)  # as another attempt of the same caller does
+            raise thrown
+        return decide(board, cut)
+
+    monkeypatch.setattr(CutBoard, "decide", interrupted)
+    try:
+        found: object = cut_together(clients, "k", timeout_s=TIMEOUT_S)
+    except (KeyboardInterrupt, TaskTimeoutError) as error:
+        found = error
+    assert isinstance(found, seen)
+    monkeypatch.undo()
+    assert isinstance(cut_together(clients, "k", timeout_s=TIMEOUT_S), JobsCut)
 
 
 def test_stopped_job_cannot_be_aligned(pair: Pair):
