@@ -6,7 +6,6 @@ Both sides use it: callers (``jobs``) and the agent. Which side may write which 
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -23,6 +22,7 @@ from airflow_flinkstyle.protocol.records import (
     Record,
     Request,
 )
+from airflow_flinkstyle.storage.keys import MAX_NAME_CHARACTERS, is_name
 from airflow_flinkstyle.types import Generation, Incarnation
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 R = TypeVar("R", bound=Record)
 CUTS = "cuts"
 """Folder under a savepoint root, beside those of the jobs: what concerns several of them."""
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,9 +47,10 @@ def check_name(what: str, name: str) -> str:
     Raises:
         BadInputError: If it is empty, too long, or holds anything but letters, digits, ``._-``.
     """
-    if not _NAME.fullmatch(name):
+    if not is_name(name):
         raise BadInputError(
-            f"A {what} of up to 100 letters, digits, '.', '_' or '-' was expected, found {name!r}.",
+            f"A {what} of up to {MAX_NAME_CHARACTERS} letters, digits, '.', '_' or '-', a letter or "
+            f"digit first, was expected, found {name!r}.",
             left="Nothing was written.",
             remedy=f"Choose another {what}.",
         )

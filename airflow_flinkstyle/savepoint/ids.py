@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import re
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+from airflow_flinkstyle.storage.keys import is_name
 
 
 def new_savepoint_id(job: str, request_id: str) -> str:
@@ -15,9 +14,9 @@ def new_savepoint_id(job: str, request_id: str) -> str:
 
 def is_savepoint_id(value: str) -> bool:
     """Tell whether the text can be a savepoint's id."""
-    return _NAME.fullmatch(value) is not None
+    return is_name(value)
 
 
 def is_job_name(value: str) -> bool:
     """Tell whether the text can be a job's name."""
-    return _NAME.fullmatch(value) is not None
+    return is_name(value)

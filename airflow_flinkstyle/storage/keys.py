@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import re
+
 from airflow_flinkstyle.storage.errors import BadKeyError
 
 MAX_KEY_BYTES = 900
 """S3 allows 1,024 bytes, the store's own prefix included."""
+
+MAX_NAME_CHARACTERS = 128
+"""Of a job, a query, a savepoint; the format's own number."""
+_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{MAX_NAME_CHARACTERS - 1}}}")
+
+
+def is_name(value: str) -> bool:
+    """Tell whether the text can stand in a key as the name of something."""
+    return _NAME.fullmatch(value) is not None
 
 
 def checked_key(key: str) -> str:
