@@ -58,11 +58,13 @@ class Hold:
         """
         queries = self._queries.all()
         begun_s = time.monotonic()
+        begun: dict[str, JobQuery] = {}
+        awaited: list[Java] = []
         self._free.clear()
-        begun = {query.query.id: query for query in queries if query.is_active}
-        self._held = dict(begun)
-        awaited = _awaited(queries)
         try:
+            begun.update((query.query.id, query) for query in queries if query.is_active)
+            self._held = dict(begun)
+            awaited += _awaited(queries)
             stop_at_boundary(jvm, queries, look=look)
             for query in list(self._held.values()):
                 commit_pending(query, look=look)
