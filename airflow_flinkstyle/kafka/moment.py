@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.kafka.request import ProofRequest
     from airflow_flinkstyle.kafka.settings import KafkaCluster
 
-_PREVIEW_WAIT_S = 15.0
-"""How long a preview waits for MirrorMaker to reach the source's ends."""
+_PREVIEW_WAIT_S = 90.0
+"""How long a preview waits for MirrorMaker to reach the source's ends; it notes every 60 s where it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
