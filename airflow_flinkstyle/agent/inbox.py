@@ -127,6 +127,8 @@ class Inbox(threading.Thread):
                 log.info("Request %s was cancelled", request.request_id)
                 running.cancelled.set()
             return True
+        if request.request_id in self._acted_on:
+            return True  # its end is on the way, also a stop's whose take is over
         if self._board.end(self._generation, request.request_id) is not None:
             return True
         if request.incarnation < self._incarnation:
@@ -136,7 +138,7 @@ class Inbox(threading.Thread):
             self.end(request, "cancelled", "It was cancelled before the driver accepted it.")
             return True
         if request.state == "accepted":
-            self._act(request)  # unless it was: the store's answer to the accept was lost
+            self._act(request)  # the store's answer to the accept was lost
             return True
         if not self._worker.is_ready() or self._waits_for(running, request):
             return False
@@ -164,8 +166,6 @@ class Inbox(threading.Thread):
         return True
 
     def _act(self, request: Request) -> None:
-        if request.request_id in self._acted_on:
-            return
         self._acted_on.add(request.request_id)
         if _is_take(request):
             self.take = Take(request)

@@ -186,3 +186,13 @@ def test_request_that_cannot_be_served_is_refused_and_one_in_a_takeover_waits(de
     desk.inbox.poll()
     assert desk.outcome(request) == "refused"
     assert desk.worker.takes == []
+
+
+def test_stop_whose_take_is_over_is_left_to_the_end_of_the_run(desk: Desk) -> None:
+    request = desk.put("r1", "stop_with_savepoint", alignment="aligned")
+    desk.inbox.poll()
+    desk.put("r1", "stop_with_savepoint", alignment="aligned", state="closing")
+    desk.worker.takes[0].done.set()
+    desk.worker.no = "All queries have ended."
+    desk.inbox.poll()
+    assert (desk.outcome(request), desk.state()) == (None, "closing")
