@@ -79,7 +79,7 @@ class Pulse:
         Raises:
             SupersededError: If another incarnation has written since.
         """
-        self._write(state or self.state)
+        self._write(state)
 
     def end(
         self,
@@ -94,7 +94,7 @@ class Pulse:
 
     def _write(
         self,
-        state: AgentState,
+        state: AgentState | None,
         *,
         last: bool = False,
         request_id: str | None = None,
@@ -108,7 +108,7 @@ class Pulse:
             begun_s = lease_clock_s()
             heartbeat = replace(
                 self._newest,
-                state=state,
+                state=state or self._newest.state,  # as it is now: another thread may have changed it
                 beat=self._newest.beat + 1,
                 written_at_ms=now_ms(),
                 queries=queries,

@@ -23,6 +23,21 @@ def state_of(board: JobBoard) -> str:
     return slot.value.state
 
 
+def test_beat_in_the_background_takes_back_no_state() -> None:
+    board = JobBoard(MemoryStore(), "orders")
+
+    def queries() -> dict[str, object]:  # a beat looks at every checkpoint, which takes its time
+        if looks.pop():
+            pulse.beat("running")
+        return {}
+
+    looks = [False, True, False]  # at the beat of the take-over, at the one in the background, at the first
+    pulse = a_pulse(board, queries=queries)
+    pulse.beat("standby")
+    pulse.beat()
+    assert state_of(board) == "running"
+
+
 def test_last_word_stays_the_last_one() -> None:
     board = JobBoard(MemoryStore(), "orders")
     pulse = a_pulse(board)
