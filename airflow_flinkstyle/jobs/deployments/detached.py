@@ -18,12 +18,14 @@ from airflow_flinkstyle.jobs.errors import DriverFailedError
 from airflow_flinkstyle.protocol.process import process_started
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from airflow_flinkstyle.jobs.spec import Submission
     from airflow_flinkstyle.protocol.records import IncarnationRecord
 
 log = logging.getLogger(__name__)
+
+_EXEC_LOOKS, _EXEC_LOOK_S = 20, 0.01
 
 _children: dict[int, subprocess.Popen[bytes]] = {}  # kept, so that ended ones are reaped by poll()
 
@@ -65,17 +67,15 @@ class DetachedDeployment:
     def find(self, submission: Submission) -> Mapping[str, str] | None:
         """Look for a process whose command line holds the submission's marker."""
         wanted = "\0".join(submission.marker).encode() + b"\0"
-        for entry in Path("/proc").iterdir():
-            if not entry.name.isdigit():
-                continue
-            try:
-                found = wanted in (entry / "cmdline").read_bytes()
-                leads = os.getsid(int(entry.name)) == int(entry.name)
-            except OSError:
-                continue  # it ended while we looked, or belongs to somebody else
-            started = process_started(int(entry.name)) if found and leads else None
-            if started is not None:
-                return self._id(int(entry.name), started, submission.log_path)
+        for _ in range(_EXEC_LOOKS):
+            leaders = list(_session_leaders())
+            for pid, started, command in leaders:
+                if wanted in command:
+                    return self._id(pid, started, submission.log_path)
+            if all(command for _, _, command in leaders):
+                break
+            # Empty while a process replaces itself, and spark-submit is a chain of exec: look again.
+            time.sleep(_EXEC_LOOK_S)
         return None
 
     def native_id(self, record: IncarnationRecord) -> Mapping[str, str]:
@@ -119,6 +119,22 @@ class DetachedDeployment:
 
     def _id(self, pid: int, started: str, log_path: str) -> dict[str, str]:
         return {"host": self._host, "pid": str(pid), "started": started, "log": log_path}
+
+
+def _session_leaders() -> Iterator[tuple[int, str, bytes]]:
+    """Yield pid, start time and command line of every live process that leads a session."""
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        pid = int(entry.name)
+        try:
+            command = (entry / "cmdline").read_bytes()
+            leads = os.getsid(pid) == pid
+        except OSError:
+            continue  # it ended while we looked, or belongs to somebody else
+        started = process_started(pid) if leads else None
+        if started is not None:
+            yield pid, started, command
 
 
 def _is_reused(pid: int, started: str) -> bool:

@@ -60,6 +60,14 @@ def test_lost_driver_is_found_by_its_command_line(tmp_path: Path, deployment: tu
     assert detached.find(a_submission(tmp_path, "sleep 60; true", claim_id="c2")) is None
 
 
+def test_driver_is_found_while_its_process_replaces_itself(tmp_path: Path, deployment: tuple):
+    detached, ids = deployment
+    again = 'export N=$((N + 1)); [ $N -lt 2000 ] && exec /bin/bash -c "$BASH_EXECUTION_STRING" "$0" "$@"; '
+    submission = a_submission(tmp_path, again + "sleep 60")
+    ids.append(detached.submit(submission))
+    assert [detached.find(submission) for _ in range(100)] == ids * 100
+
+
 def test_end_kills_the_whole_session(tmp_path: Path, deployment: tuple):
     detached, ids = deployment
     ids.append(detached.submit(a_submission(tmp_path, "sleep 61 & echo $! > child; wait")))
