@@ -10,8 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from tests.model.search import search
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+
+    from tests.model.search import Found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,34 +132,16 @@ def violation(state: State, *, terminal: bool) -> str | None:
     return None
 
 
-def explore(rules: Rules) -> tuple[int, tuple[str, ...] | None]:
-    """Visit every reachable state; return how many there are, and the way to the first violation."""
-    came: dict[State, tuple[State, str] | None] = {State(): None}
-    frontier = [State()]
-    while frontier:
-        reached = []
-        for state in frontier:
-            moves = list(successors(state, rules))
-            wrong = violation(state, terminal=_is_terminal(state, moves))
-            if wrong is not None:
-                return len(came), (*_way(state, came), wrong)
-            for label, after in moves:
-                if after not in came:
-                    came[after] = (state, label)
-                    reached.append(after)
-        frontier = reached
-    return len(came), None
+def explore(rules: Rules) -> tuple[int, Found | None]:
+    """Return how many states can be reached, and the way to the first violation."""
+    return search(
+        [State()],
+        lambda state: successors(state, rules),
+        lambda state, labels: violation(state, terminal=_is_terminal(state, labels)),
+    )
 
 
-def _is_terminal(state: State, moves: list[Move]) -> bool:
+def _is_terminal(state: State, labels: Sequence[str]) -> bool:
     """Return whether nobody who is bound to act can: deaths and cancels need not come."""
     optional = ("somebody cancels", "the caller", "B is killed")
-    return state.caller in ("done", "dead") and all(label.startswith(optional) for label, _ in moves)
-
-
-def _way(state: State, came: dict[State, tuple[State, str] | None]) -> tuple[str, ...]:
-    labels = []
-    while (step := came[state]) is not None:
-        state, label = step
-        labels.append(label)
-    return tuple(reversed(labels))
+    return state.caller in ("done", "dead") and all(label.startswith(optional) for label in labels)

@@ -11,8 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from tests.model.search import search
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+
+    from tests.model.search import Found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,38 +284,11 @@ def at_rest(state: State) -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """A way to a violation."""
-
-    what: str
-    steps: tuple[str, ...]
-
-
 def explore(rules: Rules) -> tuple[int, Found | None]:
-    """Visit every reachable state; return how many there are, and the first violation."""
-    begin = State()
-    came: dict[State, tuple[State, str] | None] = {begin: None}
-    frontier = [begin]
-    while frontier:
-        reached = []
-        for state in frontier:
-            steps = list(successors(state, rules))
-            moves = [label for label, _ in steps if not label.startswith("kill")]
-            wrong = violation(state) or (None if moves else at_rest(state))
-            if wrong is not None:
-                return len(came), Found(what=wrong, steps=_way(state, came))
-            for label, after in steps:
-                if after not in came:
-                    came[after] = (state, label)
-                    reached.append(after)
-        frontier = reached
-    return len(came), None
+    """Return how many states can be reached, and the way to the first violation."""
 
+    def wrong(state: State, labels: Sequence[str]) -> str | None:
+        at_work = any(not label.startswith("kill") for label in labels)
+        return violation(state) or (None if at_work else at_rest(state))
 
-def _way(state: State, came: dict[State, tuple[State, str] | None]) -> tuple[str, ...]:
-    labels = []
-    while (step := came[state]) is not None:
-        state, label = step
-        labels.append(label)
-    return tuple(reversed(labels))
+    return search([State()], lambda state: successors(state, rules), wrong)

@@ -12,8 +12,12 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from tests.model.search import search
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.model.search import Found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,8 +268,8 @@ def violation(state: State) -> str | None:
     return None
 
 
-def explore(rules: Rules) -> tuple[int, tuple[str, ...] | None]:
-    """Visit every reachable state; return how many there are, and the way to the first violation.
+def explore(rules: Rules) -> tuple[int, Found | None]:
+    """Return how many states can be reached, and the way to the first violation.
 
     The take and the restore meet only in the prunes, so each is explored without the other.
     """
@@ -275,25 +279,4 @@ def explore(rules: Rules) -> tuple[int, tuple[str, ...] | None]:
         State(blobs=b, m=False, r=DONE),
         State(blobs=b, m=True, t=DONE, q=Prune(tries=1)),
     ]
-    came: dict[State, tuple[State, str] | None] = dict.fromkeys(begins)
-    frontier = begins
-    while frontier:
-        reached = []
-        for state in frontier:
-            wrong = violation(state)
-            if wrong is not None:
-                return len(came), (*_way(state, came), wrong)
-            for label, after in successors(state, rules):
-                if after not in came:
-                    came[after] = (state, label)
-                    reached.append(after)
-        frontier = reached
-    return len(came), None
-
-
-def _way(state: State, came: dict[State, tuple[State, str] | None]) -> tuple[str, ...]:
-    labels = []
-    while (step := came[state]) is not None:
-        state, label = step
-        labels.append(label)
-    return tuple(reversed(labels))
+    return search(begins, lambda state: successors(state, rules), lambda state, _: violation(state))
