@@ -6,9 +6,9 @@ import contextlib
 import socket
 import threading
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Literal
 
-_CHUNK_BYTES = 16_384
+from testbed.forward import Forward
 
 LinkFault = Literal["cut", "stall"]
 """``cut``: connections end, and new ones end at once; ``stall``: they stay open, and nothing passes."""
@@ -25,36 +25,26 @@ class Break:
     after_bytes: int
 
 
-class FaultyLink:
+class FaultyLink(Forward):
     """Forwards connections to a port of this machine; good until told to break."""
 
     def __init__(self, port: int) -> None:
-        self._port = port
-        self._server = socket.create_server(("127.0.0.1", 0))
+        super().__init__(port)
         self._lock = threading.Lock()
         self._sockets: set[socket.socket] = set()
         self._passed: dict[Direction, int] = {"sent": 0, "answered": 0}
         self._break: Break | None = None
         self.broken = threading.Event()
-        self._thread = threading.Thread(target=self._serve, daemon=True, name="faulty-link")
-
-    def __enter__(self) -> Self:
-        """Start forwarding."""
-        self._thread.start()
-        return self
 
     def __exit__(self, *_: object) -> None:
         """Stop accepting and end every connection."""
-        with contextlib.suppress(OSError):
-            self._server.shutdown(socket.SHUT_RDWR)
-        self._thread.join(5)
-        self._server.close()
+        super().__exit__()
         self._end_all()
 
     @property
     def endpoint(self) -> str:
         """URL for S3 clients."""
-        return f"http://127.0.0.1:{self._server.getsockname()[1]}"
+        return f"http://{self.address}"
 
     def break_at(self, when: Break) -> None:
         """Count from now on, and break then."""
@@ -69,34 +59,23 @@ class FaultyLink:
             self.broken.clear()
         self._end_all()
 
-    def _serve(self) -> None:
-        while True:
-            try:
-                client, _ = self._server.accept()
-            except OSError:
-                return
-            if self.broken.is_set() and self._break is not None and self._break.fault == "cut":
-                client.close()
-                continue
-            server = socket.create_connection(("127.0.0.1", self._port))
-            with self._lock:
-                self._sockets |= {client, server}
-            for source, target, direction in ((client, server, "sent"), (server, client, "answered")):
-                threading.Thread(target=self._pump, args=(source, target, direction), daemon=True).start()
+    def _connect(self, client: socket.socket) -> None:
+        if self.broken.is_set() and self._break is not None and self._break.fault == "cut":
+            client.close()
+        else:
+            super()._connect(client)
 
-    def _pump(self, source: socket.socket, target: socket.socket, direction: Direction) -> None:
-        with contextlib.suppress(OSError):
-            while data := source.recv(_CHUNK_BYTES):
-                passing = self._allowed(data, direction)
-                target.sendall(passing)
-                if len(passing) < len(data) and not self._stalls():
-                    break
-        for end in (source, target):
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-            end.close()
+    def _pump(self, source: socket.socket, target: socket.socket, sent: bool) -> None:
         with self._lock:
-            self._sockets -= {source, target}
+            self._sockets.add(source)
+        super()._pump(source, target, sent)
+        with self._lock:
+            self._sockets.discard(source)
+
+    def _pass(self, data: bytes, target: socket.socket, *, sent: bool) -> bool:
+        passing = self._allowed(data, "sent" if sent else "answered")
+        target.sendall(passing)
+        return len(passing) == len(data) or self._stalls()
 
     def _allowed(self, data: bytes, direction: Direction) -> bytes:
         """Count, and return what still passes."""
