@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.storage.base import ObjectStore
 
+_FOLDER, _ATTEMPT = "migrations", "0-attempt.json"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptRecord(Record):
@@ -59,12 +61,23 @@ class OpenPhase:
     version: str
 
 
+def read_phases(store: ObjectStore, job: str) -> dict[str, list[PhaseRecord]]:
+    """Return what every migration and upgrade of a job has begun, by its id."""
+    journals: dict[str, list[PhaseRecord]] = {}
+    for info in store.list(f"{job}/{_FOLDER}/"):
+        migration_id, _, name = info.key.removeprefix(f"{job}/{_FOLDER}/").partition("/")
+        found = store.get(info.key) if name != _ATTEMPT else None
+        if found is not None:
+            journals.setdefault(migration_id, []).append(PhaseRecord.from_bytes(found.data))
+    return journals
+
+
 class CutoverJournal:
     """The records of one migration, ``<job>/migrations/<id>/``."""
 
     def __init__(self, store: ObjectStore, job: str, migration_id: str, phases: tuple[str, ...]) -> None:
         self._store, self._phases = store, phases
-        self._prefix = f"{job}/migrations/{check_name('migration id', migration_id)}"
+        self._prefix = f"{job}/{_FOLDER}/{check_name('migration id', migration_id)}"
         self.migration_id = migration_id
         self._attempt: AttemptRecord | None = None
 
@@ -174,7 +187,7 @@ class CutoverJournal:
 
     @property
     def _attempt_key(self) -> str:
-        return f"{self._prefix}/0-attempt.json"
+        return f"{self._prefix}/{_ATTEMPT}"
 
     def _key(self, phase: str) -> str:
         return f"{self._prefix}/{self._phases.index(phase) + 1}-{phase}.json"

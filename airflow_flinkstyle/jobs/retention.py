@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from airflow_flinkstyle.jobs.journal import read_phases
 from airflow_flinkstyle.savepoint.dispose import dispose_savepoint
 from airflow_flinkstyle.savepoint.owned import owners
 from airflow_flinkstyle.savepoint.prune import prune
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator
 
+    from airflow_flinkstyle.jobs.journal import PhaseRecord
     from airflow_flinkstyle.protocol.board import JobBoard
     from airflow_flinkstyle.savepoint.dispose import Disposed, Protection
     from airflow_flinkstyle.savepoint.prune import PruneReport
@@ -101,21 +102,14 @@ def _of_waiting(board: JobBoard, generation: Generation) -> dict[str, str]:
 
 def _of_migrations(board: JobBoard) -> Iterator[tuple[str, str]]:
     """Yield the savepoints that journals without an end name, each with its migration."""
-    prefix = f"{board.job}/migrations/"
-    journals: dict[str, list[Mapping[str, Any]]] = {}
-    for info in board.store.list(prefix):
-        found = board.store.get(info.key)
-        if found is not None:
-            journal = info.key.removeprefix(prefix).split("/")[0]
-            journals.setdefault(journal, []).append(json.loads(found.data))
-    for migration_id, records in journals.items():
-        if not any(_is_end(record) for record in records):
-            for record in records:
-                for part in (record.get("intent") or {}, record.get("result") or {}):
-                    if isinstance(part.get("savepoint_id"), str):
-                        yield part["savepoint_id"], migration_id
+    for migration_id, phases in read_phases(board.store, board.job).items():
+        if any(_is_end(phase) for phase in phases):
+            continue
+        for phase in phases:
+            for part in (phase.intent, phase.result or {}):
+                if isinstance(part.get("savepoint_id"), str):
+                    yield part["savepoint_id"], migration_id
 
 
-def _is_end(record: Mapping[str, Any]) -> bool:
-    result = record.get("result")
-    return record.get("phase") in _LAST_PHASES and result is not None and not result.get("failure")
+def _is_end(phase: PhaseRecord) -> bool:
+    return phase.phase in _LAST_PHASES and phase.result is not None and not phase.result.get("failure")
