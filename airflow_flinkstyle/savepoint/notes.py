@@ -18,11 +18,16 @@ R = TypeVar("R", bound="Record")
 FOLDERS = ("pins", "verified", "owned")
 
 
+def note_key(repository: SavepointRepository, folder: str, savepoint_id: str) -> str:
+    """Return where a savepoint's record of a folder stands."""
+    return f"{repository.job}/{folder}/{savepoint_id}.json"
+
+
 def read_notes(repository: SavepointRepository, folder: str, kind: type[R]) -> Mapping[str, R]:
     """Return every record of a folder by savepoint id, by one listing."""
 
     def extract(savepoint_id: str, data: bytes) -> str:
-        key = f"{repository.job}/{folder}/{savepoint_id}.json"
+        key = note_key(repository, folder, savepoint_id)
         parse_stored(kind, repository, key, data)  # what is remembered can be parsed
         return data.decode()
 
@@ -33,4 +38,4 @@ def read_notes(repository: SavepointRepository, folder: str, kind: type[R]) -> M
 def delete_notes(repository: SavepointRepository, savepoint_id: str) -> None:
     """Delete what stood beside a savepoint that is gone."""
     for folder in FOLDERS:
-        repository.store.delete(f"{repository.job}/{folder}/{savepoint_id}.json")
+        repository.store.delete(note_key(repository, folder, savepoint_id))

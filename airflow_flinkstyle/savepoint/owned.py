@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from airflow_flinkstyle.protocol.records import Record
-from airflow_flinkstyle.savepoint.notes import read_notes
+from airflow_flinkstyle.savepoint.notes import note_key, read_notes
 from airflow_flinkstyle.savepoint.stored import parse_stored
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Owner(Record):
 
 def claim_savepoint(repository: SavepointRepository, savepoint_id: str, *, by: str, at_ms: int) -> None:
     """Write down who owns a savepoint from now on; the same owner does since the first time."""
-    key = f"{repository.job}/{_FOLDER}/{savepoint_id}.json"
+    key = note_key(repository, _FOLDER, savepoint_id)
     found = repository.store.get(key)
     if found is None or parse_stored(Owner, repository, key, found.data).by != by:
         repository.store.write(key, Owner(by=by, at_ms=at_ms).to_bytes())

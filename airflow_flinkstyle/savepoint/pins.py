@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.protocol.records import Record
 from airflow_flinkstyle.savepoint.intents import hold_intent
-from airflow_flinkstyle.savepoint.notes import read_notes
+from airflow_flinkstyle.savepoint.notes import note_key, read_notes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,19 +47,15 @@ def pin(repository: SavepointRepository, savepoint_id: str, *, reason: str, by: 
     made = Pin(reason=reason, by=by, at_ms=at_ms)
     with hold_intent(repository, "pin", holder=by):  # else a prune that has read the pins disposes of it
         repository.read(savepoint_id)
-        repository.store.write(_key(repository, savepoint_id), made.to_bytes())
+        repository.store.write(note_key(repository, _FOLDER, savepoint_id), made.to_bytes())
     return made
 
 
 def unpin(repository: SavepointRepository, savepoint_id: str) -> None:
     """Let retention decide on a savepoint again; one that is not pinned stays as it is."""
-    repository.store.delete(_key(repository, savepoint_id))
+    repository.store.delete(note_key(repository, _FOLDER, savepoint_id))
 
 
 def pins(repository: SavepointRepository) -> Mapping[str, Pin]:
     """Return all pins by savepoint id."""
     return read_notes(repository, _FOLDER, Pin)
-
-
-def _key(repository: SavepointRepository, savepoint_id: str) -> str:
-    return f"{repository.job}/{_FOLDER}/{savepoint_id}.json"

@@ -11,7 +11,7 @@ from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.protocol.records import Record
 from airflow_flinkstyle.savepoint.errors import SavepointDamagedError
 from airflow_flinkstyle.savepoint.intents import hold_intent
-from airflow_flinkstyle.savepoint.notes import read_notes
+from airflow_flinkstyle.savepoint.notes import note_key, read_notes
 from airflow_flinkstyle.savepoint.prune_slot import Condemned, condemned_key
 from airflow_flinkstyle.savepoint.transfer import ignore
 from airflow_flinkstyle.savepoint.verify import verify_savepoint
@@ -41,13 +41,13 @@ class VerifiedRecord(Record):
 def record_verified(repository: SavepointRepository, verified: Verified, *, at_ms: int) -> VerifiedRecord:
     """Write down that a savepoint passed a check."""
     record = VerifiedRecord(level=verified.level, at_ms=at_ms)
-    repository.store.write(_key(repository, verified.savepoint_id), record.to_bytes())
+    repository.store.write(note_key(repository, _FOLDER, verified.savepoint_id), record.to_bytes())
     return record
 
 
 def forget_verified(repository: SavepointRepository, savepoint_id: str) -> None:
     """Take the word back: the savepoint was found damaged since."""
-    repository.store.delete(_key(repository, savepoint_id))
+    repository.store.delete(note_key(repository, _FOLDER, savepoint_id))
 
 
 def check_savepoint(
@@ -105,7 +105,3 @@ def _distrust(
 def verified_records(repository: SavepointRepository) -> Mapping[str, VerifiedRecord]:
     """Return the newest check of each savepoint that passed one, by savepoint id."""
     return read_notes(repository, _FOLDER, VerifiedRecord)
-
-
-def _key(repository: SavepointRepository, savepoint_id: str) -> str:
-    return f"{repository.job}/{_FOLDER}/{savepoint_id}.json"
