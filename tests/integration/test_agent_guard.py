@@ -19,6 +19,7 @@ from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError, ClusterUnreachableError
 from airflow_flinkstyle.protocol.records import KafkaOverride, SourceIdentity
 from airflow_flinkstyle.types import BatchId, Generation
+from testbed.session import local_session
 from tests.integration.agent_lab import Lab, logs_of
 
 if TYPE_CHECKING:
@@ -37,25 +38,13 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.kafka, pyt
 
 @pytest.fixture(scope="module")
 def spark(spark_paths: SparkPaths, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    from pyspark.sql import SparkSession
-
-    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    for name, value in {
-        **spark_paths.conf,
+    confs = {
         "spark.sql.shuffle.partitions": "2",
         "spark.driver.memory": "600m",
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
-    }.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    yield session
-    session.stop()
-    from pyspark import SparkContext
-
-    SparkContext._gateway.shutdown()
-    SparkContext._gateway.proc.stdin.close()
-    SparkContext._gateway.proc.wait(30)
-    SparkContext._gateway = SparkContext._jvm = None
+    }
+    with local_session(spark_paths, confs) as session:
+        yield session
 
 
 def read(spark: SparkSession, broker: Broker, **options: str) -> DataFrame:

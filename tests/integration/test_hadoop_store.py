@@ -19,6 +19,7 @@ from airflow_flinkstyle.storage.errors import (
 )
 from airflow_flinkstyle.storage.streams import sha256_of
 from testbed.hdfs import CLIENT_CONF, Hdfs
+from testbed.session import local_session
 from tests.integration.agent_lab import COUNT_JOB, Lab
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+
+    from testbed.spark import SparkPaths
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -37,15 +40,9 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    from pyspark.sql import SparkSession
-
-    builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
-    for name, value in CLIENT_CONF.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    yield session
-    session.stop()
+def spark(spark_paths: SparkPaths) -> Iterator[SparkSession]:
+    with local_session(spark_paths, CLIENT_CONF, threads=1) as session:
+        yield session
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from airflow_flinkstyle.savepoint.sinks import newest_logged
 from airflow_flinkstyle.savepoint.take import QuerySource, SavepointLabel, take_savepoint
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.types import BatchId
+from testbed.session import local_session
 from tests.integration.agent_lab import COUNT_JOB, Lab
 
 if TYPE_CHECKING:
@@ -86,20 +87,14 @@ class Files:
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    from pyspark.sql import SparkSession
-
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config(f"{STATE}.maintenanceInterval", "200ms")
-        .config(f"{STATE}.minDeltasForSnapshot", "2")
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("ERROR")
-    yield session
-    session.stop()
+def spark(spark_paths: SparkPaths) -> Iterator[SparkSession]:
+    confs = {
+        "spark.sql.shuffle.partitions": "2",
+        f"{STATE}.maintenanceInterval": "200ms",
+        f"{STATE}.minDeltasForSnapshot": "2",
+    }
+    with local_session(spark_paths, confs) as session:
+        yield session
 
 
 class Query:

@@ -17,9 +17,10 @@ from airflow_flinkstyle.savepoint.restore import restore_query
 from airflow_flinkstyle.savepoint.take import QuerySource, SavepointLabel, compose, take_savepoint
 from airflow_flinkstyle.savepoint.verify import verify_savepoint
 from airflow_flinkstyle.storage.local import LocalStore
+from testbed.session import local_session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -44,22 +45,15 @@ SAVEPOINTS = 4
 
 
 @pytest.fixture(scope="module")
-def spark(spark_paths: SparkPaths):
-    from pyspark.sql import SparkSession
-
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config(map=spark_paths.conf)  # the first test to start the JVM sets its class path
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config(f"{STATE}.maintenanceInterval", "300ms")
-        .config(f"{STATE}.minDeltasForSnapshot", "3")
-        .config("spark.sql.streaming.minBatchesToRetain", "4")
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("ERROR")
-    yield session
-    session.stop()
+def spark(spark_paths: SparkPaths) -> Iterator[SparkSession]:
+    confs = {
+        "spark.sql.shuffle.partitions": "2",
+        f"{STATE}.maintenanceInterval": "300ms",
+        f"{STATE}.minDeltasForSnapshot": "3",
+        "spark.sql.streaming.minBatchesToRetain": "4",
+    }
+    with local_session(spark_paths, confs) as session:
+        yield session
 
 
 def start(spark: SparkSession, checkpoint: Path, sink: Sink, **trigger: Any) -> StreamingQuery:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +25,7 @@ from airflow_flinkstyle.savepoint.verify import verify_savepoint
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.storage.open import open_store
 from airflow_flinkstyle.storage.s3 import S3Settings
+from testbed.session import local_session
 from tests.golden.stateful import CASES, STATE
 
 if TYPE_CHECKING:
@@ -59,26 +59,15 @@ ON_S3 = next(case for case in CASES if case.name == "transform-with-state-v2")
 
 @pytest.fixture(scope="module")
 def spark(spark_paths: SparkPaths, s3_server: S3Server) -> Iterator[SparkSession]:
-    from pyspark.sql import SparkSession
-
-    environment = pytest.MonkeyPatch()
-    environment.setenv("PYSPARK_PYTHON", str(spark_paths.python))
-    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     confs = {
-        **spark_paths.conf,
         **s3_server.spark_conf(),
         "spark.sql.session.timeZone": "UTC",
         f"{STATE}.maintenanceInterval": "300ms",
         f"{STATE}.minDeltasForSnapshot": "2",
         "spark.sql.streaming.minBatchesToRetain": "3",
     }
-    for name, value in confs.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    yield session
-    session.stop()
-    environment.undo()
+    with local_session(spark_paths, confs) as session:
+        yield session
 
 
 @dataclass(frozen=True)
@@ -173,12 +162,17 @@ def assert_goes_on(lab: Lab, manifest: Manifest, location: str, unbroken: Rows, 
     assert {batch: rows[batch] for batch in expected} == expected
 
 
+def put_away(live: Path) -> None:
+    """Leave nothing to read in the original's place, though maintenance may still write a last file there."""
+    live.rename(live.with_name("away"))
+
+
 @pytest.mark.parametrize("lab", LOCAL, ids=lambda case: case.name, indirect=True)
 def test_restored_operator_goes_on_as_the_unbroken_one(lab: Lab, tmp_path: Path):
     live, copy = tmp_path / "live", tmp_path / "copy"
     repository = SavepointRepository(LocalStore(tmp_path / "root"), "job")
     manifest, unbroken = take_while_it_runs(lab, str(live), LocalStore(live), repository)
-    shutil.rmtree(live)  # nothing may be read from the original's place
+    put_away(live)
     verify_savepoint(manifest, repository, level="full")
     restore_query(manifest, manifest.queries[0], repository, LocalStore(copy))
     assert_goes_on(lab, manifest, str(copy), unbroken)
@@ -195,7 +189,7 @@ def test_batch_that_was_run_again_leaves_two_attempts_and_the_committed_one_coun
         failed.awaitTermination(90)
     repository = SavepointRepository(LocalStore(tmp_path / "root"), "job")
     manifest, unbroken = take_while_it_runs(lab, str(live), LocalStore(live), repository, first=4)
-    shutil.rmtree(live)
+    put_away(live)
     paths = [entry.path for entry in manifest.queries[0].files]
     assert not [path for path in paths if path.endswith(".zip")]
     assert (
