@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from airflow_flinkstyle.kafka.cluster import ClusterView, TopicPartition
+    from airflow_flinkstyle.rewrite.ways import Way
     from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest, QuerySnapshot
     from airflow_flinkstyle.types import BatchId, NextOffset
 
@@ -25,6 +26,23 @@ class SourceRef:
     query: str
     source: str
     """Source name (offset log v2) or position in the query (v1)."""
+
+    def __str__(self) -> str:
+        return f"{self.query}/{self.source}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceWay:
+    """How one source moves, for the people who approve it."""
+
+    query: str
+    source: str
+    """Source name (offset log v2) or position in the query (v1)."""
+    way: Way
+    precondition: str
+    """What must hold, and is checked."""
+    consequence: str
+    """What is read again, left out or dropped if it is done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +94,10 @@ class OffsetRewritePlan:
     """False for a preview made while producers were at work: it may be shown, never applied."""
     evidence: Mapping[str, str] = field(default_factory=dict)
     """What the verdicts rest on, by ``query/source/topic-partition``."""
+    ways: tuple[SourceWay, ...] = ()
+    """How each source moves."""
+    source_cluster_id: str | None = None
+    """The cluster that the old positions belong to; None if nobody looked at it."""
 
     @property
     def target_cluster_id(self) -> str:
@@ -108,6 +130,11 @@ class OffsetRewritePlan:
         if self.pending:
             lines += ["", "The end of the batch that was planned and not committed:", "", *lines[:2]]
             lines += [_row(move) for move in self.pending]
+        if self.ways:
+            lines += ["", "| source | way | holds if | then |", "|---|---|---|---|"]
+            lines += [
+                _line([f"{w.query}/{w.source}", w.way, w.precondition, w.consequence]) for w in self.ways
+            ]
         if not self.settled:
             lines += ["", "Preview: producers were at work. The offsets are proved again before any is used."]
         return "\n".join(lines)
@@ -117,7 +144,10 @@ def _row(move: PartitionMove) -> str:
     topic = move.topic if move.topic == move.target_topic else f"{move.topic} -> {move.target_topic}"
     before = "-" if move.before is None else str(move.before)
     shift = "" if move.shift is None else f"{move.shift:+d}"
-    cells = [move.query, topic, str(move.partition), before, describe(move.after), shift]
+    return _line([move.query, topic, str(move.partition), before, describe(move.after), shift])
+
+
+def _line(cells: list[str]) -> str:
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, assert_never
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
 from airflow_flinkstyle.kafka.verdict import Bounded, Chosen, Exact, Refused, Verdict
 from airflow_flinkstyle.rewrite.errors import PlanFormatError
-from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan, PartitionMove
+from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan, PartitionMove, SourceWay
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 
 def to_json(plan: OffsetRewritePlan) -> str:
@@ -29,6 +29,8 @@ def to_json(plan: OffsetRewritePlan) -> str:
         "pending": [_move_fields(move) for move in plan.pending],
         "settled": plan.settled,
         "evidence": dict(plan.evidence),
+        "ways": [asdict(way) for way in plan.ways],
+        "source_cluster_id": plan.source_cluster_id,
     }
     return json.dumps(fields, sort_keys=True)
 
@@ -37,7 +39,7 @@ def from_json(text: str) -> OffsetRewritePlan:
     """Parse a plan.
 
     Raises:
-        PlanFormatError: If it is malformed, or of a newer format.
+        PlanFormatError: If it is malformed, or of another format: an older plan does not say its ways.
     """
     try:
         fields = json.loads(text)
@@ -51,6 +53,7 @@ def from_json(text: str) -> OffsetRewritePlan:
             target=_view(fields.pop("target")),
             moves=tuple(_move(entry) for entry in fields.pop("moves")),
             pending=tuple(_move(entry) for entry in fields.pop("pending")),
+            ways=tuple(SourceWay(**entry) for entry in fields.pop("ways")),
             **fields,
         )
     except (ValueError, KeyError, AttributeError, TypeError) as error:
