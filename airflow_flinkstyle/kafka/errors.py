@@ -130,6 +130,22 @@ class MirrorPositionMissingError(FlinkstyleError):
     code = "MIRROR_POSITION_MISSING"
 
 
+class MirrorTopicMissingError(FlinkstyleError):
+    """A topic in which MirrorMaker notes what it does is not where it should be."""
+
+    code = "MIRROR_TOPIC_MISSING"
+
+    @classmethod
+    def between(cls, topic: str, what: str, cluster: str) -> MirrorTopicMissingError:
+        """Name the topic, what it should hold, and where it was looked for."""
+        return cls(
+            f"MirrorMaker's {what} were expected in topic {topic} on {cluster}, but there is no such topic.",
+            left=NOTHING_CHANGED,
+            remedy="Start MirrorMaker 2 and let it emit them, or set the mirror's source_alias, target_alias "
+            "and syncs_on to what it really uses; a proof needs neither syncs nor checkpoints.",
+        )
+
+
 class ReadStalledError(FlinkstyleError):
     """Reading a range of a log did not end in time."""
 

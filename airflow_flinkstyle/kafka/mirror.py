@@ -1,32 +1,25 @@
 """How far MirrorMaker 2 has mirrored, by its own account.
 
-Its source connector stores, on the target cluster, the last source offset it has replicated. That
-is the one thing the records themselves cannot prove: that nothing is still missing at the end.
+The last source offset it has replicated is the one thing the records themselves cannot prove: that
+nothing is still missing at the end.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from airflow_flinkstyle.errors import MessageFormatError
 from airflow_flinkstyle.kafka.cluster import TopicPartition, describe
-from airflow_flinkstyle.kafka.errors import (
-    NOTHING_CHANGED,
-    MirrorPositionMissingError,
-    TopicMissingError,
-    name_partitions,
-)
-from airflow_flinkstyle.kafka.reading import ReadRange, count_records, scan
+from airflow_flinkstyle.kafka.errors import NOTHING_CHANGED, MirrorPositionMissingError, name_partitions
+from airflow_flinkstyle.kafka.mirror_topics import read_positions
+from airflow_flinkstyle.kafka.reading import ReadRange, count_records
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from airflow_flinkstyle.kafka.cluster import ClusterView
-    from airflow_flinkstyle.kafka.reading import Record
     from airflow_flinkstyle.kafka.settings import Isolation, KafkaCluster
 
 log = logging.getLogger(__name__)
@@ -52,6 +45,9 @@ class MirrorSettings:
     isolation: Isolation = "read_committed"
     """What MirrorMaker's consumer reads (``<source alias>.consumer.isolation.level``)."""
 
+    syncs_on: Literal["source", "target"] = "source"
+    """Where the offset syncs are (``offset-syncs.topic.location``)."""
+
     def target_topic(self, topic: str) -> str:
         """Return what a source topic is called on the target."""
         if topic in self.renamed:
@@ -62,6 +58,17 @@ class MirrorSettings:
     def positions_topic(self) -> str:
         """The topic with MirrorMaker's positions."""
         return self.offsets_topic or f"mm2-offsets.{self.source_alias}.internal"
+
+    @property
+    def syncs_topic(self) -> str:
+        """The topic with the offset syncs; it is named after the cluster at the other end."""
+        other = self.target_alias if self.syncs_on == "source" else self.source_alias
+        return f"mm2-offset-syncs.{other}.internal"
+
+    @property
+    def checkpoints_topic(self) -> str:
+        """The topic with the groups' checkpoints, on the target."""
+        return f"{self.source_alias}.checkpoints.internal"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,63 +90,6 @@ class Behind:
         """Return the lag in one sentence."""
         shown = ", ".join(f"{topic}-{number}: {lag}" for (topic, number), lag in sorted(self.lag.items()))
         return f"MirrorMaker is behind after {self.waited_s:.0f} s (records by partition: {shown})."
-
-
-def read_positions(target: KafkaCluster, mirror: MirrorSettings) -> dict[TopicPartition, int]:
-    """Return the last source offset that MirrorMaker says it has replicated, per source partition.
-
-    Raises:
-        MirrorPositionMissingError: If its offsets topic does not exist.
-        MessageFormatError: If a record of ours in it cannot be understood.
-    """
-    topic = mirror.positions_topic
-    try:
-        view = describe(target, [topic])
-    except TopicMissingError as error:
-        raise MirrorPositionMissingError(
-            f"MirrorMaker's positions for {mirror.source_alias}->{mirror.target_alias} were expected in "
-            f"topic {topic} on {target}, but there is no such topic.",
-            left=NOTHING_CHANGED,
-            remedy="Start MirrorMaker 2, or set the mirror's source_alias, or offsets_topic "
-            "(Connect: its offset.storage.topic), to what it really uses.",
-        ) from error
-    positions: dict[TopicPartition, int] = {}
-
-    def keep(_: TopicPartition, message: Record) -> None:
-        entry = _parse(message, mirror)
-        if entry is None:
-            return
-        partition, offset = entry
-        if offset is None:
-            positions.pop(partition, None)
-        else:
-            positions[partition] = offset
-
-    ranges = {
-        (topic, number): ReadRange(low=log_range.start, high=log_range.last_stable)
-        for number, log_range in view.topics[topic].partitions.items()
-    }
-    scan(target, ranges, keep, "read_committed")
-    return positions
-
-
-def _parse(message: Record, mirror: MirrorSettings) -> tuple[TopicPartition, int | None] | None:
-    """Return partition and position of one record; None if it belongs to another connector."""
-    try:
-        connector, place = json.loads(message.key() or b"")
-        if connector != mirror.connector_name or place["cluster"] != mirror.source_alias:
-            return None
-        partition = (str(place["topic"]), int(place["partition"]))
-        value = message.value()
-        return partition, None if value is None else int(json.loads(value)["offset"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise MessageFormatError(
-            f"Record {message.offset()} of {message.topic()}-{message.partition()} should be one of "
-            f'["connector", {{"cluster", "partition", "topic"}}] = {{"offset"}}, but its key is '
-            f"{message.key()!r:.200}.",
-            left=NOTHING_CHANGED,
-            remedy="Check that offsets_topic names the topic in which MirrorMaker keeps its positions.",
-        ) from error
 
 
 def mirror_lag(

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.kafka.cluster import ClusterView, TopicPartition, describe
-from airflow_flinkstyle.kafka.mirror import lag_above, read_positions
+from airflow_flinkstyle.kafka.mirror import lag_above
+from airflow_flinkstyle.kafka.mirror_topics import read_positions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
