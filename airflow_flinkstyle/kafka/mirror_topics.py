@@ -163,9 +163,8 @@ def decode_position(record: Record, mirror: MirrorSettings) -> tuple[TopicPartit
         value = record.value()
         return partition, None if value is None else int(json.loads(value)["offset"])
     except (ValueError, KeyError, TypeError) as error:
-        raise _not_understood(
-            record, f'["connector", {{"cluster", "partition", "topic"}}] = {{"offset"}} as JSON (found {error!r})'
-        ) from error
+        expected = '["connector", {"cluster", "partition", "topic"}] = {"offset"} as JSON'
+        raise _not_understood(record, expected, error) from error
 
 
 def decode_offset_sync(record: Record) -> OffsetSync:
@@ -182,7 +181,7 @@ def decode_offset_sync(record: Record) -> OffsetSync:
         key.end()
         value.end()
     except (ValueError, struct.error) as error:
-        raise _not_understood(record, f"an offset sync without a version field (found {error})") from error
+        raise _not_understood(record, "an offset sync without a version field", error) from error
     return sync
 
 
@@ -206,7 +205,7 @@ def decode_checkpoint(record: Record) -> Checkpoint:
         key.end()
         value.end()
     except (ValueError, struct.error) as error:
-        raise _not_understood(record, f"a checkpoint of version {_CHECKPOINT_VERSION} (found {error})") from error
+        raise _not_understood(record, f"a checkpoint of version {_CHECKPOINT_VERSION}", error) from error
     return checkpoint
 
 
@@ -243,10 +242,10 @@ class _Fields:
             raise ValueError(f"{left} bytes more than expected")
 
 
-def _not_understood(record: Record, expected: str) -> MessageFormatError:
+def _not_understood(record: Record, expected: str, error: Exception) -> MessageFormatError:
     return MessageFormatError(
-        f"Record {record.offset()} of {record.topic()}-{record.partition()} should be {expected}, but its "
-        f"key is {record.key()!r:.200} and its value {record.value()!r:.200}.",
+        f"Record {record.offset()} of {record.topic()}-{record.partition()} should be {expected}, but it has "
+        f"{error}: its key is {record.key()!r:.200}, its value {record.value()!r:.200}.",
         left=NOTHING_CHANGED,
         remedy="Check that the mirror's settings name MirrorMaker's own topics; if they do, a newer "
         "MirrorMaker wrote this, and a newer airflow-flinkstyle may know it.",
