@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.hooks.launches import recorded_launch
-from airflow_flinkstyle.hooks.rules import allowed_verdicts, mirror_settings
+from airflow_flinkstyle.hooks.rules import mirror_settings
 from airflow_flinkstyle.jobs.cutover import PHASES, Cutover, CutoverSettings
 from airflow_flinkstyle.jobs.errors import MigrationEndedError, StepTimeoutError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
@@ -16,6 +16,7 @@ from airflow_flinkstyle.jobs.kafka_side import LiveKafka
 from airflow_flinkstyle.jobs.preflight import run_preflight
 from airflow_flinkstyle.jobs.report import build_report
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError
+from airflow_flinkstyle.kafka.policies import parse_policies
 from airflow_flinkstyle.protocol.records import KafkaOverride
 from airflow_flinkstyle.types import Generation
 
@@ -63,7 +64,7 @@ def live_kafka(hook: StreamingJobHook, form: MigrationForm) -> LiveKafka:
         mirror=mirror_settings(form.mirror),
         rename=dict(form.rename or {}),
         isolation=cast("Isolation", form.isolation),
-        allow=allowed_verdicts(form.allow),
+        allow=parse_policies(form.allow),
     )
 
 

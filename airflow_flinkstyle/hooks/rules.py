@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, Any, cast
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.kafka.mirror import MirrorSettings
 from airflow_flinkstyle.kafka.request import ProofRequest
 from airflow_flinkstyle.rewrite import plan_json
-from airflow_flinkstyle.rewrite.preconditions import VerdictKind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from airflow_flinkstyle.kafka.settings import Isolation
     from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
@@ -45,15 +44,6 @@ def proof_request(
         isolation=cast("Isolation", isolation),
         preview=preview,
     )
-
-
-def allowed_verdicts(allow: Sequence[str] | str) -> frozenset[VerdictKind]:
-    """Return the kinds of verdict that are good enough, from a list or ``exact,bounded``."""
-    kinds = [kind.strip() for kind in allow.split(",")] if isinstance(allow, str) else list(allow)
-    known = set(get_args(VerdictKind))
-    if not kinds or set(kinds) - known:
-        raise _bad_rule("allowed verdicts", f"some of {sorted(known)}", kinds)
-    return cast("frozenset[VerdictKind]", frozenset(kinds))
 
 
 def plan_of(text: str | Mapping[str, Any]) -> OffsetRewritePlan:

@@ -9,6 +9,7 @@ from airflow_flinkstyle.jobs.errors import MirrorBehindError
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.fencing import Moving, steady_ends
 from airflow_flinkstyle.kafka.mirror import Behind, wait_caught_up
+from airflow_flinkstyle.kafka.policies import EXACT_ONLY, Policies
 from airflow_flinkstyle.kafka.request import ProofRequest
 from airflow_flinkstyle.rewrite.apply import apply_plan
 from airflow_flinkstyle.rewrite.translate_savepoint import Clusters, plan_translation
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.kafka.mirror import MirrorSettings
     from airflow_flinkstyle.kafka.settings import Isolation, KafkaCluster
     from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
-    from airflow_flinkstyle.rewrite.preconditions import VerdictKind
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.savepoint.repository import SavepointRepository
 
@@ -56,8 +56,8 @@ class LiveKafka:
     """Old topic -> new topic, beyond what MirrorMaker's policy says."""
     isolation: Isolation = "read_committed"
     """What the job itself reads."""
-    allow: frozenset[VerdictKind] = frozenset({"exact"})
-    """Kinds of verdict that are good enough."""
+    allow: Policies = EXACT_ONLY
+    """Which verdicts are good enough."""
 
     def who_writes(self, side: Side, topics: Collection[str], window_s: float) -> str | None:
         """Look at the ends of all partitions twice."""

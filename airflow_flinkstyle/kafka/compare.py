@@ -224,7 +224,7 @@ def _decide(state: Round, tp: TopicPartition, source: Window, target: Window) ->
             reason = f"not decided by the newest {state.request.window_budget} offsets of the target"
             return _evidence(state, tp, Refused(reason, None))
         return outcome
-    if outcome.extras.get("foreign") and state.request.isolation == "read_committed":
+    if outcome.extras.get("new") and state.request.isolation == "read_committed":
         outcome = _name_phantoms(state, tp, source, target, rules)
     return _evidence(state, tp, outcome.verdict, proof=outcome, source=source, target=target)
 

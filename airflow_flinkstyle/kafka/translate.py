@@ -25,15 +25,6 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.kafka.window import Window
 
-_GRAVEST_FIRST: tuple[ExtraClass, ...] = (
-    "foreign",
-    "phantom_aborted",
-    "copy_before",
-    "duplicate",
-    "tombstone",
-    "superseded",
-)
-
 _LEAST_CONTEXT = 8
 """Equal records before the position that content needs when nothing else speaks for the mirror."""
 
@@ -219,7 +210,7 @@ def _class_extras(
         elif rules.compacted and key != NO_KEY and last_of_key[key] > i:
             extras["superseded"] += 1
         else:
-            extras["foreign"] += 1
+            extras["new"] += 1
     return extras
 
 
@@ -264,8 +255,4 @@ def _missing(source: Window, target: Window, match: _Match, rules: Rules) -> Ref
 def _verdict_at(
     offset: NextOffset, extras: Counter[ExtraClass], absent: Counter[ExtraClass]
 ) -> Exact | Bounded:
-    found = extras.keys() | absent.keys()
-    if not found:
-        return Exact(offset)
-    gravest = next(name for name in _GRAVEST_FIRST if name in found)
-    return Bounded(offset, extras.total(), gravest, absent.total())
+    return Bounded(offset, dict(extras), dict(absent)) if extras or absent else Exact(offset)

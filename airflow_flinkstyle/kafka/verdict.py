@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, assert_never
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from airflow_flinkstyle.types import NextOffset
 
-ExtraClass = Literal["duplicate", "copy_before", "phantom_aborted", "superseded", "tombstone", "foreign"]
+ExtraClass = Literal[
+    "duplicate", "copy_before", "phantom_aborted", "superseded", "tombstone", "new", "passed_over"
+]
 """What records make a verdict less than exact:
 
 - ``duplicate``: a second copy of an unread record (MirrorMaker was killed and repeated itself).
@@ -16,8 +20,22 @@ ExtraClass = Literal["duplicate", "copy_before", "phantom_aborted", "superseded"
 - ``phantom_aborted``: an aborted record that a read-uncommitted MirrorMaker made visible.
 - ``superseded``: an older version of a key that compaction removed on one side only.
 - ``tombstone``: a deletion that compaction removed on the target.
-- ``foreign``: a record that the source does not hold; somebody else writes to the target.
+- ``new``: a record that the source does not hold: the target's own producers wrote it. It is read
+  for the first time.
+- ``passed_over``: such a record before the position: it is never read.
 """
+
+GRAVEST_FIRST: tuple[ExtraClass, ...] = (
+    "passed_over",
+    "tombstone",
+    "phantom_aborted",
+    "copy_before",
+    "duplicate",
+    "new",
+    "superseded",
+)
+_ONCE: frozenset[ExtraClass] = frozenset(("new", "passed_over"))
+"""Classes of which nothing is read again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +47,38 @@ class Exact:
 
 @dataclass(frozen=True, slots=True)
 class Bounded:
-    """Nothing is lost from this offset on that a reader would not lose to compaction anyway.
-
-    At most ``replayed_records`` records come that should not.
-    """
+    """Every unread source record stands on the target from this offset on, but for what is said here."""
 
     offset: NextOffset
-    replayed_records: int
-    extra: ExtraClass
-    """The gravest class among them."""
-    absent_records: int = 0
-    """Compacted topics only: unread source records that the target's compaction has removed."""
+    extras: Mapping[ExtraClass, int]
+    """Target records that the unread source records are not, by class."""
+    absent: Mapping[ExtraClass, int] = field(default_factory=dict)
+    """Compacted topics only: unread source records that the target's compaction has removed, by class."""
+
+    @property
+    def replayed_records(self) -> int:
+        """How many records come, at most, that should not."""
+        return sum(count for name, count in self.extras.items() if name not in _ONCE)
+
+    @property
+    def absent_records(self) -> int:
+        """How many unread source records compaction has removed."""
+        return sum(self.absent.values())
+
+    @property
+    def extra(self) -> ExtraClass:
+        """The gravest class."""
+        return next(name for name in GRAVEST_FIRST if name in self.counts)
+
+    @property
+    def counts(self) -> dict[ExtraClass, int]:
+        """Records by class, whichever log holds them."""
+        names = self.extras.keys() | self.absent.keys()
+        return {
+            name: self.extras.get(name, 0) + self.absent.get(name, 0)
+            for name in GRAVEST_FIRST
+            if name in names
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +108,8 @@ def describe(verdict: Verdict) -> str:
     match verdict:
         case Exact(offset):
             return f"{offset} exact"
-        case Bounded(offset, replayed_records, extra, 0):
-            return f"{offset} bounded: at most {replayed_records} {extra} records again"
-        case Bounded(offset, replayed_records, extra, absent_records):
-            return (
-                f"{offset} bounded: {absent_records} records compacted away ({extra}), "
-                f"at most {replayed_records} again"
-            )
+        case Bounded(offset):
+            return f"{offset} bounded: {_classes(verdict)}"
         case Chosen(offset, skipped_records, repeated_records):
             return f"{offset} chosen: skips {_count(skipped_records)}, repeats {_count(repeated_records)}"
         case Refused(reason, source_range):
@@ -94,6 +128,14 @@ def offset_of(verdict: Verdict) -> NextOffset | None:
             return None
         case _:
             assert_never(verdict)
+
+
+def _classes(verdict: Bounded) -> str:
+    again = [(n, name) for name, n in verdict.extras.items() if name not in _ONCE]
+    parts = [f"at most {n} {name} records again" for n, name in again]
+    parts += [f"{n} {name} records" for name, n in verdict.extras.items() if name in _ONCE]
+    parts += [f"{n} {name} records compacted away" for name, n in verdict.absent.items()]
+    return ", ".join(parts)
 
 
 def _count(records: int | None) -> str:

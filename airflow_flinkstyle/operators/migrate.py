@@ -25,7 +25,8 @@ class MigrationOperator(StreamingJobOperator):
         ``isolation``. (templated)
     :param rename: Source topic -> target topic, beyond what the mirror's policy says. (templated)
     :param isolation: The job's own ``kafka.isolation.level``. (templated)
-    :param allow: Kinds of verdict that are good enough: ``exact``, ``bounded``. (templated)
+    :param allow: Kinds of verdict that are good enough: ``exact``, ``bounded``, ``chosen``, or classes:
+        ``duplicate<=100,superseded``. (templated)
     :param producer_switch: ``store``, ``manual`` or ``module:attribute``; None: as the ``flinkstyle``
         connection says. (templated)
     :param script_servers: ``kafka.bootstrap.servers`` as the script writes it, if the source's connection

@@ -97,7 +97,8 @@ class RewriteSavepointOffsetsOperator(SavepointMaker):
 
     :param plan: What ``PlanOffsetRewriteOperator`` returned. (templated)
     :param target_kafka_conn_id: Connection of type ``kafka``: checked once more before the write. (templated)
-    :param allow: Kinds of verdict that are good enough: ``exact``, ``bounded``, ``chosen``. (templated)
+    :param allow: Kinds of verdict that are good enough: ``exact``, ``bounded``, ``chosen``, or classes:
+        ``duplicate<=100,superseded``. (templated)
     """
 
     template_fields: Sequence[str] = (
@@ -120,8 +121,9 @@ class RewriteSavepointOffsetsOperator(SavepointMaker):
 
     def execute(self, context: Context) -> str:
         """Check every precondition against the live cluster, write, and return the new id."""
-        from airflow_flinkstyle.hooks.rules import allowed_verdicts, plan_of
+        from airflow_flinkstyle.hooks.rules import plan_of
         from airflow_flinkstyle.kafka.cluster import describe
+        from airflow_flinkstyle.kafka.policies import parse_policies
         from airflow_flinkstyle.rewrite.apply import apply_plan
 
         with airflow_errors():
@@ -133,7 +135,7 @@ class RewriteSavepointOffsetsOperator(SavepointMaker):
                 repository.read(plan.savepoint_id),
                 repository,
                 live=describe(hook.kafka(self.target_kafka_conn_id), tuple(plan.target.topics)),
-                allow=allowed_verdicts(self.allow),
+                allow=parse_policies(self.allow),
             )
             self.show_savepoint(context, rewritten.savepoint_id)
         self.announce(context, rewritten.savepoint_id)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.checkpoint import offset_log
+from airflow_flinkstyle.kafka.policies import EXACT_ONLY, Policies
 from airflow_flinkstyle.rewrite.errors import PlanMismatchError
 from airflow_flinkstyle.rewrite.plan import SourceRef, nested
 from airflow_flinkstyle.rewrite.plan_json import to_json
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.checkpoint.offset_log import OffsetLog
     from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
-    from airflow_flinkstyle.rewrite.preconditions import VerdictKind
     from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
     from airflow_flinkstyle.savepoint.repository import SavepointRepository
 
@@ -38,7 +38,7 @@ def apply_plan(
     repository: SavepointRepository,
     *,
     live: ClusterView,
-    allow: frozenset[VerdictKind] = frozenset({"exact"}),
+    allow: Policies = EXACT_ONLY,
 ) -> Manifest:
     """Write the rewritten savepoint and return its manifest; doing it again changes nothing.
 
@@ -51,7 +51,7 @@ def apply_plan(
         manifest: The savepoint it was made for.
         repository: Holds the savepoint, gets the new one.
         live: The target cluster as it is now, with every target topic of the plan.
-        allow: Kinds of verdict that are good enough.
+        allow: Which verdicts are good enough.
 
     Raises:
         FlinkstyleError: If a precondition does not hold; all are checked before the first write.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.kafka.errors import TopicRecreatedError
+from airflow_flinkstyle.kafka.policies import EXACT_ONLY, Policies
 from airflow_flinkstyle.kafka.positions import require_inside, require_partitions
-from airflow_flinkstyle.kafka.verdict import Bounded, Chosen, Exact, Refused
+from airflow_flinkstyle.kafka.verdict import Exact, Refused
 from airflow_flinkstyle.rewrite.errors import (
     NOTHING_WRITTEN,
     MovesRefusedError,
@@ -25,10 +26,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
     from airflow_flinkstyle.savepoint.manifest import Manifest
 
-VerdictKind = Literal["exact", "bounded", "chosen"]
-
 _TARGET = "the target cluster"
-_KINDS: dict[type, VerdictKind] = {Exact: "exact", Bounded: "bounded", Chosen: "chosen"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,23 +159,23 @@ class RequireNoRefusal:
 
 @dataclass(frozen=True, slots=True)
 class RequireVerdictPolicy:
-    """Every offset is of an allowed kind."""
+    """Every verdict is good enough."""
 
-    allow: frozenset[VerdictKind] = frozenset({"exact"})
+    policies: Policies = EXACT_ONLY
 
     def check(self, situation: Situation) -> None:
         """Raise ``MovesRefusedError``; refusals are ``RequireNoRefusal``'s."""
         denied = [
             move
             for move in situation.plan.moves
-            if not isinstance(move.after, Refused) and _KINDS[type(move.after)] not in self.allow
+            if not isinstance(move.after, Refused) and self.policies.judge(move.after) is not None
         ]
         if denied:
             raise MovesRefusedError.of(
-                f"{len(denied)} offsets are of a kind that is not allowed (allowed: "
-                f"{', '.join(sorted(self.allow))})",
+                f"{len(denied)} offsets are less than what is allowed ({self.policies.describe()})",
                 denied,
-                remedy="Read what these offsets repeat or leave out; allow their kind if that is acceptable.",
+                remedy="Read what these offsets repeat or leave out; if that is acceptable, allow its class, "
+                "or up to a number of records (for example duplicate<=100).",
             )
 
 
@@ -197,7 +195,7 @@ class RequireSettled:
 
 
 def default_preconditions(
-    plan: OffsetRewritePlan, allow: frozenset[VerdictKind] = frozenset({"exact"})
+    plan: OffsetRewritePlan, policies: Policies = EXACT_ONLY
 ) -> tuple[Precondition, ...]:
     """Return everything that must hold before a plan is applied."""
     return (
@@ -208,7 +206,7 @@ def default_preconditions(
         RequireWithinLog(),
         RequireSettled(),
         RequireNoRefusal(),
-        RequireVerdictPolicy(allow),
+        RequireVerdictPolicy(policies),
         RequireNoPending(),
     )
 

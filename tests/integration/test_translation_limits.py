@@ -193,5 +193,5 @@ def test_aborted_records_that_a_careless_mirror_copied_are_named(kafka_pair: Any
         prove(old, new, ProofRequest(positions={("l.phantom", 0): at})).verdicts["l.phantom", 0]
         for at in (10, 14)
     ]
-    assert verdicts[0] == Bounded(10, 1, "phantom_aborted")
+    assert verdicts[0] == Bounded(10, {"phantom_aborted": 1})
     assert isinstance(verdicts[1], Refused | Exact)

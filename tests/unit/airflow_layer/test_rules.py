@@ -6,7 +6,7 @@ from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.hooks.keys import request_key, run_key
 from airflow_flinkstyle.hooks.launches import arguments, mapping, next_version, rewind
 from airflow_flinkstyle.hooks.migration import moved_spec
-from airflow_flinkstyle.hooks.rules import allowed_verdicts, mirror_settings
+from airflow_flinkstyle.hooks.rules import mirror_settings
 from airflow_flinkstyle.hooks.urls import manifest_url
 from airflow_flinkstyle.jobs.spec import JobSpec
 from airflow_flinkstyle.protocol.board import check_name
@@ -81,16 +81,6 @@ def test_mirror_without_aliases_is_refused():
 def test_misspelt_mirror_setting_is_refused():
     with pytest.raises(BadInputError, match="'polciy'"):
         mirror_settings({"source_alias": "a", "target_alias": "b", "polciy": "identity"})
-
-
-@pytest.mark.parametrize("allow", ["exact, bounded", ["bounded", "exact"]])
-def test_verdicts_are_allowed_by_list_or_by_text(allow: str | list[str]):
-    assert allowed_verdicts(allow) == {"exact", "bounded"}
-
-
-def test_refused_is_never_an_allowed_verdict():
-    with pytest.raises(BadInputError, match="refused"):
-        allowed_verdicts("exact,refused")
 
 
 def test_keys_are_the_same_for_every_try_and_differ_by_run_and_task():

@@ -88,10 +88,10 @@ def test_chosen_offsets_say_what_they_skip_and_repeat_in_the_same_log():
     ("verdict", "text", "offset"),
     [
         (Exact(NextOffset(5)), "5 exact", 5),
-        (Bounded(NextOffset(5), 2, "duplicate"), "5 bounded: at most 2 duplicate records again", 5),
+        (Bounded(NextOffset(5), {"duplicate": 2}), "5 bounded: at most 2 duplicate records again", 5),
         (
-            Bounded(NextOffset(5), 0, "superseded", 3),
-            "5 bounded: 3 records compacted away (superseded), at most 0 again",
+            Bounded(NextOffset(5), {"new": 1}, {"superseded": 3}),
+            "5 bounded: 1 new records, 3 superseded records compacted away",
             5,
         ),
         (Chosen(NextOffset(5), None, 1), "5 chosen: skips unknown, repeats 1", 5),

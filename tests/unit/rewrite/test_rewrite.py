@@ -18,6 +18,7 @@ from airflow_flinkstyle.kafka.errors import (
     TopicMissingError,
     TopicRecreatedError,
 )
+from airflow_flinkstyle.kafka.policies import parse_policies
 from airflow_flinkstyle.kafka.verdict import Bounded, Chosen, Exact, Refused, Verdict
 from airflow_flinkstyle.rewrite.apply import apply_plan, rewritten_id
 from airflow_flinkstyle.rewrite.errors import (
@@ -139,11 +140,13 @@ class Shop:
         self,
         plan: OffsetRewritePlan,
         live: ClusterView | None = None,
-        allow: frozenset[Any] = frozenset({"exact"}),
+        allow: str = "exact",
     ) -> FlinkstyleError:
         before = self.snapshot()
         with pytest.raises(FlinkstyleError) as caught:
-            apply_plan(plan, self.manifest, self.repository, live=live or a_view(), allow=allow)
+            apply_plan(
+                plan, self.manifest, self.repository, live=live or a_view(), allow=parse_policies(allow)
+            )
         assert self.snapshot() == before
         return caught.value
 
@@ -183,7 +186,7 @@ def test_planning_a_source_the_savepoint_lacks_names_those_it_has():
     "verdict",
     [
         Exact(NextOffset(950)),
-        Bounded(NextOffset(940), 7, "duplicate", 2),
+        Bounded(NextOffset(940), {"duplicate": 7}, {"superseded": 2}),
         Chosen(NextOffset(1), None, 4),
         Refused("no", (NextOffset(1), NextOffset(3))),
         Refused("no", None),
@@ -302,19 +305,19 @@ def test_offsets_outside_the_live_log_are_refused():
 
 def test_refused_rows_and_previews_are_never_applied():
     plan = Shop().plan({0: Refused("gone", None), 1: Exact(NextOffset(1))})
-    error = Shop().failure(plan, allow=frozenset({"exact", "bounded", "chosen"}))
+    error = Shop().failure(plan, allow="bounded,chosen")
     assert isinstance(error, MovesRefusedError)
     assert "orders-0 of query totals from 1050: refused: gone" in error.problem
     assert isinstance(Shop().failure(Shop().plan(settled=False)), PreviewOnlyError)
 
 
 def test_less_than_exact_needs_permission():
-    plan = Shop().plan({0: Bounded(NextOffset(940), 10, "duplicate"), 1: Exact(NextOffset(2045))})
+    plan = Shop().plan({0: Bounded(NextOffset(940), {"duplicate": 10}), 1: Exact(NextOffset(2045))})
     error = Shop().failure(plan)
     assert isinstance(error, MovesRefusedError)
     assert "at most 10 duplicate records again" in error.problem
     shop = Shop()
-    allow = frozenset({"exact", "bounded"})
+    allow = parse_policies("exact,duplicate<=10")
     assert apply_plan(plan, shop.manifest, shop.repository, live=a_view(), allow=allow).parent == "sp-1"
 
 
@@ -331,9 +334,9 @@ def test_pending_batch_is_refused_unless_both_its_ends_are_exact():
     assert isinstance(shop.failure(shop.plan()), MovesRefusedError | RewriteRefusedError)
     guessed: dict[tuple[str, int], Verdict] = {
         ("orders", 0): Exact(NextOffset(960)),
-        ("orders", 1): Bounded(NextOffset(2046), 1, "duplicate"),
+        ("orders", 1): Bounded(NextOffset(2046), {"duplicate": 1}),
     }
-    error = shop.failure(shop.plan(pending=guessed), allow=frozenset({"exact", "bounded"}))
+    error = shop.failure(shop.plan(pending=guessed), allow="exact,bounded")
     assert isinstance(error, PendingBatchError)
     assert "batch 8" in error.problem
 
