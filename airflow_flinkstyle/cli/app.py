@@ -7,7 +7,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from airflow_flinkstyle.cli import cut, job, keep, look, move, store, take
+from airflow_flinkstyle.cli import cut, job, keep, look, mirror, move, store, take
 from airflow_flinkstyle.cli.options import AS_JSON
 from airflow_flinkstyle.cli.output import ExitCode, report
 from airflow_flinkstyle.errors import FlinkstyleError
@@ -64,4 +64,5 @@ app.add_typer(
     ),
     name="job",
 )
+app.add_typer(_group("Look at a mirror between Kafka clusters.", {"status": mirror.status}), name="mirror")
 app.add_typer(_group("Try a store.", {"check": store.check}), name="store")

@@ -1,4 +1,4 @@
-"""Kafka clusters by properties files: secrets stand in a file with its own permissions, never in a command."""
+"""Kafka clusters by properties files: secrets stand in a file with its own permissions, not in a command."""
 
 from __future__ import annotations
 

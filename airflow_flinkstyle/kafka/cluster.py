@@ -119,6 +119,12 @@ def describe(cluster: KafkaCluster, topics: Collection[str]) -> ClusterView:
         )
 
 
+def existing_topics(cluster: KafkaCluster) -> frozenset[str]:
+    """Return the names of all topics that the credentials may describe."""
+    with admin_client(cluster) as admin:
+        return frozenset(admin.list_topics(timeout=cluster.request_timeout_s).topics)
+
+
 def _describe_topics(cluster: KafkaCluster, admin: AdminClient, topics: Collection[str]) -> dict[str, Any]:
     from confluent_kafka import KafkaException, TopicCollection
 
@@ -236,6 +242,12 @@ def topic_settings(cluster: KafkaCluster, topics: Collection[str]) -> dict[str, 
             )
             for resource, future in futures.items()
         }
+
+
+def topic_names(cluster: KafkaCluster) -> frozenset[str]:
+    """Return the names of all topics that the credentials may see."""
+    with admin_client(cluster) as admin:
+        return frozenset(admin.list_topics(timeout=cluster.request_timeout_s).topics)
 
 
 def _settings_of(config: Mapping[str, str]) -> TopicSettings:

@@ -1,0 +1,115 @@
+"""``flinkstyle mirror status``: how far a copy of topics on another cluster is."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Group, RenderableType
+
+from airflow_flinkstyle.cli.clusters import cluster_of
+from airflow_flinkstyle.cli.options import AsJson
+from airflow_flinkstyle.cli.output import ExitCode, moment, note, show, table
+from airflow_flinkstyle.kafka.mirror import MirrorSettings
+from airflow_flinkstyle.kafka.mirror_status import MirrorStatus, mirror_status
+from airflow_flinkstyle.kafka.settings import Isolation
+
+
+def status(
+    source_config: Annotated[
+        Path, typer.Option(help="Properties file of the cluster that is mirrored.", show_default=False)
+    ],
+    target_config: Annotated[
+        Path, typer.Option(help="Properties file of the cluster with the copy.", show_default=False)
+    ],
+    source_alias: Annotated[str, typer.Option(help="What MirrorMaker calls the source.", show_default=False)],
+    target_alias: Annotated[str, typer.Option(help="What MirrorMaker calls the target.", show_default=False)],
+    topics: Annotated[
+        list[str] | None,
+        typer.Option("--topic", help="A topic of the source, may be repeated; default: all mirrored ones."),
+    ] = None,
+    policy: Annotated[
+        Literal["identity", "default"],
+        typer.Option(help="MirrorMaker's replication policy: default puts the source alias before names."),
+    ] = "identity",
+    connector_name: Annotated[
+        str, typer.Option(help="What you called the source connector on a Connect cluster.")
+    ] = "MirrorSourceConnector",
+    offsets_topic: Annotated[
+        str, typer.Option(help="Connect's offset.storage.topic, if it is not MirrorMaker's own.")
+    ] = "",
+    syncs_on: Annotated[
+        Literal["source", "target"], typer.Option(help="MirrorMaker's offset-syncs.topic.location.")
+    ] = "source",
+    isolation: Annotated[
+        Isolation, typer.Option(help="What MirrorMaker's consumer reads.")
+    ] = "read_committed",
+    groups: Annotated[
+        bool, typer.Option("--groups", help="List where each consumer group would go on, too.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show per partition what MirrorMaker has mirrored, and per group where it would go on.
+
+    Ends with 3 if a partition is behind or missing on the target.
+    """
+    mirror = MirrorSettings(
+        source_alias=source_alias,
+        target_alias=target_alias,
+        connector_name=connector_name,
+        offsets_topic=offsets_topic,
+        replication_policy=policy,
+        syncs_on=syncs_on,
+        isolation=isolation,
+    )
+    source, target = cluster_of(source_config, source_alias), cluster_of(target_config, target_alias)
+    found = mirror_status(source, target, mirror, topics or None)
+    for topic in found.absent:
+        note(f"There is no topic {topic}: nothing is known from it.")
+    document = {"level": found.level, "newest_sync_age_s": found.newest_sync_age_s, **_plain(found)}
+    show(document, Group(*_tables(found, groups=groups)), as_json=as_json)
+    if not found.level:
+        raise typer.Exit(ExitCode.PARTLY)
+
+
+def _plain(found: MirrorStatus) -> dict[str, object]:
+    return {name: getattr(found, name) for name in found.__slots__}
+
+
+def _tables(found: MirrorStatus, *, groups: bool) -> list[RenderableType]:
+    behind = sum(not one.level for one in found.partitions)
+    age_s = found.newest_sync_age_s
+    parts: list[RenderableType] = [
+        f"{len(found.partitions) - behind:,} of {len(found.partitions):,} partitions are level; "
+        f"newest offset sync: {'none' if age_s is None else f'{age_s:,.0f} s ago'}",
+        table(
+            *("topic", "#partition", "on the target", "#source end", "#target end", "#mirrored to", "#lag"),
+            *("#newest sync", "written (UTC)"),
+            rows=[
+                (
+                    *(one.topic, one.partition, one.target_topic, one.source_end, one.target_end),
+                    *(one.mirrored_to, one.lag_records),
+                    f"{one.last_sync.upstream} -> {one.last_sync.downstream}" if one.last_sync else None,
+                    moment(one.last_sync.noted_at_ms) if one.last_sync else None,
+                )
+                for one in found.partitions
+            ],
+        ),
+    ]
+    if groups:
+        parts.append(_group_table(found))
+    return parts
+
+
+def _group_table(found: MirrorStatus) -> RenderableType:
+    return table(
+        *("group", "topic", "#partition", "#next on the source", "#on the target", "written (UTC)"),
+        *("#unread on the source", "#unread on the target"),
+        rows=[
+            (
+                *(one.group, one.topic, one.partition, one.upstream, one.downstream),
+                *(moment(one.noted_at_ms), one.unread_on_source, one.unread_on_target),
+            )
+            for one in found.groups
+        ],
+        title="\nWhere MirrorMaker would let groups go on (by its checkpoints; not proved)",
+    )
