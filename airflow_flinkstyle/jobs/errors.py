@@ -104,6 +104,12 @@ class ProducersNotHeldError(JobError):
     code = "PRODUCERS_NOT_HELD"
 
 
+class RogueProducerError(JobError):
+    """Records came to the old cluster behind the proof that nobody writes there."""
+
+    code = "ROGUE_PRODUCER"
+
+
 class MirrorBehindError(JobError):
     """MirrorMaker has not mirrored everything in time."""
 

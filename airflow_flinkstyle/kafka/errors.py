@@ -34,6 +34,23 @@ class ClusterDeniedError(FlinkstyleError):
     code = "CLUSTER_DENIED"
 
 
+class LoginMissingError(FlinkstyleError):
+    """A driver would have to log in to a cluster, and nobody gave it the login."""
+
+    code = "LOGIN_MISSING"
+
+    @classmethod
+    def of(cls, connection: str, variable: str) -> LoginMissingError:
+        """Name the connection, and the variable that should bring its login."""
+        return cls(
+            f"The login of Kafka connection {connection} was expected in the environment ({variable}), "
+            "found none: an override names the connection, its settings are recorded nowhere.",
+            left="Nothing was started.",
+            remedy="Let Airflow start the driver (any sensor or operator of the job does), which reads the "
+            "connection.",
+        )
+
+
 class KafkaRequestError(FlinkstyleError):
     """The cluster answered with an error this package does not expect."""
 
@@ -151,3 +168,21 @@ class ReadStalledError(FlinkstyleError):
 
     code = "READ_STALLED"
     retryable = True
+
+
+class NoAuthorizerError(FlinkstyleError):
+    """The brokers have no authorizer, so no ACL can keep anybody from writing."""
+
+    code = "SECURITY_DISABLED"
+
+
+class FenceScopeError(FlinkstyleError):
+    """A fence as asked for would shut out whom it should spare, or nobody at all."""
+
+    code = "FENCE_SCOPE"
+
+
+class FenceDownError(FlinkstyleError):
+    """Entries of a fence that was put up do not stand any more."""
+
+    code = "FENCE_DOWN"

@@ -1,7 +1,7 @@
 """Prove that nobody writes to some topics any more.
 
 A quiet moment alone proves nothing about a producer that sleeps: hold the producers first, prove it
-here, and prove it again after the translation (``Steady.ends`` must still be the ends).
+here, and prove it again after the translation (``since``: the ends must still be the ends).
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ class Steady:
 
     ends: Mapping[TopicPartition, int]
     """High watermark per partition."""
-    window_s: float
+    window_s: float | None
+    """None: since an earlier proof."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +37,8 @@ class Moving:
     """End before and after the window, partitions that grew."""
     open_transactions: Mapping[TopicPartition, tuple[int, int]]
     """Last stable offset and end, partitions with an open transaction."""
-    window_s: float
+    window_s: float | None
+    """None: since an earlier proof."""
 
     def describe(self) -> str:
         """Return what moved in one sentence."""
@@ -45,7 +47,8 @@ class Moving:
             parts.append("records arrived on " + _listed(self.moved))
         if self.open_transactions:
             parts.append("transactions are open on " + _listed(self.open_transactions))
-        return f"Within {self.window_s:.1f} s {' and '.join(parts)}."
+        when = "Since the proof" if self.window_s is None else f"Within {self.window_s:.1f} s"
+        return f"{when} {' and '.join(parts)}."
 
 
 def _listed(spans: Mapping[TopicPartition, tuple[int, int]]) -> str:
@@ -60,15 +63,26 @@ def steady_ends(cluster: KafkaCluster, topics: Collection[str], window_s: float)
         topics: All their partitions, new ones included.
         window_s: How long nothing may move; longer than a producer's ``linger.ms`` plus a request.
     """
-    before = describe(cluster, topics)
+    before = ends_of(describe(cluster, topics))
     time.sleep(window_s)
     return compare_ends(before, describe(cluster, topics), window_s)
 
 
-def compare_ends(before: ClusterView, after: ClusterView, window_s: float) -> Steady | Moving:
-    """Compare two looks at the same topics. Pure."""
-    ends = {tp: log.end for tp in after.partitions if (log := after.log_range(tp))}
-    earlier = {tp: log.end for tp in before.partitions if (log := before.log_range(tp))}
+def since(cluster: KafkaCluster, ends: Mapping[TopicPartition, int]) -> Steady | Moving:
+    """Look whether the logs still end where they ended; new partitions count as grown from 0."""
+    return compare_ends(ends, describe(cluster, {topic for topic, _ in ends}), None)
+
+
+def ends_of(view: ClusterView) -> dict[TopicPartition, int]:
+    """Return where each partition ends."""
+    return {tp: log.end for tp in view.partitions if (log := view.log_range(tp))}
+
+
+def compare_ends(
+    earlier: Mapping[TopicPartition, int], after: ClusterView, window_s: float | None
+) -> Steady | Moving:
+    """Compare earlier ends with a look at the same topics. Pure."""
+    ends = ends_of(after)
     moved = {tp: (earlier.get(tp, 0), end) for tp, end in ends.items() if earlier.get(tp, 0) != end}
     open_transactions = {
         tp: (log.last_stable, log.end)

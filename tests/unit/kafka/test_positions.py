@@ -16,7 +16,7 @@ from airflow_flinkstyle.kafka.errors import (
     TopicMissingError,
     name_partitions,
 )
-from airflow_flinkstyle.kafka.fencing import Moving, Steady, compare_ends
+from airflow_flinkstyle.kafka.fencing import Moving, Steady, compare_ends, ends_of
 from airflow_flinkstyle.kafka.mirror import MirrorSettings
 from airflow_flinkstyle.kafka.positions import require_within_log, specific_offsets
 from airflow_flinkstyle.kafka.request import ProofRequest
@@ -105,12 +105,12 @@ def test_verdicts_read_as_one_cell(verdict: Verdict, text: str, offset: int | No
 
 
 def test_unchanged_ends_without_open_transactions_are_steady():
-    assert compare_ends(VIEW, VIEW, 1.0) == Steady(ends={("t", 0): 20, ("t", 1): 0}, window_s=1.0)
+    assert compare_ends(ends_of(VIEW), VIEW, 1.0) == Steady(ends={("t", 0): 20, ("t", 1): 0}, window_s=1.0)
 
 
 def test_grown_new_and_open_partitions_are_named():
     after = a_view(p0=a_range(10, 21), p1=a_range(0, 4, last_stable=2), p2=a_range(0, 1))
-    outcome = compare_ends(VIEW, after, 1.0)
+    outcome = compare_ends(ends_of(VIEW), after, 1.0)
     assert isinstance(outcome, Moving)
     assert outcome.moved == {("t", 0): (20, 21), ("t", 1): (0, 4), ("t", 2): (0, 1)}
     assert outcome.open_transactions == {("t", 1): (2, 4)}

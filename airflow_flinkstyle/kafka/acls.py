@@ -1,0 +1,177 @@
+"""ACL entries of a cluster: list, create and delete them, each by its exact content."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
+
+from airflow_flinkstyle.kafka.errors import NOTHING_CHANGED, NoAuthorizerError
+from airflow_flinkstyle.kafka.settings import admin_client
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    from confluent_kafka.admin import AclBinding, AclBindingFilter, AdminClient
+
+    from airflow_flinkstyle.kafka.settings import KafkaCluster
+
+Permission = Literal["allow", "deny"]
+EVERYBODY = "User:*"
+_OPEN = "allow.everyone.if.no.acl.found"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class AclRule:
+    """One ACL entry; two with the same content are one and the same to a broker."""
+
+    name: str
+    """Topic or transactional id; with ``prefixed`` all that begin with it."""
+    principal: str
+    """``User:name``; ``User:*`` is everybody but super users, whom no ACL binds."""
+    operation: str
+    """As Kafka's tools write it: ``WRITE``, ``ALL``."""
+    permission: Permission
+    resource: Literal["topic", "transactional_id"] = "topic"
+    pattern: Literal["literal", "prefixed"] = "literal"
+    host: str = "*"
+
+    def as_dict(self) -> dict[str, str]:
+        """Return plain values, for a journal."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Read what ``as_dict`` made."""
+        return cls(**values)
+
+    def __str__(self) -> str:
+        """Return the entry as a sentence's part."""
+        place = f"{self.resource} {self.name} ({self.pattern})"
+        return f"{self.permission} {self.principal} {self.operation} on {place}"
+
+
+def rules_on(cluster: KafkaCluster, topics: Collection[str]) -> dict[str, frozenset[AclRule]]:
+    """Return per topic every entry that applies to it, wildcards and prefixes included.
+
+    Raises:
+        NoAuthorizerError: If the brokers have no authorizer.
+        ClusterDeniedError: If the credentials may not describe ACLs.
+    """
+    from confluent_kafka.admin import (
+        AclBindingFilter,
+        AclOperation,
+        AclPermissionType,
+        ResourcePatternType,
+        ResourceType,
+    )
+
+    anybody = cast("str", None)  # the stubs insist on a name
+    with _authorizing(cluster) as admin:
+        futures = {
+            topic: admin.describe_acls(
+                AclBindingFilter(
+                    ResourceType.TOPIC,
+                    topic,
+                    ResourcePatternType.MATCH,
+                    anybody,
+                    anybody,
+                    AclOperation.ANY,
+                    AclPermissionType.ANY,
+                ),
+                request_timeout=cluster.request_timeout_s,
+            )
+            for topic in sorted(set(topics))
+        }
+        answers = {topic: future.result(cluster.request_timeout_s) for topic, future in futures.items()}
+        return {topic: frozenset(map(_rule_of, found)) for topic, found in answers.items()}
+
+
+def open_without_acls(cluster: KafkaCluster) -> bool:
+    """Return whether topics without any entry are open to all (``allow.everyone.if.no.acl.found``)."""
+    from confluent_kafka.admin import ConfigResource
+
+    with admin_client(cluster) as admin:
+        nodes = admin.describe_cluster(request_timeout=cluster.request_timeout_s).result().nodes
+        broker = ConfigResource(ConfigResource.Type.BROKER, str(nodes[0].id))
+        (future,) = admin.describe_configs([broker], request_timeout=cluster.request_timeout_s).values()
+        entry = future.result(cluster.request_timeout_s).get(_OPEN)
+        return entry is not None and entry.value == "true"
+
+
+def create_rules(cluster: KafkaCluster, rules: Collection[AclRule]) -> None:
+    """Create the entries; those that exist stay as they are."""
+    if not rules:
+        return
+    with _authorizing(cluster) as admin:
+        futures = admin.create_acls(list(map(_binding, rules)), request_timeout=cluster.request_timeout_s)
+        for future in futures.values():
+            future.result(cluster.request_timeout_s)
+
+
+def delete_rules(cluster: KafkaCluster, rules: Collection[AclRule]) -> None:
+    """Delete exactly these entries; those that do not exist are no error."""
+    if not rules:
+        return
+    with _authorizing(cluster) as admin:
+        futures = admin.delete_acls(list(map(_exactly, rules)), request_timeout=cluster.request_timeout_s)
+        for future in futures.values():
+            future.result(cluster.request_timeout_s)
+
+
+@contextmanager
+def _authorizing(cluster: KafkaCluster) -> Iterator[AdminClient]:
+    from confluent_kafka import KafkaException
+
+    with admin_client(cluster) as admin:
+        try:
+            yield admin
+        except KafkaException as error:
+            if error.args[0].name() != "SECURITY_DISABLED":
+                raise
+            raise NoAuthorizerError(
+                f"An authorizer was expected on Kafka cluster {cluster}, but its brokers have none, so "
+                "nobody can be denied to write.",
+                left=NOTHING_CHANGED,
+                remedy="Set authorizer.class.name on the brokers, or migrate with fence='passive': then only "
+                "the ends of the logs prove that nobody writes.",
+            ) from error
+
+
+def _binding(rule: AclRule) -> AclBinding:
+    from confluent_kafka.admin import AclBinding
+
+    return AclBinding(*_parts(rule))
+
+
+def _exactly(rule: AclRule) -> AclBindingFilter:
+    from confluent_kafka.admin import AclBindingFilter
+
+    return AclBindingFilter(*_parts(rule))
+
+
+def _parts(rule: AclRule) -> tuple[Any, ...]:
+    from confluent_kafka.admin import AclOperation, AclPermissionType, ResourcePatternType, ResourceType
+
+    return (
+        ResourceType[rule.resource.upper()],
+        rule.name,
+        ResourcePatternType[rule.pattern.upper()],
+        rule.principal,
+        rule.host,
+        AclOperation[rule.operation],
+        AclPermissionType[rule.permission.upper()],
+    )
+
+
+def _rule_of(binding: AclBinding) -> AclRule:
+    entry = cast("Any", binding)  # whose fields are enumerations, whatever the client's stubs say
+    return AclRule(
+        name=entry.name,
+        principal=entry.principal,
+        operation=entry.operation.name,
+        permission=entry.permission_type.name.lower(),
+        resource=entry.restype.name.lower(),
+        pattern=entry.resource_pattern_type.name.lower(),
+        host=entry.host,
+    )

@@ -1,0 +1,238 @@
+"""Keep producers from writing to some topics: a fence that is planned, recorded, put up and taken down.
+
+The record names exactly the ACL entries that were absent before. Journal it before ``put``, so that
+whoever comes later can ``lift`` what a dead attempt left behind, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
+
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.kafka.acls import (
+    EVERYBODY,
+    AclRule,
+    create_rules,
+    delete_rules,
+    open_without_acls,
+    rules_on,
+)
+from airflow_flinkstyle.kafka.cluster import describe, topic_names
+from airflow_flinkstyle.kafka.errors import NOTHING_CHANGED, ClusterMismatchError, FenceScopeError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from airflow_flinkstyle.kafka.settings import KafkaCluster
+
+FenceKind = Literal["passive", "acl"]
+_WRITES = frozenset(("WRITE", "ALL"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FenceRecord:
+    """What a fence adds to a cluster; nothing for a passive one."""
+
+    kind: FenceKind
+    cluster_id: str
+    topics: tuple[str, ...]
+    rules: tuple[AclRule, ...] = ()
+    """Entries that did not stand before; only these are ever removed."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values, for a journal."""
+        return {
+            "kind": self.kind,
+            "cluster_id": self.cluster_id,
+            "topics": list(self.topics),
+            "rules": [rule.as_dict() for rule in self.rules],
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Read what ``as_dict`` made."""
+        return cls(
+            kind=values["kind"],
+            cluster_id=values["cluster_id"],
+            topics=tuple(values["topics"]),
+            rules=tuple(map(AclRule.from_dict, values["rules"])),
+        )
+
+    def describe(self) -> str:
+        """Return in one sentence what keeps producers away."""
+        if self.kind == "passive":
+            return "No fence: only the ends of the logs show that nobody writes."
+        if not self.rules:
+            return "Fenced by ACLs that stood before."
+        return f"Fenced by ACLs: {'; '.join(map(str, self.rules))}."
+
+
+class Fence(Protocol):
+    """Keeps producers away from topics of one cluster. Every call may be made again."""
+
+    def plan(self, topics: Collection[str]) -> FenceRecord:
+        """Return what ``put`` would add; changes nothing."""
+
+    def put(self, record: FenceRecord) -> None:
+        """Add what the record says."""
+
+    def missing(self, record: FenceRecord) -> tuple[AclRule, ...]:
+        """Return the entries of the record that do not stand."""
+
+    def lift(self, record: FenceRecord) -> None:
+        """Remove what the record says was added."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassiveFence:
+    """Keeps nobody away: the ends of the logs are the only proof."""
+
+    cluster: KafkaCluster
+
+    def plan(self, topics: Collection[str]) -> FenceRecord:
+        """Return a record that says so."""
+        cluster_id = describe(self.cluster, ()).cluster_id
+        return FenceRecord(kind="passive", cluster_id=cluster_id, topics=tuple(sorted(topics)))
+
+    def put(self, record: FenceRecord) -> None:
+        """Add nothing."""
+
+    def missing(self, record: FenceRecord) -> tuple[AclRule, ...]:
+        """Return nothing: nothing was added."""
+        return ()
+
+    def lift(self, record: FenceRecord) -> None:
+        """Remove what an active fence with this record has added, if it was one."""
+        AclFence(cluster=self.cluster).lift(record)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AclFence:
+    """Denies WRITE by ACL. Super users of the brokers stay free: no ACL binds them.
+
+    A transaction that is open can still commit, which the ends show; none can begin.
+    """
+
+    cluster: KafkaCluster
+    principals: tuple[str, ...] = (EVERYBODY,)
+    """Whom to deny."""
+    spare: tuple[str, ...] = ()
+    """Who may go on writing, e.g. a mirror in the other direction. An ACL knows no exception, so
+    everybody else who is allowed to write is denied by name."""
+
+    def plan(self, topics: Collection[str]) -> FenceRecord:
+        """Look at what stands.
+
+        Raises:
+            NoAuthorizerError: If the brokers have none.
+            FenceScopeError: If somebody to spare is allowed only as one of everybody.
+        """
+        names = sorted(set(topics))
+        standing = rules_on(self.cluster, names)
+        others = topic_names(self.cluster) - set(names)
+        is_open = open_without_acls(self.cluster) if not all(standing.values()) else False
+        wanted = [
+            rule for name in names for rule in self._wanted(name, standing[name], others, is_open=is_open)
+        ]
+        return FenceRecord(
+            kind="acl",
+            cluster_id=describe(self.cluster, ()).cluster_id,
+            topics=tuple(names),
+            rules=tuple(rule for rule in wanted if rule not in standing[rule.name]),
+        )
+
+    def _wanted(
+        self, topic: str, standing: Collection[AclRule], others: Collection[str], *, is_open: bool
+    ) -> list[AclRule]:
+        """Return the entries that fence a topic.
+
+        MirrorMaker copies denials of literal names to the target (``sync.topic.acls.enabled``, on by
+        default), where they would shut out the producers that move there; it leaves prefixes alone.
+        """
+        pattern: Literal["literal", "prefixed"] = (
+            "literal" if any(other.startswith(topic) for other in others) else "prefixed"
+        )
+
+        def rule(principal: str, operation: str, permission: Literal["allow", "deny"]) -> AclRule:
+            return AclRule(
+                name=topic, principal=principal, operation=operation, permission=permission, pattern=pattern
+            )
+
+        denied = [rule(name, "WRITE", "deny") for name in self._denied(topic, standing)]
+        if standing or not is_open:
+            return denied
+        # Where topics without entries are open to all, the first entry of any kind closes one to all.
+        return [rule(EVERYBODY, "ALL", "allow"), *denied]
+
+    def _denied(self, topic: str, standing: Collection[AclRule]) -> list[str]:
+        if not self.spare:
+            return list(self.principals)
+        allowed = {
+            rule.principal for rule in standing if rule.permission == "allow" and rule.operation in _WRITES
+        }
+        if not allowed or EVERYBODY in allowed:
+            raise FenceScopeError(
+                f"To spare {', '.join(self.spare)}, writers of topic {topic} should be allowed by name on "
+                f"{self.cluster}, but everybody may write.",
+                left=NOTHING_CHANGED,
+                remedy="Name the principals to deny instead, or give each writer an ACL of its own.",
+            )
+        return sorted(allowed - set(self.spare))
+
+    def put(self, record: FenceRecord) -> None:
+        """Add the entries; what allows comes first, so that no reader is shut out in between."""
+        self._require_cluster(record)
+        create_rules(self.cluster, [rule for rule in record.rules if rule.permission == "allow"])
+        create_rules(self.cluster, [rule for rule in record.rules if rule.permission == "deny"])
+
+    def missing(self, record: FenceRecord) -> tuple[AclRule, ...]:
+        """Look whether all entries still stand."""
+        if not record.rules:
+            return ()
+        self._require_cluster(record)
+        standing = rules_on(self.cluster, {rule.name for rule in record.rules})
+        return tuple(rule for rule in record.rules if rule not in standing[rule.name])
+
+    def lift(self, record: FenceRecord) -> None:
+        """Remove the entries; what allows goes last."""
+        if not record.rules:
+            return
+        self._require_cluster(record)
+        delete_rules(self.cluster, [rule for rule in record.rules if rule.permission == "deny"])
+        delete_rules(self.cluster, [rule for rule in record.rules if rule.permission == "allow"])
+
+    def _require_cluster(self, record: FenceRecord) -> None:
+        found = describe(self.cluster, ()).cluster_id
+        if found != record.cluster_id:
+            raise ClusterMismatchError.between("The fence", expected=record.cluster_id, found=found)
+
+
+def parse_fence(answer: str | Mapping[str, Any] | None, cluster: KafkaCluster) -> Fence:
+    """Return the fence that a form or an operator asks for.
+
+    Args:
+        answer: ``passive`` (None too), ``acl``, or a mapping with ``kind`` and, of an ``acl``, the lists
+            ``principals`` and ``spare``.
+        cluster: Whose topics it is to fence.
+
+    Raises:
+        BadInputError: If it says something else.
+    """
+    asked = {"kind": answer or "passive"} if not isinstance(answer, Mapping) else dict(answer)
+    kind, lists = (
+        asked.pop("kind", None),
+        {name: tuple(asked.pop(name, ())) for name in ("principals", "spare")},
+    )
+    given = {name: names for name, names in lists.items() if names}
+    if not asked and kind == "passive" and not given:
+        return PassiveFence(cluster=cluster)
+    if not asked and kind == "acl" and all(":" in name for names in given.values() for name in names):
+        return AclFence(cluster=cluster, **given)
+    raise BadInputError(
+        f"A fence should be 'passive', 'acl' or a mapping with kind, principals and spare (lists of "
+        f"'User:name'), but is {answer!r}.",
+        left=NOTHING_CHANGED,
+        remedy="Correct the operator's argument or the DAG's form.",
+    )
