@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 import traceback
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from airflow_flinkstyle.agent.errors import NoQueryError, ScriptFailedError, Sup
 from airflow_flinkstyle.agent.process import EXIT_DONE, EXIT_FAILED
 from airflow_flinkstyle.agent.stopping import commit_pending, stop_at_boundary
 from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.kafka.driver_login import scrub
 from airflow_flinkstyle.storage.errors import StoreError
 
 if TYPE_CHECKING:
@@ -57,8 +59,9 @@ class Failure:
     def of(error: BaseException) -> Failure:
         """Name the error; the script's own by the last lines of its traceback."""
         if isinstance(error, FlinkstyleError):
-            return Failure(error.code, str(error))
-        text = "".join(traceback.format_exception(error)).partition(_PLAN)[0]
+            return Failure(error.code, scrub(str(error), os.environ))
+        # Scrubbed whole: half a key is a secret too, and would not be found.
+        text = scrub("".join(traceback.format_exception(error)), os.environ).partition(_PLAN)[0]
         lines = [line for line in text.splitlines() if line.strip()]
         return Failure(ScriptFailedError.code, "\n".join(lines[-_SHOWN_LINES:])[-_SHOWN_CHARACTERS:])
 

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.errors import SourcesChangedError
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
-from airflow_flinkstyle.kafka.errors import ClusterUnreachableError, KafkaRequestError, TopicMissingError
+from airflow_flinkstyle.kafka.driver_login import CONNECTION
+from airflow_flinkstyle.kafka.errors import (
+    ClusterDeniedError,
+    ClusterUnreachableError,
+    KafkaRequestError,
+    TopicMissingError,
+)
 from airflow_flinkstyle.types import NextOffset
 
 if TYPE_CHECKING:
@@ -15,6 +21,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.agent.sources import Source
     from airflow_flinkstyle.agent.untyped import Java
+    from airflow_flinkstyle.errors import FlinkstyleError
 
 REQUEST_TIMEOUT_S = 20
 _PREFIX = "kafka."
@@ -29,15 +36,14 @@ def describe_source(jvm: Java, source: Source) -> ClusterView:
     """
     from py4j.protocol import Py4JJavaError
 
-    servers = source.option("kafka.bootstrap.servers") or "?"
     try:
         admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(_client_options(jvm, source))
     except Py4JJavaError as error:
-        raise _refused(servers, error) from error
+        raise _refused(source, error) from error
     try:
         return _describe(jvm, admin, source)
     except Py4JJavaError as error:
-        raise _refused(servers, error) from error
+        raise _refused(source, error) from error
     finally:
         admin.close(jvm.java.time.Duration.ofSeconds(1))
 
@@ -140,7 +146,8 @@ def _strings(jvm: Java, values: Iterable[str]) -> Java:
     return strings
 
 
-def _refused(servers: str, error: Java) -> ClusterUnreachableError | TopicMissingError | KafkaRequestError:
+def _refused(source: Source, error: Java) -> FlinkstyleError:
+    servers = source.option("kafka.bootstrap.servers") or "?"
     cause = error.java_exception
     while cause.getCause() is not None:
         cause = cause.getCause()
@@ -157,6 +164,15 @@ def _refused(servers: str, error: Java) -> ClusterUnreachableError | TopicMissin
             f"Cluster {servers} was expected to have the query's topics: {text}",
             left="The query was not started; its checkpoint is as it was.",
             remedy="Create or mirror the topic, or correct the script's subscription.",
+        )
+    if name.endswith(("AuthenticationException", "AuthorizationException")):
+        connection = source.option(CONNECTION)
+        login = f"Kafka connection {connection}" if connection else "the script"
+        return ClusterDeniedError(
+            f"The Kafka cluster at {servers} rejected the login that {login} gives: {name}: {text}.",
+            left="The query was not started; its checkpoint is as it was.",
+            remedy=f"Check user, password and certificates of {login}, and the rights to describe and read "
+            "the topics; the next driver reads the connection anew.",
         )
     return KafkaRequestError(
         f"The Kafka cluster at {servers} refused to describe the query's topics: {name}: {text}.",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import runpy
 import sys
 import threading
@@ -56,10 +57,19 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(list(argv))
 
 
+class _WithoutSecrets(logging.Formatter):
+    """Spark's errors may show a plan with all its options, tracebacks included."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        from airflow_flinkstyle.kafka.driver_login import scrub
+
+        return scrub(super().format(record), os.environ)
+
+
 def _log_to_stderr() -> None:
     logger = logging.getLogger("airflow_flinkstyle")
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s flinkstyle: %(message)s"))
+    handler.setFormatter(_WithoutSecrets("%(asctime)s %(levelname)s flinkstyle: %(message)s"))
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     logger.propagate = False

@@ -8,9 +8,10 @@ import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_flinkstyle.agent.errors import UnsupportedModeError
+from airflow_flinkstyle.kafka.driver_login import set_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from airflow_flinkstyle.agent.hold import Hold
     from airflow_flinkstyle.agent.untyped import PySpark
@@ -66,13 +67,23 @@ class Remembered:
         self.options.update({name.lower(): str(value) for name, value in options.items()})
 
 
-def overrides_for(rules: Sequence[KafkaOverride], role: str, seen: Remembered) -> dict[str, str]:
-    """Return the options to set over the script's own: those of the rules that match role and servers."""
+def overrides_for(
+    rules: Sequence[KafkaOverride],
+    role: str,
+    seen: Remembered,
+    *,
+    environment: Mapping[str, str] = os.environ,
+) -> dict[str, str | None]:
+    """Return the options to set over the script's own: those of the rules that match role and servers.
+
+    Logins that a rule names come from the environment; None unsets what the script gave for another one.
+    """
     if (seen.format or "").lower() != "kafka":
         return {}
     servers = seen.options.get(_SERVERS)
     matching = [rule for rule in rules if rule.role == role and rule.servers == servers]
-    return {name: value for rule in matching for name, value in rule.options.items()}
+    options = {name: value for rule in matching for name, value in rule.options.items()}
+    return set_for(options, seen.options, environment)
 
 
 def refuse_unsupported(seen: Remembered) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import BadInputError
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.storage.s3 import S3Settings
 
 _NOTHING = "Nothing was started or changed."
+_SECRET_ENDS = (".password", ".secret", ".key.pem", ".oauthbearer.config", ".passphrase")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,17 +103,52 @@ def s3_environment(settings: S3Settings) -> dict[str, str]:
 
 
 def kafka_cluster(connection: Connection) -> KafkaCluster:
-    """Turn an apache-kafka connection into a cluster; its extra holds librdkafka's settings."""
+    """Turn an apache-kafka connection into a cluster; its extra holds librdkafka's settings.
+
+    Callbacks (``oauth_cb``) are the provider's own affair: it imports those that its allow-list names, and
+    brings one for Amazon MSK and Google's managed Kafka.
+    """
     from airflow.sdk.log import mask_secret
 
     from airflow_flinkstyle.kafka.settings import KafkaCluster
 
     _require_type(connection, "kafka")
-    config = {name: plain(value) for name, value in connection.extra_dejson.items()}
-    for name, value in config.items():
-        if name.endswith((".password", ".secret", ".key.pem")):
-            mask_secret(value)
+    for name, value in connection.extra_dejson.items():
+        if name.endswith(_SECRET_ENDS) and value:
+            mask_secret(str(value))
+    config = {
+        name: value if callable(value) else plain(value)
+        for name, value in _with_callbacks(connection).items()
+    }
     return KafkaCluster(name=connection.conn_id, config=config)
+
+
+def _with_callbacks(connection: Connection) -> dict[str, Any]:
+    """Return the settings as the provider gives them to its own clients."""
+    from airflow.providers.apache.kafka.hooks.base import KafkaBaseHook
+    from airflow.sdk.exceptions import AirflowException
+
+    class Settings(KafkaBaseHook):
+        """The provider's hook, asked for the settings in place of a client."""
+
+        @classmethod
+        def get_connection(cls, conn_id: str) -> Connection:
+            return connection
+
+        def _get_client(self, config: dict[str, Any]) -> dict[str, Any]:
+            return config
+
+    if not connection.extra_dejson.get("bootstrap.servers"):
+        return connection.extra_dejson
+    try:
+        return dict(Settings(connection.conn_id).get_conn)  # type: ignore[no-untyped-call]
+    except (AirflowException, ImportError, ValueError) as error:
+        raise BadInputError(
+            f"The settings of connection {connection.conn_id} should be ones that the apache-kafka provider "
+            f"can use, but it says: {error}",
+            left=_NOTHING,
+            remedy="Correct the connection, or the provider's configuration that this names.",
+        ) from error
 
 
 def submit_target(

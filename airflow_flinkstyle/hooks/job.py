@@ -86,6 +86,12 @@ class StreamingJobHook(BaseHook):
         """Return the cluster of an apache-kafka connection."""
         return connections.kafka_cluster(self.get_connection(conn_id))
 
+    def kafka_logins(self, conn_ids: Collection[str]) -> dict[str, str]:
+        """Return the environment that brings a driver the logins of apache-kafka connections."""
+        from airflow_flinkstyle.kafka.driver_login import to_environment
+
+        return to_environment([self.kafka(conn_id) for conn_id in sorted(conn_ids)])
+
     @cached_property
     def deployment(self) -> Deployment:
         """How drivers run: detached, on the machine of the task that starts them."""
@@ -118,6 +124,7 @@ class StreamingJobHook(BaseHook):
             deployment=self.deployment,
             secret_env=self.secret_env,
             open_checkpoint=partial(open_store, s3=self.s3),
+            kafka_logins=self.kafka_logins,
         )
 
     def spec(

@@ -15,6 +15,7 @@ from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.kafka_side import LiveKafka
 from airflow_flinkstyle.jobs.preflight import run_preflight
 from airflow_flinkstyle.jobs.report import build_report
+from airflow_flinkstyle.kafka.driver_login import moved_options
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError
 from airflow_flinkstyle.kafka.policies import parse_policies
 from airflow_flinkstyle.protocol.records import KafkaOverride
@@ -70,9 +71,11 @@ def live_kafka(hook: StreamingJobHook, form: MigrationForm) -> LiveKafka:
 
 def preflight(hook: StreamingJobHook, form: MigrationForm, *, savepoint_id: str | None = None) -> Preflight:
     """Look at everything a migration needs; with a savepoint also at what the job has not read yet."""
+    kafka = live_kafka(hook, form)
+    moved_options(kafka.new, form.kafka_options or {})  # refuses what no driver can log in with
     return run_preflight(
         hook.client(form.job),
-        live_kafka(hook, form),
+        kafka,
         hook.producer_switch(form.job, form.producer_switch),
         target=hook.target(form.spark_conn_id) if form.spark_conn_id else None,
         manifest=hook.repository(form.job).read(savepoint_id) if savepoint_id else None,
@@ -85,7 +88,7 @@ def cutover(
     """Return the window of a migration; every task, and every try of it, makes the same one."""
     client, kafka = hook.client(form.job), live_kafka(hook, form)
     spec, target = recorded_launch(client)
-    options = {_SERVERS: kafka.new.bootstrap_servers, **renamed_topics(client, kafka)}
+    options = {**renamed_topics(client, kafka), **moved_options(kafka.new, form.kafka_options or {})}
     if form.spark_conn_id:
         target = hook.target(form.spark_conn_id)
     return Cutover(
@@ -97,7 +100,7 @@ def cutover(
             spec,
             old_servers=kafka.old.bootstrap_servers,
             script_servers=form.script_servers or kafka.old.bootstrap_servers,
-            options={**options, **(form.kafka_options or {})},
+            options=options,
         ),
         target=target,
         hot_savepoint_id=hot_savepoint_id,

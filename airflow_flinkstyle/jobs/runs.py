@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.jobs import lineage, requests
@@ -31,6 +31,7 @@ from airflow_flinkstyle.jobs.status import (
     describe_status,
     now_ms,
 )
+from airflow_flinkstyle.kafka.driver_login import named_connections, require_logins
 from airflow_flinkstyle.protocol.records import Claim, Go, Handle
 from airflow_flinkstyle.savepoint.intents import hold_intent
 from airflow_flinkstyle.storage.errors import ObjectExistsError
@@ -38,13 +39,13 @@ from airflow_flinkstyle.storage.open import open_store
 from airflow_flinkstyle.types import Generation, Incarnation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from airflow_flinkstyle.jobs.deployments.base import Deployment
     from airflow_flinkstyle.jobs.lineage import Origin
     from airflow_flinkstyle.jobs.spec import JobSpec, Submission, SubmitTarget
     from airflow_flinkstyle.protocol.board import JobBoard
-    from airflow_flinkstyle.protocol.records import Current
+    from airflow_flinkstyle.protocol.records import Current, KafkaOverride
     from airflow_flinkstyle.savepoint.repository import SavepointRepository
     from airflow_flinkstyle.storage.base import ObjectStore
 
@@ -73,6 +74,9 @@ class JobRuns:
     """Store credentials for drivers that are relaunched."""
     open_checkpoint: Callable[[str], ObjectStore] = open_store
     """Opens a checkpoint location, for what callers do with stopped jobs."""
+    kafka_logins: Callable[[Collection[str]], Mapping[str, str]] | None = None
+    """From the connections that overrides name to the environment that brings their logins; None: they
+    must stand in this process's own environment."""
     poll_s: float = 0.25
     base_env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ), repr=False)
 
@@ -243,6 +247,7 @@ class JobRuns:
         prepare_savepoint_id: str | None,
         follows: Generation | None = None,
     ) -> Generation:
+        self._login_env(spec.overrides)  # what it refuses is refused before anything is claimed
         current = self.board.current()
         generations = self.board.generations()
         generation = Generation(generations[-1] + 1 if generations else 1)
@@ -294,7 +299,16 @@ class JobRuns:
         return self.deployment.native_id(record) if record else None
 
     def _submit(self, generation: Generation, claim: Claim) -> Mapping[str, str]:
-        return self.deployment.submit(self._submission(generation, claim))
+        submission = self._submission(generation, claim)
+        env = {**submission.env, **self._login_env(claim.overrides)}
+        return self.deployment.submit(replace(submission, env=env))
+
+    def _login_env(self, overrides: tuple[KafkaOverride, ...]) -> Mapping[str, str]:
+        """Read the logins anew for each driver: passwords change while a job runs."""
+        names = named_connections(rule.options for rule in overrides)
+        if names and self.kafka_logins is not None:
+            return self.kafka_logins(names)
+        return require_logins(names, self.base_env)
 
     def _submission(self, generation: Generation, claim: Claim) -> Submission:
         spec, target = from_launch(claim.launch, secret_env=self.secret_env)

@@ -60,8 +60,9 @@ class KafkaCluster:
 
     name: str
     """How messages call it: the connection's id, or an alias such as ``old``."""
-    config: Mapping[str, str] = field(repr=False)
-    """Client settings in librdkafka's names, ``bootstrap.servers`` at least. Holds secrets."""
+    config: Mapping[str, Any] = field(repr=False)
+    """Client settings in librdkafka's names, ``bootstrap.servers`` at least: strings, and callbacks such as
+    ``oauth_cb``. Holds secrets."""
     request_timeout_s: float = 20.0
     """Longest wait for one answer."""
 
@@ -77,7 +78,7 @@ class KafkaCluster:
     @property
     def bootstrap_servers(self) -> str:
         """Addresses the clients connect to first."""
-        return self.config["bootstrap.servers"]
+        return str(self.config["bootstrap.servers"])
 
     def __str__(self) -> str:
         """Return name and address, never a secret."""
