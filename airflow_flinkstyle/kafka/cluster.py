@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from confluent_kafka import IsolationLevel
-    from confluent_kafka.admin import AdminClient, OffsetSpec
+    from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 
     from airflow_flinkstyle.kafka.settings import KafkaCluster
 
@@ -187,22 +187,29 @@ def _list_ranges(
 
 
 def first_offsets_since(
-    cluster: KafkaCluster, partitions: Iterable[TopicPartition], since_ms: Mapping[str, int]
+    cluster: KafkaCluster, since_ms: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int | None]:
-    """Return per partition the first offset whose timestamp is at least ``since_ms[topic]``, or None."""
+    """Return per partition the first offset, in the log's order, whose timestamp is at least this, or None."""
     from confluent_kafka import IsolationLevel
     from confluent_kafka.admin import OffsetSpec
 
-    found: dict[TopicPartition, int | None] = {}
+    specs = {tp: OffsetSpec.for_timestamp(max(0, ms)) for tp, ms in since_ms.items()}
     with admin_client(cluster) as admin:
-        by_topic: dict[str, list[TopicPartition]] = {}
-        for tp in partitions:
-            by_topic.setdefault(tp[0], []).append(tp)
-        for topic, wanted in by_topic.items():
-            spec = OffsetSpec.for_timestamp(max(0, since_ms[topic]))
-            offsets = _list_offsets(cluster, admin, wanted, spec, IsolationLevel.READ_UNCOMMITTED)
-            found.update({tp: offset if offset >= 0 else None for tp, offset in offsets.items()})
-    return found
+        found = _look_up(cluster, admin, specs, IsolationLevel.READ_UNCOMMITTED)
+    return {tp: seen.offset if seen.offset >= 0 else None for tp, seen in found.items()}
+
+
+def newest_timestamps(
+    cluster: KafkaCluster, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, int | None]:
+    """Return per partition the greatest timestamp of its records (epoch milliseconds), or None without one."""
+    from confluent_kafka import IsolationLevel
+    from confluent_kafka.admin import OffsetSpec
+
+    specs = dict.fromkeys(partitions, OffsetSpec.max_timestamp())
+    with admin_client(cluster) as admin:
+        found = _look_up(cluster, admin, specs, IsolationLevel.READ_UNCOMMITTED)
+    return {tp: seen.timestamp if seen.timestamp >= 0 else None for tp, seen in found.items()}
 
 
 def _list_offsets(
@@ -212,18 +219,28 @@ def _list_offsets(
     spec: OffsetSpec,
     isolation: IsolationLevel,
 ) -> dict[TopicPartition, int]:
+    found = _look_up(cluster, admin, dict.fromkeys(partitions, spec), isolation)
+    return {tp: seen.offset for tp, seen in found.items()}
+
+
+def _look_up(
+    cluster: KafkaCluster,
+    admin: AdminClient,
+    specs: Mapping[TopicPartition, OffsetSpec],
+    isolation: IsolationLevel,
+) -> dict[TopicPartition, ListOffsetsResultInfo]:
+    """Ask one question per partition in one request per broker."""
     from confluent_kafka import TopicPartition as ClientPartition
 
-    if not partitions:
+    if not specs:
         return {}
     futures = admin.list_offsets(
-        {ClientPartition(topic, number): spec for topic, number in partitions},
+        {ClientPartition(topic, number): spec for (topic, number), spec in specs.items()},
         isolation_level=isolation,
         request_timeout=cluster.request_timeout_s,
     )
     return {
-        (tp.topic, tp.partition): future.result(cluster.request_timeout_s).offset
-        for tp, future in futures.items()
+        (tp.topic, tp.partition): future.result(cluster.request_timeout_s) for tp, future in futures.items()
     }
 
 

@@ -101,7 +101,7 @@ def _expiring(
     source: KafkaCluster, positions: Mapping[TopicPartition, int], cutoffs: Mapping[str, int]
 ) -> dict[TopicPartition, int]:
     """Return per partition how many offsets from the position on are older than the cut-off."""
-    kept_from = first_offsets_since(source, positions, cutoffs)
+    kept_from = first_offsets_since(source, {tp: cutoffs[tp[0]] for tp in positions})
     view = describe(source, {topic for topic, _ in positions})
     expiring = {}
     for tp, position in positions.items():
