@@ -30,6 +30,12 @@ def mirror_settings(answers: Mapping[str, Any]) -> MirrorSettings:
     return MirrorSettings(**given)
 
 
+def mirror_if_named(answers: Mapping[str, Any] | None) -> MirrorSettings | None:
+    """Read ``MirrorSettings``; None if neither alias is given, as forms have it where no mirror is needed."""
+    named = answers and (answers.get("source_alias") or answers.get("target_alias"))
+    return mirror_settings(answers) if answers and named else None
+
+
 def proof_request(
     *,
     mirror: Mapping[str, Any] | None,
@@ -39,7 +45,7 @@ def proof_request(
 ) -> ProofRequest:
     """Return the rules of a translation; positions and ids come from the savepoint."""
     return ProofRequest(
-        mirror=mirror_settings(mirror) if mirror else None,
+        mirror=mirror_if_named(mirror),
         rename=dict(rename or {}),
         isolation=cast("Isolation", isolation),
         preview=preview,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from airflow_flinkstyle.jobs.errors import MirrorBehindError
@@ -12,7 +12,8 @@ from airflow_flinkstyle.kafka.mirror import Behind, wait_caught_up
 from airflow_flinkstyle.kafka.policies import EXACT_ONLY, Policies
 from airflow_flinkstyle.kafka.request import ProofRequest
 from airflow_flinkstyle.rewrite.apply import apply_plan
-from airflow_flinkstyle.rewrite.translate_savepoint import Clusters, plan_translation
+from airflow_flinkstyle.rewrite.route import Clusters, targets_of
+from airflow_flinkstyle.rewrite.ways import PROVED, WayRules, plan_migration
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -32,8 +33,16 @@ class KafkaSide(Protocol):
     def who_writes(self, side: Side, topics: Collection[str], window_s: float) -> str | None:
         """Return None if nothing arrives over the window, else a sentence naming the partitions."""
 
-    def await_mirrored(self, topics: Collection[str], timeout_s: float) -> None:
-        """Wait until MirrorMaker has mirrored everything; raises ``MirrorBehindError``."""
+    def await_mirrored(self, sources: Mapping[str, Collection[str]], timeout_s: float) -> None:
+        """Wait until MirrorMaker has mirrored everything that the sources' ways need.
+
+        Args:
+            sources: ``query/source`` -> its topics.
+            timeout_s: How long to wait.
+
+        Raises:
+            MirrorBehindError: If something is still missing then.
+        """
 
     def plan(self, manifest: Manifest, *, preview: bool = False) -> OffsetRewritePlan:
         """Translate the savepoint's positions to the new cluster, with proof."""
@@ -51,23 +60,29 @@ class LiveKafka:
 
     old: KafkaCluster
     new: KafkaCluster
-    mirror: MirrorSettings
+    mirror: MirrorSettings | None
+    """None: nothing says how far the target is; proofs then refuse what content alone cannot decide."""
     rename: Mapping[str, str] = field(default_factory=dict)
-    """Old topic -> new topic, beyond what MirrorMaker's policy says."""
+    """Old topic -> new topic, or several with commas, beyond what MirrorMaker's policy says."""
     isolation: Isolation = "read_committed"
     """What the job itself reads."""
     allow: Policies = EXACT_ONLY
-    """Which verdicts are good enough."""
+    """Which verdicts are good enough; ``chosen`` ones are wherever ``ways`` picks positions."""
+    ways: WayRules = PROVED
+    """How each source moves."""
 
     def who_writes(self, side: Side, topics: Collection[str], window_s: float) -> str | None:
         """Look at the ends of all partitions twice."""
         cluster = self.old if side == "old" else self.new
-        names = topics if side == "old" else [self.target_topic(topic) for topic in topics]
+        names = topics if side == "old" else self.target_topics(topics)
         found = steady_ends(cluster, names, window_s)
         return f"{found.describe()} (cluster {cluster.name})" if isinstance(found, Moving) else None
 
-    def await_mirrored(self, topics: Collection[str], timeout_s: float) -> None:
-        """Wait for MirrorMaker's own positions to reach the ends."""
+    def await_mirrored(self, sources: Mapping[str, Collection[str]], timeout_s: float) -> None:
+        """Wait for MirrorMaker's own positions to reach the ends, where a proof will need it."""
+        topics = {topic for name in self.proved(sources) for topic in sources[name]}
+        if self.mirror is None or not topics:
+            return
         found = wait_caught_up(self.old, self.new, self.mirror, topics, timeout_s=timeout_s)
         if isinstance(found, Behind):
             raise MirrorBehindError(
@@ -77,13 +92,14 @@ class LiveKafka:
             )
 
     def plan(self, manifest: Manifest, *, preview: bool = False) -> OffsetRewritePlan:
-        """Prove every position."""
-        return plan_translation(manifest, self._clusters(), self._rules(preview=preview))
+        """Find every source's positions in its way."""
+        return plan_migration(manifest, self._clusters(), self.request(preview=preview), self.ways)
 
     def apply(self, plan: OffsetRewritePlan, manifest: Manifest, repository: SavepointRepository) -> Manifest:
         """Check against the new cluster as it is now, then write."""
         live = describe(self.new, plan.target.topics)
-        return apply_plan(plan, manifest, repository, live=live, allow=self.allow)
+        allow = replace(self.allow, chosen=self.allow.chosen or self.ways.chooses)
+        return apply_plan(plan, manifest, repository, live=live, allow=allow)
 
     def unread(self, manifest: Manifest) -> int:
         """Compare positions with the ends."""
@@ -100,14 +116,19 @@ class LiveKafka:
         ranges = [(view.log_range((topic, number)), offset) for topic, number, offset in offsets]
         return sum(max(0, found.end - offset) for found, offset in ranges if found is not None)
 
-    def target_topic(self, topic: str) -> str:
-        """Return what a topic of the old cluster is called on the new one."""
-        return self._rules().target_topic(topic)
+    def proved(self, sources: Collection[str]) -> list[str]:
+        """Return those of the sources (``query/source``) whose positions are to be proved."""
+        return [name for name in sources if self.ways.named(name).way == "proved"]
+
+    def target_topics(self, topics: Collection[str]) -> list[str]:
+        """Return what topics of the old cluster are called on the new one, each once."""
+        return sorted({target for topic in topics for target in targets_of(self.request(), topic)})
 
     def _clusters(self) -> Clusters:
         return Clusters(source=self.old, target=self.new)
 
-    def _rules(self, *, preview: bool = False) -> ProofRequest:
+    def request(self, *, preview: bool = False) -> ProofRequest:
+        """Return what is asked of a translation."""
         return ProofRequest(
             positions={}, mirror=self.mirror, rename=self.rename, isolation=self.isolation, preview=preview
         )

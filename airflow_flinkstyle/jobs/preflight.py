@@ -13,6 +13,7 @@ from airflow_flinkstyle.jobs.status import Running, describe_status
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.mirror import mirror_lag
 from airflow_flinkstyle.kafka.retention import retention_findings
+from airflow_flinkstyle.rewrite.route import misfits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -23,8 +24,12 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.spec import SubmitTarget
     from airflow_flinkstyle.kafka.cluster import ClusterView, TopicPartition
     from airflow_flinkstyle.protocol.records import SourceIdentity
+    from airflow_flinkstyle.rewrite.ways import SourceRule
     from airflow_flinkstyle.savepoint import compat
     from airflow_flinkstyle.savepoint.manifest import Manifest
+
+    Sources = Mapping[str, SourceIdentity]
+    """By ``query/source``."""
 
 Level = Literal["ok", "warning", "refusal"]
 _MUCH_LAG = 100_000
@@ -123,24 +128,28 @@ def spark_finding(client: JobClient, target: SubmitTarget | None) -> Finding:
     return Finding(check="spark", level="refusal" if findings else "ok", detail=detail)
 
 
-def _sources(client: JobClient) -> list[SourceIdentity] | None:
+def _sources(client: JobClient) -> Sources | None:
     """Return the Kafka sources of the running job; None if it does not run."""
     status = client.status()
     if not isinstance(status, Running):
         return None
-    return [source for beat in status.heartbeat.queries.values() for source in beat.sources.values()]
+    return {
+        f"{query}/{name}": source
+        for query, beat in status.heartbeat.queries.items()
+        for name, source in beat.sources.items()
+    }
 
 
-def _on_old(kafka: LiveKafka, sources: list[SourceIdentity]) -> dict[str, str]:
+def _on_old(kafka: LiveKafka, sources: Sources) -> dict[str, str]:
     """Return topic -> topic id of the sources that read the old cluster."""
     cluster_id = describe(kafka.old, ()).cluster_id
-    found = [source.topic_ids for source in sources if source.cluster_id == cluster_id]
+    found = [source.topic_ids for source in sources.values() if source.cluster_id == cluster_id]
     return {topic: topic_id for topics in found for topic, topic_id in topics.items()}
 
 
-def _clusters(kafka: LiveKafka, sources: list[SourceIdentity]) -> Finding:
+def _clusters(kafka: LiveKafka, sources: Sources) -> Finding:
     old, new = describe(kafka.old, ()).cluster_id, describe(kafka.new, ()).cluster_id
-    read = sorted({source.cluster_id for source in sources})
+    read = sorted({source.cluster_id for source in sources.values()})
     if old == new:
         detail = f"Both connections lead to cluster {old}; two clusters were expected."
         return Finding(check="clusters", level="refusal", detail=detail)
@@ -150,31 +159,45 @@ def _clusters(kafka: LiveKafka, sources: list[SourceIdentity]) -> Finding:
     return Finding(check="clusters", level="ok", detail=f"From {old} ({kafka.old}) to {new} ({kafka.new}).")
 
 
-def _views(kafka: LiveKafka, topics: Mapping[str, str]) -> tuple[ClusterView, ClusterView]:
-    names = [kafka.target_topic(topic) for topic in topics]
-    return describe(kafka.old, topics), describe(kafka.new, names)
-
-
-def _topics(kafka: LiveKafka, sources: list[SourceIdentity]) -> Finding:
-    """Compare topic ids with the job's, and partition counts with each other."""
+def _topics(kafka: LiveKafka, sources: Sources) -> Finding:
+    """Compare topic ids with the job's, and the topics of both clusters with what their ways ask for."""
     topics = _on_old(kafka, sources)
-    old, new = _views(kafka, topics)
-    wrong = []
-    for topic, topic_id in sorted(topics.items()):
-        mine, other = old.topics[topic], new.topics[kafka.target_topic(topic)]
-        if mine.topic_id != topic_id:
-            wrong.append(f"{topic} was re-created: the job reads id {topic_id}, found {mine.topic_id}")
-        if set(mine.partitions) != set(other.partitions):
-            counts = f"{len(mine.partitions)} partitions, its copy {len(other.partitions)}"
-            wrong.append(f"{topic} has {counts}; equal counts were expected")
+    old, new = describe(kafka.old, topics), describe(kafka.new, kafka.target_topics(topics))
+    wrong = [
+        f"{topic} was re-created: the job reads id {topic_id}, found {old.topics[topic].topic_id}"
+        for topic, topic_id in sorted(topics.items())
+        if old.topics[topic].topic_id != topic_id
+    ]
+    partitions = {topic: old.topics[topic].partitions.keys() for topic in topics}
+    unfit = misfits(kafka.request(), partitions, new)
+    for topic in sorted(_of_rule(kafka, sources, lambda rule: not rule.begins_anew)):
+        wrong += [unfit[topic]] if topic in unfit else []
+    for topic in sorted(_of_rule(kafka, sources, lambda rule: rule.needs_empty_target)):
+        held = [tp for tp in new.only(kafka.target_topics([topic])).partitions if _holds_records(new, tp)]
+        wrong += [f"{topic}: {len(held)} partitions of the target hold records already"] if held else []
     if wrong or not topics:
         detail = "; ".join(wrong) or "the job reads no topic there"
         return Finding(check="topics", level="refusal", detail=detail)
     return Finding(check="topics", level="ok", detail=", ".join(sorted(topics)))
 
 
-def _mirror(kafka: LiveKafka, sources: list[SourceIdentity]) -> Finding:
-    topics = _on_old(kafka, sources)
+def _of_rule(kafka: LiveKafka, sources: Sources, applies: Callable[[SourceRule], bool]) -> dict[str, str]:
+    """Return topic -> topic id of the sources on the old cluster whose rule is such a one."""
+    return _on_old(kafka, {name: s for name, s in sources.items() if applies(kafka.ways.named(name))})
+
+
+def _holds_records(view: ClusterView, tp: TopicPartition) -> bool:
+    log = view.log_range(tp)
+    return log is not None and log.start < log.end
+
+
+def _mirror(kafka: LiveKafka, sources: Sources) -> Finding:
+    topics = _of_rule(kafka, sources, lambda rule: rule.way == "proved")
+    if not topics:
+        return Finding(check="mirror", level="ok", detail="Not needed: no position is to be proved.")
+    if kafka.mirror is None:
+        detail = "Its aliases were expected: without its own positions none at a log's end can be proved."
+        return Finding(check="mirror", level="refusal", detail=detail)
     lag = mirror_lag(kafka.old, kafka.new, kafka.mirror, describe(kafka.old, topics))
     behind = sum(lag.values())
     hint = (
@@ -185,10 +208,11 @@ def _mirror(kafka: LiveKafka, sources: list[SourceIdentity]) -> Finding:
     return Finding(check="mirror", level=level, detail=f"{behind} records behind. {hint}")
 
 
-def _retention(kafka: LiveKafka, sources: list[SourceIdentity], manifest: Manifest | None) -> Finding:
-    topics = _on_old(kafka, sources)
-    rename = {topic: kafka.target_topic(topic) for topic in topics}
-    found = retention_findings(kafka.old, kafka.new, _positions(kafka, topics, manifest), rename)
+def _retention(kafka: LiveKafka, sources: Sources, manifest: Manifest | None) -> Finding:
+    topics = _of_rule(kafka, sources, lambda rule: rule.way == "proved")
+    fitting = {topic: names[0] for topic in topics if len(names := kafka.target_topics([topic])) == 1}
+    positions = _positions(kafka, fitting, manifest)
+    found = retention_findings(kafka.old, kafka.new, positions, fitting) if fitting else ()
     if not found:
         return Finding(check="retention", level="ok", detail="The target deletes nothing that is unread.")
     unread = manifest is not None and any(finding.endangered for finding in found)

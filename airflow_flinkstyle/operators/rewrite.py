@@ -16,18 +16,25 @@ MARKDOWN_KEY = "markdown"
 
 
 class PlanOffsetRewriteOperator(StreamingJobOperator):
-    """Prove where a savepoint's positions stand on another cluster. Writes nothing.
+    """Find where a savepoint's positions stand on another cluster, each source in its way. Writes nothing.
 
     Returns the plan as JSON; the from/to table is in XCom ``markdown`` and in the log.
 
     :param savepoint_id: The savepoint to move. (templated)
-    :param source_kafka_conn_id: Connection of type ``kafka``: the cluster it reads. (templated)
+    :param source_kafka_conn_id: Connection of type ``kafka``: the cluster it reads. None if that is gone:
+        then only sources with a new identity can move. (templated)
     :param target_kafka_conn_id: Connection of type ``kafka``: the cluster to move to. (templated)
     :param mirror: MirrorMaker 2's settings: ``source_alias``, ``target_alias``, and if they differ from
         the defaults ``connector_name``, ``offsets_topic``, ``replication_policy``, ``renamed``,
         ``isolation``. Without it, positions at the log's end are refused. (templated)
-    :param rename: Source topic -> target topic, beyond what the mirror's policy says. (templated)
+    :param rename: Source topic -> target topic, or several with commas, beyond what the mirror's policy
+        says. (templated)
     :param isolation: The job's own ``kafka.isolation.level``. (templated)
+    :param way: How sources move: ``proved``, ``new_identity`` or ``producers_first``. (templated)
+    :param start: Where what begins anew begins, as ``kafka.start_text`` reads it. (templated)
+    :param topology: ``repartitioned`` lets topics whose partitions do not fit begin at ``start``;
+        ``refuse`` refuses them. (templated)
+    :param sources: ``query/source`` -> any of ``way``, ``start``, ``topology``. (templated)
     :param preview: Producers are at work: show where positions would go; no rewrite accepts that.
     :param fail_on_refusal: Fail if a partition has no safe offset; else only show it.
     """
@@ -35,17 +42,22 @@ class PlanOffsetRewriteOperator(StreamingJobOperator):
     template_fields: Sequence[str] = (
         *StreamingJobOperator.template_fields,
         *("savepoint_id", "source_kafka_conn_id", "target_kafka_conn_id", "mirror", "rename", "isolation"),
+        *("way", "start", "topology", "sources"),
     )
 
     def __init__(
         self,
         *,
         savepoint_id: str,
-        source_kafka_conn_id: str,
+        source_kafka_conn_id: str | None,
         target_kafka_conn_id: str,
         mirror: Mapping[str, Any] | None = None,
         rename: Mapping[str, str] | None = None,
         isolation: str = "read_uncommitted",
+        way: str = "proved",
+        start: str | Mapping[str, Any] | None = None,
+        topology: str = "refuse",
+        sources: Mapping[str, Mapping[str, Any]] | None = None,
         preview: bool = False,
         fail_on_refusal: bool = True,
         **kwargs: Any,
@@ -57,26 +69,40 @@ class PlanOffsetRewriteOperator(StreamingJobOperator):
         self.mirror = mirror
         self.rename = rename
         self.isolation = isolation
+        self.way = way
+        self.start = start
+        self.topology = topology
+        self.sources = sources
         self.preview = preview
         self.fail_on_refusal = fail_on_refusal
 
     def execute(self, context: Context) -> str:
-        """Translate with proof, show the table, and return the plan."""
+        """Find every position, show the table, and return the plan."""
         from airflow_flinkstyle.hooks.rules import proof_request
+        from airflow_flinkstyle.hooks.ways import savepoint_offsets, way_rules
         from airflow_flinkstyle.rewrite import plan_json
         from airflow_flinkstyle.rewrite.errors import MovesRefusedError
-        from airflow_flinkstyle.rewrite.translate_savepoint import Clusters, plan_translation
+        from airflow_flinkstyle.rewrite.route import Clusters
+        from airflow_flinkstyle.rewrite.ways import plan_migration
 
         with airflow_errors():
-            hook = self.hook
+            hook, old = self.hook, self.source_kafka_conn_id
+            repository = hook.repository(self.job)
             self.show_savepoint(context, self.savepoint_id)
-            plan = plan_translation(
-                hook.repository(self.job).read(self.savepoint_id),
+            plan = plan_migration(
+                repository.read(self.savepoint_id),
                 Clusters(
-                    source=hook.kafka(self.source_kafka_conn_id), target=hook.kafka(self.target_kafka_conn_id)
+                    source=hook.kafka(old) if old else None, target=hook.kafka(self.target_kafka_conn_id)
                 ),
                 proof_request(
                     mirror=self.mirror, rename=self.rename, isolation=self.isolation, preview=self.preview
+                ),
+                way_rules(
+                    way=self.way,
+                    start=self.start,
+                    topology=self.topology,
+                    sources=self.sources,
+                    savepoint=savepoint_offsets(repository),
                 ),
             )
             context["ti"].xcom_push(key=MARKDOWN_KEY, value=plan.as_markdown())

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from airflow_flinkstyle.rewrite.plan import PartitionMove
+    from airflow_flinkstyle.rewrite.plan import PartitionMove, SourceRef
 
 NOTHING_WRITTEN = "Nothing was written; the savepoint is unchanged."
 _SHOWN = 8
@@ -57,6 +57,22 @@ class PendingBatchError(RewriteError):
     code = "PENDING_BATCH"
 
 
+class SourceChangeError(RewriteError):
+    """A query cannot have the sources that were asked for."""
+
+    code = "SOURCE_CHANGE"
+
+    @classmethod
+    def of(cls, where: str, expected: str, found: str) -> Self:
+        """Name the query, what was expected and what was found."""
+        return cls(
+            f"Change of the sources of {where}: expected {expected}, found {found}.",
+            left=NOTHING_WRITTEN,
+            remedy="Name each source as the savepoint does (its place from 0, or its name), an added one as "
+            "the new script will have it.",
+        )
+
+
 class MovesRefusedError(RewriteError):
     """Partitions have no safe offset, or one of a kind that was not allowed."""
 
@@ -93,3 +109,12 @@ class RewriteRefusedError(RewriteError):
             left=NOTHING_WRITTEN,
             remedy=remedies,
         )
+
+
+def old_cluster_needed(ref: SourceRef, way: str) -> BadInputError:
+    """Return the error for a way that has to look at the old cluster, and cannot."""
+    return BadInputError(
+        f"The old cluster was expected for source {ref} (way {way}), but no connection to it was given.",
+        left=NOTHING_WRITTEN,
+        remedy="Give its connection; if it is gone, give the source a new identity with a start position.",
+    )

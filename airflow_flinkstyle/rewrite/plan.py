@@ -11,7 +11,7 @@ from airflow_flinkstyle.kafka.verdict import Refused, Verdict, describe, offset_
 from airflow_flinkstyle.rewrite.errors import NOTHING_WRITTEN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from airflow_flinkstyle.kafka.cluster import ClusterView, TopicPartition
     from airflow_flinkstyle.rewrite.ways import Way
@@ -157,11 +157,15 @@ class SourceVerdicts:
 
     verdicts: Mapping[TopicPartition, Verdict]
     """By source topic and partition."""
+    anew: Mapping[TopicPartition, Verdict] = field(default_factory=dict)
+    """By target topic and partition: where topics begin whose old positions are dropped."""
     pending: Mapping[TopicPartition, Verdict] = field(default_factory=dict)
     """For the end of a batch that was planned and not committed."""
     evidence: Mapping[TopicPartition, str] = field(default_factory=dict)
     """JSON per partition, kept in the new savepoint."""
     settled: bool = True
+    way: SourceWay | None = None
+    """For the people who approve it."""
 
 
 def plan_rewrite(
@@ -169,6 +173,8 @@ def plan_rewrite(
     target: ClusterView,
     verdicts: Mapping[SourceRef, SourceVerdicts],
     rename: Mapping[str, str],
+    *,
+    source_cluster_id: str | None = None,
 ) -> OffsetRewritePlan:
     """Say what moving the given sources to the target would change.
 
@@ -177,7 +183,8 @@ def plan_rewrite(
         target: The cluster to move to, as the verdicts saw it.
         verdicts: Per source; sources left out stay where they are. A partition of the savepoint without
             a verdict becomes a refusal, a verdict for a partition the savepoint lacks a new row.
-        rename: Source topic -> target topic; topics left out keep their name.
+        rename: Source topic -> target topic, or several with commas; topics left out keep their name.
+        source_cluster_id: The cluster that the old positions belong to, if it was looked at.
 
     Raises:
         BadInputError: If a named source is not a Kafka source of the savepoint.
@@ -187,8 +194,11 @@ def plan_rewrite(
     evidence: dict[str, str] = {}
     for ref, found in sorted(verdicts.items()):
         query, position = source_position(manifest, ref)
-        moves += _moves(ref, flat(position.offsets), found.verdicts, rename)
-        pending += _moves(ref, pending_positions(query, ref.source), found.pending, rename)
+        begun = _sources_of(found.anew, position.offsets, rename)
+        dropped = {topic for topics in begun.values() for topic in topics}
+        moves += _moves(ref, flat(position.offsets), found.verdicts, rename, dropped)
+        moves += _begun(ref, flat(position.offsets), found.anew, begun)
+        pending += _moves(ref, pending_positions(query, ref.source), found.pending, rename, dropped)
         for (topic, number), text in sorted(found.evidence.items()):
             evidence[f"{ref.query}/{ref.source}/{topic}-{number}"] = text
     topics = {move.target_topic for move in moves}
@@ -201,6 +211,8 @@ def plan_rewrite(
         pending=tuple(pending),
         settled=all(found.settled for found in verdicts.values()),
         evidence=evidence,
+        ways=tuple(found.way for _, found in sorted(verdicts.items()) if found.way is not None),
+        source_cluster_id=source_cluster_id,
     )
 
 
@@ -243,8 +255,10 @@ def _moves(
     before: Mapping[TopicPartition, NextOffset],
     verdicts: Mapping[TopicPartition, Verdict],
     rename: Mapping[str, str],
+    dropped: Collection[str],
 ) -> Iterator[PartitionMove]:
-    for topic, number in sorted(before.keys() | verdicts.keys()):
+    kept = {tp for tp in before if tp[0] not in dropped}
+    for topic, number in sorted(kept | verdicts.keys()):
         after = verdicts.get((topic, number), Refused("nobody looked for this partition", None))
         yield PartitionMove(
             query=ref.query,
@@ -253,5 +267,36 @@ def _moves(
             target_topic=rename.get(topic, topic),
             partition=number,
             before=before.get((topic, number)),
+            after=after,
+        )
+
+
+def _sources_of(
+    anew: Mapping[TopicPartition, Verdict], topics: Collection[str], rename: Mapping[str, str]
+) -> dict[str, list[str]]:
+    """Return target topic -> the source's topics that lead to it, of the topics that begin anew."""
+    found: dict[str, list[str]] = {target: [] for target, _ in anew}
+    for topic in sorted(topics):
+        for target in rename.get(topic, topic).split(","):
+            if target in found:
+                found[target].append(topic)
+    return found
+
+
+def _begun(
+    ref: SourceRef,
+    before: Mapping[TopicPartition, NextOffset],
+    anew: Mapping[TopicPartition, Verdict],
+    begun: Mapping[str, list[str]],
+) -> Iterator[PartitionMove]:
+    for (target, number), after in sorted(anew.items()):
+        topics = begun[target]
+        yield PartitionMove(
+            query=ref.query,
+            source=ref.source,
+            topic=" + ".join(topics) or target,
+            target_topic=target,
+            partition=number,
+            before=before.get((topics[0], number)) if len(topics) == 1 else None,
             after=after,
         )

@@ -20,7 +20,8 @@ from airflow_flinkstyle.kafka.request import ProofRequest
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.kafka.suffix import prove
 from airflow_flinkstyle.kafka.verdict import Exact, Refused
-from airflow_flinkstyle.rewrite.translate_savepoint import Clusters, plan_translation
+from airflow_flinkstyle.rewrite.route import Clusters
+from airflow_flinkstyle.rewrite.ways import plan_migration
 from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest, QuerySnapshot
 from airflow_flinkstyle.types import BatchId, NextOffset
 from testbed.mirror import Mirror
@@ -207,7 +208,7 @@ def test_a_savepoint_is_planned_from_both_live_clusters_with_its_pending_batch(b
     live = describe(bed.old, ["c.plain"])
     clusters = Clusters(source=bed.old, target=bed.new)
     savepoint = a_savepoint(live.cluster_id, {0: 150, 1: 40, 2: 0}, live.topics["c.plain"].topic_id)
-    plan = plan_translation(savepoint, clusters, ProofRequest(mirror=MIRROR))
+    plan = plan_migration(savepoint, clusters, ProofRequest(mirror=MIRROR))
     assert [(move.partition, move.before, move.after) for move in plan.moves] == [
         (0, 150, Exact(50)),
         (1, 40, Exact(40)),
@@ -217,7 +218,7 @@ def test_a_savepoint_is_planned_from_both_live_clusters_with_its_pending_batch(b
     assert plan.target == describe(bed.new, ["c.plain"])
     foreign = a_savepoint("elsewhere", {0: 150}, "id")
     with pytest.raises(ClusterMismatchError, match="elsewhere"):
-        plan_translation(foreign, clusters, ProofRequest(mirror=MIRROR))
+        plan_migration(foreign, clusters, ProofRequest(mirror=MIRROR))
 
 
 @contextmanager
@@ -284,7 +285,7 @@ def test_waiting_for_a_stopped_mirror_ends_with_the_lag(behind: Bed):
 def test_window_behind_a_stopped_mirror_says_how_far_and_that_nothing_was_stopped(behind: Bed):
     kafka = LiveKafka(old=behind.old, new=behind.new, mirror=MIRROR)
     with pytest.raises(MirrorBehindError) as late:
-        kafka.await_mirrored(TOPICS, timeout_s=1.5)
+        kafka.await_mirrored({"orders/0": TOPICS}, timeout_s=1.5)
     assert "expected to mirror everything within 1.5 s" in late.value.problem
     assert "c.plain-0: 7" in late.value.problem
     assert late.value.left == "Nothing was stopped; the job still reads the old cluster."

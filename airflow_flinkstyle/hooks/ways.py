@@ -1,0 +1,101 @@
+"""From what a DAG says about the way to migrate to the library's rules."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast, get_args
+
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.kafka.start import AtOffsets, LogIdentity
+from airflow_flinkstyle.kafka.start_text import parse_rules
+from airflow_flinkstyle.rewrite.plan import flat
+from airflow_flinkstyle.rewrite.route import sources_of
+from airflow_flinkstyle.rewrite.ways import SourceRule, Topology, Way, WayRules
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_flinkstyle.kafka.start_text import SavepointOffsets
+    from airflow_flinkstyle.savepoint.repository import SavepointRepository
+
+_FIELDS = ("way", "start", "topology")
+
+
+def way_rules(
+    *,
+    way: str = "proved",
+    start: object = None,
+    topology: str = "refuse",
+    sources: Mapping[str, Mapping[str, Any]] | None = None,
+    savepoint: SavepointOffsets | None = None,
+) -> WayRules:
+    """Read the rules of a migration; empty answers take the defaults.
+
+    Args:
+        way: Of every source that ``sources`` leaves out.
+        start: As ``kafka.start_text`` reads it.
+        topology: ``refuse`` or ``repartitioned``.
+        sources: ``query/source`` -> any of ``way``, ``start``, ``topology``.
+        savepoint: What finds the offsets of a start ``savepoint:...``.
+
+    Raises:
+        BadInputError: If something cannot be understood.
+    """
+    default = {"way": way, "start": start, "topology": topology}
+    given = {name: {**default, **_known(name, answers)} for name, answers in (sources or {}).items()}
+    return WayRules(
+        default=_rule(default, savepoint),
+        sources={name: _rule(answers, savepoint) for name, answers in given.items()},
+    )
+
+
+def savepoint_offsets(repository: SavepointRepository) -> SavepointOffsets:
+    """Return what finds the offsets of a savepoint of the job: ``ID`` or ``ID/QUERY/SOURCE``."""
+
+    def offsets(text: str) -> AtOffsets:
+        savepoint_id, _, source = text.partition("/")
+        known = {str(ref): position for ref, position in sources_of(repository.read(savepoint_id)).items()}
+        chosen = known if not source else {name: p for name, p in known.items() if name == source}
+        if not chosen:
+            raise BadInputError(
+                f"Savepoint {savepoint_id} was expected to have the source {source}, found {sorted(known)}.",
+                left="Nothing was changed.",
+                remedy="Write savepoint:ID/QUERY/SOURCE with one of these.",
+            )
+        found, logs = {}, {}
+        for position in chosen.values():
+            found.update(flat(position.offsets))
+            logs.update(
+                {
+                    topic: LogIdentity(cluster_id=position.cluster_id, topic_id=topic_id)
+                    for topic, topic_id in position.topic_ids.items()
+                }
+            )
+        return AtOffsets(found, origin=f"savepoint:{text}", logs=logs)
+
+    return offsets
+
+
+def _rule(answers: Mapping[str, Any], savepoint: SavepointOffsets | None) -> SourceRule:
+    way, topology, start = (answers[name] for name in ("way", "topology", "start"))
+    for name, value, known in (("way", way, get_args(Way)), ("topology", topology, get_args(Topology))):
+        if value not in known:
+            raise _bad(f"a {name} among {', '.join(known)}", value)
+    return SourceRule(
+        way=cast("Way", way),
+        start=None if start in (None, "") else parse_rules(start, savepoint=savepoint),
+        topology=cast("Topology", topology),
+    )
+
+
+def _known(source: str, answers: Mapping[str, Any]) -> Mapping[str, Any]:
+    if wrong := sorted(set(answers) - set(_FIELDS)):
+        raise _bad(f"{', '.join(_FIELDS)} for source {source}", wrong)
+    return answers
+
+
+def _bad(expected: str, found: object) -> BadInputError:
+    return BadInputError(
+        f"A migration's rules should have {expected}, but there is {found!r}.",
+        left="Nothing was changed.",
+        remedy="Correct the operator's argument or the DAG's form.",
+    )

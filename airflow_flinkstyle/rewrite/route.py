@@ -1,0 +1,129 @@
+"""From where to where the sources of a savepoint move, and which topics do not fit partition by partition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.kafka.cluster import describe
+from airflow_flinkstyle.kafka.errors import TopicRecreatedError
+from airflow_flinkstyle.rewrite.errors import PlanMismatchError
+from airflow_flinkstyle.rewrite.plan import SourceRef
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from airflow_flinkstyle.kafka.cluster import ClusterView
+    from airflow_flinkstyle.kafka.request import ProofRequest
+    from airflow_flinkstyle.kafka.settings import KafkaCluster
+    from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clusters:
+    """Where a savepoint moves from and to."""
+
+    source: KafkaCluster | None
+    """None if it is gone: then positions can only be picked, not proved."""
+    target: KafkaCluster
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """Both clusters as they were when the planning began."""
+
+    clusters: Clusters
+    request: ProofRequest
+    source: ClusterView | None
+    target: ClusterView
+    misfits: Mapping[str, str]
+    """Source topic -> why its partitions are not the target's one by one."""
+
+    def targets(self, topics: Iterable[str]) -> list[str]:
+        """Return what source topics are called on the target, each once."""
+        return sorted({target for topic in topics for target in targets_of(self.request, topic)})
+
+    def target_now(self) -> ClusterView:
+        """Return the target with its ends as they are now; its topics must be those of the beginning.
+
+        Raises:
+            PlanMismatchError: If another cluster answers now.
+            TopicRecreatedError: If a topic was deleted and created again meanwhile.
+        """
+        now = describe(self.clusters.target, self.target.topics)
+        if now.cluster_id != self.target.cluster_id:
+            raise PlanMismatchError.between("cluster", planned=self.target.cluster_id, found=now.cluster_id)
+        for topic, seen in self.target.topics.items():
+            if (found := now.topics[topic].topic_id) != seen.topic_id:
+                raise TopicRecreatedError.between(
+                    str(self.clusters.target), topic, expected=seen.topic_id, found=found
+                )
+        return now
+
+
+def targets_of(request: ProofRequest, topic: str) -> list[str]:
+    """Return the topics of the target that a source topic leads to: several if it was split."""
+    return [target.strip() for target in request.target_topic(topic).split(",")]
+
+
+def sources_of(manifest: Manifest) -> dict[SourceRef, KafkaPosition]:
+    """Return every Kafka source of a savepoint."""
+    return {
+        SourceRef(query=query.name, source=source): position
+        for query in manifest.queries
+        for source, position in query.kafka.items()
+    }
+
+
+def look(clusters: Clusters, request: ProofRequest, moving: Mapping[SourceRef, KafkaPosition]) -> Route:
+    """Look at both clusters.
+
+    Raises:
+        TopicMissingError: If a topic does not exist on one of them.
+        ClusterUnreachableError: If one of them does not answer.
+    """
+    topics = {topic for position in moving.values() for topic in position.offsets}
+    targets = {target for topic in topics for target in targets_of(request, topic)}
+    partitions: dict[str, set[int]] = {topic: set() for topic in topics}
+    for position in moving.values():
+        for topic, offsets in position.offsets.items():
+            partitions[topic] |= offsets.keys()
+    target = describe(clusters.target, targets)
+    return Route(
+        clusters=clusters,
+        request=request,
+        source=describe(clusters.source, topics) if clusters.source else None,
+        target=target,
+        misfits=misfits(request, partitions, target),
+    )
+
+
+def misfits(
+    request: ProofRequest, partitions: Mapping[str, Collection[int]], target: ClusterView
+) -> dict[str, str]:
+    """Return source topic -> why its partitions are not the target's one by one. Pure.
+
+    Args:
+        request: Says what topics are called on the target.
+        partitions: Source topic -> its partitions.
+        target: With every topic that these lead to.
+    """
+    origins: dict[str, list[str]] = {}
+    for topic in sorted(partitions):
+        for name in targets_of(request, topic):
+            origins.setdefault(name, []).append(topic)
+    found: dict[str, str] = {}
+    for topic, numbers in partitions.items():
+        names = targets_of(request, topic)
+        merged = sorted({other for name in names for other in origins[name]} - {topic})
+        there = target.topics[names[0]].partitions.keys()
+        if len(names) > 1:
+            found[topic] = f"topic {topic} is split into {' and '.join(names)}"
+        elif merged:
+            found[topic] = f"topics {topic} and {' and '.join(merged)} are merged into {names[0]}"
+        elif set(numbers) != set(there):
+            found[topic] = (
+                f"topic {topic} has {len(numbers)} partitions, its copy {len(there)}: a key may stand in "
+                "another partition there"
+            )
+    return found
