@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.kafka.settings import KafkaCluster
 
 Permission = Literal["allow", "deny"]
+Pattern = Literal["literal", "prefixed"]
 EVERYBODY = "User:*"
 _OPEN = "allow.everyone.if.no.acl.found"
 
@@ -33,7 +34,7 @@ class AclRule:
     """As Kafka's tools write it: ``WRITE``, ``ALL``."""
     permission: Permission
     resource: Literal["topic", "transactional_id"] = "topic"
-    pattern: Literal["literal", "prefixed"] = "literal"
+    pattern: Pattern = "literal"
     host: str = "*"
 
     def as_dict(self) -> dict[str, str]:

@@ -14,6 +14,8 @@ from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.kafka.acls import (
     EVERYBODY,
     AclRule,
+    Pattern,
+    Permission,
     create_rules,
     delete_rules,
     open_without_acls,
@@ -134,7 +136,9 @@ class AclFence:
         others = topic_names(self.cluster) - set(names)
         is_open = open_without_acls(self.cluster) if not all(standing.values()) else False
         wanted = [
-            rule for name in names for rule in self._wanted(name, standing[name], others, is_open=is_open)
+            rule
+            for name in names
+            for rule in rules_for(self, name, standing=standing[name], others=others, is_open=is_open)
         ]
         return FenceRecord(
             kind="acl",
@@ -142,44 +146,6 @@ class AclFence:
             topics=tuple(names),
             rules=tuple(rule for rule in wanted if rule not in standing[rule.name]),
         )
-
-    def _wanted(
-        self, topic: str, standing: Collection[AclRule], others: Collection[str], *, is_open: bool
-    ) -> list[AclRule]:
-        """Return the entries that fence a topic.
-
-        MirrorMaker copies denials of literal names to the target (``sync.topic.acls.enabled``, on by
-        default), where they would shut out the producers that move there; it leaves prefixes alone.
-        """
-        pattern: Literal["literal", "prefixed"] = (
-            "literal" if any(other.startswith(topic) for other in others) else "prefixed"
-        )
-
-        def rule(principal: str, operation: str, permission: Literal["allow", "deny"]) -> AclRule:
-            return AclRule(
-                name=topic, principal=principal, operation=operation, permission=permission, pattern=pattern
-            )
-
-        denied = [rule(name, "WRITE", "deny") for name in self._denied(topic, standing)]
-        if standing or not is_open:
-            return denied
-        # Where topics without entries are open to all, the first entry of any kind closes one to all.
-        return [rule(EVERYBODY, "ALL", "allow"), *denied]
-
-    def _denied(self, topic: str, standing: Collection[AclRule]) -> list[str]:
-        if not self.spare:
-            return list(self.principals)
-        allowed = {
-            rule.principal for rule in standing if rule.permission == "allow" and rule.operation in _WRITES
-        }
-        if not allowed or EVERYBODY in allowed:
-            raise FenceScopeError(
-                f"To spare {', '.join(self.spare)}, writers of topic {topic} should be allowed by name on "
-                f"{self.cluster}, but everybody may write.",
-                left=NOTHING_CHANGED,
-                remedy="Name the principals to deny instead, or give each writer an ACL of its own.",
-            )
-        return sorted(allowed - set(self.spare))
 
     def put(self, record: FenceRecord) -> None:
         """Add the entries; what allows comes first, so that no reader is shut out in between."""
@@ -209,6 +175,54 @@ class AclFence:
             raise ClusterMismatchError.between("The fence", expected=record.cluster_id, found=found)
 
 
+def rules_for(
+    fence: AclFence,
+    topic: str,
+    *,
+    standing: Collection[AclRule],
+    others: Collection[str],
+    is_open: bool,
+) -> list[AclRule]:
+    """Return the entries that fence a topic. Pure.
+
+    MirrorMaker copies denials of literal names to the target (``sync.topic.acls.enabled``, on by
+    default), where they would shut out the producers that move there; it leaves prefixes alone.
+
+    Args:
+        fence: Whom to deny.
+        topic: What to fence.
+        standing: The entries that apply to it.
+        others: Names of the cluster's other topics.
+        is_open: Whether topics without any entry are open to all. The first entry of any kind closes
+            such a topic to all, so one must then allow what was allowed.
+    """
+    pattern: Pattern = "literal" if any(other.startswith(topic) for other in others) else "prefixed"
+
+    def rule(principal: str, operation: str, permission: Permission) -> AclRule:
+        return AclRule(
+            name=topic, principal=principal, operation=operation, permission=permission, pattern=pattern
+        )
+
+    denied = [rule(principal, "WRITE", "deny") for principal in _denied(fence, topic, standing)]
+    return [rule(EVERYBODY, "ALL", "allow"), *denied] if is_open and not standing else denied
+
+
+def _denied(fence: AclFence, topic: str, standing: Collection[AclRule]) -> list[str]:
+    if not fence.spare:
+        return list(fence.principals)
+    allowed = {
+        rule.principal for rule in standing if rule.permission == "allow" and rule.operation in _WRITES
+    }
+    if not allowed or EVERYBODY in allowed:
+        raise FenceScopeError(
+            f"To spare {', '.join(fence.spare)}, writers of topic {topic} should be allowed by name on "
+            f"{fence.cluster}, but everybody may write.",
+            left=NOTHING_CHANGED,
+            remedy="Name the principals to deny instead, or give each writer an ACL of its own.",
+        )
+    return sorted(allowed - set(fence.spare))
+
+
 def parse_fence(answer: str | Mapping[str, Any] | None, cluster: KafkaCluster) -> Fence:
     """Return the fence that a form or an operator asks for.
 
@@ -221,11 +235,9 @@ def parse_fence(answer: str | Mapping[str, Any] | None, cluster: KafkaCluster) -
         BadInputError: If it says something else.
     """
     asked = {"kind": answer or "passive"} if not isinstance(answer, Mapping) else dict(answer)
-    kind, lists = (
-        asked.pop("kind", None),
-        {name: tuple(asked.pop(name, ())) for name in ("principals", "spare")},
-    )
-    given = {name: names for name, names in lists.items() if names}
+    kind = asked.pop("kind", None)
+    named = {name: tuple(map(str, asked.pop(name, None) or ())) for name in ("principals", "spare")}
+    given = {name: principals for name, principals in named.items() if principals}
     if not asked and kind == "passive" and not given:
         return PassiveFence(cluster=cluster)
     if not asked and kind == "acl" and all(":" in name for names in given.values() for name in names):
