@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 _SMALL_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _CALL_TIMEOUT_S = 30
 
+AUTHORIZER = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+}
+"""Settings of a broker that keeps ACLs; it denies nobody anything until there is one."""
+
 
 class Broker:
     """One broker: start, stop, kill, restart on the same data and port."""
@@ -109,6 +115,18 @@ class Broker:
         new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
         self.admin().create_topics([new])[topic].result(_CALL_TIMEOUT_S)
         self.wait_for_topic(topic)
+
+    def alter_topic(self, topic: str, config: Mapping[str, str]) -> None:
+        """Set some of a topic's settings; the others stay."""
+        from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
+
+        entries = [
+            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+            for name, value in config.items()
+        ]
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
+        for future in self.admin().incremental_alter_configs([resource]).values():
+            future.result(_CALL_TIMEOUT_S)
 
     def wait_for_topic(self, topic: str, *, timeout_s: float = 60) -> int:
         """Wait until the topic exists, e.g. because it was mirrored; return its partition count."""
