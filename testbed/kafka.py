@@ -37,15 +37,30 @@ class Broker:
         heap_mb: int = 384,
         settings: Mapping[str, str] | None = None,
         port: int | None = None,
+        listeners: Mapping[str, tuple[str, int]] | None = None,
+        java_options: Sequence[str] = (),
     ) -> None:
+        """Prepare a broker.
+
+        Args:
+            name: For messages.
+            folder: Of its data and log.
+            heap_mb: Of its JVM.
+            settings: Over those of the test bed.
+            port: Of the plain listener; None: any that is free.
+            listeners: More of them: name -> security protocol and port.
+            java_options: More options of its JVM.
+        """
         self.name = name
         self.port = port or free_port()
         self._controller_port = free_port()
         self._folder = folder
         self._settings = dict(settings or {})
+        self._listeners = dict(listeners or {})
         self._admin: AdminClient | None = None
         self._jvm = (
             *(paths.java(), f"-Xmx{heap_mb}m", *_SMALL_JVM, "-Dorg.apache.logging.log4j.level=INFO"),
+            *java_options,
             *("-cp", paths.class_path("kafka")),
         )
         self.service = Service(
@@ -176,13 +191,19 @@ class Broker:
 
     def _format(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
+        open_to_clients = [f"PLAINTEXT://127.0.0.1:{self.port}"]
+        open_to_clients += [f"{name}://127.0.0.1:{port}" for name, (_, port) in self._listeners.items()]
+        protocols = ["PLAINTEXT:PLAINTEXT", "CONTROLLER:PLAINTEXT"]
+        protocols += [f"{name}:{protocol}" for name, (protocol, _) in self._listeners.items()]
         settings = {
             "process.roles": "broker,controller",
             "node.id": "1",
             "controller.quorum.voters": f"1@127.0.0.1:{self._controller_port}",
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self._controller_port}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "listeners": ",".join(
+                [*open_to_clients, f"CONTROLLER://127.0.0.1:{self._controller_port}"],
+            ),
+            "advertised.listeners": ",".join(open_to_clients),
+            "listener.security.protocol.map": ",".join(protocols),
             "controller.listener.names": "CONTROLLER",
             "log.dirs": str(self._folder / "data"),
             "offsets.topic.replication.factor": "1",

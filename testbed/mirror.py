@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Self
 
 from testbed import paths
@@ -10,6 +10,7 @@ from testbed.ports import free_port, is_listening
 from testbed.process import Service
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 _POLICIES = {
@@ -37,6 +38,8 @@ class MirrorSettings:
 
     max_poll_records: int = 500
     """Exactly once, each poll is a transaction, and its marker takes an offset on the target."""
+    more: Mapping[str, str] = field(default_factory=dict)
+    """Anything else of MirrorMaker's configuration, e.g. transforms."""
 
     def as_properties(self, rest_port: int) -> dict[str, str]:
         """Return MirrorMaker's configuration."""
@@ -67,7 +70,7 @@ class MirrorSettings:
             properties[f"{source}.consumer.isolation.level"] = "read_committed"
             properties[f"{source}.consumer.max.poll.records"] = str(self.max_poll_records)
             properties[f"{target}.exactly.once.source.support"] = "enabled"
-        return properties
+        return {**properties, **self.more}
 
 
 class Mirror:
