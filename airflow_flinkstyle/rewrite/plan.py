@@ -9,6 +9,7 @@ from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.kafka.verdict import Refused, Verdict, describe, offset_of
 from airflow_flinkstyle.rewrite.errors import NOTHING_WRITTEN
+from airflow_flinkstyle.rewrite.render import line, markdown_table
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -122,33 +123,18 @@ class OffsetRewritePlan:
 
     def as_markdown(self) -> str:
         """Render the table shown by the approval task, the dry run and the log."""
-        lines = [
-            "| query | topic | partition | from | to | shift |",
-            "|---|---|---|---|---|---|",
-            *(_row(move) for move in self.moves),
-        ]
+        lines = markdown_table(self.moves)
         if self.pending:
-            lines += ["", "The end of the batch that was planned and not committed:", "", *lines[:2]]
-            lines += [_row(move) for move in self.pending]
+            lines += ["", "The end of the batch that was planned and not committed:", ""]
+            lines += markdown_table(self.pending)
         if self.ways:
             lines += ["", "| source | way | holds if | then |", "|---|---|---|---|"]
             lines += [
-                _line([f"{w.query}/{w.source}", w.way, w.precondition, w.consequence]) for w in self.ways
+                line([f"{w.query}/{w.source}", w.way, w.precondition, w.consequence]) for w in self.ways
             ]
         if not self.settled:
             lines += ["", "Preview: producers were at work. The offsets are proved again before any is used."]
         return "\n".join(lines)
-
-
-def _row(move: PartitionMove) -> str:
-    topic = move.topic if move.topic == move.target_topic else f"{move.topic} -> {move.target_topic}"
-    before = "-" if move.before is None else str(move.before)
-    shift = "" if move.shift is None else f"{move.shift:+d}"
-    return _line([move.query, topic, str(move.partition), before, describe(move.after), shift])
-
-
-def _line(cells: list[str]) -> str:
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

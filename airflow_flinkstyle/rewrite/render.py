@@ -1,0 +1,163 @@
+"""A plan's partitions for the people who approve it: sums first, then what is not exact. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, assert_never
+
+from airflow_flinkstyle.kafka.verdict import GRAVEST_FIRST, Bounded, Chosen, Exact, Refused, Verdict, describe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from airflow_flinkstyle.rewrite.plan import PartitionMove
+
+ALL_LISTED = 50
+"""Plans with no more partitions are listed whole."""
+MOST_LISTED = 200
+"""Partitions that are not exact, of a larger plan, before the rest is only counted."""
+
+
+def kind_of(verdict: Verdict) -> str:
+    """Return what partitions are counted by: ``exact``, the gravest class, ``chosen`` or ``refused``."""
+    match verdict:
+        case Exact():
+            return "exact"
+        case Bounded():
+            return f"bounded: {verdict.extra}"
+        case Chosen():
+            return "chosen"
+        case Refused():
+            return "refused"
+        case _:
+            assert_never(verdict)
+
+
+KINDS = ("refused", *(f"bounded: {name}" for name in GRAVEST_FIRST), "chosen", "exact")
+"""Every kind, the one to look at first in front."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSum:
+    """The partitions of one topic of one source, counted."""
+
+    query: str
+    source: str
+    topic: str
+    kinds: Mapping[str, int]
+    """Partitions by kind, in the order of ``KINDS``."""
+
+    @property
+    def partitions(self) -> int:
+        """How many there are."""
+        return sum(self.kinds.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """Which partitions are worth a line of their own."""
+
+    moves: Sequence[PartitionMove]
+    """In the plan's order."""
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    """The others by kind."""
+
+
+def by_topic(moves: Iterable[PartitionMove]) -> list[TopicSum]:
+    """Return the sums per topic, in order of their names."""
+    counted: dict[tuple[str, str, str], Counter[str]] = {}
+    for move in moves:
+        counted.setdefault((move.query, move.source, topic_of(move)), Counter())[kind_of(move.after)] += 1
+    return [
+        TopicSum(query=query, source=source, topic=topic, kinds=_in_order(kinds))
+        for (query, source, topic), kinds in sorted(counted.items())
+    ]
+
+
+def listing(moves: Sequence[PartitionMove]) -> Listing:
+    """Choose what is listed: everything of a small plan, of a large one what is not exact, gravest first."""
+    if len(moves) <= ALL_LISTED:
+        return Listing(moves=moves)
+    rank = {kind: number for number, kind in enumerate(KINDS)}
+    problems = [index for index, move in enumerate(moves) if not isinstance(move.after, Exact)]
+    listed = set(sorted(problems, key=lambda index: rank[kind_of(moves[index].after)])[:MOST_LISTED])
+    left_out = Counter(kind_of(move.after) for index, move in enumerate(moves) if index not in listed)
+    return Listing(moves=[moves[index] for index in sorted(listed)], left_out=_in_order(left_out))
+
+
+def in_words(kinds: Mapping[str, int]) -> str:
+    """Return ``3 refused, 97 exact``."""
+    return ", ".join(f"{count:,} {kind}" for kind, count in _in_order(kinds).items()) or "none"
+
+
+def total(moves: Iterable[PartitionMove]) -> str:
+    """Return one sentence on all partitions."""
+    kinds = kinds_of(moves)
+    return f"{sum(kinds.values()):,} partitions: {in_words(kinds)}."
+
+
+def topic_of(move: PartitionMove) -> str:
+    """Return the topic's name, with its name on the target if that differs."""
+    return move.topic if move.topic == move.target_topic else f"{move.topic} -> {move.target_topic}"
+
+
+def markdown_table(moves: Sequence[PartitionMove]) -> list[str]:
+    """Return the lines of the approval table, with sums per topic in front if not all are listed."""
+    chosen = listing(moves)
+    lines: list[str] = []
+    if chosen.left_out:
+        lines += [total(moves), "", "| query | topic | partitions | verdicts |", "|---|---|---|---|"]
+        lines += _topic_rows(by_topic(moves))
+        lines += ["", f"Not listed one by one: {in_words(chosen.left_out)}.", ""]
+    if chosen.moves:
+        lines += ["| query | topic | partition | from | to | shift |", "|---|---|---|---|---|---|"]
+        lines += [_row(move) for move in chosen.moves]
+    return lines
+
+
+def line(cells: Iterable[str]) -> str:
+    """Return a row of a markdown table; what is in a cell cannot end it."""
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def cells(move: PartitionMove) -> tuple[str, str, str, str, str, str]:
+    """Return query, topic, partition, from, to and shift."""
+    return (
+        move.query,
+        topic_of(move),
+        str(move.partition),
+        "-" if move.before is None else str(move.before),
+        describe(move.after),
+        "" if move.shift is None else f"{move.shift:+d}",
+    )
+
+
+def _topic_rows(sums: Sequence[TopicSum]) -> list[str]:
+    worst = worst_first(sums)
+    lines = [
+        line([one.query, one.topic, f"{one.partitions:,}", in_words(one.kinds)]) for one in worst[:ALL_LISTED]
+    ]
+    hidden = worst[ALL_LISTED:]
+    if hidden:
+        more = sum(one.partitions for one in hidden)
+        lines.append(line(["", f"{len(hidden):,} topics more", f"{more:,}", ""]))
+    return lines
+
+
+def _row(move: PartitionMove) -> str:
+    return line(cells(move))
+
+
+def worst_first(sums: Sequence[TopicSum]) -> list[TopicSum]:
+    """Return the topics with the most refused partitions first, then bounded, then chosen."""
+    return sorted(sums, key=lambda one: [-one.kinds.get(kind, 0) for kind in KINDS[:-1]])
+
+
+def kinds_of(moves: Iterable[PartitionMove]) -> dict[str, int]:
+    """Return partitions by kind, the gravest first."""
+    return _in_order(Counter(kind_of(move.after) for move in moves))
+
+
+def _in_order(kinds: Mapping[str, int]) -> dict[str, int]:
+    return {kind: kinds[kind] for kind in KINDS if kinds.get(kind)}

@@ -1,0 +1,150 @@
+"""Plans for people: readable with four partitions and with ten thousand."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, get_args
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from airflow_flinkstyle.kafka.cluster import ClusterView
+from airflow_flinkstyle.kafka.verdict import Bounded, Chosen, Exact, ExtraClass, Refused, Verdict
+from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan, PartitionMove
+from airflow_flinkstyle.rewrite.plot import svg_plot, text_plot
+from airflow_flinkstyle.rewrite.render import KINDS, MOST_LISTED, kind_of, markdown_table
+from airflow_flinkstyle.types import BatchId, NextOffset
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+EXACT = Exact(NextOffset(17))
+REFUSED = Refused("3 unread records are not on the target", (NextOffset(5), NextOffset(8)))
+DUPLICATES = Bounded(NextOffset(17), {"duplicate": 4})
+CHOSEN = Chosen(NextOffset(0), skipped_records=None, repeated_records=None)
+
+
+def a_move(partition: int, after: Verdict = EXACT, *, topic: str = "orders") -> PartitionMove:
+    return PartitionMove(
+        query="totals",
+        source="0",
+        topic=topic,
+        target_topic=topic,
+        partition=partition,
+        before=NextOffset(20),
+        after=after,
+    )
+
+
+def a_plan(moves: Sequence[PartitionMove]) -> OffsetRewritePlan:
+    return OffsetRewritePlan(
+        savepoint_id="sp-1",
+        job="shop",
+        batches={"totals": BatchId(7)},
+        target=ClusterView(cluster_id="new", topics={}),
+        moves=tuple(moves),
+    )
+
+
+def many(problems: Sequence[Verdict] = (), *, topics: int = 20) -> OffsetRewritePlan:
+    """Return 10,000 partitions, the last of which are not exact."""
+    per_topic = 10_000 // topics
+    after = [EXACT] * (10_000 - len(problems)) + list(problems)
+    return a_plan([a_move(n % per_topic, after[n], topic=f"t{n // per_topic:05d}") for n in range(10_000)])
+
+
+def test_every_verdict_has_a_kind_that_is_counted_and_drawn():
+    bounded = [Bounded(NextOffset(1), {name: 1}) for name in get_args(ExtraClass)]
+    verdicts = [EXACT, CHOSEN, REFUSED, *bounded]
+    assert {kind_of(verdict) for verdict in verdicts} == set(KINDS)
+    plan = a_plan([a_move(n, verdict) for n, verdict in enumerate(verdicts)])
+    assert len(ET.fromstring(svg_plot(plan)).findall(".//{*}rect/{*}title")) == len(verdicts) - 1  # noqa: S314
+
+
+def test_a_small_plan_is_listed_whole():
+    lines = markdown_table([a_move(0), a_move(1, REFUSED)])
+    assert lines[2:] == [
+        "| totals | orders | 0 | 20 | 17 exact | -3 |",
+        "| totals | orders | 1 | 20 | refused: 3 unread records are not on the target "
+        "(source offsets 5 to 7) |  |",
+    ]
+
+
+def test_a_name_with_a_bar_stays_in_its_cell():
+    assert r"| totals | a\|b | 0 |" in markdown_table([a_move(0, topic="a|b")])[-1]
+
+
+def test_ten_thousand_partitions_are_summed_and_only_problems_listed():
+    text = many([REFUSED, DUPLICATES, CHOSEN]).as_markdown()
+    assert text.startswith("10,000 partitions: 1 refused, 1 bounded: duplicate, 1 chosen, 9,997 exact.")
+    assert "Not listed one by one: 9,997 exact." in text
+    rows = [row for row in text.splitlines() if row.startswith("| totals | t")]
+    listed = [row for row in rows if "| 20 |" in row]
+    assert len(listed) == 3
+    assert "source offsets 5 to 7" in listed[0]
+    assert len(rows) == 3 + 20
+    assert "1 refused" in rows[0], "the topic to look at first stands first"
+
+
+def test_of_many_problems_the_refused_are_listed_and_the_rest_counted():
+    text = many([DUPLICATES] * 3000 + [REFUSED] * 150).as_markdown()
+    assert text.count("| refused: ") == 150
+    assert text.count("| 17 bounded") == MOST_LISTED - 150
+    assert "Not listed one by one: 2,950 bounded: duplicate, 6,850 exact." in text
+    assert len(text.splitlines()) < 300
+
+
+def test_ten_thousand_topics_are_not_listed_one_by_one_either():
+    plan = many([REFUSED], topics=10_000)
+    text = plan.as_markdown()
+    assert len(text.splitlines()) < 100
+    assert "| t09999 |" in text
+    assert "9,950 topics more" in text
+    assert "9,950 topics more" in text_plot(plan)
+    assert int(ET.fromstring(svg_plot(plan)).attrib["height"]) < 4000  # noqa: S314
+
+
+def test_one_refusal_among_ten_thousand_is_seen_in_both_plots():
+    plan = many([REFUSED])
+    bars = text_plot(plan).splitlines()
+    assert bars[0].startswith("10,000 partitions: 1 refused, 9,999 exact.")
+    assert bars[1].startswith("totals/0 t00019 |X####")
+    assert bars[1].count("#") == 39
+    assert "X" not in "".join(bars[2:])
+    picture = svg_plot(plan)
+    (title,) = ET.fromstring(picture).findall(".//{*}title")  # noqa: S314
+    assert title.text == (
+        "t00019-499 of query totals from 20: refused: 3 unread records are not on the target "
+        "(source offsets 5 to 7)"
+    )
+    assert len(picture) < 30_000
+
+
+def test_names_cannot_break_the_picture():
+    plan = a_plan([a_move(0, Refused("<b>&", None), topic="</svg><script>")])
+    texts = "".join(ET.fromstring(svg_plot(plan)).itertext())  # noqa: S314
+    assert "</svg><script>" in texts
+    assert "refused: <b>&" in texts
+
+
+def test_the_batch_that_was_planned_and_not_committed_has_a_table_of_its_own():
+    plan = OffsetRewritePlan(
+        savepoint_id="sp-1",
+        job="shop",
+        batches={"totals": BatchId(7)},
+        target=ClusterView(cluster_id="new", topics={}),
+        moves=(a_move(0),),
+        pending=(a_move(0, REFUSED),),
+    )
+    before, _, behind = plan.as_markdown().partition("planned and not committed:")
+    assert "17 exact" in before
+    assert "refused" not in before
+    assert "refused" in behind
+
+
+@pytest.mark.parametrize("render", [OffsetRewritePlan.as_markdown, text_plot, svg_plot])
+def test_ten_thousand_problems_are_rendered_in_a_second(render: object):
+    plan = many([REFUSED] * 10_000)
+    began = time.process_time()
+    assert render(plan)  # type: ignore[operator]
+    assert time.process_time() - began < 2
