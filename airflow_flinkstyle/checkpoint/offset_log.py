@@ -97,6 +97,30 @@ class OffsetLog:
         }
         return replace(self, sources={**self.sources, source: compact_json(rendered)})
 
+    @property
+    def by_position(self) -> bool:
+        """Whether sources are told apart by their place in the query: always in v1, without names in v2."""
+        return self.sources.keys() == {str(position) for position in range(len(self.sources))}
+
+    def with_sources(self, sources: Mapping[str, str]) -> OffsetLog:
+        """Return a log of these sources, in this order, and no others; the header stays byte for byte.
+
+        Args:
+            sources: Raw offset per source, as in ``sources``: ``kafka_offset`` makes that of a new one.
+
+        Raises:
+            BadInputError: If there is none, or a log v1 would not number them 0, 1, 2, ... in order.
+        """
+        numbered = [str(position) for position in range(len(sources))]
+        if not sources or (self.version == 1 and list(sources) != numbered):
+            raise BadInputError(
+                f"Expected the sources {numbered or ['0']} for an offset log v{self.version}, "
+                f"found {list(sources)}.",
+                left="Nothing was changed.",
+                remedy="Give every source that the query is to have, each once, in the script's order.",
+            )
+        return replace(self, sources=dict(sources))
+
     def planned_next(self, *, watermark_ms: int, timestamp_ms: int) -> OffsetLog:
         """Return the log of a next batch that reads nothing yet: confs carried, times set, as Spark does.
 
@@ -145,6 +169,13 @@ def parse(text: str) -> OffsetLog:
     log = OffsetLog(version=version, header=header, sources=sources)
     _ = (log.confs, log.watermark_ms, log.timestamp_ms)  # a torn header is refused here, not later
     return log
+
+
+def kafka_offset(offsets: Mapping[str, Mapping[int, NextOffset]]) -> str:
+    """Return the raw offset of a Kafka source, sorted."""
+    return compact_json(
+        {t: {str(p): int(offsets[t][p]) for p in sorted(offsets[t])} for t in sorted(offsets)}
+    )
 
 
 def _source_and_offset(line: str) -> tuple[str, str]:

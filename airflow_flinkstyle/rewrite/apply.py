@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.kafka.policies import EXACT_ONLY, Policies
 from airflow_flinkstyle.rewrite.errors import PlanMismatchError
-from airflow_flinkstyle.rewrite.plan import SourceRef, nested
+from airflow_flinkstyle.rewrite.plan import nested
 from airflow_flinkstyle.rewrite.plan_json import to_json
+from airflow_flinkstyle.rewrite.position import position_on
 from airflow_flinkstyle.rewrite.preconditions import Situation, check_all, default_preconditions
 from airflow_flinkstyle.savepoint.derive import changed_file, publish_derived
 from airflow_flinkstyle.savepoint.ids import new_savepoint_id
-from airflow_flinkstyle.savepoint.manifest import KafkaPosition
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.checkpoint.offset_log import OffsetLog
@@ -105,24 +105,11 @@ def _moved_query(
     pending = query.pending_offsets
     if pending is not None:
         pending = _with_moves(plan, query, offset_log.parse(pending), pending=True).render()
-    moved = {ref.source: _position(plan, ref) for ref in plan.sources if ref.query == query.name}
+    refs = [ref for ref in plan.sources if ref.query == query.name]
+    moved = {ref.source: position_on(plan.target, plan.positions(ref)) for ref in refs}
     return replace(
         query,
         pending_offsets=pending,
         kafka={**query.kafka, **moved},
         files=tuple(entry if file.path == entry.path else file for file in query.files),
-    )
-
-
-def _position(plan: OffsetRewritePlan, ref: SourceRef) -> KafkaPosition:
-    offsets = nested(plan.positions(ref))
-    topics = {topic: plan.target.topics[topic] for topic in offsets}
-    return KafkaPosition(
-        cluster_id=plan.target_cluster_id,
-        topic_ids={name: topic.topic_id for name, topic in topics.items()},
-        offsets=offsets,
-        log_range={
-            name: {number: (log.start, log.end) for number, log in topic.partitions.items()}
-            for name, topic in topics.items()
-        },
     )

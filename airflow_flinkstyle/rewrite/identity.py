@@ -1,0 +1,200 @@
+"""Give the sources of a savepoint's queries a new identity: a new savepoint whose parent is the old one.
+
+Only the offset logs and ``sources/`` differ from the parent. State, commit log, watermark and pinned confs
+stay byte for byte. Spark's first start requires both offset logs to have as many sources as the script, so
+the one before is changed, too, as if the last batch had read nothing from a source that begins anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.checkpoint import offset_log
+from airflow_flinkstyle.kafka.cluster import require_positions
+from airflow_flinkstyle.rewrite.errors import NOTHING_WRITTEN, PendingBatchError, SourceChangeError
+from airflow_flinkstyle.rewrite.plan import flat
+from airflow_flinkstyle.rewrite.source_changes import ReorderSources, consequences, new_layout
+from airflow_flinkstyle.savepoint.derive import changed_file, publish_derived
+from airflow_flinkstyle.savepoint.ids import new_savepoint_id
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from airflow_flinkstyle.checkpoint.offset_log import OffsetLog
+    from airflow_flinkstyle.rewrite.source_changes import Slot, SourceChange
+    from airflow_flinkstyle.savepoint.manifest import FileEntry, Manifest, QuerySnapshot
+    from airflow_flinkstyle.savepoint.repository import SavepointRepository
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Edit:
+    """What becomes of one query."""
+
+    slots: tuple[Slot, ...]
+    logs: Mapping[str, OffsetLog]
+    """The changed offset logs by path."""
+    consequences: tuple[str, ...]
+
+
+def changed_id(manifest: Manifest, changes: Sequence[SourceChange]) -> str:
+    """Return the id of the savepoint that the changes make; the same changes give the same id."""
+    told = "\n".join(map(repr, _ordered(changes)))
+    digest = hashlib.sha256(f"{manifest.savepoint_id}\n{told}".encode()).hexdigest()
+    return new_savepoint_id(manifest.job, f"sources {digest}")
+
+
+def change_sources(
+    manifest: Manifest, repository: SavepointRepository, changes: Sequence[SourceChange]
+) -> Manifest:
+    """Write the savepoint with changed sources and return its manifest; doing it again changes nothing.
+
+    Args:
+        manifest: The savepoint. Queries without a change stay as they are.
+        repository: Holds the savepoint, gets the new one.
+        changes: What to change; their positions were checked against the live clusters.
+
+    Raises:
+        SourceChangeError: If a change names what is not there, or leaves a query without sources.
+        PendingBatchError: If a query to change has a batch that was planned and not committed.
+        BadInputError: If a position is empty or not concrete.
+    """
+    edits = _edits(manifest, repository, changes)
+
+    def change(query: QuerySnapshot) -> QuerySnapshot:
+        return _changed_query(query, edits[query.name], repository) if query.name in edits else query
+
+    evidence = {f"{name}/sources": _evidence(edit) for name, edit in edits.items()}
+    result = publish_derived(manifest, repository, changed_id(manifest, changes), change, evidence=evidence)
+    log.info("Savepoint %s is %s with other sources", result.savepoint_id, result.parent)
+    return result
+
+
+def preview_changes(
+    manifest: Manifest, repository: SavepointRepository, changes: Sequence[SourceChange]
+) -> Mapping[str, tuple[str, ...]]:
+    """Return per query what the changes mean, after all the checks and without a write."""
+    return {name: edit.consequences for name, edit in _edits(manifest, repository, changes).items()}
+
+
+def _edits(
+    manifest: Manifest, repository: SavepointRepository, changes: Sequence[SourceChange]
+) -> dict[str, _Edit]:
+    """Check everything and return what becomes of each query that changes; nothing is written yet."""
+    names = [query.name for query in manifest.queries]
+    unknown = sorted({change.query for change in changes} - set(names))
+    if unknown or not changes:
+        expected = f"changes of its queries ({', '.join(names)})"
+        raise SourceChangeError.of(manifest.savepoint_id, expected, ", ".join(unknown) or "none")
+    grouped = {name: [change for change in _ordered(changes) if change.query == name] for name in names}
+    return {
+        query.name: _edit(query, repository, grouped[query.name])
+        for query in manifest.queries
+        if grouped[query.name]
+    }
+
+
+def _ordered(changes: Sequence[SourceChange]) -> list[SourceChange]:
+    """Return the changes in an order of their own: the same set makes the same savepoint."""
+    return sorted(changes, key=repr)
+
+
+def _edit(query: QuerySnapshot, repository: SavepointRepository, changes: Sequence[SourceChange]) -> _Edit:
+    _require_changeable(query, repository, changes)
+    logs = dict(_offset_logs(query, repository))
+    newest = logs[f"offsets/{query.batch_id}"]
+    slots = new_layout(query.name, newest, changes)
+    for slot in slots:
+        if slot.position is not None:
+            require_positions(flat(slot.position.offsets))
+    return _Edit(
+        slots=slots,
+        logs={path: parsed.with_sources(_sources(parsed, slots)) for path, parsed in logs.items()},
+        consequences=consequences(newest, changes),
+    )
+
+
+def _require_changeable(
+    query: QuerySnapshot, repository: SavepointRepository, changes: Sequence[SourceChange]
+) -> None:
+    if query.pending_offsets is not None:
+        raise PendingBatchError(
+            f"Query {query.name} planned batch {query.batch_id + 1} and did not commit it; what it is to "
+            "read cannot be told from what its sources have read before they change.",
+            left=NOTHING_WRITTEN,
+            remedy="Start the job once as it was so that the batch commits, stop it with a savepoint "
+            "(StopStreamingJobOperator), and change that one.",
+        )
+    if any(isinstance(change, ReorderSources) for change in changes) and _joins(query, repository):
+        expected = "no reorder in a query with the state of a join"
+        raise SourceChangeError.of(query.name, expected, "one, by which its sides could take each other's")
+
+
+def _joins(query: QuerySnapshot, repository: SavepointRepository) -> bool:
+    """Tell whether state tells two inputs apart: by its stores' names, or (one store) by its metadata."""
+    return any(
+        "/left-" in entry.path
+        or ("/_metadata/" in entry.path and b"symmetricHashJoin" in repository.read_blob(entry.blob))
+        for entry in query.files
+        if entry.path.startswith("state/")
+    )
+
+
+def _offset_logs(query: QuerySnapshot, repository: SavepointRepository) -> Iterator[tuple[str, OffsetLog]]:
+    for batch in range(max(0, query.batch_id - 1), query.batch_id + 1):
+        path = f"offsets/{batch}"
+        entry = query.file(path)
+        if entry is None:
+            raise SourceChangeError.of(query.name, f"the file {path} in the savepoint", "none")
+        yield path, offset_log.parse(repository.read_blob(entry.blob).decode())
+
+
+def _sources(parsed: OffsetLog, slots: Sequence[Slot]) -> dict[str, str]:
+    """Return a log's lines by source; one that a log by name does not have stays absent."""
+    lines = {
+        slot.source: offset_log.kafka_offset(slot.position.offsets)
+        if slot.position is not None
+        else parsed.sources.get(slot.was or "")
+        for slot in slots
+    }
+    return {source: line for source, line in lines.items() if line is not None}
+
+
+def _changed_query(query: QuerySnapshot, edit: _Edit, repository: SavepointRepository) -> QuerySnapshot:
+    replaced = {
+        path: changed_file(repository, path, parsed.render().encode()) for path, parsed in edit.logs.items()
+    }
+    kept = [replaced.get(entry.path, entry) for entry in query.files if not _is_source(entry.path)]
+    files = [*kept, *(file for slot in edit.slots for file in _source_files(query, slot, repository))]
+    positions = {slot.source: slot.position or query.kafka.get(slot.was or "") for slot in edit.slots}
+    return replace(
+        query,
+        kafka={source: position for source, position in sorted(positions.items()) if position is not None},
+        files=tuple(sorted(files, key=lambda entry: entry.path)),
+    )
+
+
+def _source_files(query: QuerySnapshot, slot: Slot, repository: SavepointRepository) -> Iterator[FileEntry]:
+    """Yield a source's own files: moved with it, or the one where Kafka's notes where it began."""
+    if slot.position is not None:
+        raw = offset_log.kafka_offset(slot.position.offsets)
+        yield changed_file(repository, f"sources/{slot.source}/0", f"\0v1\n{raw}".encode())
+        return
+    before = f"sources/{slot.was}/"
+    for entry in query.files:
+        if entry.path.startswith(before):
+            yield replace(entry, path=f"sources/{slot.source}/{entry.path.removeprefix(before)}")
+
+
+def _is_source(path: str) -> bool:
+    return path.startswith("sources/")
+
+
+def _evidence(edit: _Edit) -> str:
+    now = {slot.source: slot.was if slot.position is None else "anew" for slot in edit.slots}
+    return json.dumps({"changes": list(edit.consequences), "sources": now})

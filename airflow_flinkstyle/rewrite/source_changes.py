@@ -1,0 +1,199 @@
+"""What a query's sources are to be: positions taken anew, sources added, removed, reordered. Pure.
+
+Spark knows a source by its place in the query (offset log v1, or v2 without names) or by its name (v2). Here
+a source is what it is called in the savepoint; only an added one is what it will be called afterwards.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, assert_never
+
+from airflow_flinkstyle.rewrite.errors import SourceChangeError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from airflow_flinkstyle.checkpoint.offset_log import OffsetLog
+    from airflow_flinkstyle.savepoint.manifest import KafkaPosition
+
+_NAME = re.compile(r"[A-Za-z0-9_]+")  # what Spark's .name() takes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplacePosition:
+    """A source drops its position and stands elsewhere: on another cluster, another topic, other offsets."""
+
+    query: str
+    source: str
+    position: KafkaPosition
+    """Made by ``position.checked_position``."""
+
+    def __str__(self) -> str:
+        """Return what is changed, and to what."""
+        return f"source {self.source} drops its position and begins at {_told(self.position)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddSource:
+    """A source that the query did not read."""
+
+    query: str
+    source: str
+    """Its name, or its place among the sources the query is going to have, from 0."""
+    position: KafkaPosition
+
+    def __str__(self) -> str:
+        """Return what is added, and where it begins."""
+        return f"source {self.source} is added and begins at {_told(self.position)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveSource:
+    """A source that the query no longer reads; what state holds of it stays."""
+
+    query: str
+    source: str
+
+    def __str__(self) -> str:
+        """Return what is removed."""
+        return f"source {self.source} is no longer read"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReorderSources:
+    """The sources that stay stand in another order in the script."""
+
+    query: str
+    order: tuple[str, ...]
+    """Every source that stays, as the savepoint calls it, in the script's new order."""
+
+    def __str__(self) -> str:
+        """Return the new order."""
+        return f"the sources that stay are read in the order {', '.join(self.order)}"
+
+
+SourceChange = ReplacePosition | AddSource | RemoveSource | ReorderSources
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """One source that the query is going to have."""
+
+    source: str
+    """Its place or name from now on."""
+    was: str | None
+    """Its place or name in the savepoint; None if it is new."""
+    position: KafkaPosition | None
+    """Where it begins; None if it goes on where it was."""
+
+
+def new_layout(query: str, log: OffsetLog, changes: Sequence[SourceChange]) -> tuple[Slot, ...]:
+    """Return the sources a query is going to have; the order of the changes does not matter.
+
+    Removed sources go first, those that stay are ordered, and added ones take their places among them.
+
+    Raises:
+        SourceChangeError: If a source is unknown, changed twice, or out of place, or none is left.
+    """
+    _require_known(query, log, changes)
+    removed = {change.source for change in changes if isinstance(change, RemoveSource)}
+    placed = {change.source: change.position for change in changes if isinstance(change, ReplacePosition)}
+    order = _in_order(query, log, changes, [source for source in _listed(log) if source not in removed])
+    slots = [Slot(source=was, was=was, position=placed.get(was)) for was in order]
+    added = [change for change in changes if isinstance(change, AddSource)]
+    slots = _with_added(query, slots, added, by_position=log.by_position)
+    if not slots:
+        raise SourceChangeError.of(query, "at least one source to be left", "every one of them removed")
+    if not log.by_position:
+        return tuple(slots)
+    return tuple(
+        Slot(source=str(place), was=slot.was, position=slot.position) for place, slot in enumerate(slots)
+    )
+
+
+def consequences(log: OffsetLog, changes: Sequence[SourceChange]) -> tuple[str, ...]:
+    """Return what each change means for the query's results, in the order given."""
+    return tuple(f"{change}: {_consequence(log, change)}" for change in changes)
+
+
+def _consequence(log: OffsetLog, change: SourceChange) -> str:
+    policy = log.confs.get("spark.sql.streaming.multipleWatermarkPolicy", "min")
+    late = f"records with an event time before the watermark ({log.watermark_ms} ms) come too late for state"
+    match change:
+        case ReplacePosition():
+            return f"what lies between is left out, or counted again; {late}"
+        case AddSource():
+            return late if log.watermark_ms else "all of its records from there on count"
+        case RemoveSource():
+            role = "holds it back no longer" if policy == "min" else "drives it no longer"
+            return (
+                f"state keeps what came from it; the watermark stays at {log.watermark_ms} ms and goes on by "
+                f"the other sources alone: this one {role} (policy {policy})"
+            )
+        case ReorderSources():
+            return "each goes on where it was, under its new place; nothing is read twice or left out"
+        case _:
+            assert_never(change)
+
+
+def _require_known(query: str, log: OffsetLog, changes: Sequence[SourceChange]) -> None:
+    named = [change.source for change in changes if isinstance(change, ReplacePosition | RemoveSource)]
+    if unknown := sorted(set(named) - log.sources.keys()):
+        expected = f"sources of the savepoint ({', '.join(_listed(log))})"
+        raise SourceChangeError.of(query, expected, ", ".join(unknown))
+    if twice := sorted({source for source in named if named.count(source) > 1}):
+        raise SourceChangeError.of(query, "one change per source", f"several of {', '.join(twice)}")
+
+
+def _in_order(
+    query: str, log: OffsetLog, changes: Sequence[SourceChange], staying: list[str]
+) -> Sequence[str]:
+    orders = [change.order for change in changes if isinstance(change, ReorderSources)]
+    if not orders:
+        return staying
+    if not log.by_position:
+        found = "a reorder: Spark finds them by name in whatever order the script has"
+        raise SourceChangeError.of(query, "no order of sources with names", found)
+    if len(orders) > 1 or sorted(orders[0]) != sorted(staying):
+        found = "; ".join(", ".join(order) for order in orders)
+        raise SourceChangeError.of(query, f"one order of exactly {', '.join(staying)}", found)
+    return orders[0]
+
+
+def _with_added(
+    query: str, slots: list[Slot], added: Sequence[AddSource], *, by_position: bool
+) -> list[Slot]:
+    taken = {slot.source for slot in slots} if not by_position else set()
+    places = range(len(slots) + len(added))
+    result = list(slots)
+    for change in sorted(added, key=lambda change: (len(change.source), change.source)):
+        slot = Slot(source=change.source, was=None, position=change.position)
+        if not by_position:
+            if change.source in taken or not _NAME.fullmatch(change.source):
+                expected = "a new name of letters, digits and underscores"
+                raise SourceChangeError.of(query, expected, change.source)
+            result.append(slot)
+        elif change.source in taken or change.source not in map(str, places):
+            expected = f"each added source at a place of its own, 0 to {len(places) - 1}"
+            raise SourceChangeError.of(query, expected, change.source)
+        else:
+            result.insert(int(change.source), slot)
+        taken.add(change.source)
+    return result
+
+
+def _listed(log: OffsetLog) -> Collection[str]:
+    """Return the sources in the query's order, as far as the log tells one: v2 keeps lines in none."""
+    return sorted(log.sources, key=int) if log.by_position else list(log.sources)
+
+
+def _told(position: KafkaPosition) -> str:
+    offsets = [
+        f"{topic}-{number}@{offset}"
+        for topic, parts in sorted(position.offsets.items())
+        for number, offset in sorted(parts.items())
+    ]
+    more = f" and {len(offsets) - 8} more" if len(offsets) > 8 else ""
+    return f"{', '.join(offsets[:8])}{more} of cluster {position.cluster_id}"

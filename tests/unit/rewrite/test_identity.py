@@ -1,0 +1,298 @@
+"""Sources replaced, added, removed and reordered in real checkpoints: what changes, and what does not."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_flinkstyle.checkpoint import offset_log
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
+from airflow_flinkstyle.kafka.errors import OffsetBeyondEndError, PartitionSetError
+from airflow_flinkstyle.rewrite.errors import PendingBatchError, SourceChangeError
+from airflow_flinkstyle.rewrite.identity import change_sources, preview_changes
+from airflow_flinkstyle.rewrite.position import checked_position
+from airflow_flinkstyle.rewrite.source_changes import (
+    AddSource,
+    RemoveSource,
+    ReorderSources,
+    ReplacePosition,
+    SourceChange,
+)
+from airflow_flinkstyle.savepoint.manifest import KafkaLog
+from airflow_flinkstyle.savepoint.repository import SavepointRepository
+from airflow_flinkstyle.savepoint.take import QuerySource, SavepointLabel, take_savepoint
+from airflow_flinkstyle.savepoint.verify import verify_savepoint
+from airflow_flinkstyle.storage.errors import StoreUnavailableError
+from airflow_flinkstyle.storage.local import LocalStore
+from airflow_flinkstyle.storage.memory import MemoryStore
+from airflow_flinkstyle.types import NextOffset
+
+if TYPE_CHECKING:
+    from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "4.2.0"
+QUERY = "q"
+
+
+def a_view(ends: dict[int, int], *, topic: str = "orders") -> ClusterView:
+    logs = {
+        number: LogRange(start=NextOffset(0), end=NextOffset(end), last_stable=NextOffset(end))
+        for number, end in ends.items()
+    }
+    return ClusterView(cluster_id="new", topics={topic: TopicView(topic_id="t-new", partitions=logs)})
+
+
+def a_position(*offsets: int, topic: str = "orders") -> KafkaPosition:
+    view = a_view(dict.fromkeys(range(len(offsets)), 100), topic=topic)
+    wanted = {(topic, number): NextOffset(offset) for number, offset in enumerate(offsets)}
+    return checked_position(view, wanted, "new")
+
+
+class Savepoint:
+    """A savepoint of one golden checkpoint."""
+
+    def __init__(self, case: str) -> None:
+        self.store = MemoryStore()
+        self.repository = SavepointRepository(self.store, "shop")
+        known = {"0": KafkaLog(cluster_id="old", topic_ids={"golden": "t-old"}, log_range={})}
+        kafka = known if case == "kafka" else {}
+        source = QuerySource(name=QUERY, checkpoint=LocalStore(GOLDEN / case), kafka=kafka)
+        label = SavepointLabel(
+            savepoint_id="sp-1", taken_at_ms=1, spark_version="4.2.0", taken_from_generation=1
+        )
+        self.manifest = take_savepoint(self.repository, [source], label)
+
+    def change(self, *changes: SourceChange) -> Manifest:
+        result = change_sources(self.manifest, self.repository, changes)
+        assert verify_savepoint(result, self.repository, level="full").files
+        return result
+
+    def text(self, path: str, manifest: Manifest | None = None) -> str:
+        entry = (manifest or self.manifest).queries[0].file(path)
+        assert entry is not None, path
+        return self.repository.read_blob(entry.blob).decode()
+
+    def sources(self, manifest: Manifest, batch: int = 4) -> dict[str, str]:
+        return dict(offset_log.parse(self.text(f"offsets/{batch}", manifest)).sources)
+
+    def refusal(self, *changes: SourceChange) -> SourceChangeError:
+        before = sorted(info.key for info in self.store.list())
+        with pytest.raises(SourceChangeError) as caught:
+            change_sources(self.manifest, self.repository, changes)
+        assert sorted(info.key for info in self.store.list()) == before
+        return caught.value
+
+
+def untouched(manifest: Manifest) -> dict[str, str]:
+    """Return everything but offset logs and sources, by path."""
+    files = manifest.queries[0].files
+    return {file.path: file.blob for file in files if not file.path.startswith(("offsets/", "sources/"))}
+
+
+def test_replaced_position_changes_the_source_in_both_logs_and_nothing_else():
+    savepoint = Savepoint("kafka")
+    result = savepoint.change(ReplacePosition(query=QUERY, source="0", position=a_position(7, 3)))
+    now = '{"orders":{"0":7,"1":3}}'
+    assert savepoint.text("offsets/4", result) == savepoint.text("offsets/4").replace(
+        '{"golden":{"0":5}}', now
+    )
+    assert savepoint.text("offsets/3", result) == savepoint.text("offsets/3").replace(
+        '{"golden":{"0":4}}', now
+    )
+    assert savepoint.text("sources/0/0", result) == f"\0v1\n{now}"
+    assert untouched(result) == untouched(savepoint.manifest)
+    query = result.queries[0]
+    assert query.kafka["0"].cluster_id == "new"
+    assert replace(query, kafka={}, files=()) == replace(savepoint.manifest.queries[0], kafka={}, files=())
+    assert savepoint.repository.read(result.savepoint_id) == result
+    assert result.parent == "sp-1"
+
+
+def test_added_source_pushes_those_behind_it_and_their_files():
+    savepoint = Savepoint("kafka")
+    result = savepoint.change(AddSource(query=QUERY, source="0", position=a_position(1)))
+    assert savepoint.sources(result) == {"0": '{"orders":{"0":1}}', "1": '{"golden":{"0":5}}'}
+    assert savepoint.sources(result, 3) == {"0": '{"orders":{"0":1}}', "1": '{"golden":{"0":4}}'}
+    assert savepoint.text("sources/0/0", result) == '\0v1\n{"orders":{"0":1}}'
+    assert savepoint.text("sources/1/0", result) == savepoint.text("sources/0/0")
+    assert [p.cluster_id for p in result.queries[0].kafka.values()] == ["new", "old"]
+
+
+def test_removed_source_takes_its_files_along_and_those_behind_it_move_up():
+    savepoint = Savepoint("join")
+    behind = {
+        p: savepoint.text(p)
+        for p in (f.path for f in savepoint.manifest.queries[0].files)
+        if "sources/1/" in p
+    }
+    assert behind
+    result = savepoint.change(RemoveSource(query=QUERY, source="0"))
+    found = {f.path for f in result.queries[0].files if f.path.startswith("sources/")}
+    assert found == {path.replace("sources/1/", "sources/0/") for path in behind}
+    for path, text in behind.items():
+        assert savepoint.text(path.replace("sources/1/", "sources/0/"), result) == text
+    assert list(savepoint.sources(result)) == list(savepoint.sources(result, 3)) == ["0"]
+    assert untouched(result) == untouched(savepoint.manifest)
+
+
+def test_reordered_sources_swap_their_lines_files_and_positions():
+    savepoint = Savepoint("kafka")
+    two = savepoint.change(AddSource(query=QUERY, source="1", position=a_position(9)))
+    change = ReorderSources(query=QUERY, order=("1", "0"))
+    result = change_sources(two, savepoint.repository, [change])
+    assert list(savepoint.sources(result).values()) == ['{"orders":{"0":9}}', '{"golden":{"0":5}}']
+    assert savepoint.text("sources/0/0", result) == savepoint.text("sources/1/0", two)
+    assert savepoint.text("sources/1/0", result) == savepoint.text("sources/0/0", two)
+    before, after = two.queries[0].kafka, result.queries[0].kafka
+    assert (after["0"], after["1"]) == (before["1"], before["0"])
+
+
+def test_several_changes_of_one_query_work_in_whatever_order_they_are_given():
+    savepoint = Savepoint("kafka")
+    two = savepoint.change(AddSource(query=QUERY, source="1", position=a_position(9)))
+    changes: list[SourceChange] = [
+        AddSource(query=QUERY, source="0", position=a_position(1)),
+        ReplacePosition(query=QUERY, source="1", position=a_position(2)),
+        RemoveSource(query=QUERY, source="0"),
+        AddSource(query=QUERY, source="2", position=a_position(3)),
+    ]
+    one = change_sources(two, savepoint.repository, changes)
+    other = change_sources(two, savepoint.repository, changes[::-1])
+    assert [json.loads(line)["orders"]["0"] for line in savepoint.sources(one).values()] == [1, 2, 3]
+    assert savepoint.sources(one) == savepoint.sources(other)
+
+
+def test_named_sources_are_found_by_name_and_the_others_stay_byte_for_byte():
+    savepoint = Savepoint("named-sources")
+    result = savepoint.change(
+        RemoveSource(query=QUERY, source="zeta"),
+        AddSource(query=QUERY, source="beta", position=a_position(4)),
+    )
+    expected = savepoint.text("offsets/4").replace('zeta:{"logOffset":4}', 'beta:{"orders":{"0":4}}')
+    assert savepoint.text("offsets/4", result) == expected
+    paths = {file.path for file in result.queries[0].files}
+    assert not any(path.startswith("sources/zeta/") for path in paths)
+    assert "sources/alpha/4" in paths
+    assert savepoint.text("sources/beta/0", result) == '\0v1\n{"orders":{"0":4}}'
+
+
+def test_sources_of_a_log_v2_without_names_count_as_placed():
+    two = '"conf":{}}\n1:{"b":{"0":1}}\n0:{"a":{"0":1}}'
+    log = offset_log.parse(f'v2\n{{"batchWatermarkMs":0,"batchTimestampMs":1,{two}')
+    assert log.by_position
+    assert not offset_log.parse(log.render().replace("0:{", "zero:{")).by_position
+
+
+def test_evidence_says_what_was_changed_and_what_becomes_of_the_watermark():
+    savepoint = Savepoint("join")
+    result = savepoint.change(RemoveSource(query=QUERY, source="1"))
+    told = json.loads(result.evidence[f"{QUERY}/sources"])
+    assert told["sources"] == {"0": "0"}
+    (removed,) = told["changes"]
+    assert "source 1 is no longer read" in removed
+    assert "holds it back no longer (policy min)" in removed
+    watermark = offset_log.parse(savepoint.text("offsets/4")).watermark_ms
+    assert watermark > 0
+    assert f"stays at {watermark} ms" in removed
+
+
+def test_preview_tells_the_same_and_writes_nothing():
+    savepoint = Savepoint("kafka")
+    change = ReplacePosition(query=QUERY, source="0", position=a_position(7, 3))
+    keys = [info.key for info in savepoint.store.list()]
+    told = preview_changes(savepoint.manifest, savepoint.repository, [change])
+    assert [info.key for info in savepoint.store.list()] == keys
+    assert json.loads(savepoint.change(change).evidence[f"{QUERY}/sources"])["changes"] == list(told[QUERY])
+    assert "begins at orders-0@7, orders-1@3 of cluster new" in told[QUERY][0]
+
+
+@pytest.mark.parametrize("case", ["join", "join-one-store"])
+def test_reorder_in_a_query_that_joins_is_refused(case: str):
+    error = Savepoint(case).refusal(ReorderSources(query=QUERY, order=("1", "0")))
+    assert "sides could take each other's" in error.problem
+
+
+def test_changes_that_name_what_is_not_there_are_refused():
+    kafka, named = Savepoint("kafka"), Savepoint("named-sources")
+    replaced = ReplacePosition(query=QUERY, source="1", position=a_position(0))
+    assert "sources of the savepoint (0), found 1" in kafka.refusal(replaced).problem
+    assert "(alpha, zeta), found 0" in named.refusal(RemoveSource(query=QUERY, source="0")).problem
+    other = RemoveSource(query="other", source="0")
+    assert "its queries (q), found other" in kafka.refusal(other).problem
+    assert "found none" in kafka.refusal().problem
+
+
+@pytest.mark.parametrize("place", ["2", "7", "x", "-1"])
+def test_added_source_at_a_place_that_cannot_be_is_refused(place: str):
+    change = AddSource(query=QUERY, source=place, position=a_position(0))
+    assert f"0 to 1, found {place}" in Savepoint("kafka").refusal(change).problem
+
+
+@pytest.mark.parametrize("name", ["alpha", "with space", "a:b", ""])
+def test_added_source_whose_name_is_taken_or_none_is_refused(name: str):
+    change = AddSource(query=QUERY, source=name, position=a_position(0))
+    assert "a new name" in Savepoint("named-sources").refusal(change).problem
+
+
+def test_query_left_without_sources_is_refused():
+    error = Savepoint("kafka").refusal(RemoveSource(query=QUERY, source="0"))
+    assert "at least one source to be left" in error.problem
+
+
+def test_contradicting_changes_are_refused():
+    savepoint = Savepoint("kafka")
+    replaced = ReplacePosition(query=QUERY, source="0", position=a_position(0))
+    assert (
+        "one change per source" in savepoint.refusal(replaced, RemoveSource(query=QUERY, source="0")).problem
+    )
+    order = ReorderSources(query=QUERY, order=("0", "1"))
+    assert "one order of exactly 0" in savepoint.refusal(order).problem
+    added = AddSource(query=QUERY, source="1", position=a_position(0))
+    assert "a place of its own" in savepoint.refusal(added, added).problem
+    named = ReorderSources(query=QUERY, order=("zeta", "alpha"))
+    assert "Spark finds them by name" in Savepoint("named-sources").refusal(named).problem
+
+
+def test_pending_batch_is_refused():
+    savepoint = Savepoint("kafka")
+    pending = savepoint.text("offsets/4").replace('"0":5', '"0":6')
+    query = replace(savepoint.manifest.queries[0], pending_offsets=pending)
+    manifest = replace(savepoint.manifest, queries=(query,))
+    change = ReplacePosition(query=QUERY, source="0", position=a_position(0))
+    with pytest.raises(PendingBatchError, match="batch 5"):
+        change_sources(manifest, savepoint.repository, [change])
+
+
+def test_position_outside_the_log_or_not_of_all_partitions_is_refused():
+    with pytest.raises(OffsetBeyondEndError):
+        a_position(101)
+    with pytest.raises(PartitionSetError, match="orders-1"):
+        checked_position(a_view({0: 5, 1: 5}), {("orders", 0): NextOffset(1)}, "new")
+    empty = replace(a_position(0), offsets={})
+    change = ReplacePosition(query=QUERY, source="0", position=empty)
+    savepoint = Savepoint("kafka")
+    with pytest.raises(BadInputError, match="there is none"):
+        change_sources(savepoint.manifest, savepoint.repository, [change])
+
+
+def test_store_that_fails_midway_leaves_the_savepoint_whole_or_absent():
+    change = AddSource(query=QUERY, source="1", position=a_position(9))
+    for call in range(1, 60):
+        savepoint = Savepoint("kafka")
+        savepoint.store.fail_at(call)
+        try:
+            change_sources(savepoint.manifest, savepoint.repository, [change])
+            done = True
+        except StoreUnavailableError:
+            done = False
+        savepoint.store.fail_at(None)
+        result = savepoint.change(change)
+        assert savepoint.change(change) == result
+        if done:
+            return
+    pytest.fail("never went through")
