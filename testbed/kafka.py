@@ -58,7 +58,7 @@ class Broker:
         self._settings = dict(settings or {})
         self._listeners = dict(listeners or {})
         self._admin: AdminClient | None = None
-        self._jvm = (
+        self._jvm: tuple[str | Path, ...] = (
             *(paths.java(), f"-Xmx{heap_mb}m", *_SMALL_JVM, "-Dorg.apache.logging.log4j.level=INFO"),
             *java_options,
             *("-cp", paths.class_path("kafka")),

@@ -57,6 +57,33 @@ def test_kafka_settings_become_what_librdkafka_reads():
     assert cluster.config == {"bootstrap.servers": "old:9092", "enable.idempotence": "true", "retries": "3"}
 
 
+def test_kafka_callbacks_are_those_that_the_provider_allows(monkeypatch: pytest.MonkeyPatch):
+    extra = {"bootstrap.servers": "old:9092", "oauth_cb": "tests.unit.airflow_layer.test_connections.a_token"}
+    connection = a_connection("kafka", extra=extra)
+    with pytest.raises(BadInputError, match=r"connection a_conn .*callback_allowlist"):
+        kafka_cluster(connection)
+    monkeypatch.setenv("AIRFLOW__APACHE_KAFKA__CALLBACK_ALLOWLIST", extra["oauth_cb"])
+    assert callable(kafka_cluster(connection).config["oauth_cb"])
+
+
+def a_token(_config: str) -> tuple[str, float]:
+    return "token", 0.0
+
+
+def test_secrets_of_a_kafka_connection_are_masked_and_never_shown(monkeypatch: pytest.MonkeyPatch):
+    masked: list[object] = []
+    monkeypatch.setattr("airflow.sdk.log.mask_secret", masked.append)
+    secrets = {
+        "sasl.password": "pw-1",
+        "ssl.key.pem": "pw-2",
+        "ssl.keystore.password": "pw-3",
+        "sasl.oauthbearer.client.secret": "pw-4",
+    }
+    cluster = kafka_cluster(a_connection("kafka", extra={"bootstrap.servers": "old:9092", **secrets}))
+    assert all(secret in masked for secret in secrets.values())
+    assert "pw-" not in f"{cluster} {cluster!r}"
+
+
 def test_kafka_connection_without_servers_is_refused():
     with pytest.raises(BadInputError, match=r"bootstrap\.servers"):
         kafka_cluster(a_connection("kafka"))

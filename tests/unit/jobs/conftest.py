@@ -390,6 +390,7 @@ class World:
         self.repository = SavepointRepository(self.store, self.job)
         self.logs, self.moods = Logs(), {}
         self.drivers: dict[int, Driver] = {}
+        self.submissions: list[Any] = []
         self.deaf = self.takes_fail = self.refuses = self.reads_slowly = False
 
     @property
@@ -418,6 +419,7 @@ class World:
 
     def submit(self, submission: Any) -> dict[str, str]:
         pid = len(self.drivers) + 1
+        self.submissions.append(submission)
         self.drivers[pid] = Driver(self, int(submission.marker[-1]), pid)
         self.drivers[pid].start()
         return {"pid": str(pid)}

@@ -22,6 +22,9 @@ from airflow_flinkstyle.jobs.lineage import FromCheckpoint, FromSavepoint
 from airflow_flinkstyle.jobs.requests import Ended, TooLate, Withdrawn, request_for
 from airflow_flinkstyle.jobs.status import Closed, Dead, NeverStarted, Running, Starting
 from airflow_flinkstyle.jobs.stopped import take_stopped
+from airflow_flinkstyle.kafka.driver_login import CONNECTION
+from airflow_flinkstyle.kafka.errors import LoginMissingError
+from airflow_flinkstyle.protocol.records import KafkaOverride
 from airflow_flinkstyle.savepoint.errors import SinkSkipsError
 from airflow_flinkstyle.savepoint.ids import new_savepoint_id
 
@@ -336,3 +339,27 @@ def test_start_from_the_checkpoint_of_a_killed_run_copies_it_behind_a_fence(worl
     assert handle.generation == 3
     assert client.run(2).claim.claim_key == "fence:second/checkpoint"
     world.judge()
+
+
+def test_each_driver_gets_the_logins_its_overrides_name_as_they_are_then(world: World):
+    spec = world.spec()
+    rule = KafkaOverride(role="source", servers="old:9092", options={CONNECTION: "kafka_old"})
+    passwords = ["first", "second"]
+    client = world.client()
+    client.kafka_logins = lambda names: {"LOGINS": f"{','.join(names)}={passwords[0]}"}
+    generation = client.start(replace(spec, overrides=(rule,)), world.target(), claim_key="s").generation
+    client.wait_running(generation, timeout_s=10)
+    passwords.pop(0)
+    world.drivers[1].killed.set()
+    world.drivers[1].join(10)
+    client.ensure_running()
+    client.wait_running(generation, timeout_s=10)
+    assert [one.env["LOGINS"] for one in world.submissions] == ["kafka_old=first", "kafka_old=second"]
+    assert not any(b"second" in world.store.read(info.key) for info in world.store.list())
+
+
+def test_login_that_the_caller_does_not_have_is_refused_before_anything_is_claimed(world: World):
+    rule = KafkaOverride(role="source", servers="old:9092", options={CONNECTION: "kafka_old"})
+    with pytest.raises(LoginMissingError, match="kafka_old"):
+        world.client().start(replace(world.spec(), overrides=(rule,)), world.target(), claim_key="s")
+    assert world.client().board.generations() == []
