@@ -189,7 +189,7 @@ def _list_ranges(
 def first_offsets_since(
     cluster: KafkaCluster, since_ms: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int | None]:
-    """Return per partition the first offset, in the log's order, whose timestamp is at least this, or None."""
+    """Return per partition the first offset, in the log's order, whose timestamp is no less, or None."""
     from confluent_kafka import IsolationLevel
     from confluent_kafka.admin import OffsetSpec
 
@@ -202,7 +202,7 @@ def first_offsets_since(
 def newest_timestamps(
     cluster: KafkaCluster, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, int | None]:
-    """Return per partition the greatest timestamp of its records (epoch milliseconds), or None without one."""
+    """Return per partition the greatest timestamp of its records (epoch milliseconds), or None."""
     from confluent_kafka import IsolationLevel
     from confluent_kafka.admin import OffsetSpec
 

@@ -186,3 +186,21 @@ class FenceDownError(FlinkstyleError):
     """Entries of a fence that was put up do not stand any more."""
 
     code = "FENCE_DOWN"
+
+
+class GroupMissingError(FlinkstyleError):
+    """A consumer group that should exist does not."""
+
+    code = "GROUP_MISSING"
+
+
+class GroupInUseError(FlinkstyleError):
+    """A consumer group has members, who commit for it."""
+
+    code = "GROUP_IN_USE"
+
+
+class GroupCommitError(FlinkstyleError):
+    """A cluster accepted a group's offsets for some partitions only."""
+
+    code = "GROUP_COMMIT"

@@ -1,4 +1,4 @@
-"""Positions that people choose; specific offsets for now."""
+"""Whether positions lie in the logs that are there."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from airflow_flinkstyle.kafka.errors import (
     PartitionSetError,
     TopicMissingError,
 )
-from airflow_flinkstyle.kafka.verdict import Chosen
+from airflow_flinkstyle.kafka.verdict import Chosen, Refused
 from airflow_flinkstyle.types import NextOffset
 
 if TYPE_CHECKING:
@@ -88,25 +88,24 @@ def _require_inside(topic: str, number: int, offset: int, log: LogRange, where: 
         )
 
 
-def specific_offsets(
-    chosen: Mapping[TopicPartition, int],
-    view: ClusterView,
-    where: str,
-    before: Mapping[TopicPartition, int] | None = None,
-) -> dict[TopicPartition, Chosen]:
-    """Return the offsets a person chose, checked, each with what it skips and repeats.
+def judged(offset: int, log: LogRange, before: int | None) -> Chosen | Refused:
+    """Return a position that a person picked with what it skips and repeats, or why it cannot be used.
 
     Args:
-        chosen: Next offset to read, for every live partition and no other.
-        view: The live cluster.
-        where: Name of the cluster for messages.
-        before: The position so far **in the same log**; None if it belongs to another cluster.
+        offset: Next offset to read.
+        log: The partition's offsets.
+        before: The position so far **in the same log**; None if it counts in another one.
     """
-    require_within_log(chosen, view, where)
-    return {tp: _chosen(offset, before.get(tp) if before else None) for tp, offset in chosen.items()}
-
-
-def _chosen(offset: int, before: int | None) -> Chosen:
+    if offset < log.start:
+        return Refused(
+            f"position {offset} lies {log.start - offset} offsets before the log's start {log.start}: "
+            "those records are deleted",
+            None,
+        )
+    if offset > log.end:
+        return Refused(
+            f"position {offset} lies {offset - log.end} offsets behind the log's end {log.end}", None
+        )
     if before is None:
         return Chosen(NextOffset(offset), skipped_records=None, repeated_records=None)
     return Chosen(

@@ -99,8 +99,13 @@ def admin_client(cluster: KafkaCluster) -> Iterator[AdminClient]:
 
 
 @contextmanager
-def consumer(cluster: KafkaCluster, isolation: Isolation) -> Iterator[Consumer]:
-    """Yield a consumer for reading given ranges: no group, no commits, no silent reset."""
+def consumer(
+    cluster: KafkaCluster, isolation: Isolation, *, group: str = "airflow-flinkstyle"
+) -> Iterator[Consumer]:
+    """Yield a consumer for reading given ranges: nothing joined or committed by itself, no silent reset.
+
+    The client insists on a group; it matters only to those who commit.
+    """
     from confluent_kafka import Consumer
 
     seen: list[KafkaError] = []
@@ -108,7 +113,7 @@ def consumer(cluster: KafkaCluster, isolation: Isolation) -> Iterator[Consumer]:
         client = Consumer(
             {
                 **_client_config(cluster, seen),
-                "group.id": "airflow-flinkstyle",  # the client insists on one; it is never joined
+                "group.id": group,
                 "enable.auto.commit": "false",
                 "enable.auto.offset.store": "false",
                 "auto.offset.reset": "error",  # the default jumps to the end when an offset is deleted

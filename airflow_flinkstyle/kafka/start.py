@@ -104,6 +104,12 @@ class StartRules:
         """Return the rule of one partition, or None."""
         return self.partitions.get(partition) or self.topics.get(partition[0]) or self.default
 
+    @property
+    def all(self) -> tuple[Start, ...]:
+        """Every start that is named."""
+        named = (*self.topics.values(), *self.partitions.values())
+        return named if self.default is None else (self.default, *named)
+
     def about(self, topics: Collection[str]) -> StartRules:
         """Return the rules as far as they concern these topics, for one of several sources."""
         return replace(

@@ -18,7 +18,7 @@ from airflow_flinkstyle.kafka.errors import (
 )
 from airflow_flinkstyle.kafka.fencing import Moving, Steady, compare_ends, ends_of
 from airflow_flinkstyle.kafka.mirror import MirrorSettings
-from airflow_flinkstyle.kafka.positions import require_within_log, specific_offsets
+from airflow_flinkstyle.kafka.positions import judged, require_within_log
 from airflow_flinkstyle.kafka.request import ProofRequest
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.kafka.verdict import Bounded, Chosen, Exact, Refused, Verdict, describe, offset_of
@@ -76,12 +76,21 @@ def test_each_wrong_position_has_its_own_error(
     assert caught.value.remedy
 
 
-def test_chosen_offsets_say_what_they_skip_and_repeat_in_the_same_log():
-    chosen = specific_offsets({("t", 0): 12, ("t", 1): 0}, VIEW, "new", before={("t", 0): 15})
-    assert chosen == {("t", 0): Chosen(12, 0, 3), ("t", 1): Chosen(0, None, None)}
-    assert specific_offsets({("t", 0): 18, ("t", 1): 0}, VIEW, "new", before={("t", 0): 15})[
-        "t", 0
-    ] == Chosen(18, 3, 0)
+@pytest.mark.parametrize(
+    ("offset", "before", "verdict"),
+    [
+        (12, 15, Chosen(NextOffset(12), 0, 3)),
+        (18, 15, Chosen(NextOffset(18), 3, 0)),
+        (20, None, Chosen(NextOffset(20), None, None)),
+        (9, 15, "1 offsets before the log's start 10: those records are deleted"),
+        (21, 15, "1 offsets behind the log's end 20"),
+    ],
+)
+def test_picked_position_says_what_it_skips_and_repeats_or_why_it_cannot_be_used(
+    offset: int, before: int | None, verdict: Chosen | str
+):
+    found = judged(offset, a_range(10, 20), before)
+    assert found == verdict or (isinstance(found, Refused) and str(verdict) in found.reason)
 
 
 @pytest.mark.parametrize(
