@@ -13,7 +13,7 @@ from airflow_flinkstyle.kafka.verdict import Refused, Verdict
 from airflow_flinkstyle.kafka.window import Window
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from airflow_flinkstyle.kafka.cluster import LogRange, TopicPartition, TopicSettings
     from airflow_flinkstyle.kafka.mirror import MirrorSettings
@@ -195,7 +195,7 @@ def _read_sources(state: Round, group: Mapping[TopicPartition, _Spans]) -> dict[
         low = max(source.start, state.request.positions[tp] - spans.context)
         windows[tp] = Window(low=low, high=source.end, log_start=source.start)
     timestamps = {tp[0]: state.with_timestamp(tp) for tp in windows}
-    read_windows(state.source, windows, state.request.isolation, with_timestamp=timestamps.__getitem__)
+    _read(state, state.source, windows, timestamps.__getitem__)
     return windows
 
 
@@ -207,8 +207,23 @@ def _read_targets(state: Round, group: Mapping[TopicPartition, _Spans]) -> dict[
         low = max(target.start, target.end - spans.target)
         windows[state.target_of(tp)] = Window(low=low, high=target.end, log_start=target.start)
     timestamps = {state.target_of(tp)[0]: state.with_timestamp(tp) for tp in group}
-    read_windows(state.target, windows, state.request.isolation, with_timestamp=timestamps.__getitem__)
+    _read(state, state.target, windows, timestamps.__getitem__)
     return {tp: windows[state.target_of(tp)] for tp in group}
+
+
+def _read(
+    state: Round,
+    cluster: KafkaCluster,
+    windows: Mapping[TopicPartition, Window],
+    with_timestamp: Callable[[str], bool],
+) -> None:
+    read_windows(
+        cluster,
+        windows,
+        state.request.isolation,
+        with_timestamp=with_timestamp,
+        ignored_headers=state.request.ignored_headers,
+    )
 
 
 def _decide(state: Round, tp: TopicPartition, source: Window, target: Window) -> Evidence | Widen:
@@ -237,6 +252,7 @@ def _name_phantoms(state: Round, tp: TopicPartition, source: Window, target: Win
         {tp: everything},
         "read_uncommitted",
         with_timestamp=lambda _: state.with_timestamp(tp),
+        ignored_headers=state.request.ignored_headers,
     )
     aborted = frozenset(everything.prints) - frozenset(source.prints)
     outcome = translate(source, target, state.request.positions[tp], replace(rules, aborted=aborted))

@@ -163,6 +163,7 @@ def read_windows(
     isolation: Isolation,
     *,
     with_timestamp: Callable[[str], bool],
+    ignored_headers: frozenset[str] = frozenset(),
 ) -> None:
     """Fill empty windows with the records between their ``low`` and ``high``.
 
@@ -171,15 +172,19 @@ def read_windows(
         windows: To fill, by partition.
         isolation: The job's own; it decides what a reader sees.
         with_timestamp: Whether timestamps of a topic belong to a record's identity.
+        ignored_headers: Names of headers that do not.
     """
 
     def add(tp: TopicPartition, message: Record) -> None:
         key, value = message.key(), message.value()
         kind, timestamp_ms = message.timestamp()
         counts = with_timestamp(tp[0]) and kind != _LOG_APPEND_TIME
+        headers = message.headers() or ()
+        if ignored_headers:
+            headers = [header for header in headers if header[0] not in ignored_headers]
         windows[tp].add(
             message.offset(),
-            fingerprint(key, value, message.headers() or (), timestamp_ms if counts else None),
+            fingerprint(key, value, headers, timestamp_ms if counts else None),
             key_print(key),
             tombstone=value is None,
         )

@@ -29,6 +29,8 @@ class ProofRequest:
     """Without it, positions at the log's end and among repeating records are refused."""
     isolation: Isolation = "read_committed"
     """The job's own ``kafka.isolation.level``; Spark's default is ``read_uncommitted``."""
+    ignored_headers: frozenset[str] = frozenset()
+    """Headers that the mirror adds or changes: no part of a record's identity."""
     accept_lost_tombstones: bool = False
     preview: bool = False
     """Producers are at work: show where positions would go. Never enough for a rewrite."""
