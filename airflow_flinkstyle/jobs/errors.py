@@ -86,6 +86,12 @@ class AttemptSupersededError(JobError):
     code = "ATTEMPT_SUPERSEDED"
 
 
+class MigrationBusyError(JobError):
+    """Another migration has begun to move the same run of the job."""
+
+    code = "MIGRATION_BUSY"
+
+
 class MigrationEndedError(JobError):
     """The migration has ended already: it went back, or its job runs on the target."""
 

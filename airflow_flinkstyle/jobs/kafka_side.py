@@ -6,8 +6,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from airflow_flinkstyle.jobs.errors import MirrorBehindError
+from airflow_flinkstyle.jobs.fence_phase import LiveWatch
 from airflow_flinkstyle.kafka.cluster import describe
+from airflow_flinkstyle.kafka.fences import AclFence, PassiveFence
 from airflow_flinkstyle.kafka.fencing import Moving, steady_ends
+from airflow_flinkstyle.kafka.groups import set_group_offsets
 from airflow_flinkstyle.kafka.mirror import Behind, wait_caught_up
 from airflow_flinkstyle.kafka.policies import EXACT_ONLY, Policies
 from airflow_flinkstyle.kafka.request import ProofRequest
@@ -18,6 +21,9 @@ from airflow_flinkstyle.rewrite.ways import PROVED, WayRules, plan_migration
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from airflow_flinkstyle.jobs.fence_phase import Watch
+    from airflow_flinkstyle.kafka.cluster import TopicPartition
+    from airflow_flinkstyle.kafka.fences import FenceKind
     from airflow_flinkstyle.kafka.mirror import MirrorSettings
     from airflow_flinkstyle.kafka.settings import Isolation, KafkaCluster
     from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
@@ -29,6 +35,10 @@ Side = Literal["old", "new"]
 
 class KafkaSide(Protocol):
     """Everything a cutover needs to know of Kafka; topics go by their names on the old cluster."""
+
+    @property
+    def old_cluster_id(self) -> str:
+        """What the sources that move read now."""
 
     def who_writes(self, side: Side, topics: Collection[str], window_s: float) -> str | None:
         """Return None if nothing arrives over the window, else a sentence naming the partitions."""
@@ -53,6 +63,13 @@ class KafkaSide(Protocol):
     def unread(self, manifest: Manifest) -> int:
         """Return how many offsets stand on the new cluster behind a rewritten savepoint's positions."""
 
+    def commit_for(self, group: str, manifest: Manifest) -> str:
+        """Commit a rewritten savepoint's positions for a consumer group on the new cluster, and say so."""
+
+    @property
+    def watch(self) -> Watch:
+        """An eye on the old cluster, and the fence around it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveKafka:
@@ -70,6 +87,22 @@ class LiveKafka:
     """Which verdicts are good enough; ``chosen`` ones are wherever ``ways`` picks positions."""
     ways: WayRules = PROVED
     """How each source moves."""
+    fence: FenceKind = "passive"
+    """Whether producers are kept away from the old topics by ACL in the window, or only watched."""
+    spare: tuple[str, ...] = ()
+    """Principals that an ``acl`` fence leaves alone."""
+
+    @property
+    def old_cluster_id(self) -> str:
+        """Ask the old cluster."""
+        return describe(self.old, ()).cluster_id
+
+    @property
+    def watch(self) -> Watch:
+        """An eye on the old cluster, and the fence around its topics."""
+        acl = AclFence(cluster=self.old, spare=self.spare)
+        fence = acl if self.fence == "acl" else PassiveFence(cluster=self.old)
+        return LiveWatch(cluster=self.old, fence=fence)
 
     def who_writes(self, side: Side, topics: Collection[str], window_s: float) -> str | None:
         """Look at the ends of all partitions twice."""
@@ -103,8 +136,22 @@ class LiveKafka:
 
     def unread(self, manifest: Manifest) -> int:
         """Compare positions with the ends."""
+        positions = self._positions(manifest)
+        view = describe(self.new, {topic for topic, _, _ in positions})
+        ranges = [(view.log_range((topic, number)), offset) for topic, number, offset in positions]
+        return sum(max(0, found.end - offset) for found, offset in ranges if found is not None)
+
+    def commit_for(self, group: str, manifest: Manifest) -> str:
+        """Commit positions as the group's; of two sources of one topic the one that is behind counts."""
+        behind: dict[TopicPartition, int] = {}
+        for topic, number, offset in self._positions(manifest):
+            behind[topic, number] = min(offset, behind.get((topic, number), offset))
+        return set_group_offsets(self.new, group, behind).describe()
+
+    def _positions(self, manifest: Manifest) -> list[tuple[str, int, int]]:
+        """Return topic, partition and next offset of every source that reads the new cluster."""
         cluster_id = describe(self.new, ()).cluster_id
-        offsets = [
+        return [
             (topic, number, offset)
             for query in manifest.queries
             for position in query.kafka.values()
@@ -112,9 +159,6 @@ class LiveKafka:
             for topic, numbers in position.offsets.items()
             for number, offset in numbers.items()
         ]
-        view = describe(self.new, {topic for topic, _, _ in offsets})
-        ranges = [(view.log_range((topic, number)), offset) for topic, number, offset in offsets]
-        return sum(max(0, found.end - offset) for found, offset in ranges if found is not None)
 
     def proved(self, sources: Collection[str]) -> list[str]:
         """Return those of the sources (``query/source``) whose positions are to be proved."""

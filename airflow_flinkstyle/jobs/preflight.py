@@ -101,6 +101,7 @@ def run_preflight(
             ("topics", lambda: _topics(kafka, sources)),
             ("mirror", lambda: _mirror(kafka, sources)),
             ("retention", lambda: _retention(kafka, sources, manifest)),
+            ("fence", lambda: _fence(kafka, sources)),
             *checks,
         ]
     for name, check in checks:
@@ -218,6 +219,11 @@ def _retention(kafka: LiveKafka, sources: Sources, manifest: Manifest | None) ->
     unread = manifest is not None and any(finding.endangered for finding in found)
     detail = " ".join(finding.describe() for finding in found)
     return Finding(check="retention", level="refusal" if unread else "warning", detail=detail)
+
+
+def _fence(kafka: LiveKafka, sources: Sources) -> Finding:
+    planned = kafka.watch.fence.plan(sorted(_on_old(kafka, sources)))
+    return Finding(check="fence", level="ok", detail=planned.describe())
 
 
 def _positions(

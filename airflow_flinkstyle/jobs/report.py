@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from airflow_flinkstyle.jobs import fence_phase
 from airflow_flinkstyle.rewrite import plan_json
 
 if TYPE_CHECKING:
@@ -33,12 +34,15 @@ class CutoverReport:
     """From the switch to hold until the release."""
     downtime_s: float | None
     """From the last commit on the old cluster to the first on the new; None if there was nothing to read."""
+    notes: tuple[str, ...]
+    """What else there is to know: the fence, records left behind on the old cluster, group offsets."""
     plan: OffsetRewritePlan
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, for XCom."""
-        fields = {name: getattr(self, name) for name in self.__slots__ if name not in ("plan", "phases_s")}
-        return {**fields, "phases_s": dict(self.phases_s), "table": self.plan.as_markdown()}
+        told = {"phases_s": dict(self.phases_s), "notes": list(self.notes), "table": self.plan.as_markdown()}
+        fields = {name: getattr(self, name) for name in self.__slots__ if name not in ("plan", *told)}
+        return {**fields, **told}
 
     def as_markdown(self) -> str:
         """Render the table of positions and the times."""
@@ -47,6 +51,7 @@ class CutoverReport:
         return (
             f"{self.plan.as_markdown()}\n\nProducers held {self.held_s:.1f} s, downtime {downtime}, "
             f"savepoint {self.savepoint_bytes} bytes. Phases: {times}."
+            + "".join(f"\n\n{note}" for note in self.notes)
         )
 
 
@@ -70,8 +75,17 @@ def build_report(client: JobClient, journal: CutoverJournal) -> CutoverReport:
         phases_s=journal.seconds(),
         held_s=held_ms / 1000,
         downtime_s=None if first_ms is None or last_ms is None else (first_ms - last_ms) / 1000,
+        notes=_notes(journal),
         plan=plan_json.from_json(_result(journal, "translate")["plan"]),
     )
+
+
+def _notes(journal: CutoverJournal) -> tuple[str, ...]:
+    fence = _result(journal, fence_phase.PHASE).get("fence")
+    arrived, released = _result(journal, "running"), _result(journal, "release")
+    strays = arrived.get("strays") or released.get("strays")
+    left_behind = f"WARNING: somebody wrote to the old cluster behind the proof. {strays}" if strays else None
+    return tuple(note for note in (fence, left_behind, arrived.get("group")) if note)
 
 
 def _result(journal: CutoverJournal, phase: str) -> Mapping[str, Any]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_flinkstyle.jobs.errors import ProducersNotHeldError, StepTimeoutError
+from airflow_flinkstyle.jobs.fence_phase import drop_fence
 from airflow_flinkstyle.jobs.requests import Ended, TooLate, request_for
 from airflow_flinkstyle.jobs.status import Starting
 
@@ -51,6 +52,8 @@ def go_back(cutover: Cutover) -> Mapping[str, Any]:
     position: Literal["release_new", "release_old"] = "release_new" if winner == new else "release_old"
     cutover.journal.check()
     if cutover.journal.read("hold") is not None:
+        if position == "release_old":
+            drop_fence(cutover.journal, cutover.kafka.watch)
         cutover.switch.apply(position, cutover.journal.token)
     return cutover.journal.close(phase, {"winner": winner, "position": position})
 
@@ -80,7 +83,9 @@ def _old_has_closed(cutover: Cutover, old: Generation) -> bool:
             return False
         if slot.value.state == "closed":
             return True
-        pending = request_for(cutover.stop_key, "stop_with_savepoint", old, slot.value.incarnation)
+        pending = request_for(
+            cutover.stop_key, "stop_with_savepoint", old, slot.value.incarnation, cutover.stop_mode
+        )
         if not isinstance(client.cancel(pending), TooLate):
             again = client.board.heartbeat(old)  # it may have closed by itself meanwhile
             return again is not None and again.value.state == "closed"

@@ -27,6 +27,8 @@ from airflow_flinkstyle.jobs.deployments.base import Alive, Gone
 from airflow_flinkstyle.jobs.errors import MirrorBehindError
 from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
+from airflow_flinkstyle.kafka.errors import GroupInUseError
+from airflow_flinkstyle.kafka.fences import FenceRecord
 from airflow_flinkstyle.kafka.verdict import Exact, Refused
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.records import (
@@ -62,6 +64,9 @@ class Logs:
         self.mirror_runs = True
         self.refuse = False
         self.unruly = False  # a producer that ignores the switch
+        self.strayed = 0  # records that somebody wrote to the old cluster and no mirror sees
+        self.fenced = self.group_has_members = False
+        self.groups: dict[str, int] = {}
         self.counted: Counter[int] = Counter()
         self.committed_by: list[int] = []  # generation of each commit
         self.lock = threading.Lock()
@@ -108,6 +113,50 @@ class Logs:
 
     def unread(self, manifest: Any) -> int:
         return self.end("new") - manifest.queries[0].kafka["0"].offsets[TOPIC][0]
+
+    def commit_for(self, group: str, manifest: Any) -> str:
+        if self.group_has_members:
+            raise GroupInUseError(f"Group {group} should have no members.", "Nothing.", "Stop them.")
+        self.groups[group] = manifest.queries[0].kafka["0"].offsets[TOPIC][0]
+        return f"Group {group}: 1 partition committed."
+
+    # the watch on the old cluster, and its fence
+
+    old_cluster_id = "old"
+
+    @property
+    def watch(self) -> Logs:
+        return self
+
+    @property
+    def fence(self) -> LoggedFence:
+        return LoggedFence(self)
+
+    def ends(self, topics: Any) -> dict[str, dict[str, int]]:
+        return {TOPIC: {"0": self.end("old") + self.strayed}}
+
+    def strays(self, ends: Any) -> str | None:
+        now = self.ends([TOPIC])
+        return None if now == ends else f"records arrived on {TOPIC}-0 ({ends} to {now})"
+
+
+class LoggedFence:
+    """A fence around the old log."""
+
+    def __init__(self, logs: Logs) -> None:
+        self.logs = logs
+
+    def plan(self, topics: Any) -> FenceRecord:
+        return FenceRecord(kind="passive", cluster_id="old", topics=tuple(topics))
+
+    def put(self, record: Any) -> None:
+        self.logs.fenced = True
+
+    def lift(self, record: Any) -> None:
+        self.logs.fenced = False
+
+    def missing(self, record: Any) -> tuple[()]:
+        return ()
 
 
 @dataclasses.dataclass

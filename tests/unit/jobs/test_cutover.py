@@ -173,7 +173,7 @@ class DyingStore:
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("at", range(1, 22))
+@pytest.mark.parametrize("at", range(1, 26))
 def test_attempt_killed_at_any_journal_write_is_completed_by_a_retry(world: World, at: int, after: bool):
     world.start()
     with pytest.raises(Killed):
@@ -185,7 +185,7 @@ def test_attempt_killed_at_any_journal_write_is_completed_by_a_retry(world: Worl
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("at", range(1, 22, 2))
+@pytest.mark.parametrize("at", range(1, 26, 2))
 def test_last_task_brings_any_killed_attempt_to_rest(world: World, at: int, after: bool):
     world.start()
     with pytest.raises(Killed):
@@ -202,7 +202,7 @@ def test_last_task_brings_any_killed_attempt_to_rest(world: World, at: int, afte
 def test_way_back_killed_at_any_journal_write_is_completed(world: World, at: int):
     world.start()
     world.logs.refuse = True
-    cutover = a_cutover(world, DyingStore(world.store, at + 10, after=True))
+    cutover = a_cutover(world, DyingStore(world.store, at + 14, after=True))
     with pytest.raises((Killed, WentBackError)):
         cutover.run()
     assert a_cutover(world).settle().where == "old"
@@ -243,7 +243,7 @@ def test_store_that_fails_midway_leaves_the_migration_to_a_retry(world: World):
 def test_new_driver_and_way_back_race_and_only_one_runs(world: World, mood: type[Mood]):
     world.start()
     with pytest.raises(Killed):
-        a_cutover(world, DyingStore(world.store, 15, after=True)).run()  # go is given, takeover is open
+        a_cutover(world, DyingStore(world.store, 19, after=True)).run()  # go is given, takeover is open
     assert world.client().board.go(2) is not None
     settled = a_cutover(world).settle()
     world.logs.produce(5)
@@ -294,8 +294,8 @@ def test_old_driver_killed_while_it_stops_is_started_again_and_asked_anew(world:
     cutover = a_cutover(world)
     send = cutover.kafka.await_mirrored
 
-    def kill_later(topics: object, timeout_s: float) -> None:
-        send(topics, timeout_s)
+    def kill_later(sources: object, timeout_s: float) -> None:
+        send(sources, timeout_s)
         world.kill(1)
 
     world.logs.await_mirrored = kill_later  # type: ignore[method-assign]

@@ -1,0 +1,116 @@
+"""What the phases of a migration's window do until the new driver is told to go; all of it can be undone."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+from airflow_flinkstyle.jobs import fence_phase
+from airflow_flinkstyle.jobs.client import SavepointOnly
+from airflow_flinkstyle.jobs.errors import ProducersNotHeldError, RequestFailedError, StepTimeoutError
+from airflow_flinkstyle.jobs.lineage import go_restored
+from airflow_flinkstyle.rewrite import plan_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_flinkstyle.jobs.cutover import Cutover
+    from airflow_flinkstyle.savepoint.manifest import Manifest
+
+log = logging.getLogger(__name__)
+
+
+def start_standby(cutover: Cutover) -> Mapping[str, Any]:
+    """Start the next driver and wait until it is ready, before anything is held."""
+    client = cutover.client
+    handle = client.standby(
+        cutover.spec,
+        cutover.target,
+        claim_key=f"{cutover.journal.migration_id}/next",
+        prepare_savepoint_id=cutover.hot_savepoint_id,
+    )
+    deadline = time.monotonic() + cutover.settings.standby_timeout_s
+    while True:
+        run = client.run(handle.generation)
+        beat = run.heartbeat
+        if beat is not None and beat.state == "standby" and beat.application_id:  # its script has come up
+            return {"old": cutover.old(), "new": handle.generation}
+        if run.is_over or not run.holds_the_job():
+            raise client.driver_failed(run)
+        if time.monotonic() > deadline:
+            raise late("The next driver", "come up and wait", cutover.settings.standby_timeout_s)
+        time.sleep(client.poll_s)
+
+
+def hold(cutover: Cutover) -> Mapping[str, Any]:
+    """Hold the producers that obey, fence off the others, and prove that nobody writes."""
+    cutover.switch.apply("hold", cutover.journal.token)
+    topics = cutover.topics
+    fence_phase.raise_fence(cutover.journal, cutover.kafka.watch, topics)
+    deadline = time.monotonic() + cutover.settings.hold_timeout_s
+    while True:
+        writes = cutover.kafka.who_writes("old", topics, cutover.settings.steady_window_s)
+        if writes is None:
+            return {"position": "hold"}
+        if time.monotonic() > deadline:
+            raise ProducersNotHeldError(
+                f"Producers were expected to be held within {cutover.settings.hold_timeout_s:g} s. {writes}",
+                left="Nothing was stopped; the job still reads the old cluster.",
+                remedy="Make every producer of these partitions obey the switch, then migrate again.",
+            )
+        cutover.journal.check()
+
+
+def caught_up(cutover: Cutover) -> Mapping[str, Any]:
+    """Wait for the mirror, where a way needs it."""
+    cutover.kafka.await_mirrored(cutover.sources, cutover.settings.caught_up_timeout_s)
+    return {}
+
+
+def stop(cutover: Cutover) -> Mapping[str, Any]:
+    """Stop the job with a savepoint; read to the end of its inputs if a way asks for it."""
+    outcome = cutover.client.stop(
+        cutover.stop_key,
+        savepoint=True,
+        timeout_s=cutover.settings.stop_timeout_s,
+        mode=cutover.stop_mode,
+        confirm=cutover.journal.check,
+    )
+    if isinstance(outcome, SavepointOnly) or outcome.savepoint_id is None:
+        found = outcome.reason if isinstance(outcome, SavepointOnly) else "it closed by itself"
+        raise RequestFailedError(
+            f"The job was expected to stop with a savepoint, found: {found}",
+            left="The savepoint, if there is one, is kept.",
+            remedy="Migrate again.",
+        )
+    return {"savepoint_id": outcome.savepoint_id, "batches": dict(outcome.batches)}
+
+
+def translate(cutover: Cutover, manifest: Manifest) -> Mapping[str, Any]:
+    """Find every position on the new cluster."""
+    plan = cutover.kafka.plan(manifest)
+    log.info("Plan:\n%s", plan.as_markdown())
+    return {"plan": plan_json.to_json(plan), "table": plan.as_markdown()}
+
+
+def rewrite(cutover: Cutover, planned: Mapping[str, Any], manifest: Manifest) -> Mapping[str, Any]:
+    """Write the savepoint that stands on the new cluster."""
+    plan = plan_json.from_json(planned["plan"])
+    return {"savepoint_id": cutover.kafka.apply(plan, manifest, cutover.client.repository).savepoint_id}
+
+
+def go(cutover: Cutover, rewritten: Manifest, batches: Mapping[str, int]) -> Mapping[str, Any]:
+    """Let the new driver take over, if nobody has written to the old cluster since the proof."""
+    fence_phase.require_quiet(cutover.journal, cutover.kafka.watch)
+    cutover.client.go(cutover.generation("new"), go_restored(rewritten, closed_at=dict(batches)))
+    return {}
+
+
+def late(who: str, what: str, timeout_s: float) -> StepTimeoutError:
+    """Return the error for something that was waited for too long."""
+    return StepTimeoutError(
+        f"{who} was expected to {what} within {timeout_s:g} s.",
+        left="It may still be starting.",
+        remedy="Look at its log, then migrate again with a longer time-out.",
+    )
