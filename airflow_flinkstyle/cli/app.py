@@ -7,7 +7,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from airflow_flinkstyle.cli import cut, job, keep, look, mirror, move, store, take
+from airflow_flinkstyle.cli import cut, job, keep, look, mirror, move, offsets, positions, store, take
 from airflow_flinkstyle.cli.options import AS_JSON
 from airflow_flinkstyle.cli.output import ExitCode, report
 from airflow_flinkstyle.errors import FlinkstyleError
@@ -57,6 +57,18 @@ app.add_typer(
         },
     ),
     name="savepoint",
+)
+app.add_typer(
+    _group(
+        "Look at the Kafka offsets of savepoints, and move them to another cluster.",
+        {
+            "show": positions.show_offsets,
+            "plan": offsets.plan,
+            "apply": offsets.apply,
+            "compare": positions.compare,
+        },
+    ),
+    name="offsets",
 )
 app.add_typer(
     _group(

@@ -1,48 +1,45 @@
 """``flinkstyle mirror status``: how far a copy of topics on another cluster is."""
 
-from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 from rich.console import Group, RenderableType
 
-from airflow_flinkstyle.cli.clusters import cluster_of
+from airflow_flinkstyle.cli.kafka_options import (
+    ConnectorName,
+    MirrorIsolation,
+    OffsetsTopic,
+    Policy,
+    SourceConfig,
+    SourceConn,
+    TargetConfig,
+    TargetConn,
+    the_cluster,
+)
 from airflow_flinkstyle.cli.options import AsJson
 from airflow_flinkstyle.cli.output import ExitCode, moment, note, show, table
 from airflow_flinkstyle.kafka.mirror import MirrorSettings
 from airflow_flinkstyle.kafka.mirror_status import MirrorStatus, mirror_status
-from airflow_flinkstyle.kafka.settings import Isolation
 
 
 def status(
-    source_config: Annotated[
-        Path, typer.Option(help="Properties file of the cluster that is mirrored.", show_default=False)
-    ],
-    target_config: Annotated[
-        Path, typer.Option(help="Properties file of the cluster with the copy.", show_default=False)
-    ],
     source_alias: Annotated[str, typer.Option(help="What MirrorMaker calls the source.", show_default=False)],
     target_alias: Annotated[str, typer.Option(help="What MirrorMaker calls the target.", show_default=False)],
     topics: Annotated[
         list[str] | None,
         typer.Option("--topic", help="A topic of the source, may be repeated; default: all mirrored ones."),
     ] = None,
-    policy: Annotated[
-        Literal["identity", "default"],
-        typer.Option(help="MirrorMaker's replication policy: default puts the source alias before names."),
-    ] = "identity",
-    connector_name: Annotated[
-        str, typer.Option(help="What you called the source connector on a Connect cluster.")
-    ] = "MirrorSourceConnector",
-    offsets_topic: Annotated[
-        str, typer.Option(help="Connect's offset.storage.topic, if it is not MirrorMaker's own.")
-    ] = "",
+    source_config: SourceConfig = None,
+    source_conn_id: SourceConn = None,
+    target_config: TargetConfig = None,
+    target_conn_id: TargetConn = None,
+    policy: Policy = "identity",
+    connector_name: ConnectorName = "MirrorSourceConnector",
+    offsets_topic: OffsetsTopic = "",
     syncs_on: Annotated[
         Literal["source", "target"], typer.Option(help="MirrorMaker's offset-syncs.topic.location.")
     ] = "source",
-    isolation: Annotated[
-        Isolation, typer.Option(help="What MirrorMaker's consumer reads.")
-    ] = "read_committed",
+    isolation: MirrorIsolation = "read_committed",
     groups: Annotated[
         bool, typer.Option("--groups", help="List where each consumer group would go on, too.")
     ] = False,
@@ -61,7 +58,8 @@ def status(
         syncs_on=syncs_on,
         isolation=isolation,
     )
-    source, target = cluster_of(source_config, source_alias), cluster_of(target_config, target_alias)
+    source = the_cluster(source_config, source_conn_id, "source")
+    target = the_cluster(target_config, target_conn_id, "target")
     found = mirror_status(source, target, mirror, topics or None)
     for topic in found.absent:
         note(f"There is no topic {topic}: nothing is known from it.")

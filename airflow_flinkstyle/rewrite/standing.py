@@ -100,11 +100,14 @@ def standings(manifest: Manifest, live: Iterable[ClusterView]) -> list[Standing]
 
 
 def distances_to(
-    manifest: Manifest, cluster_id: str, others: Mapping[TopicPartition, NextOffset]
+    manifest: Manifest, view: ClusterView, others: Mapping[TopicPartition, NextOffset]
 ) -> list[Distance]:
     """Compare the positions on one cluster with offsets there: a group's, or the logs' ends.
 
-    Partitions that only ``others`` has are left out: a group may read more than the job.
+    Args:
+        manifest: The savepoint.
+        view: The cluster, described with those topics of the savepoint that exist.
+        others: Partitions that only this has are left out: a group may read more than the job.
     """
     return [
         Distance(
@@ -114,10 +117,10 @@ def distances_to(
             partition=number,
             offset=offset,
             other=others.get((topic, number)),
-            same_log=True,
+            same_log=topic in view.topics and view.topics[topic].topic_id == position.topic_ids.get(topic),
         )
         for ref, position in sorted(sources_of(manifest).items())
-        if position.cluster_id == cluster_id
+        if position.cluster_id == view.cluster_id
         for (topic, number), offset in sorted(flat(position.offsets).items())
     ]
 
