@@ -35,11 +35,12 @@ TRANSLATION: dict[str, Any] = {
         "isolation": "{{ params.mirror_isolation }}",
     },
     "isolation": "{{ params.isolation }}",
+    **{name: f"{{{{ params.{name} }}}}" for name in ("way", "start", "topology", "sources", "rename")},
 }
 MIGRATION: dict[str, Any] = {
     **JOB,
     **TRANSLATION,
-    "allow": "{{ params.allow }}",
+    **{name: f"{{{{ params.{name} }}}}" for name in ("allow", "fence", "fence_spare", "group")},
     "producer_switch": "{{ params.producer_switch }}",
     "script_servers": "{{ params.script_servers }}",
     "spark_conn_id": "{{ params.spark_conn_id }}",
@@ -98,11 +99,69 @@ PARAMS = {
         description="kafka.isolation.level of the job's sources.",
         section="Clusters",
     ),
+    "way": Param(
+        "proved",
+        enum=["proved", "new_identity", "producers_first"],
+        values_display={
+            "proved": "Continue where the unread records stand, proved by reading both clusters",
+            "new_identity": "Begin anew at the start position below; the old position is dropped",
+            "producers_first": "Read the old cluster to its end, then the new one from its start",
+        },
+        title="Way to migrate",
+        description="The plan says for each source what must hold and what follows.",
+        section="Way",
+    ),
+    "start": Param(
+        None,
+        type=["null", "string", "object"],
+        examples=[
+            "earliest",
+            "latest",
+            "timestamp:2026-11-21T10:00:00Z",
+            "group:NAME",
+            'offsets:{"orders": {"0": 17}}',
+        ],
+        title="Start position",
+        description="Where begins what begins anew; a mapping gives topics or partitions their own.",
+        section="Way",
+    ),
+    "topology": Param(
+        "refuse",
+        enum=["refuse", "repartitioned"],
+        values_display={
+            "refuse": "Refuse topics with other partitions than before",
+            "repartitioned": "Begin such topics at the start position",
+        },
+        title="Other partition counts, split or merged topics",
+        section="Way",
+    ),
+    "sources": Param(
+        None,
+        type=["null", "object"],
+        title="Sources with their own way",
+        description='For example {"totals/0": {"way": "new_identity", "start": "latest"}}: query/source.',
+        section="Way",
+    ),
+    "rename": Param(
+        None,
+        type=["null", "object"],
+        title="Renamed topics",
+        description="Old topic -> new topic (several with commas), beyond the mirror's replication policy.",
+        section="Way",
+    ),
     "source_alias": Param(
-        type="string", minLength=1, title="Alias of the old cluster", section="MirrorMaker 2"
+        None,
+        type=["null", "string"],
+        title="Alias of the old cluster",
+        description="Needed where positions are proved.",
+        section="MirrorMaker 2",
     ),
     "target_alias": Param(
-        type="string", minLength=1, title="Alias of the new cluster", section="MirrorMaker 2"
+        None,
+        type=["null", "string"],
+        title="Alias of the new cluster",
+        description="Needed where positions are proved.",
+        section="MirrorMaker 2",
     ),
     "replication_policy": Param(
         "identity",
@@ -134,9 +193,35 @@ PARAMS = {
     ),
     "allow": Param(
         "exact",
-        enum=["exact", "exact,bounded"],
-        values_display={"exact": "Only exact ones", "exact,bounded": "Also ones that repeat a known number"},
+        type="string",
+        examples=["exact", "exact,bounded", "exact,duplicate<=100,superseded"],
         title="Positions to accept",
+        description="Only exact ones, or also ones that repeat a known number, by class of records.",
+        section="Window",
+    ),
+    "fence": Param(
+        "passive",
+        enum=["passive", "acl"],
+        values_display={
+            "passive": "Watch that nobody writes to the old topics",
+            "acl": "Deny writing to the old topics by ACL",
+        },
+        title="Fence",
+        description="An ACL fence is taken down if the job goes back, and stays after a success.",
+        section="Window",
+    ),
+    "fence_spare": Param(
+        None,
+        type=["null", "string"],
+        title="Principals the fence leaves alone",
+        description="With semicolons between, for example User:mirror.",
+        section="Window",
+    ),
+    "group": Param(
+        None,
+        type=["null", "string"],
+        title="Consumer group to keep up",
+        description="Its offsets on the new cluster are set after the move, for those who watch its lag.",
         section="Window",
     ),
     "producer_switch": Param(

@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_flinkstyle.agent.errors import UnsupportedModeError
+from airflow_flinkstyle.agent.topics import renamed_topics
 from airflow_flinkstyle.kafka.driver_login import set_for
 
 if TYPE_CHECKING:
@@ -82,7 +83,10 @@ def overrides_for(
         return {}
     servers = seen.options.get(_SERVERS)
     matching = [rule for rule in rules if rule.role == role and rule.servers == servers]
-    options = {name: value for rule in matching for name, value in rule.options.items()}
+    options = {
+        name: value for rule in matching for name, value in renamed_topics(seen.options, rule.rename).items()
+    }
+    options |= {name: value for rule in matching for name, value in rule.options.items()}
     return set_for(options, seen.options, environment)
 
 

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.hooks.launches import recorded_launch
-from airflow_flinkstyle.hooks.rules import mirror_settings
+from airflow_flinkstyle.hooks.rules import fence_kind, mirror_if_named, names_of
+from airflow_flinkstyle.hooks.ways import savepoint_offsets, way_rules
 from airflow_flinkstyle.jobs.cutover import PHASES, Cutover, CutoverSettings
 from airflow_flinkstyle.jobs.errors import MigrationEndedError, StepTimeoutError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.kafka_side import LiveKafka
 from airflow_flinkstyle.jobs.preflight import run_preflight
 from airflow_flinkstyle.jobs.report import build_report
+from airflow_flinkstyle.jobs.requests import AS_IT_IS, DRAINED
 from airflow_flinkstyle.kafka.driver_login import moved_options
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError
 from airflow_flinkstyle.kafka.policies import parse_policies
@@ -40,9 +42,24 @@ class MigrationForm:
     job: str
     source_kafka_conn_id: str
     target_kafka_conn_id: str
-    mirror: Mapping[str, Any]
-    """``MirrorSettings`` by its fields' names."""
+    mirror: Mapping[str, Any] | None = None
+    """``MirrorSettings`` by its fields' names; without aliases no position can be proved."""
     rename: Mapping[str, str] | None = None
+    """Source topic -> target topic, or several with commas, beyond what the mirror's policy says."""
+    way: str = "proved"
+    """How sources move: ``proved``, ``new_identity`` or ``producers_first``."""
+    start: str | Mapping[str, Any] | None = None
+    """Where what begins anew begins, as ``kafka.start_text`` reads it."""
+    topology: str = "refuse"
+    """``repartitioned``: topics whose partitions do not fit one by one begin at ``start``."""
+    sources: Mapping[str, Mapping[str, Any]] | None = None
+    """``query/source`` -> any of ``way``, ``start``, ``topology``, where they differ."""
+    fence: str = "passive"
+    """``acl``: producers are also kept away from the old topics by ACL in the window."""
+    fence_spare: Sequence[str] | str = ()
+    """Principals that an ``acl`` fence leaves alone."""
+    group: str | None = None
+    """Consumer group whose offsets on the target are set after the move."""
     isolation: str = "read_uncommitted"
     """The job's own ``kafka.isolation.level``; this is Spark's default."""
     allow: Sequence[str] | str = ("exact",)
@@ -62,10 +79,19 @@ def live_kafka(hook: StreamingJobHook, form: MigrationForm) -> LiveKafka:
     return LiveKafka(
         old=hook.kafka(form.source_kafka_conn_id),
         new=hook.kafka(form.target_kafka_conn_id),
-        mirror=mirror_settings(form.mirror),
+        mirror=mirror_if_named(form.mirror),
         rename=dict(form.rename or {}),
         isolation=cast("Isolation", form.isolation),
         allow=parse_policies(form.allow),
+        ways=way_rules(
+            way=form.way,
+            start=form.start,
+            topology=form.topology,
+            sources=form.sources,
+            savepoint=savepoint_offsets(hook.repository(form.job)),
+        ),
+        fence=fence_kind(form.fence),
+        spare=names_of(form.fence_spare),
     )
 
 
@@ -88,7 +114,6 @@ def cutover(
     """Return the window of a migration; every task, and every try of it, makes the same one."""
     client, kafka = hook.client(form.job), live_kafka(hook, form)
     spec, target = recorded_launch(client)
-    options = {**renamed_topics(client, kafka), **moved_options(kafka.new, form.kafka_options or {})}
     if form.spark_conn_id:
         target = hook.target(form.spark_conn_id)
     return Cutover(
@@ -100,39 +125,40 @@ def cutover(
             spec,
             old_servers=kafka.old.bootstrap_servers,
             script_servers=form.script_servers or kafka.old.bootstrap_servers,
-            options=options,
+            options=moved_options(kafka.new, form.kafka_options or {}),
+            rename=renamed_topics(client, kafka),
         ),
         target=target,
         hot_savepoint_id=hot_savepoint_id,
         settings=_settings(form.timeouts or {}),
+        stop_mode=DRAINED if kafka.ways.drains else AS_IT_IS,
+        group=form.group or None,
     )
 
 
 def renamed_topics(client: JobClient, kafka: LiveKafka) -> dict[str, str]:
-    """Return a ``subscribe`` option if the mirror renames what the current run reads; else nothing.
-
-    Raises:
-        BadInputError: If its sources read different topics: one option cannot say both.
-    """
+    """Return topic -> topic on the target for all the current run reads on the old cluster; {} if equal."""
     current = client.board.current()
     slot = client.board.heartbeat(current.value.generation) if current else None
-    beats = slot.value.queries.values() if slot else ()
-    read = {frozenset(seen.topic_ids) for beat in beats for seen in beat.sources.values()}
-    renamed = {names: sorted(map(kafka.target_topic, names)) for names in read}
-    if all(sorted(names) == new for names, new in renamed.items()):
-        return {}
-    if len(renamed) == 1:
-        return {"subscribe": ",".join(*renamed.values())}
-    raise BadInputError(
-        f"Sources that all read the same topics were expected, because topics are renamed, found "
-        f"{sorted(map(sorted, read))}.",
-        left="Nothing was changed.",
-        remedy="Mirror with IdentityReplicationPolicy, so that topics keep their names.",
-    )
+    old_id = kafka.old_cluster_id
+    topics = {
+        topic
+        for beat in (slot.value.queries.values() if slot else ())
+        for seen in beat.sources.values()
+        if seen.cluster_id == old_id
+        for topic in seen.topic_ids
+    }
+    renamed = {topic: ",".join(kafka.target_topics([topic])) for topic in sorted(topics)}
+    return renamed if any(topic != new for topic, new in renamed.items()) else {}
 
 
 def moved_spec(
-    spec: JobSpec, *, old_servers: str, script_servers: str, options: Mapping[str, str]
+    spec: JobSpec,
+    *,
+    old_servers: str,
+    script_servers: str,
+    options: Mapping[str, str],
+    rename: Mapping[str, str] | None = None,
 ) -> JobSpec:
     """Return the job with its Kafka sources on other servers; moving it there again changes nothing.
 
@@ -141,16 +167,38 @@ def moved_spec(
         old_servers: Where it reads now.
         script_servers: What its script writes, unless a rule already says it.
         options: Set on the matching sources.
+        rename: Topic that it reads now -> topic to read then.
     """
     rules, moved = [], False
     for rule in spec.overrides:
         reads_old = rule.options.get(_SERVERS) == old_servers or rule.servers == script_servers
         if rule.role == "source" and reads_old:
-            rule, moved = replace(rule, options={**rule.options, **options}), True
+            rule, moved = (
+                replace(
+                    rule, options={**rule.options, **options}, rename=renamed_again(rule.rename, rename or {})
+                ),
+                True,
+            )
         rules.append(rule)
     if not moved:
-        rules.append(KafkaOverride(role="source", servers=script_servers, options=dict(options)))
+        rules.append(
+            KafkaOverride(
+                role="source", servers=script_servers, options=dict(options), rename=dict(rename or {})
+            )
+        )
     return replace(spec, overrides=tuple(rules))
+
+
+def renamed_again(first: Mapping[str, str], then: Mapping[str, str]) -> dict[str, str]:
+    """Return what the script's names lead to when names that were renamed before are renamed again."""
+
+    def led_on(names: str) -> str:
+        return ",".join(dict.fromkeys(then.get(name, name) for name in names.split(",")))
+
+    both = {topic: led_on(names) for topic, names in first.items()}
+    reached = {name for names in first.values() for name in names.split(",")}
+    both |= {topic: name for topic, name in then.items() if topic not in reached}
+    return both if any(topic != names for topic, names in both.items()) else {}
 
 
 def _settings(timeouts: Mapping[str, float]) -> CutoverSettings:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.kafka.fences import FenceKind
 from airflow_flinkstyle.kafka.mirror import MirrorSettings
 from airflow_flinkstyle.kafka.request import ProofRequest
 from airflow_flinkstyle.rewrite import plan_json
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from airflow_flinkstyle.kafka.settings import Isolation
     from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
@@ -55,6 +56,19 @@ def proof_request(
 def plan_of(text: str | Mapping[str, Any]) -> OffsetRewritePlan:
     """Read a plan from XCom: as text, or as the mapping that native rendering makes of it."""
     return plan_json.from_json(text if isinstance(text, str) else json.dumps(text))
+
+
+def fence_kind(text: str) -> FenceKind:
+    """Read which fence keeps producers away."""
+    if text not in get_args(FenceKind):
+        raise _bad_rule("fence", f"one of {', '.join(get_args(FenceKind))}", text)
+    return cast("FenceKind", text)
+
+
+def names_of(text: Sequence[str] | str | None) -> tuple[str, ...]:
+    """Read names from a list, or from text with semicolons or lines between them (names hold commas)."""
+    parts = text.replace("\n", ";").split(";") if isinstance(text, str) else text or ()
+    return tuple(part.strip() for part in parts if part.strip())
 
 
 def _bad_rule(what: str, expected: str, found: object) -> BadInputError:

@@ -60,6 +60,9 @@ class CutMode:
 AS_IT_IS = CutMode()
 """Each query where it happens to be."""
 
+DRAINED = CutMode(alignment="aligned", drain=True)
+"""All queries where their inputs end."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingRequest:

@@ -22,8 +22,21 @@ class MigrationOperator(StreamingJobOperator):
     :param target_kafka_conn_id: Connection of type ``kafka``: the cluster to move to. (templated)
     :param mirror: MirrorMaker 2's settings: ``source_alias``, ``target_alias``, and if they differ from
         the defaults ``connector_name``, ``offsets_topic``, ``replication_policy``, ``renamed``,
-        ``isolation``. (templated)
-    :param rename: Source topic -> target topic, beyond what the mirror's policy says. (templated)
+        ``isolation``. Needed where positions are proved. (templated)
+    :param rename: Source topic -> target topic, or several with commas, beyond what the mirror's policy
+        says. (templated)
+    :param way: How sources move: ``proved`` (where their unread records stand), ``new_identity`` (at
+        ``start``) or ``producers_first`` (drained, then the target from its start). (templated)
+    :param start: Where what begins anew begins: ``earliest``, ``latest``, ``timestamp:...``,
+        ``group:...``, ``offsets:...`` and more (``kafka.start_text``), or a mapping per topic. (templated)
+    :param topology: ``repartitioned`` lets topics whose partitions do not fit one by one begin at
+        ``start``; ``refuse`` refuses them. (templated)
+    :param sources: ``query/source`` -> any of ``way``, ``start``, ``topology``. (templated)
+    :param fence: ``acl`` also keeps producers away from the old topics by ACL; ``passive`` only watches.
+        (templated)
+    :param fence_spare: Principals that an ``acl`` fence leaves alone; as text with semicolons between.
+        (templated)
+    :param group: Consumer group whose offsets on the target are set after the move. (templated)
     :param isolation: The job's own ``kafka.isolation.level``. (templated)
     :param allow: Kinds of verdict that are good enough: ``exact``, ``bounded``, ``chosen``, or classes:
         ``duplicate<=100,superseded``. (templated)
@@ -39,6 +52,7 @@ class MigrationOperator(StreamingJobOperator):
     template_fields: Sequence[str] = (
         *StreamingJobOperator.template_fields,
         *("source_kafka_conn_id", "target_kafka_conn_id", "mirror", "rename", "isolation", "allow"),
+        *("way", "start", "topology", "sources", "fence", "fence_spare", "group"),
         *("producer_switch", "script_servers", "kafka_options", "timeouts", "spark_conn_id"),
     )
 
@@ -47,8 +61,15 @@ class MigrationOperator(StreamingJobOperator):
         *,
         source_kafka_conn_id: str,
         target_kafka_conn_id: str,
-        mirror: Mapping[str, Any],
+        mirror: Mapping[str, Any] | None = None,
         rename: Mapping[str, str] | None = None,
+        way: str = "proved",
+        start: str | Mapping[str, Any] | None = None,
+        topology: str = "refuse",
+        sources: Mapping[str, Mapping[str, Any]] | None = None,
+        fence: str = "passive",
+        fence_spare: Sequence[str] | str = (),
+        group: str | None = None,
         isolation: str = "read_uncommitted",
         allow: Sequence[str] | str = ("exact",),
         producer_switch: str | None = None,
@@ -63,6 +84,13 @@ class MigrationOperator(StreamingJobOperator):
         self.target_kafka_conn_id = target_kafka_conn_id
         self.mirror = mirror
         self.rename = rename
+        self.way = way
+        self.start = start
+        self.topology = topology
+        self.sources = sources
+        self.fence = fence
+        self.fence_spare = fence_spare
+        self.group = group
         self.isolation = isolation
         self.allow = allow
         self.producer_switch = producer_switch

@@ -98,6 +98,9 @@ class KafkaOverride:
     """``kafka.bootstrap.servers`` as the script writes it."""
     options: Mapping[str, str]
     """Options set instead, by the names of Spark's Kafka connector."""
+    rename: Mapping[str, str] = field(default_factory=dict)
+    """Every topic as the script writes it -> topic to read instead, or several with commas; in whichever of
+    ``subscribe``, ``assign`` and ``subscribePattern`` the script uses. Empty: they keep their names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.kafka.resolve import resolve
 from airflow_flinkstyle.kafka.start import FromGroup, text_of
 from airflow_flinkstyle.kafka.verdict import Verdict, offset_of
 from airflow_flinkstyle.rewrite.errors import NOTHING_WRITTEN
@@ -57,14 +58,13 @@ def picked(
             left=NOTHING_WRITTEN,
             remedy="Pick one (start): earliest, latest, a timestamp, a group's offsets, or specific offsets.",
         )
-    from airflow_flinkstyle.kafka.resolve import resolve
-
     view = route.target.only(targets)
     return resolve(
         route.clusters.target,
         view.partitions,
         rule.start.about(targets),
         before=_in_same_log(position, route),
+        isolation=route.request.isolation,
     )
 
 

@@ -79,6 +79,11 @@ class WayRules:
         return (self.default, *self.sources.values())
 
     @property
+    def drains(self) -> bool:
+        """Whether a source must be read to the end of its old topics."""
+        return any(rule.way == "producers_first" for rule in self.all)
+
+    @property
     def chooses(self) -> bool:
         """Whether a person picked positions, so that ``chosen`` is what was asked for."""
         return any(rule.start is not None for rule in self.all)

@@ -17,8 +17,6 @@ CLUSTERS = {
     "job": "orders",
     "source_kafka_conn_id": "old",
     "target_kafka_conn_id": "new",
-    "source_alias": "old",
-    "target_alias": "new",
 }
 
 
@@ -59,7 +57,7 @@ def test_rotation_takes_verifies_and_prunes_each_job_in_its_own_mapped_tasks():
 
 @pytest.mark.parametrize(
     ("field", "wrong"),
-    [("allow", "anything"), ("replication_policy", "mine"), ("producer_switch", "os:system"), ("job", "")],
+    [("way", "anything"), ("replication_policy", "mine"), ("producer_switch", "os:system"), ("job", "")],
 )
 def test_form_refuses_what_is_not_offered(field: str, wrong: str):
     dag = a_dag("migrate_kafka_cluster")

@@ -16,6 +16,7 @@ from airflow_flinkstyle.operators import (
     TakeSavepointOperator,
     VerifyMigrationOperator,
 )
+from airflow_flinkstyle.rewrite.ways import PROVED
 from tests.unit.airflow_layer.conftest import a_context
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ def findings(world: World, monkeypatch: pytest.MonkeyPatch) -> list[Finding]:
     logs, found = world.logs, []
     logs.old = KafkaCluster(name="old", config={"bootstrap.servers": "old:9092"})
     logs.new = KafkaCluster(name="new", config={"bootstrap.servers": "new:9092"})
-    logs.target_topic = lambda topic: topic
+    logs.target_topics = sorted
+    logs.ways = PROVED
     monkeypatch.setattr(migration, "live_kafka", lambda hook, form: logs)
     monkeypatch.setattr(migration, "run_preflight", lambda *a, **k: Preflight(findings=tuple(found)))
     return found
