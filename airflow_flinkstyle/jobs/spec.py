@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import airflow_flinkstyle
 from airflow_flinkstyle.errors import BadInputError, MessageFormatError
 from airflow_flinkstyle.jobs.errors import DeployModeError
+from airflow_flinkstyle.kafka.driver_login import named_connections
 from airflow_flinkstyle.protocol.board import check_job_name
 from airflow_flinkstyle.protocol.records import KafkaOverride
 
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.types import Generation
 
 DEFAULT_LEASE_S = 30.0
+_REDACTION = "spark.redaction.regex"
+_REDACTED_BY_SPARK = "(?i)secret|password|token|access[.]?key"
+"""Its default, which setting it would replace."""
+_REDACTED_TOO = "(?i)sasl[.]jaas[.]config|ssl[.]keystore[.]key"
 _STRIPPED = (
     "PYTHONPATH",
     "PYTHONHOME",
@@ -153,7 +158,7 @@ def submit_argv(
     """Return the spark-submit command line of one driver."""
     argv = [target.spark_submit, "--master", target.master, "--deploy-mode", target.deploy_mode]
     argv += ["--name", f"{spec.name}-{generation}"]
-    for name, value in sorted({**target.conf, **spec.conf}.items()):
+    for name, value in sorted(_conf(spec, target).items()):
         argv += ["--conf", f"{name}={value}"]
     if target.jars:
         argv += ["--jars", ",".join(target.jars)]
@@ -161,6 +166,14 @@ def submit_argv(
         argv += ["--packages", ",".join(target.packages)]
     argv += [launcher_path(), *_marker(spec, root, generation, claim_id), "--", spec.script, *spec.args]
     return tuple(argv)
+
+
+def _conf(spec: JobSpec, target: SubmitTarget) -> dict[str, str]:
+    """Return the driver's settings; where it logs in to Kafka, Spark's plans must not show how."""
+    conf = {**target.conf, **spec.conf}
+    if named_connections(rule.options for rule in spec.overrides):
+        conf[_REDACTION] = f"{conf.get(_REDACTION, _REDACTED_BY_SPARK)}|{_REDACTED_TOO}"
+    return conf
 
 
 def _marker(spec: JobSpec, root: str, generation: Generation, claim_id: str) -> tuple[str, ...]:

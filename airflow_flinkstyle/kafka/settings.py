@@ -50,6 +50,8 @@ _UNREACHABLE = frozenset(
     )
 )
 
+_TLS_ALERT = "SSL alert number"
+
 _QUEUE_KIB = 32 * 1024
 """Prefetched records a consumer may hold; bounds memory however many partitions are read."""
 
@@ -95,7 +97,11 @@ def admin_client(cluster: KafkaCluster) -> Iterator[AdminClient]:
 
     seen: list[KafkaError] = []
     with translated_errors(cluster, seen):
-        yield AdminClient(_client_config(cluster, seen))
+        client = AdminClient(_client_config(cluster, seen))
+        try:
+            yield client
+        finally:
+            client.poll(0)  # only now it tells what it found in the background: a request just times out
 
 
 @contextmanager
@@ -104,7 +110,7 @@ def consumer(
 ) -> Iterator[Consumer]:
     """Yield a consumer for reading given ranges: nothing joined or committed by itself, no silent reset.
 
-    The client insists on a group; it matters only to those who commit.
+    The client insists on a group; it matters only to those who ask for its offsets.
     """
     from confluent_kafka import Consumer
 
@@ -164,7 +170,8 @@ def translated_errors(cluster: KafkaCluster, seen: list[KafkaError]) -> Iterator
 def _error_for(cluster: KafkaCluster, cause: KafkaError | None, seen: list[KafkaError]) -> FlinkstyleError:
     reports = [error for error in (cause, *reversed(seen)) if error is not None]
     for report in reports:
-        if report.name() in _DENIED:
+        # A broker that does not like a certificate just ends the connection with an alert.
+        if report.name() in _DENIED or _TLS_ALERT in report.str():
             return ClusterDeniedError(
                 f"Kafka cluster {cluster} rejected the request: {report.str()}.",
                 left=NOTHING_CHANGED,

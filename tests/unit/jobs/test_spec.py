@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 
 import pytest
@@ -16,6 +17,7 @@ from airflow_flinkstyle.jobs.spec import (
     launcher_path,
     submit_argv,
 )
+from airflow_flinkstyle.kafka.driver_login import CONNECTION
 from airflow_flinkstyle.protocol.records import KafkaOverride
 
 SECRET = "AKIA-very-secret"  # noqa: S105
@@ -54,6 +56,17 @@ def test_argv_runs_the_launcher_with_the_script_behind_it():
     assert argv[argv.index(launcher_path()) :] == (
         launcher_path(), *tail, "/jobs/orders.py", "--topic", "orders",
     )  # fmt: skip
+
+
+def test_driver_that_logs_in_to_kafka_hides_logins_in_spark_plans_too():
+    rule = KafkaOverride(role="source", servers="old:9092", options={CONNECTION: "kafka_new"})
+    argv = submit_argv(a_spec(overrides=(rule,)), a_target(), root="/r", generation=1, claim_id="c")
+    (redaction,) = [part for part in argv if part.startswith("spark.redaction.regex=")]
+    for name in ("kafka.ssl.keystore.key", "kafka.sasl.jaas.config", "password"):
+        assert re.search(redaction.partition("=")[2].replace("(?i)", ""), name)
+    own = a_spec(overrides=(rule,), conf={"spark.redaction.regex": "mine"})
+    argv = submit_argv(own, a_target(), root="/r", generation=1, claim_id="c")
+    assert any(part.startswith("spark.redaction.regex=mine|") for part in argv)
 
 
 def test_launcher_is_found_without_importing_pyspark():
