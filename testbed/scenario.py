@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ from testbed.judge import Judgement, StateReader, judge
 from testbed.ledger import read_ledger
 from testbed.process import Service
 from testbed.producer import OrderBook, ProducerSettings, read_events
+from testbed.rogue import Rogue
 
 if TYPE_CHECKING:
     import threading
@@ -101,6 +103,7 @@ class OrdersScenario:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.old, self.new, self.topic = folder, old, new, topic
         self.ledger = folder / "ledger"
+        self._rogue_ledger = folder / "rogue-ledger"
         self.s3 = s3
         self.store_uri = f"s3://{BUCKET}" if s3 else (folder / "store").as_uri()
         self.secret_env = s3_env(s3) if s3 else {}
@@ -205,6 +208,10 @@ class OrdersScenario:
             producer.produce(self.topic, key="c001", value=b"{}", partition=1)
             producer.poll(0)
         producer.flush(30)
+
+    def rogue(self) -> Rogue:
+        """Return a producer for ``old`` that no switch reaches; the judge knows its orders."""
+        return Rogue(self.old.bootstrap, self.topic, self._rogue_ledger)
 
     def end_producer(self) -> None:
         """Let the producer flush and end; the ledger is complete then."""
@@ -406,7 +413,8 @@ class OrdersScenario:
         """End the producer, let the job read everything, and judge its state."""
         self.end_producer()
         self.wait_all_read(broker)
-        return judge(read_ledger(self.ledger), reader.read(self.checkpoint()))
+        ledgers = [path for path in (self.ledger, self._rogue_ledger) if path.exists()]
+        return judge(chain.from_iterable(map(read_ledger, ledgers)), reader.read(self.checkpoint()))
 
 
 def _kafka_connection(broker: Broker) -> dict[str, Any]:

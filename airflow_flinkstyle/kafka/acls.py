@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
-from airflow_flinkstyle.kafka.errors import NOTHING_CHANGED, NoAuthorizerError
+from airflow_flinkstyle.kafka.errors import NOTHING_CHANGED, ClusterDeniedError, NoAuthorizerError
 from airflow_flinkstyle.kafka.settings import admin_client
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Mapping
 
     from confluent_kafka.admin import AclBinding, AclBindingFilter, AdminClient
 
@@ -56,7 +55,6 @@ def rules_on(cluster: KafkaCluster, topics: Collection[str]) -> dict[str, frozen
     """Return per topic every entry that applies to it, wildcards and prefixes included.
 
     Raises:
-        NoAuthorizerError: If the brokers have no authorizer.
         ClusterDeniedError: If the credentials may not describe ACLs.
     """
     from confluent_kafka.admin import (
@@ -68,7 +66,8 @@ def rules_on(cluster: KafkaCluster, topics: Collection[str]) -> dict[str, frozen
     )
 
     anybody = cast("str", None)  # the stubs insist on a name
-    with _authorizing(cluster) as admin:
+    with admin_client(cluster) as admin:
+        _require_rights(cluster, admin, ("DESCRIBE",))
         futures = {
             topic: admin.describe_acls(
                 AclBindingFilter(
@@ -88,23 +87,54 @@ def rules_on(cluster: KafkaCluster, topics: Collection[str]) -> dict[str, frozen
         return {topic: frozenset(map(_rule_of, found)) for topic, found in answers.items()}
 
 
-def open_without_acls(cluster: KafkaCluster) -> bool:
-    """Return whether topics without any entry are open to all (``allow.everyone.if.no.acl.found``)."""
+def topics_are_open(cluster: KafkaCluster) -> bool | None:
+    """Return whether topics without any entry are open to all; None if the brokers do not tell.
+
+    They hide the value of ``allow.everyone.if.no.acl.found``, so its absence alone says something.
+
+    Raises:
+        NoAuthorizerError: If the brokers have no authorizer: nobody can be denied anything.
+        ClusterDeniedError: If the credentials may not describe, change and ask what a fence needs.
+    """
     from confluent_kafka.admin import ConfigResource
 
     with admin_client(cluster) as admin:
+        _require_rights(cluster, admin, ("DESCRIBE", "DESCRIBE_CONFIGS", "ALTER"))
         nodes = admin.describe_cluster(request_timeout=cluster.request_timeout_s).result().nodes
         broker = ConfigResource(ConfigResource.Type.BROKER, str(nodes[0].id))
         (future,) = admin.describe_configs([broker], request_timeout=cluster.request_timeout_s).values()
-        entry = future.result(cluster.request_timeout_s).get(_OPEN)
-        return entry is not None and entry.value == "true"
+        config = future.result(cluster.request_timeout_s)
+    if not config["authorizer.class.name"].value:
+        raise NoAuthorizerError(
+            f"An authorizer was expected on Kafka cluster {cluster}, but its brokers have none, so "
+            "nobody can be denied to write.",
+            left=NOTHING_CHANGED,
+            remedy="Set authorizer.class.name on the brokers, or migrate with fence='passive': then only "
+            "the ends of the logs prove that nobody writes.",
+        )
+    return None if _OPEN in config else False
+
+
+def _require_rights(cluster: KafkaCluster, admin: AdminClient, wanted: Collection[str]) -> None:
+    """Ask what the credentials may do: to those that may not, brokers answer that there are no entries."""
+    answer = admin.describe_cluster(
+        include_authorized_operations=True, request_timeout=cluster.request_timeout_s
+    ).result(cluster.request_timeout_s)
+    held = {operation.name for operation in answer.authorized_operations or ()}
+    if missing := sorted(set(wanted) - held):
+        raise ClusterDeniedError(
+            f"The credentials of Kafka cluster {cluster} should have {', '.join(sorted(wanted))} on the "
+            f"cluster, to fence topics by ACL, but lack {', '.join(missing)}.",
+            left=NOTHING_CHANGED,
+            remedy="Allow the connection's principal these operations, or migrate with fence='passive'.",
+        )
 
 
 def create_rules(cluster: KafkaCluster, rules: Collection[AclRule]) -> None:
     """Create the entries; those that exist stay as they are."""
     if not rules:
         return
-    with _authorizing(cluster) as admin:
+    with admin_client(cluster) as admin:
         futures = admin.create_acls(list(map(_binding, rules)), request_timeout=cluster.request_timeout_s)
         for future in futures.values():
             future.result(cluster.request_timeout_s)
@@ -114,29 +144,10 @@ def delete_rules(cluster: KafkaCluster, rules: Collection[AclRule]) -> None:
     """Delete exactly these entries; those that do not exist are no error."""
     if not rules:
         return
-    with _authorizing(cluster) as admin:
+    with admin_client(cluster) as admin:
         futures = admin.delete_acls(list(map(_exactly, rules)), request_timeout=cluster.request_timeout_s)
         for future in futures.values():
             future.result(cluster.request_timeout_s)
-
-
-@contextmanager
-def _authorizing(cluster: KafkaCluster) -> Iterator[AdminClient]:
-    from confluent_kafka import KafkaException
-
-    with admin_client(cluster) as admin:
-        try:
-            yield admin
-        except KafkaException as error:
-            if error.args[0].name() != "SECURITY_DISABLED":
-                raise
-            raise NoAuthorizerError(
-                f"An authorizer was expected on Kafka cluster {cluster}, but its brokers have none, so "
-                "nobody can be denied to write.",
-                left=NOTHING_CHANGED,
-                remedy="Set authorizer.class.name on the brokers, or migrate with fence='passive': then only "
-                "the ends of the logs prove that nobody writes.",
-            ) from error
 
 
 def _binding(rule: AclRule) -> AclBinding:

@@ -18,8 +18,8 @@ from airflow_flinkstyle.kafka.acls import (
     Permission,
     create_rules,
     delete_rules,
-    open_without_acls,
     rules_on,
+    topics_are_open,
 )
 from airflow_flinkstyle.kafka.cluster import describe, topic_names
 from airflow_flinkstyle.kafka.errors import NOTHING_CHANGED, ClusterMismatchError, FenceScopeError
@@ -31,6 +31,12 @@ if TYPE_CHECKING:
 
 FenceKind = Literal["passive", "acl"]
 _WRITES = frozenset(("WRITE", "ALL"))
+_BY_NAME: Mapping[str, Mapping[str, Any]] = {
+    "passive": {"kind": "passive"},
+    "acl": {"kind": "acl"},
+    "acl:open": {"kind": "acl", "open_topics": True},
+    "acl:closed": {"kind": "acl", "open_topics": False},
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,22 +129,30 @@ class AclFence:
     spare: tuple[str, ...] = ()
     """Who may go on writing, e.g. a mirror in the other direction. An ACL knows no exception, so
     everybody else who is allowed to write is denied by name."""
+    open_topics: bool | None = None
+    """Whether topics without any entry are open to all (``allow.everyone.if.no.acl.found``), where the
+    brokers do not tell."""
 
     def plan(self, topics: Collection[str]) -> FenceRecord:
         """Look at what stands.
 
         Raises:
             NoAuthorizerError: If the brokers have none.
-            FenceScopeError: If somebody to spare is allowed only as one of everybody.
+            ClusterDeniedError: If the credentials may not look at entries, or not change them.
+            FenceScopeError: If somebody to spare is allowed only as one of everybody, or if it is not known
+                whether a topic without entries is open.
         """
         names = sorted(set(topics))
+        told = topics_are_open(self.cluster)
         standing = rules_on(self.cluster, names)
         others = topic_names(self.cluster) - set(names)
-        is_open = open_without_acls(self.cluster) if not all(standing.values()) else False
+        is_open = self.open_topics if told is None else told
+        if is_open is None and (bare := [name for name in names if not standing[name]]):
+            raise _unknown_openness(self.cluster, bare)
         wanted = [
             rule
             for name in names
-            for rule in rules_for(self, name, standing=standing[name], others=others, is_open=is_open)
+            for rule in rules_for(self, name, standing=standing[name], others=others, is_open=bool(is_open))
         ]
         return FenceRecord(
             kind="acl",
@@ -207,6 +221,16 @@ def rules_for(
     return [rule(EVERYBODY, "ALL", "allow"), *denied] if is_open and not standing else denied
 
 
+def _unknown_openness(cluster: KafkaCluster, topics: Collection[str]) -> FenceScopeError:
+    return FenceScopeError(
+        f"Topics without ACLs, {', '.join(topics)}, are open to all or to super users alone, as "
+        f"allow.everyone.if.no.acl.found of {cluster} says; it was expected to be told, but brokers hide it. "
+        "The first ACL of any kind would close such a topic to its readers.",
+        left=NOTHING_CHANGED,
+        remedy="Say it: fence='acl:open' or 'acl:closed', as the brokers are configured.",
+    )
+
+
 def _denied(fence: AclFence, topic: str, standing: Collection[AclRule]) -> list[str]:
     if not fence.spare:
         return list(fence.principals)
@@ -227,24 +251,31 @@ def parse_fence(answer: str | Mapping[str, Any] | None, cluster: KafkaCluster) -
     """Return the fence that a form or an operator asks for.
 
     Args:
-        answer: ``passive`` (None too), ``acl``, or a mapping with ``kind`` and, of an ``acl``, the lists
-            ``principals`` and ``spare``.
+        answer: ``passive`` (None too), ``acl``, ``acl:open`` or ``acl:closed`` (that is, with
+            ``open_topics``), or a mapping with ``kind`` and the fields of ``AclFence``.
         cluster: Whose topics it is to fence.
 
     Raises:
         BadInputError: If it says something else.
     """
-    asked = {"kind": answer or "passive"} if not isinstance(answer, Mapping) else dict(answer)
+    asked = dict(answer) if isinstance(answer, Mapping) else dict(_BY_NAME.get(answer or "passive", {}))
     kind = asked.pop("kind", None)
-    named = {name: tuple(map(str, asked.pop(name, None) or ())) for name in ("principals", "spare")}
-    given = {name: principals for name, principals in named.items() if principals}
-    if not asked and kind == "passive" and not given:
+    options = {name: value for name, value in asked.items() if value not in (None, [])}
+    if kind == "passive" and not options:
         return PassiveFence(cluster=cluster)
-    if not asked and kind == "acl" and all(":" in name for names in given.values() for name in names):
+    if kind == "acl" and all(_is_option(name, value) for name, value in options.items()):
+        given: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in options.items()}
         return AclFence(cluster=cluster, **given)
     raise BadInputError(
-        f"A fence should be 'passive', 'acl' or a mapping with kind, principals and spare (lists of "
-        f"'User:name'), but is {answer!r}.",
+        f"A fence should be one of {', '.join(_BY_NAME)} or a mapping with kind, principals and spare (lists "
+        f"of 'User:name') and open_topics (true or false), but is {answer!r}.",
         left=NOTHING_CHANGED,
         remedy="Correct the operator's argument or the DAG's form.",
     )
+
+
+def _is_option(name: str, value: object) -> bool:
+    if name == "open_topics":
+        return isinstance(value, bool)
+    is_list = name in ("principals", "spare") and isinstance(value, list | tuple)
+    return is_list and all(isinstance(item, str) and ":" in item for item in value)  # type: ignore[attr-defined]

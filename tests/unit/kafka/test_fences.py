@@ -72,8 +72,10 @@ def test_a_record_comes_back_from_a_journal_as_it_was():
 def test_a_fence_is_asked_for_by_name_or_in_detail():
     assert parse_fence(None, CLUSTER) == parse_fence("passive", CLUSTER) == PassiveFence(cluster=CLUSTER)
     assert parse_fence("acl", CLUSTER) == FENCE
-    detail = {"kind": "acl", "principals": ["User:shop"], "spare": []}
-    assert parse_fence(detail, CLUSTER) == AclFence(cluster=CLUSTER, principals=("User:shop",))
+    assert parse_fence("acl:open", CLUSTER) == AclFence(cluster=CLUSTER, open_topics=True)
+    detail = {"kind": "acl", "principals": ["User:shop"], "spare": [], "open_topics": True}
+    wanted = AclFence(cluster=CLUSTER, principals=("User:shop",), open_topics=True)
+    assert parse_fence(detail, CLUSTER) == wanted
 
 
 @pytest.mark.parametrize(
@@ -83,6 +85,7 @@ def test_a_fence_is_asked_for_by_name_or_in_detail():
         {"kind": "acl", "principals": "User:shop"},
         {"kind": "acl", "principals": ["shop"]},
         {"kind": "acl", "height": 3},
+        {"kind": "acl", "open_topics": "perhaps"},
         {"kind": "passive", "principals": ["User:shop"]},
         {},
     ],
