@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.kafka.cluster import require_positions
 from airflow_flinkstyle.kafka.errors import (
@@ -17,16 +17,24 @@ from airflow_flinkstyle.kafka.settings import admin_client, consumer
 from airflow_flinkstyle.types import NextOffset
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
-    from confluent_kafka import TopicPartition as ClientPartition
+    from confluent_kafka import Consumer, KafkaError
 
     from airflow_flinkstyle.kafka.cluster import TopicPartition
     from airflow_flinkstyle.kafka.settings import KafkaCluster
 
 _HAS_MEMBERS = frozenset(
-    ("UNKNOWN_MEMBER_ID", "REBALANCE_IN_PROGRESS", "ILLEGAL_GENERATION", "STALE_MEMBER_EPOCH")
+    (
+        "UNKNOWN_MEMBER_ID",
+        "NON_EMPTY_GROUP",
+        "REBALANCE_IN_PROGRESS",
+        "ILLEGAL_GENERATION",
+        "STALE_MEMBER_EPOCH",
+    )
 )
+_OF_SOME_PARTITIONS = frozenset(("UNKNOWN_TOPIC_OR_PART", "UNKNOWN_TOPIC_ID", "TOPIC_AUTHORIZATION_FAILED"))
+"""The client reports one of these for the whole commit, though other partitions may be committed."""
 _SHOWN = 8
 
 
@@ -55,10 +63,14 @@ def group_offsets(
     Raises:
         GroupMissingError: If the cluster knows no such group.
     """
-    with admin_client(cluster) as admin:
-        found = _committed(admin, cluster, group, topics)
-        if not found:
-            _require_group(admin, cluster, group)
+    with consumer(cluster, "read_committed", group=group) as client:
+        known = client.list_topics(timeout=cluster.request_timeout_s).topics
+        partitions = [
+            (topic, number) for topic in topics if topic in known for number in known[topic].partitions
+        ]
+        found = _committed(client, cluster, partitions)
+    if not found:
+        _require_group(cluster, group)
     return found
 
 
@@ -80,53 +92,50 @@ def set_group_offsets(
     from confluent_kafka import TopicPartition as ClientPartition
 
     require_positions(offsets)
-    with admin_client(cluster) as admin:
-        before = _committed(admin, cluster, group, {topic for topic, _ in offsets})
     with consumer(cluster, "read_committed", group=group) as client:
-        commits = [ClientPartition(topic, number, offset) for (topic, number), offset in offsets.items()]
+        before = _committed(client, cluster, offsets)
+        wanted = [ClientPartition(topic, number, offset) for (topic, number), offset in offsets.items()]
         try:
-            answers = client.commit(offsets=commits, asynchronous=False) or []
+            client.commit(offsets=wanted, asynchronous=False)
         except KafkaException as error:
-            if error.args[0].name() in _HAS_MEMBERS:
+            cause = error.args[0]
+            if cause.name() in _HAS_MEMBERS:
                 raise _in_use(cluster, group) from error
-            raise
-    _require_all_committed(cluster, group, answers)
+            if cause.name() not in _OF_SOME_PARTITIONS:
+                raise
+            after = _committed(client, cluster, offsets)
+            missed = [tp for tp, offset in offsets.items() if after.get(tp) != offset]
+            raise _refused(cluster, group, missed, cause) from error
     return GroupCommit(
         group=group, offsets={tp: NextOffset(offset) for tp, offset in offsets.items()}, before=before
     )
 
 
 def _committed(
-    admin: Any,  # noqa: ANN401  # the client's own stubs say None for futures
-    cluster: KafkaCluster,
-    group: str,
-    topics: Collection[str],
+    client: Consumer, cluster: KafkaCluster, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, NextOffset]:
-    from confluent_kafka import ConsumerGroupTopicPartitions
+    """Ask as a consumer: the admin client's call crashes the process while the coordinator loads."""
+    from confluent_kafka import TopicPartition as ClientPartition
 
-    asked = admin.list_consumer_group_offsets(
-        [ConsumerGroupTopicPartitions(group)], request_timeout=cluster.request_timeout_s
-    )
-    answer = asked[group].result(cluster.request_timeout_s)
-    return {
-        (tp.topic, tp.partition): NextOffset(tp.offset)
-        for tp in answer.topic_partitions
-        if tp.topic in topics and tp.offset >= 0
-    }
+    asked = [ClientPartition(topic, number) for topic, number in partitions]
+    answers = client.committed(asked, timeout=cluster.request_timeout_s) if asked else []
+    return {(tp.topic, tp.partition): NextOffset(tp.offset) for tp in answers if tp.offset >= 0}
 
 
-def _require_group(admin: Any, cluster: KafkaCluster, group: str) -> None:  # noqa: ANN401
+def _require_group(cluster: KafkaCluster, group: str) -> None:
     """Tell a group without commits here from one that does not exist; the cluster answers both alike."""
-    listed = admin.list_consumer_groups(request_timeout=cluster.request_timeout_s)
-    known = sorted(found.group_id for found in listed.result(cluster.request_timeout_s).valid)
-    if group not in known:
-        more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
-        raise GroupMissingError(
-            f"Cluster {cluster} was expected to have the consumer group {group}, but has "
-            f"{', '.join(known[:_SHOWN]) or 'none'}{more}.",
-            left=NOTHING_CHANGED,
-            remedy="Correct the group's name, or pick another start position.",
-        )
+    with admin_client(cluster) as admin:
+        listed = admin.list_consumer_groups(request_timeout=cluster.request_timeout_s)
+        known = sorted(found.group_id for found in listed.result(cluster.request_timeout_s).valid)
+    if group in known:
+        return
+    more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
+    raise GroupMissingError(
+        f"Cluster {cluster} was expected to have the consumer group {group}, but has "
+        f"{', '.join(known[:_SHOWN]) or 'none'}{more}.",
+        left=NOTHING_CHANGED,
+        remedy="Correct the group's name, or pick another start position.",
+    )
 
 
 def _in_use(cluster: KafkaCluster, group: str) -> GroupInUseError:
@@ -137,16 +146,12 @@ def _in_use(cluster: KafkaCluster, group: str) -> GroupInUseError:
     )
 
 
-def _require_all_committed(cluster: KafkaCluster, group: str, answers: list[ClientPartition]) -> None:
-    failed = {(tp.topic, tp.partition): tp.error for tp in answers if tp.error is not None}
-    if not failed:
-        return
-    if any(error.name() in _HAS_MEMBERS for error in failed.values()):
-        raise _in_use(cluster, group)
-    reasons = sorted({error.str() for error in failed.values()})
-    raise GroupCommitError(
-        f"Offsets of {len(answers)} partitions should be committed for group {group} on {cluster}, but "
-        f"{name_partitions(failed.keys())} were refused: {', '.join(reasons)}.",
+def _refused(
+    cluster: KafkaCluster, group: str, partitions: Collection[TopicPartition], cause: KafkaError
+) -> GroupCommitError:
+    return GroupCommitError(
+        f"Offsets should be committed for group {group} on {cluster}, but those of "
+        f"{name_partitions(partitions)} were refused: {cause.str()}.",
         left="The other partitions are committed.",
         remedy="Correct topics, partitions or ACLs, then set the group's offsets again.",
     )
