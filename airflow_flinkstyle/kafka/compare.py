@@ -5,52 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from airflow_flinkstyle.kafka.alignment import Rules, Widen
+from airflow_flinkstyle.kafka.cluster import first_offsets_since
 from airflow_flinkstyle.kafka.evidence import Evidence
 from airflow_flinkstyle.kafka.mirror import lag_above, missing_position
-from airflow_flinkstyle.kafka.reading import read_windows
-from airflow_flinkstyle.kafka.translate import Proof, Rules, Widen, translate
-from airflow_flinkstyle.kafka.verdict import Refused, Verdict
+from airflow_flinkstyle.kafka.pairs import Pair, batches, lengthen, read_pairs
+from airflow_flinkstyle.kafka.reading import Identity, read_windows
+from airflow_flinkstyle.kafka.translate import Proof, translate
+from airflow_flinkstyle.kafka.verdict import Refused, Verdict, offset_of
 from airflow_flinkstyle.kafka.window import Window
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
+    from airflow_flinkstyle.kafka.alignment import Side
     from airflow_flinkstyle.kafka.cluster import LogRange, TopicPartition, TopicSettings
     from airflow_flinkstyle.kafka.mirror import MirrorSettings
     from airflow_flinkstyle.kafka.moment import Moment
     from airflow_flinkstyle.kafka.request import ProofRequest
     from airflow_flinkstyle.kafka.settings import KafkaCluster
-
-_CONTEXT = 32
-"""Source offsets before the position that are compared too."""
-_MARGIN = 64
-"""Target offsets read beyond the number of unread source offsets, at first."""
-_LEAST_CONTEXT = 8
-"""Fewer records than this before the position widen the source window (markers fill offsets too)."""
-_MOST_CONTEXT_OFFSETS = 8192
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Spans:
-    """How many offsets of one partition to read."""
-
-    context: int
-    """On the source, before the position."""
-    unread: int
-    """On the source, from the position to the end."""
-    target: int
-    """On the target, back from the end."""
-
-    @property
-    def size(self) -> int:
-        """Offsets of both sides."""
-        return self.context + self.unread + self.target
-
-    def wider(self, widen: Widen) -> _Spans:
-        """Return spans with one side four times as long."""
-        if widen.side == "source":
-            return replace(self, context=4 * self.context)
-        return replace(self, target=4 * self.target)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,18 +51,26 @@ class Round:
             raise KeyError(tp)
         return source, target
 
-    def with_timestamp(self, tp: TopicPartition) -> bool:
-        """Return whether timestamps survive the mirror and so belong to a record's identity."""
-        topics = (self.settings[tp[0]], self.target_settings[self.target_of(tp)[0]])
-        return not any(topic.log_append_time for topic in topics)
+    def identity(self, tp: TopicPartition) -> Identity:
+        """Return what makes two records of a partition and its copy the same."""
+        source, target = self.settings[tp[0]], self.target_settings[self.target_of(tp)[0]]
+        return Identity(
+            dated=not (source.log_append_time or target.log_append_time),
+            keyed=source.compacted or target.compacted,
+            ignored_headers=self.request.ignored_headers,
+        )
 
-    def rules(self, tp: TopicPartition) -> Rules:
+    def rules(self, pair: Pair, oldest_equal: int | None) -> Rules:
         """Return what holds for both logs of a partition that got past the mirror check."""
         return Rules(
-            compacted=self.target_settings[self.target_of(tp)[0]].compacted,
+            compacted=self.target_settings[pair.target_tp[0]].compacted,
+            source_compacted=self.settings[pair.tp[0]].compacted,
             caught_up=self.request.mirror is not None and not self.request.preview,
-            accept_lost_tombstones=self.request.accept_lost_tombstones,
+            sole_writer=self.request.sole_writer,
+            dated=pair.identity.dated,
             growing=self.request.preview,
+            oldest_equal=oldest_equal,
+            exhausted=pair.exhausted,
         )
 
 
@@ -154,109 +135,78 @@ def _mirror_refusals(
 
 
 def _prove_partitions(state: Round, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Evidence]:
-    """Read both sides of the partitions, widening what does not decide, until all are decided."""
-    evidence: dict[TopicPartition, Evidence] = {}
-    left = {tp: _first_spans(state, tp) for tp in partitions}
-    while left:
-        wider: dict[TopicPartition, _Spans] = {}
-        for group in _groups(left, state.request.window_budget):
-            sources, targets = _read_sources(state, group), _read_targets(state, group)
-            for tp, spans in group.items():
-                outcome = _decide(state, tp, sources.pop(tp), targets.pop(tp))
-                if isinstance(outcome, Evidence):
-                    evidence[tp] = outcome
-                else:
-                    wider[tp] = spans.wider(outcome)
-        left = wider
+    """Read both sides of the partitions, as many at a time as memory allows."""
+    request, evidence = state.request, {}
+    pairs = [
+        Pair.around(
+            tp,
+            state.target_of(tp),
+            request.positions[tp],
+            state.ranges(tp),
+            state.identity(tp),
+            request.window_budget,
+        )
+        for tp in partitions
+    ]
+    for batch in batches(pairs, request.window_budget):
+        read_pairs(state.source, state.target, batch, request.isolation)
+        evidence.update(_settle(state, batch))
+        for pair in batch:
+            pair.forget()
     return evidence
 
 
-def _first_spans(state: Round, tp: TopicPartition) -> _Spans:
-    unread = state.ranges(tp)[0].end - state.request.positions[tp]
-    return _Spans(context=_CONTEXT, unread=unread, target=unread + _MARGIN)
+def _settle(state: Round, pairs: Collection[Pair]) -> dict[TopicPartition, Evidence]:
+    """Decide what the windows decide; make the others longer, until all are decided."""
+    evidence: dict[TopicPartition, Evidence] = {}
+    undecided: dict[TopicPartition, Side] = {}
+    oldest_equal = _oldest_equal(state, pairs)
+    for pair in pairs:
+        outcome = _decide(state, pair, oldest_equal.get(pair.tp))
+        if isinstance(outcome, Evidence):
+            evidence[pair.tp] = outcome
+        else:
+            undecided[pair.tp] = outcome.side
+    left = [pair for pair in pairs if pair.tp in undecided]
+    for batch in batches(left, state.request.window_budget, growth=4):
+        sides: dict[Side, list[Pair]] = {}
+        for pair in batch:
+            sides.setdefault(undecided[pair.tp], []).append(pair)
+        lengthen(state.source, state.target, sides, state.request.isolation)
+        evidence.update(_settle(state, batch))
+    return evidence
 
 
-def _groups(spans: Mapping[TopicPartition, _Spans], budget: int) -> Iterator[dict[TopicPartition, _Spans]]:
-    """Yield groups of partitions whose windows fit into memory together."""
-    group: dict[TopicPartition, _Spans] = {}
-    for tp, own in spans.items():
-        if group and sum(other.size for other in group.values()) + own.size > budget:
-            yield group
-            group = {}
-        group[tp] = own
-    if group:
-        yield group
+def _oldest_equal(state: Round, pairs: Collection[Pair]) -> dict[TopicPartition, int | None]:
+    """Return from which offset on records of the source can equal the newest; all older ones are older.
+
+    Asked only where nothing but content shows that the mirror is level.
+    """
+    if state.request.mirror is not None or state.request.preview:
+        return {}
+    dated = {p.tp: p.source.newest_ms for p in pairs if p.identity.dated and p.source.newest_ms >= 0}
+    return first_offsets_since(state.source, dated)
 
 
-def _read_sources(state: Round, group: Mapping[TopicPartition, _Spans]) -> dict[TopicPartition, Window]:
-    windows = {}
-    for tp, spans in group.items():
-        source, _ = state.ranges(tp)
-        low = max(source.start, state.request.positions[tp] - spans.context)
-        windows[tp] = Window(low=low, high=source.end, log_start=source.start)
-    timestamps = {tp[0]: state.with_timestamp(tp) for tp in windows}
-    _read(state, state.source, windows, timestamps.__getitem__)
-    return windows
-
-
-def _read_targets(state: Round, group: Mapping[TopicPartition, _Spans]) -> dict[TopicPartition, Window]:
-    """Return the windows by source partition."""
-    windows = {}
-    for tp, spans in group.items():
-        _, target = state.ranges(tp)
-        low = max(target.start, target.end - spans.target)
-        windows[state.target_of(tp)] = Window(low=low, high=target.end, log_start=target.start)
-    timestamps = {state.target_of(tp)[0]: state.with_timestamp(tp) for tp in group}
-    _read(state, state.target, windows, timestamps.__getitem__)
-    return {tp: windows[state.target_of(tp)] for tp in group}
-
-
-def _read(
-    state: Round,
-    cluster: KafkaCluster,
-    windows: Mapping[TopicPartition, Window],
-    with_timestamp: Callable[[str], bool],
-) -> None:
-    read_windows(
-        cluster,
-        windows,
-        state.request.isolation,
-        with_timestamp=with_timestamp,
-        ignored_headers=state.request.ignored_headers,
-    )
-
-
-def _decide(state: Round, tp: TopicPartition, source: Window, target: Window) -> Evidence | Widen:
-    position = state.request.positions[tp]
-    context = sum(1 for offset in source.offsets[:_CONTEXT] if offset < position)
-    span = position - source.low
-    if context < _LEAST_CONTEXT and not source.whole_log and span < _MOST_CONTEXT_OFFSETS:
-        return Widen(side="source")
-    rules = state.rules(tp)
-    outcome = translate(source, target, position, rules)
+def _decide(state: Round, pair: Pair, oldest_equal: int | None) -> Evidence | Widen:
+    rules = state.rules(pair, oldest_equal)
+    outcome = translate(pair.source, pair.target, pair.position, rules)
     if isinstance(outcome, Widen):
-        if target.high - target.low >= state.request.window_budget:
-            reason = f"not decided by the newest {state.request.window_budget} offsets of the target"
-            return _evidence(state, tp, Refused(reason, None))
         return outcome
-    if outcome.extras.get("new") and state.request.isolation == "read_committed":
-        outcome = _name_phantoms(state, tp, source, target, rules)
-    return _evidence(state, tp, outcome.verdict, proof=outcome, source=source, target=target)
+    unnamed = outcome.extras.keys() & {"new", "passed_over"}
+    if unnamed and state.request.isolation == "read_committed":
+        outcome = _name_phantoms(state, pair, rules)
+    return _evidence(state, pair.tp, outcome.verdict, proof=outcome, pair=pair)
 
 
-def _name_phantoms(state: Round, tp: TopicPartition, source: Window, target: Window, rules: Rules) -> Proof:
+def _name_phantoms(state: Round, pair: Pair, rules: Rules) -> Proof:
     """Decide once more, knowing the source's aborted records."""
-    everything = Window(low=source.low, high=source.high, log_start=source.log_start)
-    read_windows(
-        state.source,
-        {tp: everything},
-        "read_uncommitted",
-        with_timestamp=lambda _: state.with_timestamp(tp),
-        ignored_headers=state.request.ignored_headers,
-    )
-    aborted = frozenset(everything.prints) - frozenset(source.prints)
-    outcome = translate(source, target, state.request.positions[tp], replace(rules, aborted=aborted))
-    if isinstance(outcome, Widen):  # pragma: no cover - the same windows have just decided
+    everything = Window(low=pair.source.low, high=pair.source.high, log_start=pair.source.log_start)
+    read_windows(state.source, {pair.tp: everything}, "read_uncommitted", {pair.tp: pair.identity})
+    aborted = frozenset(everything.prints) - frozenset(pair.source.prints)
+    final = replace(rules, aborted=aborted, exhausted=frozenset(("source", "target")))
+    outcome = translate(pair.source, pair.target, pair.position, final)
+    if isinstance(outcome, Widen):  # pragma: no cover - both sides are exhausted
         raise TypeError
     return outcome
 
@@ -267,20 +217,23 @@ def _evidence(
     verdict: Verdict,
     *,
     proof: Proof | None = None,
-    source: Window | None = None,
-    target: Window | None = None,
+    pair: Pair | None = None,
 ) -> Evidence:
     target_tp = state.target_of(tp)
-    target_offset = None if isinstance(verdict, Refused) else verdict.offset
+    source_log, target_log = state.moment.source.log_range(tp), state.moment.target.log_range(target_tp)
     return Evidence(
         topic=tp[0],
         partition=tp[1],
         target_topic=target_tp[0],
         position=state.request.positions[tp],
         verdict=verdict,
-        target_offset=target_offset,
+        target_offset=offset_of(verdict),
+        source_cluster_id=state.moment.source.cluster_id,
+        target_cluster_id=state.moment.target.cluster_id,
         source_topic_id=state.moment.source.topics[tp[0]].topic_id,
         target_topic_id=state.moment.target.topics[target_tp[0]].topic_id,
+        source_log=(source_log.start, source_log.end) if source_log else None,
+        target_log=(target_log.start, target_log.end) if target_log else None,
         mirrored_to=state.moment.mirrored.get(tp),
         unread_records=proof.unread if proof is not None else None,
         matched_records=proof.matched if proof is not None else None,
@@ -288,6 +241,6 @@ def _evidence(
         digest=proof.digest if proof is not None else None,
         extras=proof.extras if proof is not None else {},
         absent=proof.absent if proof is not None else {},
-        source_window=(source.low, source.high) if source is not None else None,
-        target_window=(target.low, target.high) if target is not None else None,
+        source_window=(pair.source.low, pair.source.high) if pair is not None else None,
+        target_window=(pair.target.low, pair.target.high) if pair is not None else None,
     )

@@ -26,8 +26,13 @@ class Evidence:
     """Next offset to read on the source."""
     verdict: Verdict
     target_offset: int | None
+    source_cluster_id: str
+    target_cluster_id: str
     source_topic_id: str
     target_topic_id: str
+    source_log: tuple[int, int] | None
+    """Start and end of the source's log; None if there is no such partition."""
+    target_log: tuple[int, int] | None
     mirrored_to: int | None
     """Last source offset that MirrorMaker says it has replicated."""
     unread_records: int | None

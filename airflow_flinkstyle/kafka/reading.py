@@ -13,7 +13,7 @@ from airflow_flinkstyle.kafka.errors import (
     name_partitions,
 )
 from airflow_flinkstyle.kafka.settings import consumer
-from airflow_flinkstyle.kafka.window import Window, fingerprint, key_print
+from airflow_flinkstyle.kafka.window import NO_KEY, Window, fingerprint, key_print
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -157,13 +157,23 @@ def _stalled(
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """What makes two records of a partition and its copy the same, beside key, value and headers."""
+
+    dated: bool = True
+    """Timestamps survive the mirror; a broker that stamps records itself overwrites them."""
+    keyed: bool = True
+    """Keep keys and tombstones too: one of the logs is compacted."""
+    ignored_headers: frozenset[str] = frozenset()
+    """Names of headers that do not count."""
+
+
 def read_windows(
     cluster: KafkaCluster,
     windows: Mapping[TopicPartition, Window],
     isolation: Isolation,
-    *,
-    with_timestamp: Callable[[str], bool],
-    ignored_headers: frozenset[str] = frozenset(),
+    identities: Mapping[TopicPartition, Identity],
 ) -> None:
     """Fill empty windows with the records between their ``low`` and ``high``.
 
@@ -171,21 +181,21 @@ def read_windows(
         cluster: Where to read.
         windows: To fill, by partition.
         isolation: The job's own; it decides what a reader sees.
-        with_timestamp: Whether timestamps of a topic belong to a record's identity.
-        ignored_headers: Names of headers that do not.
+        identities: What makes records the same, by partition.
     """
 
     def add(tp: TopicPartition, message: Record) -> None:
-        key, value = message.key(), message.value()
+        window, identity = windows[tp], identities[tp]
+        key, value, headers = message.key(), message.value(), message.headers() or ()
         kind, timestamp_ms = message.timestamp()
-        counts = with_timestamp(tp[0]) and kind != _LOG_APPEND_TIME
-        headers = message.headers() or ()
-        if ignored_headers:
-            headers = [header for header in headers if header[0] not in ignored_headers]
-        windows[tp].add(
+        if headers and identity.ignored_headers:
+            headers = [header for header in headers if header[0] not in identity.ignored_headers]
+        counts = identity.dated and kind != _LOG_APPEND_TIME
+        window.newest_ms = timestamp_ms
+        window.add(
             message.offset(),
             fingerprint(key, value, headers, timestamp_ms if counts else None),
-            key_print(key),
+            key_print(key) if window.keyed else NO_KEY,
             tombstone=value is None,
         )
 

@@ -30,14 +30,17 @@ class ProofRequest:
     isolation: Isolation = "read_committed"
     """The job's own ``kafka.isolation.level``; Spark's default is ``read_uncommitted``."""
     ignored_headers: frozenset[str] = frozenset()
-    """Headers that the mirror adds or changes: no part of a record's identity."""
-    accept_lost_tombstones: bool = False
+    """Headers that the mirror adds or changes: no part of a record's identity, on either side."""
+    sole_writer: bool = False
+    """Nobody but the mirror writes to the target: records equal to mirrored ones are its second copies.
+    Without that word positions are refused, or bounded, where they could as well be somebody's new ones."""
     preview: bool = False
     """Producers are at work: show where positions would go. Never enough for a rewrite."""
-    most_unread: int = 2_000_000
-    """Unread offsets of one partition above which its proof is refused."""
-    window_budget: int = 2_000_000
-    """Offsets of both sides in memory at a time (some 150 bytes each)."""
+    most_unread: int = 20_000_000
+    """Unread offsets of one partition above which its proof is refused: 32 bytes of memory each, both sides
+    together, 50 on compacted topics."""
+    window_budget: int = 4_000_000
+    """Offsets of both sides in memory at a time, beyond what a single partition has unread."""
     attempts: int = 3
     """Tries when ends or MirrorMaker's positions change while the proof runs."""
 

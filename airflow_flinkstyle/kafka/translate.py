@@ -1,11 +1,13 @@
 """The suffix proof: where on the target do the unread source records stand? Pure.
 
-Wanted is the LARGEST target position T such that ``target[T:end)`` contains ``source[o:end)`` in
-order. It compares records, never offsets: transaction markers and compaction make offsets of the
-two logs run apart anywhere.
+It compares records, never offsets: transaction markers and compaction make offsets of the two logs
+run apart anywhere. Wanted is the LARGEST target position T such that ``target[T:end)`` contains
+``source[o:end)`` in order and nothing that others wrote to the target stands between what was read
+and T.
 
 Content alone cannot tell a mirror that is behind from one that is level if records repeat, so the
-caller says whether MirrorMaker's own positions show that nothing is missing (``caught_up``).
+caller says whether MirrorMaker's own positions show that nothing is missing (``caught_up``); without
+that word the newest records must match nowhere else on the source.
 """
 
 from __future__ import annotations
@@ -14,35 +16,23 @@ from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
+from airflow_flinkstyle.kafka.alignment import Place, Rules, Widen, place_between, widen
 from airflow_flinkstyle.kafka.verdict import Bounded, Exact, ExtraClass, Refused, Verdict
+from airflow_flinkstyle.kafka.walk import Match, equal_run, walk_back
 from airflow_flinkstyle.kafka.window import NO_KEY
 from airflow_flinkstyle.types import NextOffset
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from airflow_flinkstyle.kafka.window import Window
 
 _LEAST_CONTEXT = 8
 """Equal records before the position that content needs when nothing else speaks for the mirror."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """What holds for both logs of a partition."""
-
-    compacted: bool = False
-    """The target's ``cleanup.policy`` contains ``compact``: it may lack older versions of a key."""
-    caught_up: bool = False
-    """MirrorMaker's own position says that every source record is on the target."""
-    accept_lost_tombstones: bool = False
-    """Whether deletions that the target's compaction has removed may be missing."""
-    growing: bool = False
-    """Preview: producers are at work, so newer records may follow on the target."""
-    aborted: frozenset[int] = frozenset()
-    """Fingerprints of aborted source records, to name phantoms by their name."""
+_MOST_CONTEXT = 8192
+"""Records before the position among which originals of the target's other records are looked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,34 +45,13 @@ class Proof:
     matched: int
     """How many of them were found on the target."""
     context: int
-    """Records before the position that equal those before T."""
+    """Records before the position that stand, in order, before T."""
     digest: str
     """SHA-256 over the fingerprints of the unread records, in order."""
     extras: Mapping[ExtraClass, int] = field(default_factory=dict)
-    """Target records from T on that the source does not hold there, by class."""
+    """Target records that are none of the unread ones, by class."""
     absent: Mapping[ExtraClass, int] = field(default_factory=dict)
     """Unread source records that compaction has removed on the target, by class."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Widen:
-    """The window of one side is too short to decide."""
-
-    side: Literal["source", "target"]
-
-
-@dataclass(slots=True)
-class _Match:
-    """Result of the walk: indexes into the target window."""
-
-    at: int
-    """T as an index; everything unread was found from here on."""
-    last: int | None = None
-    """Index of the last match."""
-    used: set[int] = field(default_factory=set)
-    absent: Counter[ExtraClass] = field(default_factory=Counter)
-    missing: list[int] = field(default_factory=list)
-    """Indexes into the source window."""
 
 
 def translate(source: Window, target: Window, position: int, rules: Rules) -> Proof | Widen:
@@ -95,164 +64,170 @@ def translate(source: Window, target: Window, position: int, rules: Rules) -> Pr
         rules: See there.
     """
     cut = bisect_left(source.offsets, position)
-    match = _walk_back(source, target, cut, rules)
-    if (match.missing or match.at < cut) and not target.whole_log:
-        return Widen(side="target")
-    unread = len(source) - cut
-    start = _start_index(source, target, cut, match, rules)
-    context = _context_matches(source, target, cut, start, rules)
-    extras = _class_extras(source, target, cut, start, match, rules)
+    if cut < _LEAST_CONTEXT and (wider := widen(source, target, rules, "source")):
+        return wider  # transaction markers fill offsets too
+    unread = range(cut, len(source))
+    match = walk_back(source, unread, target, len(target), compacted=rules.compacted)
+    if match.missing:
+        wider = widen(source, target, rules, "target")
+        return wider or _proof(source, cut, match, _missing(source, target, match))
+    place = place_between(source, target, cut, match.at if match.found else None, rules)
+    if isinstance(place, Widen):
+        return place
+    if isinstance(place, Refused):
+        return _proof(source, cut, match, place)
+    return _decide(source, target, cut, match, place, rules)
+
+
+def _decide(
+    source: Window, target: Window, cut: int, match: Match, place: Place, rules: Rules
+) -> Proof | Widen:
+    """Choose between the two bounds of the position, and say what comes with it."""
+    kinds = _Kinds(source, target, cut, place, rules)
+    between = range(place.low, place.high)
+    start = place.high if all(kinds.is_copy(i) for i in between) else place.low
+    read = walk_back(source, range(cut), target, start, compacted=rules.compacted, holes=True)
+    extras = kinds.count(match.others(start, _end(target, match, start, rules)))
+    passed = kinds.count(read.others(read.at, start)).get("new", 0) if read.found else 0
+    if passed:
+        extras["passed_over"] = passed
+    if (
+        (passed or extras.get("new"))
+        and cut < _MOST_CONTEXT
+        and (w := widen(source, target, rules, "source"))
+    ):
+        return w  # copies of records from before the source's window look as if others had written them
     offset = NextOffset(target.offsets[start] if start < len(target) else target.high)
-    refusal = _refusal(source, target, cut, match, context, rules)
+    refusal = _refusal(source, cut, read.found, rules)
+    if isinstance(refusal, Widen):
+        return refusal
+    good = Bounded(offset, dict(extras), dict(match.absent)) if extras or match.absent else Exact(offset)
+    return _proof(source, cut, match, refusal or good, context=read.found, extras=extras)
+
+
+def _proof(
+    source: Window,
+    cut: int,
+    match: Match,
+    verdict: Verdict,
+    *,
+    context: int = 0,
+    extras: Mapping[ExtraClass, int] | None = None,
+) -> Proof:
     return Proof(
-        verdict=refusal or _verdict_at(offset, extras, match.absent),
-        unread=unread,
-        matched=len(match.used),
-        context=context or 0,
-        digest=sha256(source.prints[cut:].tobytes()).hexdigest(),
-        extras=dict(extras),
+        verdict=verdict,
+        unread=len(source) - cut,
+        matched=match.found,
+        context=context,
+        digest=sha256(memoryview(source.prints)[cut:]).hexdigest(),
+        extras=dict(extras or {}),
         absent=dict(match.absent),
     )
 
 
-def _walk_back(source: Window, target: Window, cut: int, rules: Rules) -> _Match:
-    """Match the unread records from the newest back, each as late on the target as it can stand."""
-    match = _Match(at=len(target))
-    first = _first_places(target)
-    newer_keys: set[int] = set()
-    for i in range(len(source) - 1, cut - 1, -1):
-        record, key = source.prints[i], source.keys[i]
-        if first.get(record, match.at) < match.at:
-            match.at -= 1
-            while target.prints[match.at] != record:
-                match.at -= 1
-            match.last = match.at if match.last is None else match.last
-            match.used.add(match.at)
-            newer_keys.add(key)
-        elif rules.compacted and key != NO_KEY and key in newer_keys:
-            match.absent["superseded"] += 1
-        elif rules.compacted and rules.accept_lost_tombstones and source.tombstones[i]:
-            match.absent["tombstone"] += 1
-            newer_keys.add(key)
-        else:
-            match.missing.append(i)
-    return match
+def _end(target: Window, match: Match, start: int, rules: Rules) -> int:
+    """Return where the part of the target ends that can be compared."""
+    if not rules.growing:
+        return len(target)
+    return max(start, match.end) if match.found else start  # what follows is newer than the preview
 
 
-def _first_places(target: Window) -> dict[int, int]:
-    places: dict[int, int] = {}
-    for index, record in enumerate(target.prints):
-        places.setdefault(record, index)
-    return places
+class _Kinds:
+    """Tells by class what a target record is that is no unread record."""
 
+    def __init__(self, source: Window, target: Window, cut: int, place: Place, rules: Rules) -> None:
+        self._source, self._target, self._cut, self._place, self._rules = source, target, cut, place, rules
+        self._times: Counter[int] | None = None
+        self._sets: tuple[set[int], set[int]] | None = None
+        self._newest: dict[int, int] | None = None
 
-def _start_index(source: Window, target: Window, cut: int, match: _Match, rules: Rules) -> int:
-    """Return T as an index; at the log's end of a growing log it follows the last record read."""
-    if not rules.growing or match.used or cut == 0:
-        return match.at
-    last_read = source.prints[cut - 1]
-    for index in range(len(target) - 1, -1, -1):
-        if target.prints[index] == last_read:
-            return index + 1
-    return match.at
+    def is_copy(self, index: int) -> bool:
+        """Return whether a record is surely a second copy, or nothing a reader needs."""
+        record, rules = self._target.prints[index], self._rules
+        if self._times is None:
+            wanted = set(self._target.prints[self._place.low : self._place.high])
+            self._times = Counter(p for p in self._source.prints if p in wanted)
+        if self._times[record]:
+            return rules.sole_writer or (rules.dated and self._times[record] == 1)
+        return record in rules.aborted or self._is_superseded(index) or self._is_deleted_copy()
 
+    def count(self, indexes: Iterable[int]) -> Counter[ExtraClass]:
+        """Count records by class."""
+        return Counter(self._class_of(index) for index in indexes)
 
-def _context_matches(source: Window, target: Window, cut: int, start: int, rules: Rules) -> int | None:
-    """Return how many records just before position and T are equal; None if any differs.
-
-    Older versions that the target's compaction has removed are passed over, and, if the mirror is
-    known to be level, second copies of read records on the target: they are never read again.
-    """
-    equal, j = 0, start - 1
-    newer = set(source.keys[cut:])
-    copies = set(source.prints[:cut]) if rules.caught_up else set()
-    for i in range(cut - 1, -1, -1):
-        key = source.keys[i]
-        j = _skip_copies(target, j, source.prints[i], copies)
-        if j >= 0 and target.prints[j] == source.prints[i]:
-            equal, j = equal + 1, j - 1
-        elif not (rules.compacted and key != NO_KEY and key in newer):
-            return equal if j < 0 and target.whole_log and equal else None
-        newer.add(key)
-    return equal
-
-
-def _skip_copies(target: Window, j: int, wanted: int, copies: set[int]) -> int:
-    """Return the next place of ``wanted`` at or before ``j`` with only copies between, else ``j``."""
-    place = j
-    while place >= 0 and target.prints[place] != wanted and target.prints[place] in copies:
-        place -= 1
-    return place if place >= 0 and target.prints[place] == wanted else j
-
-
-def _class_extras(
-    source: Window, target: Window, cut: int, start: int, match: _Match, rules: Rules
-) -> Counter[ExtraClass]:
-    """Count by class the target records from T on that were not matched."""
-    end = len(target)
-    if rules.growing:  # what follows the last match is newer than the preview
-        end = match.last + 1 if match.last is not None else start
-    unmatched = [i for i in range(start, end) if i not in match.used]
-    if not unmatched:
-        return Counter()
-    unread = set(source.prints[cut:])
-    read_before = set(source.prints[:cut]) | set(target.prints[:start])
-    last_of_key = {key: i for i, key in enumerate(target.keys)}
-    extras: Counter[ExtraClass] = Counter()
-    for i in unmatched:
-        record, key = target.prints[i], target.keys[i]
+    def _class_of(self, index: int) -> ExtraClass:
+        record = self._target.prints[index]
+        if self._sets is None:
+            prints, cut = self._source.prints, self._cut
+            self._sets = set(prints[cut:]), set(prints[:cut])
+        unread, read = self._sets
         if record in unread:
-            extras["duplicate"] += 1
-        elif record in read_before:
-            extras["copy_before"] += 1
-        elif record in rules.aborted:
-            extras["phantom_aborted"] += 1
-        elif rules.compacted and key != NO_KEY and last_of_key[key] > i:
-            extras["superseded"] += 1
-        else:
-            extras["new"] += 1
-    return extras
+            return "duplicate"
+        if record in read:
+            return "copy_before"
+        if record in self._rules.aborted:
+            return "phantom_aborted"
+        if self._is_superseded(index):
+            return "superseded"
+        return "copy_before" if self._is_deleted_copy() else "new"
+
+    def _is_deleted_copy(self) -> bool:
+        """Return whether a record that is not on the source can only be a copy of one deleted there."""
+        begun = self._source.whole_log and self._source.log_start == 0
+        return self._rules.sole_writer and not begun
+
+    def _is_superseded(self, index: int) -> bool:
+        """Return whether the source may have dropped this version of a key, which has a newer one."""
+        if not self._rules.versioned:
+            return False
+        if self._newest is None:
+            self._newest = {key: i for i, key in enumerate(self._target.keys)}
+        key = self._target.keys[index]
+        return key != NO_KEY and self._newest[key] > index
 
 
-def _refusal(
-    source: Window, target: Window, cut: int, match: _Match, context: int | None, rules: Rules
-) -> Refused | None:
-    """Return why no offset is safe, or None."""
-    if match.missing:
-        return _missing(source, target, match, rules)
-    at_end = cut == len(source)
-    if at_end and context is None:
-        return Refused(
-            "the position is at the log's end, but the newest records of the two logs differ", None
-        )
+def _refusal(source: Window, cut: int, context: int, rules: Rules) -> Refused | Widen | None:
+    """Return why nothing shows that the mirror is level, or None."""
     if rules.caught_up or rules.growing:
         return None
-    if at_end:
+    if cut == len(source):
         return Refused("the position is at the log's end, and nothing proves that the mirror is level", None)
-    if context is None or context < _LEAST_CONTEXT:
+    if context < _LEAST_CONTEXT:
         return Refused(
             "too few records before the position are equal, and nothing proves that the mirror is level", None
         )
-    if source.prints[-1] in set(source.prints[:-1]):
-        return Refused("the newest records repeat, so content cannot show that the mirror is level", None)
+    return _repeats(source, context + len(source) - cut, rules)
+
+
+def _repeats(source: Window, compared: int, rules: Rules) -> Refused | Widen | None:
+    """Return None only if the compared records can end nowhere on the source but at its end.
+
+    A mirror that had stopped at another such place would look level.
+    """
+    if not source.whole_log and (rules.oldest_equal is None or rules.oldest_equal < source.low):
+        return widen(source, source, rules, "source") or Refused(
+            "older records may equal the compared ones, so content cannot show that the mirror is level",
+            None,
+        )
+    prints, end = source.prints, len(source) - 1
+    newest, at = prints[end], -1
+    for _ in range(prints.count(newest) - 1):
+        at = prints.index(newest, at + 1)
+        seen = min(compared, at + 1)
+        if equal_run(prints, at + 1, prints, end + 1, seen) == seen:
+            return Refused("the newest records repeat, so content cannot show that the mirror is level", None)
     return None
 
 
-def _missing(source: Window, target: Window, match: _Match, rules: Rules) -> Refused:
+def _missing(source: Window, target: Window, match: Match) -> Refused:
     places = [source.offsets[i] for i in match.missing]
     source_range = (NextOffset(min(places)), NextOffset(max(places) + 1))
-    on_target = set(target.prints)
+    wanted = {source.prints[i] for i in match.missing}
     count = len(places)
-    if rules.compacted and all(source.tombstones[i] for i in match.missing):
-        reason = f"the target's compaction has removed {count} unread deletions"
-    elif all(source.prints[i] in on_target for i in match.missing):
+    if wanted <= wanted.intersection(target.prints):
         reason = f"{count} unread records stand in another order on the target"
+    elif not target.whole_log:
+        reason = f"{count} unread records are not among the newest {len(target)} on the target"
     else:
         reason = f"{count} unread records are not on the target"
     return Refused(reason, source_range)
-
-
-def _verdict_at(
-    offset: NextOffset, extras: Counter[ExtraClass], absent: Counter[ExtraClass]
-) -> Exact | Bounded:
-    return Bounded(offset, dict(extras), dict(absent)) if extras or absent else Exact(offset)

@@ -20,8 +20,8 @@ ExtraClass = Literal[
 - ``phantom_aborted``: an aborted record that a read-uncommitted MirrorMaker made visible.
 - ``superseded``: an older version of a key that compaction removed on one side only.
 - ``tombstone``: a deletion that compaction removed on the target.
-- ``new``: a record that the source does not hold: the target's own producers wrote it. It is read
-  for the first time.
+- ``new``: a record that the source does not hold: the target's own producers wrote it. (Or the source
+  has deleted the original of a second copy: nothing can tell then.)
 - ``passed_over``: such a record before the position: it is never read.
 """
 
@@ -34,8 +34,6 @@ GRAVEST_FIRST: tuple[ExtraClass, ...] = (
     "new",
     "superseded",
 )
-_ONCE: frozenset[ExtraClass] = frozenset(("new", "passed_over"))
-"""Classes of which nothing is read again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +56,7 @@ class Bounded:
     @property
     def replayed_records(self) -> int:
         """How many records come, at most, that should not."""
-        return sum(count for name, count in self.extras.items() if name not in _ONCE)
+        return sum(count for name, count in self.extras.items() if name != "passed_over")
 
     @property
     def absent_records(self) -> int:
@@ -131,9 +129,9 @@ def offset_of(verdict: Verdict) -> NextOffset | None:
 
 
 def _classes(verdict: Bounded) -> str:
-    again = [(n, name) for name, n in verdict.extras.items() if name not in _ONCE]
-    parts = [f"at most {n} {name} records again" for n, name in again]
-    parts += [f"{n} {name} records" for name, n in verdict.extras.items() if name in _ONCE]
+    once = ("new", "passed_over")
+    parts = [f"at most {n} {name} records again" for name, n in verdict.extras.items() if name not in once]
+    parts += [f"{n} {name} records" for name, n in verdict.extras.items() if name in once]
     parts += [f"{n} {name} records compacted away" for name, n in verdict.absent.items()]
     return ", ".join(parts)
 

@@ -49,7 +49,7 @@ def _sized(content: bytes | None) -> bytes:
 
 @dataclass(slots=True, kw_only=True)
 class Window:
-    """All records a reader sees in ``[low, high)`` of one partition: 25 bytes each."""
+    """All records a reader sees in ``[low, high)`` of one partition: 16 bytes each, or 25 with keys."""
 
     low: int
     """Offset that reading began at."""
@@ -57,6 +57,10 @@ class Window:
     """End of the log when the window was planned; exclusive."""
     log_start: int
     """Start of the log then."""
+    keyed: bool = True
+    """Whether keys and tombstones are kept: they matter where a log is compacted."""
+    newest_ms: int = -1
+    """Timestamp of the newest record; -1 without one."""
     offsets: array[int] = field(default_factory=lambda: array("q"))
     prints: array[int] = field(default_factory=lambda: array("Q"))
     keys: array[int] = field(default_factory=lambda: array("Q"))
@@ -74,5 +78,19 @@ class Window:
         """Append a record; offsets must grow."""
         self.offsets.append(offset)
         self.prints.append(record_print)
-        self.keys.append(record_key)
-        self.tombstones.append(tombstone)
+        if self.keyed:
+            self.keys.append(record_key)
+            self.tombstones.append(tombstone)
+
+    def older(self, low: int) -> Window:
+        """Return an empty window for what stands between an offset and this one."""
+        return Window(low=low, high=self.low, log_start=self.log_start, keyed=self.keyed)
+
+    def followed_by(self, newer: Window) -> Window:
+        """Append the records of the window that begins where this one ends, and return this one."""
+        self.high, self.newest_ms = newer.high, newer.newest_ms if len(newer) else self.newest_ms
+        self.offsets.extend(newer.offsets)
+        self.prints.extend(newer.prints)
+        self.keys.extend(newer.keys)
+        self.tombstones.extend(newer.tombstones)
+        return self

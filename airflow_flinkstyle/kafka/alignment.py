@@ -1,0 +1,200 @@
+"""Where on the target does what was read end, and what was not read begin? Pure.
+
+Two places bound the answer. ``low``: right behind the first copies of the records that were read, found
+from a record that stands only once on either log. ``high``: the latest place from which every unread
+record still follows. What stands between them was written between the two, or is a second copy.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from airflow_flinkstyle.kafka.verdict import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_flinkstyle.kafka.window import Window
+
+Side = Literal["source", "target"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What holds for both logs of a partition."""
+
+    compacted: bool = False
+    """The target's ``cleanup.policy`` contains ``compact``: it may lack older versions of a key."""
+    source_compacted: bool = False
+    """So does the source's: the target may hold versions that the source lacks."""
+    caught_up: bool = False
+    """MirrorMaker's own position says that every source record is on the target."""
+    sole_writer: bool = False
+    """Nobody but the mirror writes to the target: equal records are its second copies."""
+    dated: bool = True
+    """Records carry the producer's timestamps, so that equal ones are copies unless the source repeats."""
+    growing: bool = False
+    """Preview: producers are at work, so newer records may follow on the target."""
+    aborted: frozenset[int] = frozenset()
+    """Fingerprints of aborted source records, to name phantoms by their name."""
+    oldest_equal: int | None = None
+    """No source record before this offset can equal the newest one; None: nothing is known."""
+    exhausted: frozenset[Side] = frozenset()
+    """Windows that are not made any longer: decide with what there is."""
+
+    @property
+    def versioned(self) -> bool:
+        """Whether either log drops older versions of a key."""
+        return self.compacted or self.source_compacted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Widen:
+    """The window of one side is too short to decide."""
+
+    side: Side
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """The two bounds, as indexes into the target window."""
+
+    low: int
+    high: int
+
+
+def widen(source: Window, target: Window, rules: Rules, *sides: Side) -> Widen | None:
+    """Return the first of the sides whose window can be made longer."""
+    windows: Mapping[Side, Window] = {"source": source, "target": target}
+    for side in sides:
+        if not windows[side].whole_log and side not in rules.exhausted:
+            return Widen(side=side)
+    return None
+
+
+def place_between(
+    source: Window, target: Window, cut: int, high: int | None, rules: Rules
+) -> Place | Widen | Refused:
+    """Find both bounds.
+
+    Args:
+        source: The source's window.
+        target: The target's window.
+        cut: Where the unread records begin in the source's window.
+        high: Where all unread records begin on the target; None if there are none.
+        rules: See there.
+    """
+    if cut == 0:
+        return _with_nothing_read(source, target, high, rules)
+    places = _places(source, cut, target, len(target) if high is None else high)
+    if high is None:
+        high = _end_of_read(source, cut, places, rules)
+        if high is None:
+            return widen(source, target, rules, "target") or Refused(
+                "the position is at the log's end, but the newest records of the two logs differ", None
+            )
+    low = _behind_first_copies(source, target, cut, places)
+    if low is not None:
+        return Place(low=low, high=high)
+    if high == 0 and target.whole_log:
+        return Place(low=0, high=0)
+    return widen(source, target, rules, *_shorter_first(source, target)) or _without_context(
+        source, target, high, rules
+    )
+
+
+def _shorter_first(source: Window, target: Window) -> tuple[Side, Side]:
+    longer = source.high - source.low > target.high - target.low
+    return ("target", "source") if longer else ("source", "target")
+
+
+def _places(source: Window, cut: int, target: Window, end: int) -> dict[int, list[int]]:
+    """Return where on the target, before an index, each record stands that was read."""
+    places: dict[int, list[int]] = {record: [] for record in source.prints[:cut]}
+    for index, record in enumerate(target.prints[:end]):
+        if record in places:
+            places[record].append(index)
+    return places
+
+
+def _end_of_read(source: Window, cut: int, places: Mapping[int, list[int]], rules: Rules) -> int | None:
+    """Return the index behind the last copy of the newest record; None if it is not there."""
+    for i in range(cut - 1, -1, -1):
+        if found := places[source.prints[i]]:
+            return found[-1] + 1
+        if not (rules.compacted and source.tombstones[i]):
+            return None
+    return None
+
+
+def _behind_first_copies(
+    source: Window, target: Window, cut: int, places: Mapping[int, list[int]]
+) -> int | None:
+    """Follow the records that were read from one that stands only once; None if there is none."""
+    read = source.prints[:cut]
+    times = Counter(read)
+    distinct = len(times) == cut
+    start = next(
+        (i for i in range(cut - 1, -1, -1) if times[read[i]] == 1 and len(places[read[i]]) == 1), None
+    )
+    if start is None and distinct:  # all were copied twice, or none at all
+        start = next((i for i in range(cut) if places[read[i]]), None)
+    if start is not None:
+        at = places[read[start]][0]
+    elif _both_complete(source, target):
+        start, at = -1, -1
+    else:
+        return None
+    for record in read[start + 1 :]:
+        following = next((place for place in places[record] if place > at), None)
+        if following is not None:
+            at = following
+        elif not distinct:
+            return None
+    return at + 1
+
+
+def _both_complete(source: Window, target: Window) -> bool:
+    """Return whether both windows begin with the first record that was ever written."""
+    return all(window.whole_log and window.log_start == 0 for window in (source, target))
+
+
+def _with_nothing_read(
+    source: Window, target: Window, high: int | None, rules: Rules
+) -> Place | Widen | Refused:
+    """Bound the position of the source's first record, or of an empty source."""
+    begun = source.whole_log and source.log_start == 0
+    if high is None:
+        if not len(target):
+            return widen(source, target, rules, "target") or Place(low=0, high=0)
+        if begun:  # nothing was ever mirrored
+            return widen(source, target, rules, "target") or Place(low=0, high=0)
+        if rules.sole_writer:
+            return Place(low=len(target), high=len(target))
+        return Refused(
+            "the source holds no record any more, so nothing tells whether those of the target are copies of "
+            "deleted ones or somebody's new ones; if only the mirror writes there, say sole_writer",
+            None,
+        )
+    if begun and (wider := widen(source, target, rules, "target")):
+        return wider
+    if _both_complete(source, target):
+        return Place(low=0, high=high)
+    if high == 0 or rules.sole_writer:
+        return Place(low=high, high=high)
+    return _without_context(source, target, high, rules)
+
+
+def _without_context(source: Window, target: Window, high: int, rules: Rules) -> Place | Refused:
+    """Decide where nothing that was read is found before the unread records."""
+    first = target.prints[high] if high < len(target) else None
+    repeats = first is not None and (source.prints.count(first) > 1 or target.prints.index(first) < high)
+    if rules.sole_writer or (first is not None and rules.dated and not repeats):
+        return Place(low=high, high=high)
+    return Refused(
+        "the records repeat or carry no time of their own, so copies cannot be told from records that others "
+        "wrote to the target; if only the mirror writes there, say sole_writer",
+        None,
+    )

@@ -1,0 +1,169 @@
+"""The suffix proof against a hidden truth: which source record each target record is a copy of."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airflow_flinkstyle.kafka.alignment import Rules, Widen
+from airflow_flinkstyle.kafka.translate import Proof, translate
+from airflow_flinkstyle.kafka.verdict import Bounded, Exact, Refused
+from airflow_flinkstyle.kafka.window import Window
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+NEW, PHANTOM = -1, -2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Copy:
+    """A record on the target, and which source record it copies: its index, ``NEW`` or ``PHANTOM``."""
+
+    content: int
+    origin: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """Both logs, whole, and what only the test knows."""
+
+    source: tuple[int, ...]
+    target: tuple[Copy, ...]
+    source_deleted: int = 0
+    target_deleted: int = 0
+    dated: bool = True
+    sole_writer: bool = False
+    aborted: frozenset[int] = frozenset()
+
+    def prove(self, at: int, *, context: int = 32) -> Proof:
+        """Translate as the caller does: begin with short windows and lengthen what does not decide."""
+        unread = len(self.source) - at
+        low, target_low = at - context, len(self.target) - unread - 2 * context
+        while True:
+            source = a_window(self.source, self.source_deleted, low)
+            target = a_window([copy.content for copy in self.target], self.target_deleted, target_low)
+            rules = Rules(
+                caught_up=True, dated=self.dated, sole_writer=self.sole_writer, aborted=self.aborted
+            )
+            outcome = translate(source, target, at, rules)
+            if not isinstance(outcome, Widen):
+                return outcome
+            if outcome.side == "source":
+                low = at - 4 * max(at - low, 1)
+            else:
+                target_low = len(self.target) - 4 * max(len(self.target) - target_low, 1)
+
+
+def a_window(log: Sequence[int], deleted: int, low: int) -> Window:
+    low = max(deleted, low)
+    window = Window(low=low, high=len(log), log_start=deleted)
+    for offset in range(low, len(log)):
+        window.add(offset, log[offset], 0, tombstone=False)
+    return window
+
+
+def judge(world: World, at: int) -> Exact | Bounded | Refused:
+    """Check the verdict against the truth: nothing lost, nothing read again that was not announced."""
+    verdict = world.prove(at).verdict
+    if isinstance(verdict, Refused):
+        return verdict
+    assert isinstance(verdict, Exact | Bounded)
+    reads = world.target[verdict.offset :]
+    unread = world.source[at:]
+    remaining = iter([copy.content for copy in reads])
+    assert all(record in remaining for record in unread), "lost"
+    first_read = [i for i, copy in enumerate(world.target) if copy.origin == at - 1]
+    since = first_read[0] + 1 if first_read else 0
+    new = Counter(copy.content for copy in world.target[since:] if copy.origin == NEW)
+    expected = Counter(unread) + new
+    assert not expected - Counter(copy.content for copy in reads), "somebody's new records are lost"
+    again = len(reads) - len(unread) - sum(1 for copy in reads if copy.origin == NEW)
+    announced = verdict.replayed_records if isinstance(verdict, Bounded) else 0
+    assert again <= announced, "read again without a word"
+    if isinstance(verdict, Exact):
+        assert Counter(copy.content for copy in reads) == Counter(unread)
+    return verdict
+
+
+def mirrored(source: Sequence[int], restarts: Sequence[tuple[int, int]]) -> list[Copy]:
+    """Copy a log; at each restart the mirror has copied up to ``at`` and goes back by ``back``."""
+    copies: list[Copy] = []
+    done = 0
+    for at, back in sorted(restarts):
+        copies += [Copy(content=source[i], origin=i) for i in range(done, at)]
+        done = max(0, at - back)
+    return copies + [Copy(content=source[i], origin=i) for i in range(done, len(source))]
+
+
+@st.composite
+def worlds(draw: st.DrawFn, *, new: bool, repeating: bool):
+    size = draw(st.integers(0, 90))
+    if repeating:
+        period = draw(st.integers(1, 12))
+        noise = draw(st.sets(st.integers(0, 90), max_size=4))
+        source = [1000 + i if i in noise else i % period for i in range(size)]
+    else:
+        source = list(range(1, size + 1))
+    restarts = draw(st.lists(st.tuples(st.integers(0, size), st.integers(0, 20)), max_size=2))
+    target = mirrored(source, restarts)
+    for number in range(draw(st.integers(0, 3)) if new else 0):
+        at = draw(st.integers(0, len(target)))
+        length = draw(st.integers(1, 6))
+        same = repeating and len(set(source)) < len(source) and draw(st.booleans())
+        own = [
+            Copy(content=target[(at + i) % len(target)].content if same and target else 10**6 + i, origin=NEW)
+            for i in range(number, number + length)
+        ]
+        target[at:at] = own
+    position = draw(st.integers(0, size))
+    deleted = draw(st.sampled_from([0, position, draw(st.integers(0, position))]))
+    return source, target, position, deleted
+
+
+@settings(max_examples=600, deadline=None)
+@given(worlds(new=False, repeating=False), st.booleans(), st.booleans())
+def test_restarted_mirror_of_unique_records_is_exact_or_bounded(world, dated: bool, sole: bool):  # noqa: ANN001
+    source, target, at, deleted = world
+    found = judge(
+        World(
+            source=tuple(source), target=tuple(target), source_deleted=deleted, dated=dated, sole_writer=sole
+        ),
+        at,
+    )
+    if dated and not deleted:
+        assert not isinstance(found, Refused)
+
+
+@settings(max_examples=600, deadline=None)
+@given(worlds(new=True, repeating=False), st.booleans())
+def test_new_records_of_the_targets_own_producers_are_neither_lost_nor_taken_for_copies(world, dated: bool):  # noqa: ANN001
+    source, target, at, _ = world
+    judge(World(source=tuple(source), target=tuple(target), dated=dated), at)
+
+
+@settings(max_examples=800, deadline=None)
+@given(worlds(new=True, repeating=True), st.booleans())
+def test_repeating_records_lose_nothing_though_new_ones_equal_copies(world, dated: bool):  # noqa: ANN001
+    source, target, at, _ = world
+    judge(World(source=tuple(source), target=tuple(target), dated=dated), at)
+
+
+@settings(max_examples=600, deadline=None)
+@given(worlds(new=False, repeating=True), st.booleans())
+def test_repeating_records_of_a_sole_writer_are_translated(world, dated: bool):  # noqa: ANN001
+    source, target, at, deleted = world
+    judge(
+        World(
+            source=tuple(source),
+            target=tuple(target),
+            source_deleted=deleted,
+            dated=dated,
+            sole_writer=True,
+        ),
+        at,
+    )
