@@ -55,7 +55,8 @@ def _read(conn_id: str) -> dict[str, Any]:
 
 
 def _plain(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    text = str(value)  # Airflow prints every value as text
+    return text.lower() if text in ("True", "False") else text
 
 
 def _unusable(conn_id: str, found: str) -> BadInputError:

@@ -15,6 +15,7 @@ from airflow_flinkstyle.jobs.errors import MigrationEndedError, StepTimeoutError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.kafka_side import LiveKafka
 from airflow_flinkstyle.jobs.preflight import run_preflight
+from airflow_flinkstyle.jobs.producers import SwappedSwitch
 from airflow_flinkstyle.jobs.report import build_report
 from airflow_flinkstyle.jobs.requests import AS_IT_IS, DRAINED
 from airflow_flinkstyle.kafka.driver_login import moved_options
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.hooks.job import StreamingJobHook
     from airflow_flinkstyle.jobs.client import JobClient
     from airflow_flinkstyle.jobs.preflight import Preflight
+    from airflow_flinkstyle.jobs.producers import ProducerSwitch
     from airflow_flinkstyle.jobs.spec import JobSpec
     from airflow_flinkstyle.kafka.settings import Isolation
 
@@ -72,6 +74,8 @@ class MigrationForm:
     """``CutoverSettings`` by its fields' names."""
     spark_conn_id: str | None = None
     """Where the next driver runs; None: where the job runs now."""
+    back: bool = False
+    """Producers know the two clusters by each other's names: it reverses an earlier migration."""
 
 
 def live_kafka(hook: StreamingJobHook, form: MigrationForm) -> LiveKafka:
@@ -95,6 +99,12 @@ def live_kafka(hook: StreamingJobHook, form: MigrationForm) -> LiveKafka:
     )
 
 
+def producer_switch(hook: StreamingJobHook, form: MigrationForm) -> ProducerSwitch:
+    """Return the switch as this migration calls its positions."""
+    switch = hook.producer_switch(form.job, form.producer_switch)
+    return SwappedSwitch(switch) if form.back else switch
+
+
 def preflight(hook: StreamingJobHook, form: MigrationForm, *, savepoint_id: str | None = None) -> Preflight:
     """Look at everything a migration needs; with a savepoint also at what the job has not read yet."""
     kafka = live_kafka(hook, form)
@@ -102,7 +112,7 @@ def preflight(hook: StreamingJobHook, form: MigrationForm, *, savepoint_id: str 
     return run_preflight(
         hook.client(form.job),
         kafka,
-        hook.producer_switch(form.job, form.producer_switch),
+        producer_switch(hook, form),
         target=hook.target(form.spark_conn_id) if form.spark_conn_id else None,
         manifest=hook.repository(form.job).read(savepoint_id) if savepoint_id else None,
     )
@@ -119,7 +129,7 @@ def cutover(
     return Cutover(
         client=client,
         journal=CutoverJournal(hook.store, form.job, migration_id, PHASES),
-        switch=hook.producer_switch(form.job, form.producer_switch),
+        switch=producer_switch(hook, form),
         kafka=kafka,
         spec=moved_spec(
             spec,

@@ -121,3 +121,28 @@ class ManualSwitch:
     def read(self) -> Position | None:
         """Return None: nobody but the producers' owner can tell."""
         return None
+
+
+class SwappedSwitch:
+    """The same switch seen from the other cluster: for a migration back, where old is new.
+
+    Producers go on knowing both clusters by the names of the first migration.
+    """
+
+    _OTHER: ClassVar[dict[Position, Position]] = {
+        "hold": "hold",
+        "release_old": "release_new",
+        "release_new": "release_old",
+    }
+
+    def __init__(self, switch: ProducerSwitch) -> None:
+        self._switch = switch
+
+    def apply(self, position: Position, token: int) -> None:
+        """Apply the position as the first migration calls it."""
+        self._switch.apply(self._OTHER[position], token)
+
+    def read(self) -> Position | None:
+        """Return the position as this migration calls it."""
+        found = self._switch.read()
+        return None if found is None else self._OTHER[found]

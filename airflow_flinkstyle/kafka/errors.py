@@ -163,6 +163,12 @@ class MirrorTopicMissingError(FlinkstyleError):
         )
 
 
+class MirrorStartError(FlinkstyleError):
+    """The place where a mirror is to begin could not be noted."""
+
+    code = "MIRROR_START"
+
+
 class ReadStalledError(FlinkstyleError):
     """Reading a range of a log did not end in time."""
 

@@ -47,6 +47,7 @@ class MigrationOperator(StreamingJobOperator):
     :param kafka_options: More options of Spark's Kafka source on the target; no secrets. (templated)
     :param timeouts: Seconds by the names of ``jobs.cutover.CutoverSettings``. (templated)
     :param spark_conn_id: Where the next driver runs; None: where the job runs now. (templated)
+    :param back: It reverses an earlier migration: producers know the two clusters by each other's names.
     """
 
     template_fields: Sequence[str] = (
@@ -77,6 +78,7 @@ class MigrationOperator(StreamingJobOperator):
         kafka_options: Mapping[str, str] | None = None,
         timeouts: Mapping[str, float] | None = None,
         spark_conn_id: str | None = None,
+        back: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -98,6 +100,7 @@ class MigrationOperator(StreamingJobOperator):
         self.kafka_options = kafka_options
         self.timeouts = timeouts
         self.spark_conn_id = spark_conn_id
+        self.back = back
 
     def form(self) -> MigrationForm:
         """Return the rendered arguments as one value."""

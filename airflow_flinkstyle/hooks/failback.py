@@ -1,0 +1,184 @@
+"""The way back from a finished migration: what it has moved, the other way round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.hooks.rules import mirror_settings
+from airflow_flinkstyle.jobs.errors import MirrorBehindError
+from airflow_flinkstyle.jobs.journal import read_phases
+from airflow_flinkstyle.kafka.cluster import describe
+from airflow_flinkstyle.kafka.errors import ClusterMismatchError
+from airflow_flinkstyle.kafka.mirror import Behind
+from airflow_flinkstyle.kafka.mirror_start import set_mirror_start, wait_copied
+from airflow_flinkstyle.kafka.verdict import Bounded, Exact
+from airflow_flinkstyle.rewrite import plan_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_flinkstyle.hooks.job import StreamingJobHook
+    from airflow_flinkstyle.hooks.migration import MigrationForm
+    from airflow_flinkstyle.kafka.cluster import TopicPartition
+    from airflow_flinkstyle.kafka.settings import KafkaCluster
+    from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
+    from airflow_flinkstyle.storage.base import ObjectStore
+
+Topics = Literal["original", "as_mirrored"]
+"""Which topics of the old cluster the job reads again:
+
+- ``original``: those it read before the migration. The mirror back must write to them, and only what is
+  new: where it begins is noted for it.
+- ``as_mirrored``: copies that the mirror back makes of the whole topics, named by its policy.
+"""
+
+_SHOWN = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedMigration:
+    """A migration whose job has committed, or had nothing to read, on the target."""
+
+    migration_id: str
+    plan: OffsetRewritePlan
+    """With the ends of the target's logs when the job had stopped and producers were held."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WayBack:
+    """What a migration back starts from."""
+
+    migration_id: str
+    """The one that it reverses."""
+    rename: Mapping[str, str]
+    """Topic that the job reads now -> topic to read then, beyond what the mirror's policy says."""
+    noted: Mapping[TopicPartition, int]
+    """Where the mirror back was told to begin."""
+
+    def as_markdown(self) -> str:
+        """Render for the approval."""
+        topics = [f"{now} -> {then}" if now != then else now for now, then in sorted(self.rename.items())]
+        named = ", ".join(topics[:_SHOWN]) or "as the mirror back names them"
+        more = f" and {len(topics) - _SHOWN} more" if len(topics) > _SHOWN else ""
+        return (
+            f"Reverses migration {self.migration_id}. Topics: {named}{more}. What was written on the new "
+            "cluster so far is on the old one too."
+        )
+
+
+def last_migration(store: ObjectStore, job: str, migration_id: str | None = None) -> FinishedMigration:
+    """Return a finished migration of the job, the newest unless it is named.
+
+    Raises:
+        BadInputError: If there is none.
+    """
+    finished: dict[str, tuple[int, str]] = {}
+    for name, phases in read_phases(store, job).items():
+        done = {record.phase: record for record in phases if record.result is not None}
+        planned, running = done.get("translate"), done.get("running")
+        if planned is not None and planned.result is not None and running is not None:
+            finished[name] = (running.result_at_ms or 0, str(planned.result["plan"]))
+    chosen = migration_id or max(finished, key=lambda name: finished[name], default=None)
+    if chosen not in finished:
+        raise BadInputError(
+            f"Job {job} was expected to have the finished migration {migration_id or '(any)'}, found "
+            f"{sorted(finished) or 'none'}.",
+            left="Nothing was changed.",
+            remedy="Name a finished migration, or none for the newest.",
+        )
+    return FinishedMigration(migration_id=chosen, plan=plan_json.from_json(finished[chosen][1]))
+
+
+def topics_back(plan: OffsetRewritePlan) -> dict[str, str]:
+    """Return topic of the target -> topic it was before. Pure.
+
+    Raises:
+        BadInputError: If the migration has merged or split topics.
+    """
+    pairs = {(move.target_topic, move.topic) for move in plan.moves}
+    found = dict(pairs)
+    if (
+        len(found) < len(pairs)
+        or len(set(found.values())) < len(pairs)
+        or any("+" in t for t in found.values())
+    ):
+        raise BadInputError(
+            f"Topics that were moved one by one were expected, found {sorted(pairs)[:_SHOWN]}.",
+            left="Nothing was changed.",
+            remedy="Migrate to the old cluster as to any other (DAG migrate_kafka_cluster with the clusters "
+            "swapped), and pick positions.",
+        )
+    return found
+
+
+def mirror_begins(plan: OffsetRewritePlan) -> dict[TopicPartition, int]:
+    """Return where the logs of the target ended when everything on them was on the old cluster too. Pure.
+
+    Only of topics whose positions were proved: of others nobody knows what they held.
+    """
+    proved = {move.target_topic for move in plan.moves if isinstance(move.after, (Exact, Bounded))}
+    picked = {move.target_topic for move in plan.moves} - proved
+    logs = {tp: plan.target.log_range(tp) for tp in plan.target.partitions if tp[0] not in picked}
+    return {tp: int(log.end) for tp, log in logs.items() if log is not None}
+
+
+def begin_fail_back(
+    hook: StreamingJobHook,
+    form: MigrationForm,
+    *,
+    migration_id: str | None,
+    topics: Topics,
+    mirror_timeout_s: float,
+) -> WayBack:
+    """Prepare a migration back: tell the mirror where to begin, and require that it has copied what is new.
+
+    Args:
+        hook: Of the job.
+        form: The migration back: its source is the cluster that the job reads now.
+        migration_id: The migration to reverse; None for the newest.
+        topics: See there.
+        mirror_timeout_s: For what stands on the cluster now; 0 only looks.
+
+    Raises:
+        BadInputError: If there is nothing to reverse.
+        ClusterMismatchError: If the connections are not the clusters of that migration.
+        MirrorBehindError: If records are only where the job is now; they are counted by partition.
+    """
+    finished = last_migration(hook.store, form.job, migration_id)
+    now, then = hook.kafka(form.source_kafka_conn_id), hook.kafka(form.target_kafka_conn_id)
+    _require_clusters(finished, now, then)
+    mirror, names = mirror_settings(form.mirror or {}), topics_back(finished.plan)
+    noted: Mapping[TopicPartition, int] = {}
+    if topics == "original":
+        noted = set_mirror_start(then, mirror, mirror_begins(finished.plan))
+    found = wait_copied(now, then, mirror, names, timeout_s=mirror_timeout_s)
+    if isinstance(found, Behind):
+        raise _not_copied(found, now, then, mirror.source_alias, mirror.target_alias)
+    rename = names if topics == "original" else {}
+    return WayBack(migration_id=finished.migration_id, rename=rename, noted=noted)
+
+
+def _require_clusters(finished: FinishedMigration, now: KafkaCluster, then: KafkaCluster) -> None:
+    plan = finished.plan
+    for cluster, expected in ((now, plan.target_cluster_id), (then, plan.source_cluster_id)):
+        found = describe(cluster, ()).cluster_id
+        if expected is not None and found != expected:
+            what = f"Migration {finished.migration_id}, reversed,"
+            raise ClusterMismatchError.between(what, expected=expected, found=f"{found} ({cluster})")
+
+
+def _not_copied(
+    found: Behind, now: KafkaCluster, then: KafkaCluster, source_alias: str, target_alias: str
+) -> MirrorBehindError:
+    worst = sorted(found.lag.items(), key=lambda item: (-item[1], item[0]))
+    shown = ", ".join(f"{topic}-{number}: {records}" for (topic, number), records in worst[:_SHOWN])
+    more = f" and {len(worst) - _SHOWN} partitions more" if len(worst) > _SHOWN else ""
+    return MirrorBehindError(
+        f"Everything on {now} was expected to be on {then} too within {found.waited_s:.0f} s, but "
+        f"{sum(found.lag.values())} records are not ({shown}{more}).",
+        left="The job and its producers stay where they are; where a mirror back begins is noted for it.",
+        remedy=f"Stop the mirror {target_alias}->{source_alias}, start MirrorMaker "
+        f"{source_alias}->{target_alias} for these topics and let it catch up, then fail back again.",
+    )
