@@ -25,14 +25,14 @@ from airflow_flinkstyle.kafka.mirror_status import MirrorStatus, mirror_status
 def status(
     source_alias: Annotated[str, typer.Option(help="What MirrorMaker calls the source.", show_default=False)],
     target_alias: Annotated[str, typer.Option(help="What MirrorMaker calls the target.", show_default=False)],
-    topics: Annotated[
-        list[str] | None,
-        typer.Option("--topic", help="A topic of the source, may be repeated; default: all mirrored ones."),
-    ] = None,
     source_config: SourceConfig = None,
     source_conn_id: SourceConn = None,
     target_config: TargetConfig = None,
     target_conn_id: TargetConn = None,
+    topics: Annotated[
+        list[str] | None,
+        typer.Option("--topic", help="A topic of the source, may be repeated; default: all mirrored ones."),
+    ] = None,
     policy: Policy = "identity",
     connector_name: ConnectorName = "MirrorSourceConnector",
     offsets_topic: OffsetsTopic = "",
