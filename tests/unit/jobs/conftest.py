@@ -324,6 +324,8 @@ class Driver(threading.Thread):
         if request.state == "sent":
             self.board.put_request(self.generation, dataclasses.replace(request, state="accepted"), seen=slot)
         self.pause(self.mood.slow_takes_s)
+        if request.drain:
+            self.batch(until=self.world.logs.end(self.cluster))
         if request.cut_id is None or self.cut_with_others(request):
             self.serve(request, standby=standby)
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -8,15 +9,18 @@ from airflow_flinkstyle.jobs.cutover import PHASES, Cutover, CutoverSettings
 from airflow_flinkstyle.jobs.errors import (
     AttemptSupersededError,
     JobNotRunningError,
+    MigrationBusyError,
     MigrationEndedError,
     WentBackError,
 )
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.producers import StoreProducerSwitch
+from airflow_flinkstyle.jobs.requests import DRAINED
 from airflow_flinkstyle.jobs.status import Running
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
 
 if TYPE_CHECKING:
+    from airflow_flinkstyle.jobs.producers import Position
     from tests.unit.jobs.conftest import Mood, World
 
 QUICK = CutoverSettings(
@@ -302,4 +306,112 @@ def test_old_driver_killed_while_it_stops_is_started_again_and_asked_anew(world:
     report = cutover.run()
     assert report.generation == 2
     world.logs.produce(2)
+    world.judge()
+
+
+def test_job_that_must_be_drained_has_read_everything_before_it_moves(world: World):
+    world.start()
+    world.reads_slowly = True
+    world.logs.produce(7)
+    cutover = a_cutover(world)
+    cutover.stop_mode = DRAINED
+    move = cutover.run().plan.moves[0]
+    assert move.before == world.logs.end("old")
+    world.reads_slowly = False
+    world.logs.produce(3)
+    world.judge()
+
+
+def test_drained_stop_that_leads_nowhere_goes_back_and_loses_nothing(world: World):
+    world.start()
+    world.logs.refuse = True
+    cutover = a_cutover(world)
+    cutover.stop_mode = DRAINED
+    with pytest.raises(WentBackError):
+        cutover.run()
+    world.logs.produce(5)
+    world.judge()
+    assert (runs_on(world), position(world)) == (3, "release_old")
+
+
+def test_drained_stop_that_nobody_answers_is_taken_back(world: World):
+    world.start()
+    world.deaf = True
+    cutover = a_cutover(world)
+    cutover.stop_mode, cutover.settings = DRAINED, replace(QUICK, stop_timeout_s=0.2)
+    with pytest.raises(WentBackError):
+        cutover.run()
+    assert world.board.request(1).value.state == "cancelled"
+    world.deaf = False
+    world.logs.produce(5)
+    world.judge()
+    assert (runs_on(world), position(world)) == (1, "release_old")
+
+
+def test_record_that_somebody_writes_behind_the_proof_brings_the_job_back_unfenced(world: World):
+    world.start()
+    plan = world.logs.plan
+
+    def write_meanwhile(manifest: object) -> object:
+        world.logs.strayed = 1
+        return plan(manifest)
+
+    world.logs.plan = write_meanwhile  # type: ignore[method-assign]
+    with pytest.raises(WentBackError, match=r"records arrived on orders-0"):
+        a_cutover(world).run()
+    assert (runs_on(world), position(world), world.logs.fenced) == (3, "release_old", False)
+    world.logs.produce(5)
+    world.judge()
+
+
+def test_record_left_behind_after_the_takeover_is_told_and_the_fence_stays(world: World):
+    world.start()
+    cutover = a_cutover(world)
+    apply = cutover.switch.apply
+
+    def write_late(position: Position, token: int) -> None:
+        world.logs.strayed = int(position == "release_new")
+        apply(position, token)
+
+    cutover.switch.apply = write_late  # type: ignore[method-assign]
+    report = cutover.run()
+    assert "somebody wrote to the old cluster" in report.as_markdown()
+    assert (report.generation, world.logs.fenced) == (2, True)
+
+
+def test_group_that_watches_lag_gets_the_positions_on_the_new_cluster(world: World):
+    world.start()
+    world.logs.produce(7)
+    cutover = a_cutover(world)
+    cutover.group = "lag"
+    report = cutover.run()
+    assert world.logs.groups == {"lag": report.plan.positions(report.plan.sources[0])["orders", 0]}
+    assert "Group lag: 1 partition committed." in report.notes
+
+
+def test_group_with_members_is_a_warning_and_the_job_has_moved(world: World):
+    world.start()
+    world.logs.group_has_members = True
+    cutover = a_cutover(world)
+    cutover.group = "lag"
+    report = cutover.run()
+    assert report.generation == 2
+    assert "WARNING: Group lag should have no members." in report.as_markdown()
+
+
+def test_second_migration_beside_the_first_is_refused_by_name_until_that_has_gone_back(world: World):
+    world.start()
+    first = a_cutover(world, DyingStore(world.store, 5, after=True))
+    with pytest.raises(Killed):
+        first.run()
+    second = a_cutover(world)
+    second.journal = CutoverJournal(world.store, world.job, "m2", PHASES)
+    with pytest.raises(MigrationBusyError, match="m1 under way"):
+        second.run()
+    assert second.settle().where == "untouched"
+    assert a_cutover(world).settle().where == "old"
+    third = a_cutover(world)
+    third.journal = CutoverJournal(world.store, world.job, "m3", PHASES)
+    assert third.run().plan.moves[0].shift == -100
+    world.logs.produce(5)
     world.judge()
