@@ -27,7 +27,7 @@ def drained_then_anew(
     unread = {} if route.request.preview else undrained(position, route)
     if rule.start is None:
         anew = {
-            tp: _from_nothing(tp, log)
+            tp: from_nothing(tp, log)
             for tp in route.target.only(route.targets(position.offsets)).partitions
             if (log := route.target.log_range(tp))
         }
@@ -58,7 +58,7 @@ def undrained(position: KafkaPosition, route: Route) -> dict[TopicPartition, Ver
     verdicts: dict[TopicPartition, Verdict] = {}
     offsets = flat(position.offsets)
     for tp in now.partitions | offsets.keys():
-        reason = _not_drained(offsets.get(tp), route.source.log_range(tp), now.log_range(tp))
+        reason = not_drained(offsets.get(tp), route.source.log_range(tp), now.log_range(tp))
         if now.topics[tp[0]].topic_id != position.topic_ids.get(tp[0]):
             reason = f"topic {tp[0]} was created again since the savepoint read it"
         if reason:
@@ -68,7 +68,7 @@ def undrained(position: KafkaPosition, route: Route) -> dict[TopicPartition, Ver
     return verdicts
 
 
-def _not_drained(offset: int | None, before: LogRange | None, now: LogRange | None) -> str | None:
+def not_drained(offset: int | None, before: LogRange | None, now: LogRange | None) -> str | None:
     """Return why a partition is not at its fenced end, or None. Pure."""
     if now is None or before is None:
         return "the old topic has no such partition"
@@ -83,7 +83,8 @@ def _not_drained(offset: int | None, before: LogRange | None, now: LogRange | No
     return None
 
 
-def _from_nothing(tp: TopicPartition, log: LogRange) -> Verdict:
+def from_nothing(tp: TopicPartition, log: LogRange) -> Verdict:
+    """Return where an empty target partition begins: everything that comes is new. Pure."""
     if log.start == log.end:
         return Exact(log.end)
     return Refused(
