@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.errors import FlinkstyleError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
 NOTHING_CHANGED = "Nothing was written to either cluster."
 _SHOWN = 8
@@ -210,3 +210,19 @@ class GroupCommitError(FlinkstyleError):
     """A cluster accepted a group's offsets for some partitions only."""
 
     code = "GROUP_COMMIT"
+
+
+class LogTruncatedError(FlinkstyleError):
+    """A log is shorter than it was: the cluster lost records it had acknowledged."""
+
+    code = "LOG_TRUNCATED"
+
+    @classmethod
+    def on(cls, cluster: str, lost: Mapping[tuple[str, int], int]) -> LogTruncatedError:
+        """Name the partitions and count the offsets."""
+        return cls(
+            f"The logs of {cluster} should end where the plan saw them end, or later, but "
+            f"{name_partitions(lost.keys())} end {sum(lost.values())} offsets before.",
+            left=NOTHING_CHANGED,
+            remedy="Find out what the cluster lost (an unclean leader election?), then plan again.",
+        )

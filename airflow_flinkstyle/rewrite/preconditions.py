@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.kafka.errors import TopicRecreatedError
+from airflow_flinkstyle.kafka.changes import changes_between
+from airflow_flinkstyle.kafka.errors import LogTruncatedError, TopicRecreatedError
 from airflow_flinkstyle.kafka.policies import EXACT_ONLY, Policies
 from airflow_flinkstyle.kafka.positions import require_inside, require_partitions
 from airflow_flinkstyle.kafka.verdict import Exact, Refused
@@ -107,14 +108,17 @@ class RequirePartitions:
 
 @dataclass(frozen=True, slots=True)
 class RequireWithinLog:
-    """Each offset lies between the start and the end of its log."""
+    """Each offset lies between the start and the end of its log, and no log lost its end since the plan."""
 
     def check(self, situation: Situation) -> None:
-        """Raise ``OffsetBeforeStartError`` or ``OffsetBeyondEndError``."""
+        """Raise ``OffsetBeforeStartError``, ``OffsetBeyondEndError`` or ``LogTruncatedError``."""
         for ref in situation.plan.sources:
             for pending in (False, True):
                 offsets = situation.plan.positions(ref, pending=pending)
                 require_inside(offsets, situation.live, _TARGET)
+        lost = changes_between(situation.plan.target, situation.live).truncated
+        if lost:
+            raise LogTruncatedError.on(_TARGET, lost)
 
 
 @dataclass(frozen=True, slots=True)

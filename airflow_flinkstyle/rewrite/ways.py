@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, assert_never
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError
+from airflow_flinkstyle.kafka.resolve import require_known
 from airflow_flinkstyle.rewrite.anew import begin_anew
 from airflow_flinkstyle.rewrite.drained import drained_then_anew
 from airflow_flinkstyle.rewrite.errors import NOTHING_WRITTEN, old_cluster_needed
@@ -107,11 +108,14 @@ def plan_migration(
 
     Raises:
         ClusterMismatchError: If no source of the savepoint reads the cluster that the source settings reach.
-        BadInputError: If a rule names an unknown source, or a position is needed and not given.
+        BadInputError: If a rule names an unknown source or topic, or a position is needed and not given.
         FlinkstyleError: Whatever reading the clusters raises.
     """
     moving = _moving(manifest, clusters, rules)
     route = look(clusters, request, moving)
+    for rule in rules.all:  # with all topics: one rule may serve several sources
+        if rule.start is not None:
+            require_known(rule.start, route.target, str(clusters.target))
     verdicts = {
         ref: _by_its_way(manifest, ref, position, rules.of(ref), route) for ref, position in moving.items()
     }

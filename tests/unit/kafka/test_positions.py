@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
+from airflow_flinkstyle.kafka.changes import changes_between
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
 from airflow_flinkstyle.kafka.errors import (
     OffsetBeforeStartError,
@@ -20,7 +21,9 @@ from airflow_flinkstyle.kafka.fencing import Moving, Steady, compare_ends, ends_
 from airflow_flinkstyle.kafka.mirror import MirrorSettings
 from airflow_flinkstyle.kafka.positions import judged, require_within_log
 from airflow_flinkstyle.kafka.request import ProofRequest
+from airflow_flinkstyle.kafka.resolve import require_known
 from airflow_flinkstyle.kafka.settings import KafkaCluster
+from airflow_flinkstyle.kafka.start_text import parse_rules
 from airflow_flinkstyle.kafka.verdict import Bounded, Chosen, Exact, Refused, Verdict, describe, offset_of
 from airflow_flinkstyle.types import NextOffset
 
@@ -144,3 +147,24 @@ def test_target_topic_follows_policy_and_renames():
 def test_cluster_without_bootstrap_servers_is_refused():
     with pytest.raises(BadInputError, match=r"bootstrap\.servers"):
         KafkaCluster(name="x", config={"sasl.password": "hidden"})
+
+
+def test_rules_for_what_is_not_read_are_refused_by_name():
+    require_known(parse_rules({"default": "latest", "partitions": {"t": {"1": "earliest"}}}), VIEW, "new")
+    require_known(parse_rules({"offsets": {"t": {"0": 15}, "another source's": {"0": 1}}}), VIEW, "new")
+    with pytest.raises(BadInputError, match=r"on new .* reads \(t\), but there are some for tt"):
+        require_known(parse_rules({"topics": {"tt": "latest"}}), VIEW, "new")
+    with pytest.raises(PartitionSetError, match="t-2"):
+        require_known(parse_rules({"partitions": {"t": {"2": "latest"}}}), VIEW, "new")
+    with pytest.raises(PartitionSetError, match="t-3"):
+        require_known(parse_rules({"topics": {"t": {"offsets": {"t": {"3": 1}}}}}), VIEW, "new")
+
+
+def test_logs_are_compared_only_with_themselves():
+    grown = a_view(p0=a_range(12, 25), p1=a_range(0, 0))
+    found = changes_between(VIEW, grown)
+    assert (found.grown, found.deleted, found.truncated) == ({("t", 0): 5}, {("t", 0): 2}, {})
+    assert changes_between(grown, VIEW).truncated == {("t", 0): 5}
+    assert changes_between(VIEW, VIEW).describe() == "the logs are as they were planned on"
+    elsewhere = replace(grown, cluster_id="other")
+    assert changes_between(VIEW, elsewhere).describe() == "the logs are as they were planned on"

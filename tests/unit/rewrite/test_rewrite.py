@@ -12,6 +12,7 @@ from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
 from airflow_flinkstyle.kafka.errors import (
+    LogTruncatedError,
     OffsetBeforeStartError,
     OffsetBeyondEndError,
     PartitionSetError,
@@ -301,6 +302,19 @@ def test_partition_set_must_be_exactly_the_live_one():
 def test_offsets_outside_the_live_log_are_refused():
     assert isinstance(Shop().failure(Shop().plan(), a_view({0: 949, 1: 3000})), OffsetBeyondEndError)
     assert isinstance(Shop().failure(Shop().plan(), a_view(start=951)), OffsetBeforeStartError)
+
+
+def test_log_that_is_shorter_than_it_was_planned_on_is_refused():
+    error = Shop().failure(Shop().plan(), a_view({0: 1999, 1: 3000}))
+    assert isinstance(error, LogTruncatedError)
+    assert "orders-0 end 1 offsets before" in error.problem
+
+
+def test_logs_that_grew_or_lost_what_was_read_are_no_obstacle_and_are_said(caplog: pytest.LogCaptureFixture):
+    shop = Shop()
+    with caplog.at_level("INFO"):
+        apply_plan(shop.plan(), shop.manifest, shop.repository, live=a_view({0: 2010, 1: 3005}, start=7))
+    assert "2 logs grew by 15 offsets, 2 logs lost their oldest 14 offsets" in caplog.text
 
 
 def test_refused_rows_and_previews_are_never_applied():
