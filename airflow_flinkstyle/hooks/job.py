@@ -149,15 +149,19 @@ class StreamingJobHook(BaseHook):
         """
         from airflow_flinkstyle.hooks.launches import arguments, mapping
         from airflow_flinkstyle.jobs.spec import JobSpec
+        from airflow_flinkstyle.kafka.driver_login import require_no_secrets
         from airflow_flinkstyle.protocol.records import KafkaOverride
 
+        rules = tuple(KafkaOverride(**rule) for rule in overrides)
+        for rule in rules:
+            require_no_secrets(rule.options)
         return JobSpec(
             name=job,
             script=script,
             args=arguments(args),
             conf={name: connections.plain(value) for name, value in mapping(conf).items()},
             env=dict(env or {}),
-            overrides=tuple(KafkaOverride(**rule) for rule in overrides),
+            overrides=rules,
             checkpoint_root=self.defaults.checkpoint_root,
             lease_s=self.defaults.lease_s,
         )

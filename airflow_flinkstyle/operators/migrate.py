@@ -44,7 +44,8 @@ class MigrationOperator(StreamingJobOperator):
         connection says. (templated)
     :param script_servers: ``kafka.bootstrap.servers`` as the script writes it, if the source's connection
         has it otherwise. (templated)
-    :param kafka_options: More options of Spark's Kafka source on the target; no secrets. (templated)
+    :param kafka_options: More options of Spark's Kafka source on the target; no secrets: the driver logs in as
+        the target's connection says, or as the one that the option ``flinkstyle.connection`` names. (templated)
     :param timeouts: Seconds by the names of ``jobs.cutover.CutoverSettings``. (templated)
     :param spark_conn_id: Where the next driver runs; None: where the job runs now. (templated)
     :param back: It reverses an earlier migration: producers know the two clusters by each other's names.
@@ -68,7 +69,7 @@ class MigrationOperator(StreamingJobOperator):
         start: str | Mapping[str, Any] | None = None,
         topology: str = "refuse",
         sources: Mapping[str, Mapping[str, Any]] | None = None,
-        fence: str = "passive",
+        fence: str | Mapping[str, Any] = "passive",
         fence_spare: Sequence[str] | str = (),
         group: str | None = None,
         isolation: str = "read_uncommitted",

@@ -28,7 +28,8 @@ class StartStreamingJobOperator(StreamingJobOperator):
     :param conf: Spark settings. (templated)
     :param env: The driver's environment; it is recorded, so no secrets. (templated)
     :param kafka_overrides: Kafka options set instead of the script's: mappings with ``role`` (source or
-        sink), ``servers`` (as the script writes them) and ``options``. (templated)
+        sink), ``servers`` (as the script writes them) and ``options``; they are recorded, so no secrets. The
+        option ``flinkstyle.connection`` names the Kafka connection the driver logs in with. (templated)
     :param start_from: ``fresh``, ``checkpoint`` (where the last run closed) or ``savepoint``. (templated)
     :param savepoint_id: For ``savepoint``: which; ``latest`` is the newest one. (templated)
     :param rewind: ``continue`` demands that the job has committed nothing after the savepoint. If it has:
