@@ -16,7 +16,10 @@ from benchmarks import publish
 if TYPE_CHECKING:
     from benchmarks.common import Report
 
-NAMES = ("copy_speed", "flink_native", "slowdown", "copies_people_make")
+NAMES = (
+    *("copy_speed", "flink_native", "slowdown", "copies_people_make"),
+    *("translation_accuracy", "translation_speed"),
+)
 """Modules of this package with ``run(*, quick: bool) -> Report``, in the order of the docs."""
 
 
