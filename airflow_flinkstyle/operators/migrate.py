@@ -44,8 +44,9 @@ class MigrationOperator(StreamingJobOperator):
         connection says. (templated)
     :param script_servers: ``kafka.bootstrap.servers`` as the script writes it, if the source's connection
         has it otherwise. (templated)
-    :param kafka_options: More options of Spark's Kafka source on the target; no secrets: the driver logs in as
-        the target's connection says, or as the one that the option ``flinkstyle.connection`` names. (templated)
+    :param kafka_options: More options of Spark's Kafka source on the target; no secrets. The driver logs in
+        as the target's connection says, or as the one that the option ``flinkstyle.connection`` names.
+        (templated)
     :param timeouts: Seconds by the names of ``jobs.cutover.CutoverSettings``. (templated)
     :param spark_conn_id: Where the next driver runs; None: where the job runs now. (templated)
     :param back: It reverses an earlier migration: producers know the two clusters by each other's names.
