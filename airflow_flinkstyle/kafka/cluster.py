@@ -261,12 +261,6 @@ def topic_settings(cluster: KafkaCluster, topics: Collection[str]) -> dict[str, 
         }
 
 
-def topic_names(cluster: KafkaCluster) -> frozenset[str]:
-    """Return the names of all topics that the credentials may see."""
-    with admin_client(cluster) as admin:
-        return frozenset(admin.list_topics(timeout=cluster.request_timeout_s).topics)
-
-
 def _settings_of(config: Mapping[str, str]) -> TopicSettings:
     policy = {part.strip() for part in config["cleanup.policy"].split(",")}
     return TopicSettings(

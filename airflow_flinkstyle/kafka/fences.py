@@ -21,7 +21,7 @@ from airflow_flinkstyle.kafka.acls import (
     rules_on,
     topics_are_open,
 )
-from airflow_flinkstyle.kafka.cluster import describe, topic_names
+from airflow_flinkstyle.kafka.cluster import describe, existing_topics
 from airflow_flinkstyle.kafka.errors import NOTHING_CHANGED, ClusterMismatchError, FenceScopeError
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class AclFence:
         names = sorted(set(topics))
         told = topics_are_open(self.cluster)
         standing = rules_on(self.cluster, names)
-        others = topic_names(self.cluster) - set(names)
+        others = existing_topics(self.cluster) - set(names)
         is_open = self.open_topics if told is None else told
         if is_open is None and (bare := [name for name in names if not standing[name]]):
             raise _unknown_openness(self.cluster, bare)
@@ -247,19 +247,24 @@ def _denied(fence: AclFence, topic: str, standing: Collection[AclRule]) -> list[
     return sorted(allowed - set(fence.spare))
 
 
-def parse_fence(answer: str | Mapping[str, Any] | None, cluster: KafkaCluster) -> Fence:
+def parse_fence(
+    answer: str | Mapping[str, Any] | None, cluster: KafkaCluster, *, spare: Collection[str] = ()
+) -> Fence:
     """Return the fence that a form or an operator asks for.
 
     Args:
         answer: ``passive`` (None too), ``acl``, ``acl:open`` or ``acl:closed`` (that is, with
             ``open_topics``), or a mapping with ``kind`` and the fields of ``AclFence``.
         cluster: Whose topics it is to fence.
+        spare: More whom to spare.
 
     Raises:
         BadInputError: If it says something else.
     """
     asked = dict(answer) if isinstance(answer, Mapping) else dict(_BY_NAME.get(answer or "passive", {}))
     kind = asked.pop("kind", None)
+    if spare:
+        asked["spare"] = [*(asked.get("spare") or ()), *spare]
     options = {name: value for name, value in asked.items() if value not in (None, [])}
     if kind == "passive" and not options:
         return PassiveFence(cluster=cluster)

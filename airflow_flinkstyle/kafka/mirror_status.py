@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.kafka.settings import KafkaCluster
 
 
+_HEARTBEATS = "heartbeats"
+"""Where MirrorMaker writes every second, so that its copy is always a little behind."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionStatus:
     """One source partition and its copy."""
@@ -107,7 +111,7 @@ def mirror_status(
         source: The cluster that is mirrored.
         target: The cluster that holds the copy.
         mirror: MirrorMaker's settings.
-        topics: Source topics; all that MirrorMaker has a position for by default.
+        topics: Source topics; all that MirrorMaker has a position for by default, but its own heartbeats.
 
     Raises:
         MirrorPositionMissingError: If its offsets topic does not exist.
@@ -116,7 +120,8 @@ def mirror_status(
     """
     notes = read_notes(source, target, mirror)
     if topics is None:  # MirrorMaker keeps the positions of topics that were deleted since
-        topics = {topic for topic, _ in notes.positions} & existing_topics(source)
+        mirrored = {topic for topic, _ in notes.positions} & existing_topics(source)
+        topics = {topic for topic in mirrored if not topic.endswith(_HEARTBEATS)}
     # As in a proof: the source after MirrorMaker's positions, the target last.
     view = describe(source, topics)
     lag = lag_above(source, mirror, view, notes.positions)
