@@ -9,16 +9,19 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import json
 import os
 import tempfile
 import zipfile
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from airflow_flinkstyle.checkpoint import commit_log, metadata, offset_log, operator_metadata
 from airflow_flinkstyle.checkpoint.rocksdb_zip import zip_and_shared_files
-from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.errors import FlinkstyleError, MessageFormatError
+from airflow_flinkstyle.kafka.mirror import MirrorSettings
+from airflow_flinkstyle.kafka.mirror_topics import decode_checkpoint, decode_offset_sync, decode_position
 from airflow_flinkstyle.protocol.records import End, Heartbeat, Progress, Request
 from airflow_flinkstyle.savepoint import manifest_json
 from airflow_flinkstyle.savepoint.capture import capture_query
@@ -35,6 +38,8 @@ from airflow_flinkstyle.storage.memory import MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from airflow_flinkstyle.kafka.reading import Record
 
 GOLDEN = Path(__file__).resolve().parent.parent / "tests" / "golden"
 _KAFKA = {"0": KafkaLog(cluster_id="c", topic_ids={"golden": "t"}, log_range={})}
@@ -188,6 +193,22 @@ def _checkpoint(number: int) -> MemoryStore:
     return store
 
 
+def decode_mirror_notes(data: bytes) -> None:
+    """A record of MirrorMaker's topics is understood whole or refused; the first byte is its key's length."""
+    from confluent_kafka import Message
+
+    end = 1 + (data[0] if data else 0)
+    made = Message(topic="t", partition=0, offset=0, key=data[1:end], value=data[end:], timestamp=(1, 0))
+    record = cast("Record", made)
+    for decode in (
+        decode_offset_sync,
+        decode_checkpoint,
+        lambda record: decode_position(record, MirrorSettings(source_alias="west", target_alias="east")),
+    ):
+        with contextlib.suppress(MessageFormatError):
+            decode(record)
+
+
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "offset-log": parse_offset_log,
     "commit-log": parse_commit_log,
@@ -198,6 +219,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "record": read_record,
     "archive": import_from_archive,
     "checkpoint": save_and_restore,
+    "mirror": decode_mirror_notes,
 }
 
 
@@ -237,6 +259,9 @@ def _made_seeds() -> Iterator[tuple[str, bytes]]:
     with zipfile.ZipFile(content, "w") as archive:
         archive.writestr("metadata", 'v1\n{"sstFiles":[{"dfsSstFileName":"1.sst"}]}')
     yield "zip", content.getvalue()
+    for records in json.loads((GOLDEN / "mirrormaker-4.3.0.json").read_bytes()).values():
+        key, value = bytes.fromhex(records[0]["key"]), bytes.fromhex(records[0]["value"])
+        yield "mirror", bytes([len(key)]) + key + value
 
 
 def write_corpus(folder: Path) -> None:

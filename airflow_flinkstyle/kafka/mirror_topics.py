@@ -162,7 +162,7 @@ def decode_position(record: Record, mirror: MirrorSettings) -> tuple[TopicPartit
         partition = (str(place["topic"]), int(place["partition"]))
         value = record.value()
         return partition, None if value is None else int(json.loads(value)["offset"])
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         expected = '["connector", {"cluster", "partition", "topic"}] = {"offset"} as JSON'
         raise _not_understood(record, expected, error) from error
 
