@@ -201,10 +201,12 @@ PARAMS = {
     ),
     "fence": Param(
         "passive",
-        enum=["passive", "acl"],
+        enum=["passive", "acl", "acl:open", "acl:closed"],
         values_display={
             "passive": "Watch that nobody writes to the old topics",
             "acl": "Deny writing to the old topics by ACL",
+            "acl:open": "The same, where topics without ACLs are open to all",
+            "acl:closed": "The same, where topics without ACLs are closed to all",
         },
         title="Fence",
         description="An ACL fence is taken down if the job goes back, and stays after a success.",

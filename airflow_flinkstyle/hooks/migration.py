@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.hooks.launches import recorded_launch
-from airflow_flinkstyle.hooks.rules import fence_kind, mirror_if_named, names_of
+from airflow_flinkstyle.hooks.rules import mirror_if_named, names_of
 from airflow_flinkstyle.hooks.ways import savepoint_offsets, way_rules
 from airflow_flinkstyle.jobs.cutover import PHASES, Cutover, CutoverSettings
 from airflow_flinkstyle.jobs.errors import MigrationEndedError, StepTimeoutError
@@ -20,6 +20,7 @@ from airflow_flinkstyle.jobs.report import build_report
 from airflow_flinkstyle.jobs.requests import AS_IT_IS, DRAINED
 from airflow_flinkstyle.kafka.driver_login import moved_options
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError
+from airflow_flinkstyle.kafka.fences import parse_fence
 from airflow_flinkstyle.kafka.policies import parse_policies
 from airflow_flinkstyle.protocol.records import KafkaOverride
 from airflow_flinkstyle.types import Generation
@@ -56,8 +57,8 @@ class MigrationForm:
     """``repartitioned``: topics whose partitions do not fit one by one begin at ``start``."""
     sources: Mapping[str, Mapping[str, Any]] | None = None
     """``query/source`` -> any of ``way``, ``start``, ``topology``, where they differ."""
-    fence: str = "passive"
-    """``acl``: producers are also kept away from the old topics by ACL in the window."""
+    fence: str | Mapping[str, Any] = "passive"
+    """``acl``: producers are also kept away from the old topics by ACL; see ``kafka.fences.parse_fence``."""
     fence_spare: Sequence[str] | str = ()
     """Principals that an ``acl`` fence leaves alone."""
     group: str | None = None
@@ -80,8 +81,9 @@ class MigrationForm:
 
 def live_kafka(hook: StreamingJobHook, form: MigrationForm) -> LiveKafka:
     """Return both clusters, and the rules between them."""
+    old = hook.kafka(form.source_kafka_conn_id)
     return LiveKafka(
-        old=hook.kafka(form.source_kafka_conn_id),
+        old=old,
         new=hook.kafka(form.target_kafka_conn_id),
         mirror=mirror_if_named(form.mirror),
         rename=dict(form.rename or {}),
@@ -94,8 +96,7 @@ def live_kafka(hook: StreamingJobHook, form: MigrationForm) -> LiveKafka:
             sources=form.sources,
             savepoint=savepoint_offsets(hook.repository(form.job)),
         ),
-        fence=fence_kind(form.fence),
-        spare=names_of(form.fence_spare),
+        fence=parse_fence(form.fence, old, spare=names_of(form.fence_spare)),
     )
 
 

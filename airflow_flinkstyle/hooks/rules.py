@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, Any, cast
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.kafka.fences import FenceKind
 from airflow_flinkstyle.kafka.mirror import MirrorSettings
 from airflow_flinkstyle.kafka.request import ProofRequest
 from airflow_flinkstyle.rewrite import plan_json
@@ -56,13 +55,6 @@ def proof_request(
 def plan_of(text: str | Mapping[str, Any]) -> OffsetRewritePlan:
     """Read a plan from XCom: as text, or as the mapping that native rendering makes of it."""
     return plan_json.from_json(text if isinstance(text, str) else json.dumps(text))
-
-
-def fence_kind(text: str) -> FenceKind:
-    """Read which fence keeps producers away."""
-    if text not in get_args(FenceKind):
-        raise _bad_rule("fence", f"one of {', '.join(get_args(FenceKind))}", text)
-    return cast("FenceKind", text)
 
 
 def names_of(text: Sequence[str] | str | None) -> tuple[str, ...]:

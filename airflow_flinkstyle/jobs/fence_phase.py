@@ -1,8 +1,8 @@
 """The fence in a migration's window, and the watch for producers that wake behind the check.
 
-Two phases of the journal, ``PHASE`` before ``hold`` and ``ENDS_PHASE`` behind ``caught-up``.
+Two phases of the journal, ``PHASE`` within ``hold`` and ``ENDS_PHASE`` behind ``caught-up``.
 
-The cutover calls, in this order: ``raise_fence`` before the producers' hold is proved, ``note_ends``
+The cutover calls, in this order: ``raise_fence`` between two proofs that producers are held, ``note_ends``
 once the mirror has caught up, ``require_quiet`` right before the new driver gets its go (nothing is
 past return yet), ``strays`` once it has taken over and again behind its first commit. ``drop_fence``
 belongs before every release to the old cluster. After a success the fence stays: a producer that was
@@ -92,7 +92,7 @@ def raise_fence(journal: CutoverJournal, watch: Watch, topics: Collection[str]) 
         if journal.read("back") is not None:
             watch.fence.lift(record)
         raise
-    return phase.record.result or journal.close(phase, {"fence": record.describe()})
+    return phase.record.result or journal.close(phase, {"kind": record.kind, "fence": record.describe()})
 
 
 def drop_fence(journal: CutoverJournal, watch: Watch) -> None:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from airflow_flinkstyle.jobs.errors import MirrorBehindError
 from airflow_flinkstyle.jobs.fence_phase import LiveWatch
 from airflow_flinkstyle.kafka.cluster import describe
-from airflow_flinkstyle.kafka.fences import AclFence, PassiveFence
+from airflow_flinkstyle.kafka.fences import PassiveFence
 from airflow_flinkstyle.kafka.fencing import Moving, steady_ends
 from airflow_flinkstyle.kafka.groups import set_group_offsets
 from airflow_flinkstyle.kafka.mirror import Behind, wait_caught_up
+from airflow_flinkstyle.kafka.open_transactions import explain
 from airflow_flinkstyle.kafka.policies import EXACT_ONLY, Policies
 from airflow_flinkstyle.kafka.request import ProofRequest
 from airflow_flinkstyle.rewrite.apply import apply_plan
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.jobs.fence_phase import Watch
     from airflow_flinkstyle.kafka.cluster import TopicPartition
-    from airflow_flinkstyle.kafka.fences import FenceKind
+    from airflow_flinkstyle.kafka.fences import Fence
     from airflow_flinkstyle.kafka.mirror import MirrorSettings
     from airflow_flinkstyle.kafka.settings import Isolation, KafkaCluster
     from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
@@ -87,10 +88,8 @@ class LiveKafka:
     """Which verdicts are good enough; ``chosen`` ones are wherever ``ways`` picks positions."""
     ways: WayRules = PROVED
     """How each source moves."""
-    fence: FenceKind = "passive"
-    """Whether producers are kept away from the old topics by ACL in the window, or only watched."""
-    spare: tuple[str, ...] = ()
-    """Principals that an ``acl`` fence leaves alone."""
+    fence: Fence | None = None
+    """What keeps producers away from the old topics in the window; None: they are only watched."""
 
     @property
     def old_cluster_id(self) -> str:
@@ -100,16 +99,14 @@ class LiveKafka:
     @property
     def watch(self) -> Watch:
         """An eye on the old cluster, and the fence around its topics."""
-        acl = AclFence(cluster=self.old, spare=self.spare)
-        fence = acl if self.fence == "acl" else PassiveFence(cluster=self.old)
-        return LiveWatch(cluster=self.old, fence=fence)
+        return LiveWatch(cluster=self.old, fence=self.fence or PassiveFence(cluster=self.old))
 
     def who_writes(self, side: Side, topics: Collection[str], window_s: float) -> str | None:
         """Look at the ends of all partitions twice."""
         cluster = self.old if side == "old" else self.new
         names = topics if side == "old" else self.target_topics(topics)
         found = steady_ends(cluster, names, window_s)
-        return f"{found.describe()} (cluster {cluster.name})" if isinstance(found, Moving) else None
+        return explain(cluster, found) if isinstance(found, Moving) else None
 
     def await_mirrored(self, sources: Mapping[str, Collection[str]], timeout_s: float) -> None:
         """Wait for MirrorMaker's own positions to reach the ends, where a proof will need it."""

@@ -11,8 +11,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from airflow_flinkstyle.jobs import fence_phase
 from airflow_flinkstyle.jobs.errors import ProducersNotHeldError, StepTimeoutError
-from airflow_flinkstyle.jobs.fence_phase import drop_fence
 from airflow_flinkstyle.jobs.requests import Ended, TooLate, request_for
 from airflow_flinkstyle.jobs.status import Starting
 
@@ -53,7 +53,7 @@ def go_back(cutover: Cutover) -> Mapping[str, Any]:
     cutover.journal.check()
     if cutover.journal.read("hold") is not None:
         if position == "release_old":
-            drop_fence(cutover.journal, cutover.kafka.watch)
+            fence_phase.drop_fence(cutover.journal, cutover.kafka.watch)
         cutover.switch.apply(position, cutover.journal.token)
     return cutover.journal.close(phase, {"winner": winner, "position": position})
 
@@ -141,7 +141,9 @@ def settle(cutover: Cutover) -> Settled:
         cutover.switch.apply("release_new", journal.token)
         client.ensure_running()
         _require_quiet_old(cutover)
-        return Settled(where="new", generation=named, detail="The job runs on the new cluster.")
+        strays = fence_phase.strays(journal, cutover.kafka.watch)
+        detail = f" WARNING: somebody wrote to the old one behind the proof. {strays}" if strays else ""
+        return Settled(where="new", generation=named, detail=f"The job runs on the new cluster.{detail}")
     if journal.result("running") is not None:
         return Settled(where="new", generation=named, detail="It had moved; later runs are not its matter.")
     found = go_back(cutover)

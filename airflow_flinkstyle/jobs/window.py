@@ -13,7 +13,7 @@ from airflow_flinkstyle.jobs.lineage import go_restored
 from airflow_flinkstyle.rewrite import plan_json
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from airflow_flinkstyle.jobs.cutover import Cutover
     from airflow_flinkstyle.savepoint.manifest import Manifest
@@ -44,15 +44,24 @@ def start_standby(cutover: Cutover) -> Mapping[str, Any]:
 
 
 def hold(cutover: Cutover) -> Mapping[str, Any]:
-    """Hold the producers that obey, fence off the others, and prove that nobody writes."""
+    """Hold the producers that obey, fence off those that sleep, and prove that nobody writes.
+
+    The fence comes behind a first proof: it would refuse what an obedient producer is still flushing.
+    """
     cutover.switch.apply("hold", cutover.journal.token)
     topics = cutover.topics
-    fence_phase.raise_fence(cutover.journal, cutover.kafka.watch, topics)
+    _await_quiet(cutover, topics)
+    if fence_phase.raise_fence(cutover.journal, cutover.kafka.watch, topics)["kind"] != "passive":
+        _await_quiet(cutover, topics)
+    return {"position": "hold"}
+
+
+def _await_quiet(cutover: Cutover, topics: Collection[str]) -> None:
     deadline = time.monotonic() + cutover.settings.hold_timeout_s
     while True:
         writes = cutover.kafka.who_writes("old", topics, cutover.settings.steady_window_s)
         if writes is None:
-            return {"position": "hold"}
+            return
         if time.monotonic() > deadline:
             raise ProducersNotHeldError(
                 f"Producers were expected to be held within {cutover.settings.hold_timeout_s:g} s. {writes}",

@@ -147,9 +147,10 @@ class LoggedFence:
         self.logs = logs
 
     def plan(self, topics: Any) -> FenceRecord:
-        return FenceRecord(kind="passive", cluster_id="old", topics=tuple(topics))
+        return FenceRecord(kind="acl", cluster_id="old", topics=tuple(topics))
 
     def put(self, record: Any) -> None:
+        assert not self.logs.unruly, "a fence refuses what an obedient producer is still flushing"
         self.logs.fenced = True
 
     def lift(self, record: Any) -> None:
