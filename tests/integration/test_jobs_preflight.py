@@ -119,7 +119,7 @@ def test_everything_in_order_is_ok(bench: Bench, kafka_pair: KafkaPair, mirror: 
     found = bench.run()
     assert {finding.check: finding.level for finding in found.findings} == {
         "job": "ok", "spark": "ok", "clusters": "ok", "topics": "ok", "mirror": "ok", "retention": "ok",
-        "producer switch": "ok",
+        "fence": "ok", "producer switch": "ok",
     }  # fmt: skip
     found.require_ok()
 
