@@ -160,6 +160,7 @@ def _secrets(environment: Mapping[str, str]) -> set[str]:
         secret = [login[f"kafka.{name}"] for name in _SECRETS if login.get(f"kafka.{name}")]
         quoted = [match for value in secret for match in _IN_JAAS.findall(value)]
         found.update(secret, quoted, (re.sub(r"\\(.)", r"\1", match) for match in quoted))
+    found |= {repr(secret)[1:-1] for secret in found}  # as a dictionary in a message shows it
     return found - {""}
 
 
