@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.errors import (
     ClusterMismatchError,
@@ -22,11 +23,16 @@ from airflow_flinkstyle.kafka.errors import (
 )
 from airflow_flinkstyle.kafka.groups import group_offsets, set_group_offsets
 from airflow_flinkstyle.kafka.reading import ReadRange, scan
+from airflow_flinkstyle.kafka.request import ProofRequest
 from airflow_flinkstyle.kafka.resolve import resolve
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.kafka.start import AtOffsets, Earliest, LogIdentity, StartRules
 from airflow_flinkstyle.kafka.start_text import parse_rules
 from airflow_flinkstyle.kafka.verdict import Chosen, Refused
+from airflow_flinkstyle.rewrite.route import Clusters
+from airflow_flinkstyle.rewrite.ways import SourceRule, WayRules, plan_migration
+from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest, QuerySnapshot
+from airflow_flinkstyle.types import BatchId, NextOffset
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -271,3 +277,52 @@ def test_topics_partitions_and_clusters_that_are_not_there_are_named(cluster: Ka
     gone = KafkaCluster(name="gone", config={"bootstrap.servers": "127.0.0.1:1"}, request_timeout_s=2)
     with pytest.raises(ClusterUnreachableError, match="gone"):
         resolve(gone, [(PLAIN, 0)], rules)
+
+
+def a_savepoint(cluster: KafkaCluster, offsets: Mapping[int, int]) -> Manifest:
+    """One query that reads ``PLAIN``."""
+    live = describe(cluster, [PLAIN])
+    position = KafkaPosition(
+        cluster_id=live.cluster_id,
+        topic_ids={PLAIN: live.topics[PLAIN].topic_id},
+        offsets={PLAIN: {number: NextOffset(offset) for number, offset in offsets.items()}},
+        log_range={},
+    )
+    query = QuerySnapshot(
+        name="totals",
+        query_id="q",
+        batch_id=BatchId(7),
+        checkpoint_location="/checkpoints/totals",
+        pending_offsets=None,
+        pinned_confs={},
+        kafka={"0": position},
+        sink_lineage=None,
+        files=(),
+    )
+    return Manifest(
+        savepoint_id="sp-1",
+        job="shop",
+        parent=None,
+        alignment="none",
+        taken_at_ms=1,
+        taken_from_generation=1,
+        spark_version="4.2.0",
+        evidence={},
+        queries=(query,),
+    )
+
+
+def test_job_is_shifted_on_the_cluster_that_it_reads(cluster: KafkaCluster):
+    savepoint = a_savepoint(cluster, {0: 50, 1: 0, 2: 5, 3: 4})
+    start = parse_rules({"default": "shift:0", "partitions": {PLAIN: {"0": "shift:-3", "3": "shift:1"}}})
+    here = Clusters(source=cluster, target=cluster)
+    rules = WayRules(default=SourceRule(way="new_identity", start=start))
+    plan = plan_migration(savepoint, here, ProofRequest(), rules)
+    assert [move.after for move in plan.moves] == [
+        *(Chosen(47, 0, 3), Chosen(0, 0, 0), Chosen(5, 0, 0), Chosen(5, 1, 0)),
+    ]
+    misspelt = SourceRule(
+        way="new_identity", start=parse_rules({"default": "latest", "topics": {"x": "earliest"}})
+    )
+    with pytest.raises(BadInputError, match="there are some for x"):
+        plan_migration(savepoint, here, ProofRequest(), WayRules(default=misspelt))
