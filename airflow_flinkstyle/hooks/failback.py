@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Literal
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.hooks.rules import mirror_settings
+from airflow_flinkstyle.jobs import fence_phase
 from airflow_flinkstyle.jobs.errors import MirrorBehindError
 from airflow_flinkstyle.jobs.journal import read_phases
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError
+from airflow_flinkstyle.kafka.fences import FenceRecord, PassiveFence
 from airflow_flinkstyle.kafka.mirror import Behind
 from airflow_flinkstyle.kafka.mirror_start import set_mirror_start, wait_copied
 from airflow_flinkstyle.kafka.verdict import Bounded, Exact
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.hooks.job import StreamingJobHook
     from airflow_flinkstyle.hooks.migration import MigrationForm
+    from airflow_flinkstyle.jobs.journal import PhaseRecord
     from airflow_flinkstyle.kafka.cluster import TopicPartition
     from airflow_flinkstyle.kafka.settings import KafkaCluster
     from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
@@ -44,6 +47,8 @@ class FinishedMigration:
     migration_id: str
     plan: OffsetRewritePlan
     """With the ends of the target's logs when the job had stopped and producers were held."""
+    fence: FenceRecord | None
+    """What keeps producers away from the old topics since; None if it was not asked to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,13 +79,13 @@ def last_migration(store: ObjectStore, job: str, migration_id: str | None = None
     Raises:
         BadInputError: If there is none.
     """
-    finished: dict[str, tuple[int, str]] = {}
+    finished: dict[str, dict[str, PhaseRecord]] = {}
     for name, phases in read_phases(store, job).items():
         done = {record.phase: record for record in phases if record.result is not None}
-        planned, running = done.get("translate"), done.get("running")
-        if planned is not None and planned.result is not None and running is not None:
-            finished[name] = (running.result_at_ms or 0, str(planned.result["plan"]))
-    chosen = migration_id or max(finished, key=lambda name: finished[name], default=None)
+        if {"translate", "running"} <= done.keys():
+            finished[name] = done
+    newest = max(finished, key=lambda name: finished[name]["running"].result_at_ms or 0, default=None)
+    chosen = migration_id or newest
     if chosen not in finished:
         raise BadInputError(
             f"Job {job} was expected to have the finished migration {migration_id or '(any)'}, found "
@@ -88,7 +93,12 @@ def last_migration(store: ObjectStore, job: str, migration_id: str | None = None
             left="Nothing was changed.",
             remedy="Name a finished migration, or none for the newest.",
         )
-    return FinishedMigration(migration_id=chosen, plan=plan_json.from_json(finished[chosen][1]))
+    translated, fenced = finished[chosen]["translate"], finished[chosen].get(fence_phase.PHASE)
+    return FinishedMigration(
+        migration_id=chosen,
+        plan=plan_json.from_json((translated.result or {})["plan"]),
+        fence=FenceRecord.from_dict(fenced.intent) if fenced else None,
+    )
 
 
 def topics_back(plan: OffsetRewritePlan) -> dict[str, str]:
@@ -98,19 +108,15 @@ def topics_back(plan: OffsetRewritePlan) -> dict[str, str]:
         BadInputError: If the migration has merged or split topics.
     """
     pairs = {(move.target_topic, move.topic) for move in plan.moves}
-    found = dict(pairs)
-    if (
-        len(found) < len(pairs)
-        or len(set(found.values())) < len(pairs)
-        or any("+" in t for t in found.values())
-    ):
+    now, before = zip(*pairs, strict=True)
+    if len(set(now)) < len(pairs) or len(set(before)) < len(pairs) or any("+" in name for name in before):
         raise BadInputError(
             f"Topics that were moved one by one were expected, found {sorted(pairs)[:_SHOWN]}.",
             left="Nothing was changed.",
             remedy="Migrate to the old cluster as to any other (DAG migrate_kafka_cluster with the clusters "
             "swapped), and pick positions.",
         )
-    return found
+    return dict(pairs)
 
 
 def mirror_begins(plan: OffsetRewritePlan) -> dict[TopicPartition, int]:
@@ -134,6 +140,8 @@ def begin_fail_back(
 ) -> WayBack:
     """Prepare a migration back: tell the mirror where to begin, and require that it has copied what is new.
 
+    The fence that the migration left on the old topics is taken down.
+
     Args:
         hook: Of the job.
         form: The migration back: its source is the cluster that the job reads now.
@@ -150,6 +158,8 @@ def begin_fail_back(
     now, then = hook.kafka(form.source_kafka_conn_id), hook.kafka(form.target_kafka_conn_id)
     _require_clusters(finished, now, then)
     mirror, names = mirror_settings(form.mirror or {}), topics_back(finished.plan)
+    if finished.fence is not None:  # neither a mirror back nor producers could write
+        PassiveFence(cluster=then).lift(finished.fence)
     noted: Mapping[TopicPartition, int] = {}
     if topics == "original":
         noted = set_mirror_start(then, mirror, mirror_begins(finished.plan))

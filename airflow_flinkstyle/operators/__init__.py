@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from airflow_flinkstyle.operators.fail_back import BeginFailBackOperator as BeginFailBackOperator
     from airflow_flinkstyle.operators.migrate import (
         MigrateStreamingJobOperator as MigrateStreamingJobOperator,
     )
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     )
 
 _HOME = {
+    "BeginFailBackOperator": "fail_back",
     "DisposeSavepointOperator": "retention",
     "MigrateStreamingJobOperator": "migrate",
     "PlanOffsetRewriteOperator": "rewrite",

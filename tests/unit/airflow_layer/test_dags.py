@@ -31,6 +31,7 @@ def a_dag(name: str) -> DAG:
         ("start_job", {"job": "orders", "script": "/jobs/orders.py"}),
         ("upgrade_job", {"job": "orders"}),
         ("migrate_kafka_cluster", CLUSTERS),
+        ("fail_back", {**CLUSTERS, "source_alias": "new", "target_alias": "old"}),
     ],
 )
 def test_form_is_complete_with_its_required_fields(name: str, filled: dict[str, str]):
@@ -74,8 +75,9 @@ def test_every_field_of_a_form_has_a_title(path: Path):
     assert dag.doc_md
 
 
-def test_migration_asks_a_person_before_the_window_and_settles_whatever_happens():
-    dag = a_dag("migrate_kafka_cluster")
+@pytest.mark.parametrize("name", ["migrate_kafka_cluster", "fail_back"])
+def test_migration_asks_a_person_before_the_window_and_settles_whatever_happens(name: str):
+    dag = a_dag(name)
     assert dag.get_task("approve").downstream_task_ids == {"migrate"}
     settle = dag.get_task("settle")
     assert settle.trigger_rule == "all_done"
@@ -91,3 +93,15 @@ def test_all_tasks_of_a_migration_are_told_the_same():
     assert (
         len({str([getattr(task, name) for name in MigrationOperator.template_fields]) for task in tasks}) == 1
     )
+
+
+def test_way_back_begins_first_and_what_it_finds_is_told_to_all_behind_it():
+    from airflow_flinkstyle.operators.migrate import MigrationOperator
+
+    dag = a_dag("fail_back")
+    assert dag.roots == [dag.get_task("begin")]
+    tasks = [task for task in dag.tasks if isinstance(task, MigrationOperator)]
+    assert all(task.back for task in tasks)
+    renamed = [task for task in dag.tasks if "begin" in str(getattr(task, "rename", None))]
+    assert {task.task_id for task in renamed} == {"pre_flight", "plan", "migrate", "verify", "settle"}
+    assert "task_ids='begin', key='markdown'" in dag.get_task("approve").body

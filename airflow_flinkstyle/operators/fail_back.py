@@ -1,0 +1,63 @@
+"""Go back to the cluster a migration came from: the part before the migration back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow_flinkstyle.operators.base import airflow_errors
+from airflow_flinkstyle.operators.migrate import MigrationOperator
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow.sdk import Context
+
+    from airflow_flinkstyle.hooks.failback import Topics
+
+
+class BeginFailBackOperator(MigrationOperator):
+    """Prepare the way back from a finished migration; the operators of a migration then go it.
+
+    Notes for a mirror back where it is to begin, takes down the fence that the migration left on the old
+    topics, and fails while records are only on the cluster that the job reads now, counted by partition.
+    Returns ``migration_id``, the one it reverses, and ``rename`` for the operators of the migration back.
+
+    :param migration_id: The migration to reverse; None for the newest finished one. (templated)
+    :param topics: ``original``: the job reads its old topics again; ``as_mirrored``: copies that the mirror
+        back makes of the topics it reads now. (templated)
+    :param mirror_timeout_s: How long the mirror back may take for what is written so far. (templated)
+    """
+
+    template_fields: Sequence[str] = (
+        *MigrationOperator.template_fields,
+        *("migration_id", "topics", "mirror_timeout_s"),
+    )
+
+    def __init__(
+        self,
+        *,
+        migration_id: str | None = None,
+        topics: Topics = "original",
+        mirror_timeout_s: float = 90.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(back=True, **kwargs)
+        self.migration_id = migration_id
+        self.topics = topics
+        self.mirror_timeout_s = mirror_timeout_s
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Prepare, and say what the way back is."""
+        from airflow_flinkstyle.hooks.failback import begin_fail_back
+
+        with airflow_errors():
+            found = begin_fail_back(
+                self.hook,
+                self.form(),
+                migration_id=self.migration_id,
+                topics=self.topics,
+                mirror_timeout_s=float(self.mirror_timeout_s),
+            )
+        context["ti"].xcom_push(key="markdown", value=found.as_markdown())
+        self.log.info("Job %s may go back: %s", self.job, found.as_markdown())
+        return {"migration_id": found.migration_id, "rename": dict(found.rename)}

@@ -1,0 +1,113 @@
+"""The way back from a finished migration, without brokers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.hooks import migration
+from airflow_flinkstyle.hooks.failback import WayBack, last_migration, mirror_begins, topics_back
+from airflow_flinkstyle.hooks.job import StreamingJobHook
+from airflow_flinkstyle.hooks.migration import MigrationForm
+from airflow_flinkstyle.jobs.producers import StoreProducerSwitch
+from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
+from airflow_flinkstyle.kafka.settings import KafkaCluster
+from airflow_flinkstyle.kafka.verdict import Chosen, Exact, Verdict
+from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan, PartitionMove
+from airflow_flinkstyle.rewrite.ways import PROVED
+from airflow_flinkstyle.types import BatchId, NextOffset
+
+if TYPE_CHECKING:
+    from tests.unit.jobs.conftest import World
+
+pytestmark = pytest.mark.airflow
+
+
+def a_move(topic: str, target_topic: str, after: Verdict | None = None) -> PartitionMove:
+    return PartitionMove(
+        query="totals",
+        source="0",
+        topic=topic,
+        target_topic=target_topic,
+        partition=0,
+        before=NextOffset(9),
+        after=after or Exact(NextOffset(17)),
+    )
+
+
+def a_plan(*moves: PartitionMove) -> OffsetRewritePlan:
+    log = LogRange(start=NextOffset(3), end=NextOffset(20), last_stable=NextOffset(20))
+    topics = {move.target_topic: TopicView(topic_id="t", partitions={0: log}) for move in moves}
+    return OffsetRewritePlan(
+        savepoint_id="sp-1",
+        job="shop",
+        batches={"totals": BatchId(7)},
+        target=ClusterView(cluster_id="new", topics=topics),
+        moves=moves,
+        source_cluster_id="old",
+    )
+
+
+def test_renamed_topics_get_their_names_back():
+    plan = a_plan(a_move("orders", "old.orders"), a_move("items", "old.items"))
+    assert topics_back(plan) == {"old.orders": "orders", "old.items": "items"}
+
+
+@pytest.mark.parametrize(
+    "moves",
+    [
+        (a_move("a + b", "both"),),
+        (a_move("a", "one"), a_move("a", "two")),
+        (a_move("a", "both"), a_move("b", "both")),
+    ],
+)
+def test_merged_and_split_topics_cannot_be_taken_back_one_by_one(moves: tuple[PartitionMove, ...]):
+    with pytest.raises(BadInputError, match="one by one"):
+        topics_back(a_plan(*moves))
+
+
+def test_mirror_back_begins_at_the_end_that_was_proved_and_nowhere_else():
+    picked = Chosen(NextOffset(0), None, None)
+    plan = a_plan(a_move("orders", "orders"), a_move("items", "items", picked))
+    assert mirror_begins(plan) == {("orders", 0): 20}
+
+
+def test_many_topics_are_counted_in_the_approval():
+    rename = {f"old.t{number:02d}": f"t{number:02d}" for number in range(60)}
+    text = WayBack(migration_id="m", rename=rename, noted={}).as_markdown()
+    assert "old.t00 -> t00" in text
+    assert "and 10 more" in text
+
+
+def a_form(world: World, **fields: Any) -> MigrationForm:
+    return MigrationForm(job=world.job, source_kafka_conn_id="a", target_kafka_conn_id="b", **fields)
+
+
+def test_producers_are_released_to_the_cluster_that_the_job_goes_back_to(world: World):
+    hook, told = StreamingJobHook(), StoreProducerSwitch(world.store, f"{world.job}/producers.json")
+    back = migration.producer_switch(hook, a_form(world, back=True))
+    for token, (said, meant) in enumerate(
+        [("hold", "hold"), ("release_new", "release_old"), ("release_old", "release_new")]
+    ):
+        back.apply(said, token)  # type: ignore[arg-type]
+        assert (told.read(), back.read()) == (meant, said)
+    assert migration.producer_switch(hook, a_form(world)).read() == "release_new"
+
+
+def test_only_a_migration_that_has_finished_can_be_reversed(world: World, monkeypatch: pytest.MonkeyPatch):
+    logs = world.logs
+    logs.old = KafkaCluster(name="old", config={"bootstrap.servers": "old:9092"})
+    logs.new = KafkaCluster(name="new", config={"bootstrap.servers": "new:9092"})
+    logs.target_topics, logs.ways = sorted, PROVED
+    monkeypatch.setattr(migration, "live_kafka", lambda hook, form: logs)
+    with pytest.raises(BadInputError, match="found none"):
+        last_migration(world.store, world.job)
+    world.start()
+    form = a_form(world, timeouts={"steady_window_s": 0.01, "hold_timeout_s": 0.2})
+    report = migration.cutover(StreamingJobHook(), form, "m1").run()
+    found = last_migration(world.store, world.job)
+    assert (found.migration_id, found.plan) == ("m1", report.plan)
+    with pytest.raises(BadInputError, match="m2"):
+        last_migration(world.store, world.job, "m2")
