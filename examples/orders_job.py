@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
+def orders_in(records: DataFrame) -> DataFrame:
+    """Return the orders that Kafka's records hold."""
+    schema = "customer STRING, number BIGINT, amount BIGINT"
+    return records.select(F.from_json(F.col("value").cast("string"), schema).alias("o")).select("o.*")
+
+
 def totals_per_customer(orders: DataFrame) -> DataFrame:
     """Return count, sum and set of order numbers (1 to 32768) per customer."""
     return orders.groupBy("customer").agg(
@@ -60,11 +66,7 @@ def main() -> None:
         .option("startingOffsets", "earliest")
         .load()
     )
-    orders = records.select(
-        F.from_json(F.col("value").cast("string"), "customer STRING, number BIGINT, amount BIGINT").alias("o")
-    ).select("o.*")
-
-    writer = totals_per_customer(orders).writeStream.queryName("orders").outputMode("update")
+    writer = totals_per_customer(orders_in(records)).writeStream.queryName("orders").outputMode("update")
     writer = writer.foreachBatch(lambda totals, batch_id: write_batch(totals, batch_id, args.output))
     if args.checkpoint:
         writer = writer.option("checkpointLocation", args.checkpoint)

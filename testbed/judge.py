@@ -132,3 +132,8 @@ class StateReader(Answering):
     def read(self, checkpoint: Path) -> dict[str, Total]:
         """Return the newest committed state of the job with this checkpoint."""
         return totals_of(self.ask({"checkpoint": str(checkpoint)})["totals"])
+
+    def go_on(self, checkpoint: Path, options: Mapping[str, str]) -> dict[str, Total]:
+        """Let plain Spark read on from the checkpoint to the end, and return the state then."""
+        question = {"checkpoint": str(checkpoint), "options": dict(options)}
+        return totals_of(self.ask(question)["totals"])
