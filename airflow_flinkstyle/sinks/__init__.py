@@ -1,0 +1,19 @@
+"""Sinks for PySpark's Structured Streaming that write each record once."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from airflow_flinkstyle.sinks.foreach_batch import TransactionalKafkaSink as TransactionalKafkaSink
+
+_HOME = {"TransactionalKafkaSink": "foreach_batch"}
+
+
+def __getattr__(name: str) -> object:
+    """Import a sink's module when the sink is first asked for."""
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found: object = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    return found

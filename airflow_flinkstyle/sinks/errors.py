@@ -1,0 +1,80 @@
+"""Errors only this package raises."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.errors import FlinkstyleError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+REPLAYS = "Nothing of this attempt is visible to read_committed readers; Spark runs the batch again."
+
+
+class SinkInputError(FlinkstyleError):
+    """The rows of a batch cannot be records: a column is missing, or of another type."""
+
+    code = "SINK_INPUT"
+
+
+class SinkConfigError(FlinkstyleError):
+    """The sink, Spark or the broker is set up so that the sink could not keep its promise."""
+
+    code = "SINK_CONFIG"
+
+
+class TransactionTimeoutError(FlinkstyleError):
+    """The sink's transactions may take longer than the broker allows."""
+
+    code = "TRANSACTION_TIMEOUT"
+
+
+class ControlTopicError(FlinkstyleError):
+    """The topic with the markers is missing, or would not keep them."""
+
+    code = "CONTROL_TOPIC"
+
+
+class LineageError(FlinkstyleError):
+    """The markers of a lineage are not where this query's batches say they should be."""
+
+    code = "SINK_LINEAGE"
+
+
+class ShardCountError(FlinkstyleError):
+    """The number of shards was changed in the middle of a batch."""
+
+    code = "SHARD_COUNT"
+
+
+class ReplayDiffersError(FlinkstyleError):
+    """A batch that is written again has other records than the first time: its plan is not deterministic."""
+
+    code = "REPLAY_DIFFERS"
+
+    @classmethod
+    def of(cls, batch_id: int, shards: Collection[int]) -> ReplayDiffersError:
+        """Name the batch and the shards."""
+        names = ", ".join(map(str, sorted(shards)))
+        return cls(
+            f"Batch {batch_id}, run again, was expected to have the records that shards {names} committed "
+            "the first time, but has others: its plan is not deterministic, or was changed in between.",
+            left=f"Those shards hold what the first run wrote, the others nothing of the batch. {REPLAYS}",
+            remedy="Take what is not deterministic (rand, current_timestamp, a changed lookup table) out "
+            "of the plan and start the job again; or fork from a savepoint before the batch, which writes "
+            "it a second time.",
+        )
+
+
+class ProducerFencedError(FlinkstyleError):
+    """The broker ended the transaction: another attempt began, or it took too long."""
+
+    code = "PRODUCER_FENCED"
+    retryable = True
+
+
+class RecordRefusedError(FlinkstyleError):
+    """The broker, or the client, will not take a record."""
+
+    code = "RECORD_REFUSED"

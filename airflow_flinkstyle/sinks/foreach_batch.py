@@ -1,0 +1,223 @@
+"""The transactional Kafka sink as a ``foreachBatch`` function."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.kafka.settings import KafkaCluster
+from airflow_flinkstyle.sinks import frame as frames
+from airflow_flinkstyle.sinks.control_topic import default_name
+from airflow_flinkstyle.sinks.errors import ReplayDiffersError, SinkConfigError
+from airflow_flinkstyle.sinks.lineage import Completer, open_lineage
+from airflow_flinkstyle.sinks.marker import Completion
+from airflow_flinkstyle.sinks.settings import SinkSettings
+from airflow_flinkstyle.sinks.shard import WRAP, write_shard
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from airflow_flinkstyle.sinks.lineage import Opened
+    from airflow_flinkstyle.sinks.settings import OnPhase
+
+log = logging.getLogger(__name__)
+_QUERY_ID = "sql.streaming.queryId"
+_WRITTEN = "shard long, records long, skipped boolean, phase_s string"
+_SEEN = "shard long, records long, digest string"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchWritten:
+    """What became of a batch."""
+
+    batch_id: int
+    records: int
+    skipped_shards: int
+    """Shards that an earlier attempt had written."""
+    phase_s: Mapping[str, float]
+    """Seconds by phase, of the slowest shard in each."""
+
+
+class TransactionalKafkaSink:
+    """Writes each record of a stream once, for readers with ``isolation.level=read_committed``.
+
+    Use it where the stream is written::
+
+        sink = TransactionalKafkaSink({"bootstrap.servers": "..."}, topic="totals", shards=4)
+        frame.writeStream.foreachBatch(sink.foreach_batch).option("checkpointLocation", ...).start()
+
+    The frame has the columns of Spark's own Kafka sink. A batch becomes visible shard by shard; readers that
+    want whole batches wait for the lineage's completion record. The plan must be deterministic.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, str],
+        *,
+        topic: str | None = None,
+        shards: int,
+        lineage: str | None = None,
+        control_topic: str | None = None,
+        transaction_timeout_ms: int = 300_000,
+        on_phase: OnPhase | None = None,
+    ) -> None:
+        """Describe the sink; nothing is connected to before the first batch.
+
+        Args:
+            config: Client settings in librdkafka's names, ``bootstrap.servers`` at least.
+            topic: For records without a ``topic`` column.
+            shards: Transactions that share a batch; about as many as cores that write.
+            lineage: Names the batch numbering; default: the query's id, which a fork changes.
+            control_topic: Default: ``flinkstyle-<lineage>.internal``.
+            transaction_timeout_ms: How long one shard of a batch may take.
+            on_phase: Told batch, shard and phase, in the worker.
+        """
+        self._cluster = KafkaCluster(name="sink", config=dict(config))
+        self._topic, self._shards, self._lineage = topic, shards, lineage
+        self._control_topic = control_topic
+        self._timeout_ms, self._on_phase = transaction_timeout_ms, on_phase
+        self._run: _Run | None = None
+        self.last_batch: BatchWritten | None = None
+        """What became of the newest batch of this run."""
+
+    def foreach_batch(self, frame: DataFrame, batch_id: int) -> None:
+        """Write one micro-batch; for ``writeStream.foreachBatch``."""
+        if self._run is None or self._run.next_batch != batch_id:  # the query has been started (again)
+            self._run = self._open(frame, batch_id)
+        try:
+            self.last_batch = self._run.write(frame, batch_id)
+        except BaseException:
+            self._run = None
+            raise
+
+    def _open(self, frame: DataFrame, batch_id: int) -> _Run:
+        context = frame.sparkSession.sparkContext
+        if context.getConf().get("spark.speculation", "false") == "true":
+            raise SinkConfigError(
+                "spark.speculation was expected to be off, found that it is on: two attempts of a shard "
+                "would fence each other for ever.",
+                left="Nothing was written.",
+                remedy="Set spark.speculation=false.",
+            )
+        query_id = context.getLocalProperty(_QUERY_ID)
+        return _Run(self._settings(query_id), query_id, batch_id)
+
+    def _settings(self, query_id: str) -> SinkSettings:
+        lineage = self._lineage or query_id
+        return SinkSettings(
+            cluster=self._cluster,
+            topic=self._topic,
+            lineage=lineage,
+            shards=self._shards,
+            control_topic=self._control_topic or default_name(lineage),
+            transaction_timeout_ms=self._timeout_ms,
+            on_phase=self._on_phase,
+        )
+
+
+class _Run:
+    """One run of a query: from the first batch after a start to the query's end."""
+
+    def __init__(self, settings: SinkSettings, query_id: str, batch_id: int) -> None:
+        self.next_batch = batch_id
+        self._settings, self._query_id = settings, query_id
+        self._opened: Opened | None = open_lineage(settings, query_id=query_id, batch_id=batch_id)
+        self._completer = Completer(settings)
+
+    def write(self, frame: DataFrame, batch_id: int) -> BatchWritten:
+        rows = frames.shards_of(frame, self._settings)
+        written = _found_whole(rows, self._opened, batch_id) if self._opened else None
+        if written is None:
+            written = _write(rows, self._settings, batch_id)
+            self._completer.complete(self._completion(written))
+        self._opened, self.next_batch = None, batch_id + 1
+        log.info("Lineage %s: %s", self._settings.lineage, written)
+        return written
+
+    def _completion(self, written: BatchWritten) -> Completion:
+        return Completion(
+            batch_id=written.batch_id,
+            records=written.records,
+            shards=self._settings.shards,
+            query_id=self._query_id,
+        )
+
+
+def _write(rows: DataFrame, settings: SinkSettings, batch_id: int) -> BatchWritten:
+    plan = frames.plan_hash(rows, settings)
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow
+
+        done = write_shard(settings, batch_id, _shard(), plan, frames.chunks_of(batches))
+        row = {"records": done.records, "skipped": done.skipped, "phase_s": json.dumps(done.phase_s)}
+        yield pyarrow.RecordBatch.from_pydict({"shard": [done.shard], **{k: [v] for k, v in row.items()}})
+
+    results = rows.mapInArrow(write, _WRITTEN).collect()
+    phase_s: dict[str, float] = {}
+    for result in results:
+        for phase, seconds in json.loads(result.phase_s).items():
+            phase_s[phase] = max(seconds, phase_s.get(phase, 0.0))
+    return BatchWritten(
+        batch_id=batch_id,
+        records=sum(result.records for result in results),
+        skipped_shards=sum(result.skipped for result in results),
+        phase_s=phase_s,
+    )
+
+
+def _found_whole(rows: DataFrame, opened: Opened, batch_id: int) -> BatchWritten | None:
+    """Compare a batch that an earlier run has written with what it would be now, before anything is written.
+
+    Returns:
+        The batch if all of it is there; None if some of it or all is still to be written.
+    """
+    before = opened.written(batch_id)
+    if not before:
+        return None
+    now = _look(rows)
+    if opened.completed.batch_id < batch_id:
+        differ = [shard for shard, was in before.items() if now[shard] != (was.records, was.digest)]
+        if differ:
+            raise ReplayDiffersError.of(batch_id, differ)
+        return None
+    was = _total((marker.records, marker.digest) for marker in before.values())
+    if _total(now.values()) != was:  # the number of shards may be another one by now
+        raise ReplayDiffersError.of(batch_id, before)
+    return BatchWritten(batch_id=batch_id, records=was[0], skipped_shards=len(before), phase_s={})
+
+
+def _total(parts: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    counts, digests = zip(*parts, strict=True)
+    return sum(counts), sum(digests) % WRAP
+
+
+def _look(rows: DataFrame) -> dict[int, tuple[int, int]]:
+    """Return records and digest per shard."""
+
+    def see(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow
+
+        count, digest = 0, 0
+        for chunk in frames.chunks_of(batches):
+            count, digest = count + chunk.count, (digest + chunk.digest) % WRAP
+        yield pyarrow.RecordBatch.from_pydict(
+            {"shard": [_shard()], "records": [count], "digest": [str(digest)]}
+        )
+
+    return {row.shard: (row.records, int(row.digest)) for row in rows.mapInArrow(see, _SEEN).collect()}
+
+
+def _shard() -> int:
+    """Return the shard that this task is for."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    if context is None:  # pragma: no cover - only a task calls this
+        raise RuntimeError("a shard is written by a Spark task")
+    return context.partitionId()

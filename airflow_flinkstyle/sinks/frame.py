@@ -1,0 +1,111 @@
+"""From rows to records: the schema of Spark's own Kafka sink, shards by key, hashes for the digest."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow_flinkstyle.sinks.errors import SinkInputError
+from airflow_flinkstyle.sinks.shard import WRAP, Chunk, OutRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame
+
+    from airflow_flinkstyle.sinks.settings import SinkSettings
+
+_HEADERS = "array<struct<key:string,value:binary>>"
+COLUMNS: Final = {
+    "topic": ("string",),
+    "key": ("string", "binary"),
+    "value": ("string", "binary"),
+    "headers": (_HEADERS,),
+    "partition": ("int",),
+    "timestamp": ("timestamp",),
+}
+"""Column -> types it may have; ``timestamp`` is the record's, which Spark's own sink cannot set."""
+_HASH = "__hash"
+
+
+def shards_of(frame: DataFrame, settings: SinkSettings) -> DataFrame:
+    """Return the rows as records, with one partition per shard.
+
+    A key always belongs to the same shard, and the rows of one task keep their order within it. Rows
+    without a key are spread by their values.
+
+    Raises:
+        SinkInputError: If a column is missing, unknown, or of another type.
+    """
+    from pyspark.sql import functions as F
+
+    _require_columns(frame, settings)
+    chosen = [_as_record(name) for name in COLUMNS if name in frame.columns]
+    if "topic" not in frame.columns:
+        chosen.append(F.lit(settings.topic).alias("topic"))
+    records = frame.select(chosen)
+    records = records.withColumn(_HASH, F.xxhash64(*[F.col(name) for name in sorted(records.columns)]))
+    by = F.coalesce("key", "value") if "key" in records.columns else F.col("value")
+    return records.repartition(settings.shards, by)
+
+
+def _as_record(name: str) -> Column:
+    from pyspark.sql import functions as F
+
+    if name in ("key", "value"):
+        return F.col(name).cast("binary").alias(name)
+    if name == "timestamp":
+        return F.unix_millis(F.col(name)).alias(name)
+    return F.col(name)
+
+
+def _require_columns(frame: DataFrame, settings: SinkSettings) -> None:
+    found = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+    wrong = [f"{name} {kind}" for name, kind in found.items() if kind not in COLUMNS.get(name, ())]
+    missing = [] if "value" in found else ["value"]
+    if settings.topic is None and "topic" not in found:
+        missing.append("topic (or the sink's topic)")
+    if wrong or missing:
+        wanted = "; ".join(f"{name}: {' or '.join(kinds)}" for name, kinds in COLUMNS.items())
+        raise SinkInputError(
+            f"The sink takes the columns {wanted}, of which value is required, but found "
+            f"{', '.join(wrong) or 'no'} others and missed {', '.join(missing) or 'none'}.",
+            left="Nothing was written.",
+            remedy="Select and cast the columns as for Spark's own Kafka sink.",
+        )
+
+
+def plan_hash(frame: DataFrame, settings: SinkSettings) -> str:
+    """Return what must not change between two runs of a batch: the columns and the number of shards."""
+    described = (
+        f"{settings.shards} {sorted((f.name, f.dataType.simpleString()) for f in frame.schema.fields)}"
+    )
+    return hashlib.sha256(described.encode()).hexdigest()[:16]
+
+
+def chunks_of(batches: Iterator[pa.RecordBatch]) -> Iterator[Chunk]:
+    """Return the records of one shard, as they come from Spark."""
+    for batch in batches:
+        columns: dict[str, list[Any]] = {
+            name: batch.column(index).to_pylist()
+            for index, name in enumerate(batch.schema.names)
+            if name != _HASH
+        }
+        hashes = batch.column(batch.schema.names.index(_HASH)).to_numpy(zero_copy_only=False)
+        digest = int(hashes.view("uint64").sum(dtype="uint64")) % WRAP
+        yield Chunk(records=_records(columns), count=batch.num_rows, digest=digest)
+
+
+def _records(columns: dict[str, list[Any]]) -> Iterator[OutRecord]:
+    none = [None] * len(columns["value"])
+    named = [columns.get(name, none) for name in COLUMNS]
+    for topic, key, value, headers, partition, timestamp_ms in zip(*named, strict=True):
+        yield OutRecord(
+            topic=topic,
+            key=key,
+            value=value,
+            headers=[(header["key"], header["value"]) for header in headers] if headers else None,
+            partition=partition,
+            timestamp_ms=timestamp_ms,
+        )

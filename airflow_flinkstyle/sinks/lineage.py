@@ -1,0 +1,189 @@
+"""What a lineage has written, looked at before the first batch of a run; and its completions.
+
+Spark runs a batch again after a crash, always the newest it had planned. So at the begin of a run a batch is
+new, or was written in part, or was written whole and not yet committed by Spark; anything else means that
+the checkpoint and the markers do not belong together.
+"""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.kafka.settings import admin_client
+from airflow_flinkstyle.sinks.control_topic import (
+    COMPLETIONS,
+    read_completion,
+    read_markers,
+    require_control_topic,
+)
+from airflow_flinkstyle.sinks.errors import LineageError, ShardCountError
+from airflow_flinkstyle.sinks.marker import Completion
+from airflow_flinkstyle.sinks.producer import (
+    initialised_producer,
+    open_producer,
+    timeout_too_long,
+    translated,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_flinkstyle.sinks.marker import Marker
+    from airflow_flinkstyle.sinks.settings import SinkSettings
+
+log = logging.getLogger(__name__)
+_THREADS = 8
+_TIMEOUT_S = 20.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """What was found when a run began."""
+
+    completed: Completion
+    markers: Mapping[int, Marker]
+    """By shard; those of an earlier, larger number of shards included."""
+
+    def written(self, batch_id: int) -> dict[int, Marker]:
+        """Return the shards that have written a batch."""
+        return {shard: marker for shard, marker in self.markers.items() if marker.batch_id == batch_id}
+
+
+def open_lineage(settings: SinkSettings, *, query_id: str, batch_id: int) -> Opened:
+    """End what an earlier run left open, and check that the next batch follows what was written.
+
+    Args:
+        settings: The sink.
+        query_id: The query's id, from its checkpoint.
+        batch_id: The first batch of this run.
+
+    Raises:
+        TransactionTimeoutError: If the broker does not allow transactions that long.
+        ControlTopicError: If the markers of a lineage that should have some are gone.
+        LineageError: If another query writes under the lineage, or the batch does not follow.
+        ShardCountError: If the number of shards was changed while a batch is half written.
+    """
+    _require_timeout(settings)
+    require_control_topic(settings, may_create=batch_id == 0)
+    with open_producer(settings, settings.completion_id):  # an open completion of an earlier run ends
+        completed = read_completion(settings) or _none_yet(settings, query_id, batch_id)
+    shards = range(max(settings.shards, completed.shards))
+    _fence(settings, shards)
+    opened = Opened(completed=completed, markers=read_markers(settings, shards))
+    _require_next(settings, opened, query_id=query_id, batch_id=batch_id)
+    return opened
+
+
+def _none_yet(settings: SinkSettings, query_id: str, batch_id: int) -> Completion:
+    if batch_id > 0:
+        raise LineageError(
+            f"Lineage {settings.lineage} was expected to have written the batches before {batch_id}, found "
+            f"no record of any in {settings.control_topic}.",
+            left="Nothing was written.",
+            remedy="If this is a new lineage (a fork, another cluster), call begin_lineage with the batch "
+            "before it; if not, the control topic was deleted: find out which batch the output ends with "
+            "first.",
+        )
+    return Completion(batch_id=-1, records=0, shards=settings.shards, query_id=query_id)
+
+
+def _fence(settings: SinkSettings, shards: range) -> None:
+    """Abort what is open under every id that the lineage ever used."""
+
+    def end(shard: int) -> None:
+        with open_producer(settings, settings.transactional_id(shard)):
+            log.debug("Fenced %s", settings.transactional_id(shard))
+
+    with ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="fence") as pool:
+        list(pool.map(end, shards))
+
+
+def _require_next(settings: SinkSettings, opened: Opened, *, query_id: str, batch_id: int) -> None:
+    completed = opened.completed
+    if completed.query_id != query_id:
+        raise LineageError(
+            f"Lineage {settings.lineage} was expected to be written by query {query_id}, but query "
+            f"{completed.query_id} has written its batches up to {completed.batch_id}.",
+            left="Nothing was written.",
+            remedy="Give this query a lineage of its own.",
+        )
+    newest = max([completed.batch_id, *(marker.batch_id for marker in opened.markers.values())])
+    if not newest <= batch_id <= completed.batch_id + 1:
+        raise LineageError(
+            f"Lineage {settings.lineage} has completed batch {completed.batch_id} and written batch "
+            f"{newest}, so batch {max(newest, completed.batch_id + 1)} was expected next, found {batch_id}.",
+            left="Nothing was written; batches that are known would have been left out silently.",
+            remedy="If an older savepoint was restored, start with rewind=fork (a new lineage) or re-emit.",
+        )
+    if completed.shards != settings.shards and opened.written(batch_id) and batch_id > completed.batch_id:
+        raise ShardCountError(
+            f"Batch {batch_id} is half written with {completed.shards} shards, but the job asks for "
+            f"{settings.shards}.",
+            left="Nothing was written; what is half written stays as it is.",
+            remedy=f"Start the job once with shards={completed.shards} until a batch has completed, stop "
+            "it, then change the number.",
+        )
+
+
+class Completer:
+    """Writes that all shards of a batch have committed; the driver keeps it open for a run."""
+
+    def __init__(self, settings: SinkSettings) -> None:
+        """Open the producer of the lineage's completions, which ends that of every earlier run."""
+        self._settings = settings
+        self._producer = initialised_producer(settings, settings.completion_id)
+
+    def complete(self, completion: Completion) -> None:
+        """Write that a batch is complete.
+
+        Raises:
+            ProducerFencedError: If another driver has begun to write under the lineage.
+        """
+        with translated(self._settings, self._settings.completion_id):
+            self._producer.begin_transaction()
+            self._producer.produce(
+                self._settings.control_topic,
+                completion.to_bytes(),
+                self._settings.completion_id,
+                partition=COMPLETIONS,
+            )
+            self._producer.commit_transaction()
+
+
+def begin_lineage(settings: SinkSettings, *, query_id: str, after_batch: int) -> None:
+    """Let a new lineage begin behind a batch: for a fork, a sink on another cluster, a lost control topic.
+
+    Args:
+        settings: The sink; its lineage must not have written anything.
+        query_id: The query's id, from its checkpoint.
+        after_batch: The last batch whose records the output is to be taken to hold.
+
+    Raises:
+        LineageError: If the lineage has written batches.
+    """
+    require_control_topic(settings, may_create=True)
+    completer = Completer(settings)
+    found = read_completion(settings)
+    wanted = Completion(batch_id=after_batch, records=0, shards=settings.shards, query_id=query_id)
+    if found is not None and found != wanted:
+        raise LineageError(
+            f"Lineage {settings.lineage} was expected to be new, but has completed batch {found.batch_id}.",
+            left="Nothing was written.",
+            remedy="Choose another lineage.",
+        )
+    completer.complete(wanted)
+
+
+def _require_timeout(settings: SinkSettings) -> None:
+    from confluent_kafka.admin import ConfigResource
+
+    with admin_client(settings.cluster) as admin:
+        broker = next(iter(admin.list_topics(timeout=_TIMEOUT_S).brokers))
+        resource = ConfigResource(ConfigResource.Type.BROKER, str(broker))
+        config = admin.describe_configs([resource])[resource].result(_TIMEOUT_S)
+    limit = config.get("transaction.max.timeout.ms")
+    if limit is not None and settings.transaction_timeout_ms > int(limit.value):
+        raise timeout_too_long(settings, int(limit.value))

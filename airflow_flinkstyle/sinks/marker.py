@@ -1,0 +1,40 @@
+"""What stands in the control topic: a marker per shard, and a completion per lineage.
+
+A marker is part of the shard's transaction: that it can be read is the proof that the batch's records can.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from airflow_flinkstyle.protocol.records import Record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marker(Record):
+    """The newest batch that a shard has written; key: the shard's transactional id."""
+
+    what: ClassVar[str] = "marker of a shard"
+
+    batch_id: int
+    records: int
+    digest: int
+    """Sum of the records' 64-bit hashes, modulo 2**64: their order may differ in a replay."""
+    plan: str
+    """Hash of the columns and the number of shards the records were made with."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion(Record):
+    """The newest batch of which all shards have committed; key: ``<lineage>-complete``."""
+
+    what: ClassVar[str] = "completion record"
+
+    batch_id: int
+    """-1 for a lineage that has written nothing yet."""
+    records: int
+    shards: int
+    """With how many shards the lineage writes."""
+    query_id: str
+    """The query whose batches are numbered so; a copy of its checkpoint has it too."""

@@ -1,0 +1,139 @@
+"""Transactional producers, and what the client's errors mean."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from airflow_flinkstyle.kafka.errors import ClusterDeniedError
+from airflow_flinkstyle.kafka.settings import translated_errors
+from airflow_flinkstyle.sinks.errors import (
+    REPLAYS,
+    ProducerFencedError,
+    RecordRefusedError,
+    SinkConfigError,
+    TransactionTimeoutError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from confluent_kafka import KafkaError, Producer
+
+    from airflow_flinkstyle.errors import FlinkstyleError
+    from airflow_flinkstyle.sinks.settings import SinkSettings
+
+INIT_TIMEOUT_S = 60.0
+_QUEUE_KIB = 32 * 1024
+"""Records a producer holds; bounds a worker's memory however large a batch is."""
+_FENCED = frozenset(
+    (
+        "_FENCED",
+        "PRODUCER_FENCED",
+        "INVALID_PRODUCER_EPOCH",
+        "INVALID_PRODUCER_ID_MAPPING",
+        "INVALID_TXN_STATE",
+    )
+)
+_REFUSED = frozenset(
+    (
+        *("MSG_SIZE_TOO_LARGE", "INVALID_RECORD", "UNKNOWN_TOPIC_OR_PART"),
+        *("_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"),
+        "_INCONSISTENT",  # a commit's answer if records were refused before it
+    )
+)
+
+
+def initialised_producer(settings: SinkSettings, transactional_id: str) -> Producer:
+    """Return a producer whose id is initialised: earlier ones are fenced, their transactions aborted."""
+    from confluent_kafka import Producer
+
+    with translated(settings, transactional_id):
+        producer = Producer(_config(settings, transactional_id))
+        producer.init_transactions(INIT_TIMEOUT_S)
+        return producer
+
+
+@contextmanager
+def open_producer(settings: SinkSettings, transactional_id: str) -> Iterator[Producer]:
+    """Yield an initialised producer; errors of the client inside the block become this package's."""
+    with translated(settings, transactional_id):
+        yield initialised_producer(settings, transactional_id)
+
+
+def _config(settings: SinkSettings, transactional_id: str) -> dict[str, Any]:
+    return {
+        "log_level": 2,
+        "linger.ms": "5",
+        "queue.buffering.max.kbytes": str(_QUEUE_KIB),
+        **settings.cluster.config,
+        "partitioner": "murmur2_random",  # as Spark's own sink; the client's default differs
+        "transactional.id": transactional_id,
+        "transaction.timeout.ms": str(settings.transaction_timeout_ms),
+        "enable.idempotence": "true",
+    }
+
+
+@contextmanager
+def translated(settings: SinkSettings, transactional_id: str) -> Iterator[None]:
+    """Turn the client's exceptions into this package's errors."""
+    from confluent_kafka import KafkaException
+
+    with translated_errors(settings.cluster, []):
+        try:
+            yield
+        except KafkaException as error:
+            found = _error_for(settings, transactional_id, error.args[0])
+            if found is None:
+                raise
+            raise found from error
+
+
+def _error_for(settings: SinkSettings, transactional_id: str, cause: KafkaError) -> FlinkstyleError | None:
+    """Return what an error of a producer means; None if it is one of any client."""
+    name = cause.name()
+    if name in _FENCED:
+        return ProducerFencedError(
+            f"Transaction {transactional_id} was expected to commit, but the broker had ended it: another "
+            f"attempt of the shard began, or it took more than {settings.transaction_timeout_ms} ms "
+            f"({cause.str()}).",
+            left=REPLAYS,
+            remedy="Nothing is to be done if the job goes on; if it happens with every batch, raise "
+            "transaction_timeout_ms, and look for a second driver of the job.",
+        )
+    if name == "INVALID_TRANSACTION_TIMEOUT":
+        return timeout_too_long(settings, None)
+    if name in ("TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "TOPIC_AUTHORIZATION_FAILED"):
+        return ClusterDeniedError(
+            f"Kafka cluster {settings.cluster} denied transactional id {transactional_id}: {cause.str()}.",
+            left=REPLAYS,
+            remedy=f"Allow WRITE and DESCRIBE on transactional ids that begin with {settings.lineage}-, "
+            f"and WRITE on the output and on {settings.control_topic}, then start the job again.",
+        )
+    if name in _REFUSED:
+        return RecordRefusedError(
+            f"Every record of transaction {transactional_id} was expected to be taken by "
+            f"{settings.cluster}, but not all were: {cause.str()} ({name}).",
+            left=REPLAYS,
+            remedy="Create the topic, raise its max.message.bytes and the sink's message.max.bytes, or "
+            "correct the job; then start it again.",
+        )
+    if name in ("UNSUPPORTED_VERSION", "_UNSUPPORTED_FEATURE"):
+        return SinkConfigError(
+            f"Kafka cluster {settings.cluster} was expected to support transactions, but does not: "
+            f"{cause.str()}.",
+            left="Nothing was written.",
+            remedy="Use brokers from version 0.11 on, with transactions enabled.",
+        )
+    return None
+
+
+def timeout_too_long(settings: SinkSettings, limit_ms: int | None) -> TransactionTimeoutError:
+    """Return the error that names both numbers as far as they are known."""
+    limit = f"{limit_ms} ms" if limit_ms is not None else "less"
+    return TransactionTimeoutError(
+        f"transaction_timeout_ms is {settings.transaction_timeout_ms}, but {settings.cluster} allows {limit} "
+        "(transaction.max.timeout.ms).",
+        left="Nothing was written.",
+        remedy="Lower transaction_timeout_ms, or raise the brokers' limit.",
+    )

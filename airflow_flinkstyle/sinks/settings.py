@@ -1,0 +1,63 @@
+"""What a sink writes, where, and under which lineage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from airflow_flinkstyle.errors import BadInputError
+
+if TYPE_CHECKING:
+    from airflow_flinkstyle.kafka.settings import KafkaCluster
+
+Phase = Literal["init", "begin", "data", "pre-commit", "marker", "commit", "skip", "abort"]
+"""Of one shard of one batch, in this order; ``pre-commit`` is the flush, ``skip`` a replay that is there."""
+
+OnPhase = Callable[[int, int, Phase], None]
+"""Told batch, shard and phase when the phase begins."""
+
+_MOST_SHARDS = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkSettings:
+    """Everything a worker needs to write one shard; travels to the executors with the plan."""
+
+    cluster: KafkaCluster
+    """Where records go."""
+    topic: str | None
+    """For records without a ``topic`` column."""
+    lineage: str
+    """Names the batch numbering whose batches are written once; also begins every transactional id."""
+    shards: int
+    """Transactions that share a batch, fixed for a lineage."""
+    control_topic: str
+    """Compacted; partition n holds the marker of shard n."""
+    transaction_timeout_ms: int = 300_000
+    """How long one shard of one batch may take; the broker's limit is 900,000 by default."""
+    on_phase: OnPhase | None = field(default=None, repr=False)
+    """For metrics and tests; called in the worker."""
+
+    def __post_init__(self) -> None:
+        if not self.lineage or not 1 <= self.shards <= _MOST_SHARDS:
+            raise BadInputError(
+                f"A sink needs a lineage and 1 to {_MOST_SHARDS} shards, found lineage {self.lineage!r} and "
+                f"{self.shards} shards.",
+                left="Nothing was written.",
+                remedy="Correct the arguments of TransactionalKafkaSink.",
+            )
+
+    def transactional_id(self, shard: int) -> str:
+        """Return the id by which the broker knows a shard's transactions."""
+        return f"{self.lineage}-{shard}"
+
+    @property
+    def completion_id(self) -> str:
+        """The id of the transaction that completes a batch; also the key of its record."""
+        return f"{self.lineage}-complete"
+
+    def tell(self, batch_id: int, shard: int, phase: Phase) -> None:
+        """Report the begin of a phase."""
+        if self.on_phase is not None:
+            self.on_phase(batch_id, shard, phase)

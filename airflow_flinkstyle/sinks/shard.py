@@ -1,0 +1,178 @@
+"""Write one shard of one batch in one transaction, unless its marker says that it is there.
+
+The phases are Flink's: begin, pre-commit (the flush), commit, abort. The marker makes the commit the proof
+that the batch was written: no second phase is needed, and nothing can be committed twice.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from airflow_flinkstyle.sinks.control_topic import marker_partition, read_marker
+from airflow_flinkstyle.sinks.errors import LineageError, ReplayDiffersError
+from airflow_flinkstyle.sinks.marker import Marker
+from airflow_flinkstyle.sinks.producer import open_producer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from confluent_kafka import Producer
+
+    from airflow_flinkstyle.sinks.settings import Phase, SinkSettings
+
+WRAP = 1 << 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutRecord:
+    """One record as the client takes it."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]] | None = None
+    partition: int | None = None
+    timestamp_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """Some records of a shard, and the sum of their hashes."""
+
+    records: Iterable[OutRecord]
+    count: int
+    digest: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardWritten:
+    """What became of one shard of one batch."""
+
+    shard: int
+    records: int
+    skipped: bool
+    """The marker was there: an earlier attempt had written it."""
+    phase_s: dict[str, float] = field(default_factory=dict)
+
+
+def write_shard(
+    settings: SinkSettings, batch_id: int, shard: int, plan: str, chunks: Iterable[Chunk]
+) -> ShardWritten:
+    """Write a shard of a batch once, however often it is called.
+
+    Args:
+        settings: The sink.
+        batch_id: Spark's; grows within a lineage.
+        shard: From 0.
+        plan: Hash of what the records were made with.
+        chunks: The shard's records; read at most once.
+
+    Raises:
+        ReplayDiffersError: If the shard was written before with other records.
+        LineageError: If a later batch was written before.
+        ProducerFencedError: If another attempt has begun, or time ran out; nothing of this one is visible.
+    """
+    watch = _Watch(settings, batch_id, shard)
+    transactional_id = settings.transactional_id(shard)
+    watch.enter("init")
+    with open_producer(settings, transactional_id) as producer:
+        before = read_marker(settings, shard)
+        if before is not None and before.batch_id >= batch_id:
+            watch.enter("skip")
+            count = _require_same(settings, batch_id, shard, before, chunks)
+            return ShardWritten(shard=shard, records=count, skipped=True, phase_s=watch.stop())
+        watch.enter("begin")
+        producer.begin_transaction()
+        try:
+            count = _write(producer, settings, watch, plan, chunks)
+        except BaseException:
+            watch.enter("abort")
+            with suppress(Exception):  # the next attempt's init aborts it all the same
+                producer.abort_transaction(5.0)
+            raise
+    return ShardWritten(shard=shard, records=count, skipped=False, phase_s=watch.stop())
+
+
+def _write(
+    producer: Producer, settings: SinkSettings, watch: _Watch, plan: str, chunks: Iterable[Chunk]
+) -> int:
+    watch.enter("data")
+    count, digest = 0, 0
+    for chunk in chunks:
+        for record in chunk.records:
+            _produce(producer, record)
+        count, digest = count + chunk.count, (digest + chunk.digest) % WRAP
+    watch.enter("pre-commit")
+    producer.flush()
+    watch.enter("marker")
+    made = Marker(batch_id=watch.batch_id, records=count, digest=digest, plan=plan)
+    producer.produce(
+        settings.control_topic,
+        made.to_bytes(),
+        settings.transactional_id(watch.shard),
+        partition=marker_partition(watch.shard),
+    )
+    watch.enter("commit")
+    producer.commit_transaction()
+    return count
+
+
+def _produce(producer: Producer, record: OutRecord) -> None:
+    options: dict[str, Any] = {}
+    if record.headers:
+        options["headers"] = list(record.headers)
+    if record.partition is not None:
+        options["partition"] = record.partition
+    if record.timestamp_ms is not None:
+        options["timestamp"] = record.timestamp_ms
+    while True:
+        try:
+            producer.produce(record.topic, record.value, record.key, **options)
+        except BufferError:  # the queue is full: wait for the brokers
+            producer.poll(0.1)
+        else:
+            return
+
+
+def _require_same(
+    settings: SinkSettings, batch_id: int, shard: int, before: Marker, chunks: Iterable[Chunk]
+) -> int:
+    """Check that a shard that was written holds what would be written now; returns the number of records."""
+    if before.batch_id > batch_id:
+        raise LineageError(
+            f"Shard {shard} of lineage {settings.lineage} was expected to end before batch {batch_id}, but "
+            f"has written batch {before.batch_id}: an older state was restored.",
+            left="Nothing was written; the batch would have been left out silently.",
+            remedy="Start the job with rewind=fork (a new lineage) or re-emit.",
+        )
+    count, digest = 0, 0
+    for chunk in chunks:
+        count, digest = count + chunk.count, (digest + chunk.digest) % WRAP
+    if (count, digest) != (before.records, before.digest):
+        raise ReplayDiffersError.of(batch_id, [shard])
+    return count
+
+
+class _Watch:
+    """Tells phases as they begin, and how long each took."""
+
+    def __init__(self, settings: SinkSettings, batch_id: int, shard: int) -> None:
+        self.settings, self.batch_id, self.shard = settings, batch_id, shard
+        self._spent: dict[str, float] = {}
+        self._phase: Phase | None = None
+        self._since_s = time.monotonic()
+
+    def enter(self, phase: Phase) -> None:
+        self.stop()
+        self._phase = phase
+        self.settings.tell(self.batch_id, self.shard, phase)
+
+    def stop(self) -> dict[str, float]:
+        now_s = time.monotonic()
+        if self._phase is not None:
+            self._spent[self._phase] = self._spent.get(self._phase, 0.0) + now_s - self._since_s
+        self._since_s = now_s
+        return self._spent
