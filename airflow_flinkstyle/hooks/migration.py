@@ -143,7 +143,7 @@ def cutover(
         hot_savepoint_id=hot_savepoint_id,
         settings=_settings(form.timeouts or {}),
         stop_mode=DRAINED if kafka.ways.drains else AS_IT_IS,
-        group=form.group or None,
+        group=str(form.group) if form.group else None,
     )
 
 

@@ -14,7 +14,7 @@ from airflow_flinkstyle.rewrite.plan import SourceVerdicts, SourceWay, flat
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from airflow_flinkstyle.kafka.cluster import TopicPartition
+    from airflow_flinkstyle.kafka.cluster import ClusterView, TopicPartition
     from airflow_flinkstyle.kafka.start import StartRules
     from airflow_flinkstyle.rewrite.plan import SourceRef
     from airflow_flinkstyle.rewrite.route import Route
@@ -92,11 +92,7 @@ def compared(
     stand = f"{ahead} offsets stand behind the new positions"
     if route.source is None:
         return f"{stand}; without the old cluster nobody can tell what of them was read before, or is missing"
-    unread = sum(
-        max(0, log.end - offset)
-        for tp, offset in flat(position.offsets).items()
-        if tp[0] in topics and (log := route.source.log_range(tp))
-    )
+    unread = unread_offsets(position, topics, route.source)
     both = f"{unread} offsets are unread on the old cluster, {stand}"
     if ahead > unread:
         return f"{both}: some {ahead - unread} more than are unread, so about as many are read again"
@@ -119,3 +115,12 @@ def told(start: StartRules | None) -> str:
     by_group = any(isinstance(one, FromGroup) for one in (start.default, *named.values()))
     unproved = "; a group's offsets are unproved, also those that a mirror translated" if by_group else ""
     return f"{', '.join(texts[:_SHOWN])}{more}{unproved}"
+
+
+def unread_offsets(position: KafkaPosition, topics: Collection[str], view: ClusterView) -> int:
+    """Return how many offsets of these topics stand behind a source's positions. Pure."""
+    return sum(
+        max(0, log.end - offset)
+        for tp, offset in flat(position.offsets).items()
+        if tp[0] in topics and (log := view.log_range(tp))
+    )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.verdict import Exact, Refused, Verdict
-from airflow_flinkstyle.rewrite.anew import compared, picked, told
+from airflow_flinkstyle.rewrite.anew import compared, picked, told, unread_offsets
 from airflow_flinkstyle.rewrite.errors import old_cluster_needed
 from airflow_flinkstyle.rewrite.plan import SourceVerdicts, SourceWay, flat
 
@@ -35,6 +35,9 @@ def drained_then_anew(
     else:
         anew = picked(ref, position, position.offsets, rule, route)
         begins = f"at {told(rule.start)}; {compared(position, position.offsets, anew, route)}"
+    if route.request.preview:
+        left = unread_offsets(position, position.offsets, route.source)
+        begins += f"; {left} offsets of the old topics are unread now and come before that"
     return SourceVerdicts(
         verdicts=unread,
         anew=anew,

@@ -17,6 +17,7 @@ from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.producers import StoreProducerSwitch
 from airflow_flinkstyle.jobs.requests import DRAINED
 from airflow_flinkstyle.jobs.status import Running
+from airflow_flinkstyle.kafka.errors import ClusterUnreachableError
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
 
 if TYPE_CHECKING:
@@ -346,6 +347,20 @@ def test_drained_stop_that_nobody_answers_is_taken_back(world: World):
     world.logs.produce(5)
     world.judge()
     assert (runs_on(world), position(world)) == (1, "release_old")
+
+
+def test_cluster_that_is_gone_half_way_brings_the_job_back(world: World):
+    world.start()
+
+    def unreachable(manifest: object) -> object:
+        raise ClusterUnreachableError("Cluster new was expected to answer.", "Nothing.", "Start it.")
+
+    world.logs.plan = unreachable  # type: ignore[method-assign]
+    with pytest.raises(WentBackError, match="Cluster new was expected to answer"):
+        a_cutover(world).run()
+    assert (runs_on(world), position(world)) == (3, "release_old")
+    world.logs.produce(5)
+    world.judge()
 
 
 def test_record_that_somebody_writes_behind_the_proof_brings_the_job_back_unfenced(world: World):

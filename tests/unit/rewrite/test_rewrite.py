@@ -249,6 +249,23 @@ def test_applying_again_changes_nothing():
     assert shop.snapshot().keys() == keys
 
 
+def test_two_plans_at_once_make_two_whole_savepoints_and_neither_touches_the_other():
+    shop = Shop()
+    plans = [shop.plan(), shop.plan({0: Exact(NextOffset(951)), 1: Exact(NextOffset(2045))})]
+    made = [apply_plan(plan, shop.manifest, shop.repository, live=a_view()) for plan in plans]
+    assert [m.parent for m in made] == ["sp-1", "sp-1"]
+    positions = [shop.repository.read(m.savepoint_id).queries[0].kafka["0"].offsets["orders"] for m in made]
+    assert positions == [{0: 950, 1: 2045}, {0: 951, 1: 2045}]
+    assert all(verify_savepoint(m, shop.repository, level="full").files == 5 for m in made)
+
+
+def test_plan_that_is_older_than_the_savepoint_it_is_applied_to_names_both():
+    shop = Shop()
+    newer = replace(shop.manifest, savepoint_id="sp-2")
+    with pytest.raises(PlanMismatchError, match="made for savepoint sp-1 of job shop, but found sp-2"):
+        apply_plan(shop.plan(), newer, shop.repository, live=a_view())
+
+
 @pytest.mark.parametrize("lost_answer", [False, True])
 def test_a_store_that_fails_midway_leaves_the_new_savepoint_whole_or_absent(lost_answer: bool):
     for call in range(1, 50):
