@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.kafka.start import AtOffsets, LogIdentity
 from airflow_flinkstyle.kafka.start_text import parse_rules
-from airflow_flinkstyle.rewrite.plan import flat
-from airflow_flinkstyle.rewrite.route import sources_of
+from airflow_flinkstyle.rewrite.savepoint_start import offsets_of
 from airflow_flinkstyle.rewrite.ways import SourceRule, Topology, Way, WayRules
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from airflow_flinkstyle.kafka.start import AtOffsets
     from airflow_flinkstyle.kafka.start_text import SavepointOffsets
     from airflow_flinkstyle.savepoint.repository import SavepointRepository
 
@@ -53,24 +52,7 @@ def savepoint_offsets(repository: SavepointRepository) -> SavepointOffsets:
 
     def offsets(text: str) -> AtOffsets:
         savepoint_id, _, source = text.partition("/")
-        known = {str(ref): position for ref, position in sources_of(repository.read(savepoint_id)).items()}
-        chosen = known if not source else {name: p for name, p in known.items() if name == source}
-        if not chosen:
-            raise BadInputError(
-                f"Savepoint {savepoint_id} was expected to have the source {source}, found {sorted(known)}.",
-                left="Nothing was changed.",
-                remedy="Write savepoint:ID/QUERY/SOURCE with one of these.",
-            )
-        found, logs = {}, {}
-        for position in chosen.values():
-            found.update(flat(position.offsets))
-            logs.update(
-                {
-                    topic: LogIdentity(cluster_id=position.cluster_id, topic_id=topic_id)
-                    for topic, topic_id in position.topic_ids.items()
-                }
-            )
-        return AtOffsets(found, origin=f"savepoint:{text}", logs=logs)
+        return offsets_of(repository.read(savepoint_id), source)
 
     return offsets
 
