@@ -24,6 +24,8 @@ def mirror_settings(answers: Mapping[str, Any]) -> MirrorSettings:
     known = {item.name for item in fields(MirrorSettings)}
     if wrong := sorted(set(given) - known):
         raise _bad_rule("mirror settings", f"fields among {sorted(known)}", wrong)
+    if given.get("keeps_offsets"):  # such a mirror has no aliases; they only name it
+        given = {"source_alias": "source", "target_alias": "target", **given}
     missing = sorted({"source_alias", "target_alias"} - set(given))
     if missing:
         raise _bad_rule("mirror settings", "source_alias and target_alias", f"no {' and no '.join(missing)}")
@@ -31,8 +33,8 @@ def mirror_settings(answers: Mapping[str, Any]) -> MirrorSettings:
 
 
 def mirror_if_named(answers: Mapping[str, Any] | None) -> MirrorSettings | None:
-    """Read ``MirrorSettings``; None if neither alias is given, as forms have it where no mirror is needed."""
-    named = answers and (answers.get("source_alias") or answers.get("target_alias"))
+    """Read ``MirrorSettings``; None if nothing names one, as forms have it where no mirror is needed."""
+    named = answers and any(answers.get(name) for name in ("source_alias", "target_alias", "keeps_offsets"))
     return mirror_settings(answers) if answers and named else None
 
 

@@ -10,6 +10,7 @@ from airflow_flinkstyle.kafka.cluster import first_offsets_since
 from airflow_flinkstyle.kafka.evidence import Evidence
 from airflow_flinkstyle.kafka.mirror import lag_above, missing_position
 from airflow_flinkstyle.kafka.pairs import Pair, batches, lengthen, read_pairs
+from airflow_flinkstyle.kafka.preserved import verify_kept
 from airflow_flinkstyle.kafka.reading import Identity, read_windows
 from airflow_flinkstyle.kafka.translate import Proof, translate
 from airflow_flinkstyle.kafka.verdict import Refused, Verdict, offset_of
@@ -41,6 +42,11 @@ class Round:
         """Return the target's name of a source partition."""
         return self.request.target_topic(tp[0]), tp[1]
 
+    @property
+    def offsets_kept(self) -> bool:
+        """Whether records have the same offsets on both sides."""
+        return self.request.mirror is not None and self.request.mirror.keeps_offsets
+
     def ranges(self, tp: TopicPartition) -> tuple[LogRange, LogRange]:
         """Return the log ranges of a partition that ``_static_refusal`` has let pass."""
         source, target = (
@@ -54,10 +60,11 @@ class Round:
     def identity(self, tp: TopicPartition) -> Identity:
         """Return what makes two records of a partition and its copy the same."""
         source, target = self.settings[tp[0]], self.target_settings[self.target_of(tp)[0]]
+        mirror = self.request.mirror
         return Identity(
             dated=not (source.log_append_time or target.log_append_time),
             keyed=source.compacted or target.compacted,
-            ignored_headers=self.request.ignored_headers,
+            ignored_headers=self.request.ignored_headers.union(mirror.ignored_headers if mirror else ()),
         )
 
     def rules(self, pair: Pair, oldest_equal: int | None) -> Rules:
@@ -66,7 +73,7 @@ class Round:
             compacted=self.target_settings[pair.target_tp[0]].compacted,
             source_compacted=self.settings[pair.tp[0]].compacted,
             caught_up=self.request.mirror is not None and not self.request.preview,
-            sole_writer=self.request.sole_writer,
+            sole_writer=self.request.mirror is not None and self.request.mirror.sole_writer,
             dated=pair.identity.dated,
             growing=self.request.preview,
             oldest_equal=oldest_equal,
@@ -144,7 +151,8 @@ def _prove_partitions(state: Round, partitions: Iterable[TopicPartition]) -> dic
             request.positions[tp],
             state.ranges(tp),
             state.identity(tp),
-            request.window_budget,
+            longest=request.window_budget,
+            kept=state.offsets_kept,
         )
         for tp in partitions
     ]
@@ -190,6 +198,9 @@ def _oldest_equal(state: Round, pairs: Collection[Pair]) -> dict[TopicPartition,
 
 def _decide(state: Round, pair: Pair, oldest_equal: int | None) -> Evidence | Widen:
     rules = state.rules(pair, oldest_equal)
+    if state.offsets_kept:
+        kept = verify_kept(pair.source, pair.target, pair.position, rules)
+        return _evidence(state, pair.tp, kept.verdict, proof=kept, pair=pair)
     outcome = translate(pair.source, pair.target, pair.position, rules)
     if isinstance(outcome, Widen):
         return outcome

@@ -17,7 +17,7 @@ from airflow_flinkstyle.kafka.mirror_topics import read_positions
 from airflow_flinkstyle.kafka.reading import ReadRange, count_records
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.kafka.settings import Isolation, KafkaCluster
@@ -44,7 +44,14 @@ class MirrorSettings:
     """Topics a policy of your own names otherwise: source name -> target name."""
     isolation: Isolation = "read_committed"
     """What MirrorMaker's consumer reads (``<source alias>.consumer.isolation.level``)."""
-
+    ignored_headers: Sequence[str] = ()
+    """Headers that it adds or changes on the way: no part of a record's identity, on either side."""
+    sole_writer: bool = False
+    """Nobody else writes to its topics on the target: records equal to mirrored ones are second copies.
+    Without that word positions are refused, or bounded, where they could be somebody's new ones."""
+    keeps_offsets: bool = False
+    """It is no MirrorMaker but gives every record the offset it has on the source (Cluster Linking and the
+    like). It notes no positions: the ends of its logs are its positions, and that they are is verified."""
     syncs_on: Literal["source", "target"] = "source"
     """Where the offset syncs are (``offset-syncs.topic.location``)."""
 
@@ -92,6 +99,27 @@ class Behind:
         return f"MirrorMaker is behind after {self.waited_s:.0f} s (records by partition: {shown})."
 
 
+def mirrored_positions(
+    target: KafkaCluster, mirror: MirrorSettings, topics: Collection[str]
+) -> dict[TopicPartition, int]:
+    """Return the last source offset that the mirror has replicated, per source partition.
+
+    Raises:
+        MirrorPositionMissingError: If MirrorMaker's offsets topic does not exist.
+        MessageFormatError: If a record in it cannot be understood.
+    """
+    if mirror.keeps_offsets:
+        names = {mirror.target_topic(topic): topic for topic in topics}
+        view = describe(target, names)
+        return {
+            (names[name], number): log.end - 1
+            for name, topic in view.topics.items()
+            for number, log in topic.partitions.items()
+        }
+    positions = read_positions(target, mirror)
+    return {tp: offset for tp, offset in positions.items() if tp[0] in topics}
+
+
 def mirror_lag(
     source: KafkaCluster,
     target: KafkaCluster,
@@ -111,7 +139,7 @@ def mirror_lag(
     Raises:
         MirrorPositionMissingError: If a partition that holds records has no position.
     """
-    positions = read_positions(target, mirror)
+    positions = mirrored_positions(target, mirror, view.topics)
     lag = lag_above(source, mirror, view, positions, partitions)
     missing = [tp for tp, records in lag.items() if records and tp not in positions]
     if missing:

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.kafka.cluster import ClusterView, TopicPartition, describe
-from airflow_flinkstyle.kafka.mirror import lag_above
-from airflow_flinkstyle.kafka.mirror_topics import read_positions
+from airflow_flinkstyle.kafka.mirror import lag_above, mirrored_positions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,9 +34,9 @@ def look(source: KafkaCluster, target: KafkaCluster, request: ProofRequest, topi
         return _look_while_growing(source, target, request, topics)
     # MirrorMaker's positions first, the source's end next, the target last: a record that arrives
     # between the looks then shows as lag or as an extra, never as "nothing is missing".
-    mirrored = read_positions(target, request.mirror) if request.mirror else {}
+    mirrored = mirrored_positions(target, request.mirror, topics) if request.mirror else {}
     return Moment(
-        mirrored={tp: offset for tp, offset in mirrored.items() if tp[0] in topics},
+        mirrored=mirrored,
         source=describe(source, topics),
         target=describe(target, [request.target_topic(topic) for topic in topics]),
     )
@@ -51,7 +50,7 @@ def _look_while_growing(
     mirrored: dict[TopicPartition, int] = {}
     deadline = time.monotonic() + _PREVIEW_WAIT_S
     while request.mirror is not None:
-        mirrored = read_positions(target, request.mirror)
+        mirrored = mirrored_positions(target, request.mirror, topics)
         lag = lag_above(source, request.mirror, view, mirrored, request.positions.keys())
         if not any(lag.values()) or time.monotonic() > deadline:
             break

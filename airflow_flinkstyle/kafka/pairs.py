@@ -44,14 +44,27 @@ class Pair:
         position: int,
         logs: tuple[LogRange, LogRange],
         identity: Identity,
-        budget: int,
+        *,
+        longest: int,
+        kept: bool,
     ) -> Pair:
-        """Return empty windows that most likely decide about a position."""
+        """Return empty windows that most likely decide about a position.
+
+        Args:
+            tp: The source partition.
+            target_tp: Its copy.
+            position: Next offset to read on the source.
+            logs: Both logs.
+            identity: What makes two records the same.
+            longest: Offsets that a window may always have.
+            kept: Records have the same offsets on both sides.
+        """
         source, target = logs
         context = _CONTEXT if identity.dated else _CONTEXT_UNDATED
         unread = source.end - position
         low = max(source.start, position - context)
-        target_low = max(target.start, target.end - unread - 2 * context)
+        target_low = low if kept else target.end - unread - 2 * context
+        target_low = min(max(target.start, target_low), target.end)
         return cls(
             tp=tp,
             target_tp=target_tp,
@@ -59,7 +72,7 @@ class Pair:
             identity=identity,
             source=Window(low=low, high=source.end, log_start=source.start, keyed=identity.keyed),
             target=Window(low=target_low, high=target.end, log_start=target.start, keyed=identity.keyed),
-            longest=max(budget, _TIMES * unread),
+            longest=max(longest, _TIMES * unread),
         )
 
     @property

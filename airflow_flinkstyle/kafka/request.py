@@ -30,10 +30,7 @@ class ProofRequest:
     isolation: Isolation = "read_committed"
     """The job's own ``kafka.isolation.level``; Spark's default is ``read_uncommitted``."""
     ignored_headers: frozenset[str] = frozenset()
-    """Headers that the mirror adds or changes: no part of a record's identity, on either side."""
-    sole_writer: bool = False
-    """Nobody but the mirror writes to the target: records equal to mirrored ones are its second copies.
-    Without that word positions are refused, or bounded, where they could as well be somebody's new ones."""
+    """Headers that are no part of a record's identity, beyond those that ``mirror`` names."""
     preview: bool = False
     """Producers are at work: show where positions would go. Never enough for a rewrite."""
     most_unread: int = 20_000_000

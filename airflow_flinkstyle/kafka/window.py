@@ -5,11 +5,14 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from struct import Struct
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_HEAD = Struct(">iii?q")
+"""Lengths of key and value (-1: None), number of headers, whether the timestamp counts, timestamp."""
 _ABSENT = (-1).to_bytes(4, "big", signed=True)
 NO_KEY = 0
 """Key print of a record without a key."""
@@ -31,10 +34,16 @@ def fingerprint(
         headers: In the record's order.
         timestamp_ms: None where a broker overwrites timestamps on either side.
     """
-    parts = [_sized(key), _sized(value)]
+    head = _HEAD.pack(
+        -1 if key is None else len(key),
+        -1 if value is None else len(value),
+        len(headers),
+        timestamp_ms is not None,
+        timestamp_ms or 0,
+    )
+    parts = [head, key or b"", value or b""]
     for name, content in headers:
         parts += (_sized(name.encode()), _sized(content))
-    parts.append(b"" if timestamp_ms is None else timestamp_ms.to_bytes(8, "big", signed=True))
     return int.from_bytes(blake2b(b"".join(parts), digest_size=8).digest(), "big")
 
 

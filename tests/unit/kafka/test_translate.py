@@ -166,6 +166,70 @@ def test_identical_records_are_refused_without_the_mirrors_word():
     assert "repeat" in verdict.reason
 
 
+@pytest.mark.parametrize("period", [3, 50, 90])
+def test_periodic_records_are_refused_without_the_mirrors_word(period: int):
+    """The attack: the mirror stopped whole periods short, and the window is shorter than a period."""
+    source = a_window([i % period for i in range(900, 1000)], start=900, log_start=0)
+    target = a_window([i % period for i in range(900, 1000)], start=800, log_start=0)
+    assert translate(source, target, 980, Rules()) == Widen(side="source")
+    limited = Rules(exhausted=frozenset(("source", "target")))
+    assert isinstance(proved(source, target, 980, limited).verdict, Refused)
+    whole = a_window([i % period for i in range(1000)])
+    short = a_window([i % period for i in range(1000 - 2 * period)])
+    refused = proved(whole, short, 980, Rules()).verdict
+    assert isinstance(refused, Refused)
+    assert "repeat" in refused.reason
+
+
+def test_newest_record_that_comes_twice_is_proved_if_what_is_before_it_does_not():
+    records = [*range(1, 50), 7]
+    assert proved(a_window(records), a_window(records, start=5), 40, Rules()).verdict == Exact(45)
+
+
+def test_older_records_cannot_equal_the_newest_if_their_time_is_another():
+    records = range(901, 1001)
+    source = a_window(records, start=900, log_start=0)
+    target = a_window(records, start=800, log_start=0)
+    assert translate(source, target, 980, Rules(oldest_equal=899)) == Widen(side="source")
+    assert proved(source, target, 980, Rules(oldest_equal=900)).verdict == Exact(880)
+
+
+def test_new_records_behind_the_log_end_are_read_not_skipped():
+    target = a_window([*range(1, 21), 777, 778])
+    assert proved(a_window(range(1, 21)), target, 20).verdict == Bounded(20, {"new": 2})
+
+
+def test_new_records_between_read_and_unread_ones_are_read_and_earlier_ones_are_told():
+    source, target = a_window(range(1, 21)), a_window([*range(1, 9), 776, 9, 10, 777, *range(11, 21)])
+    assert proved(source, target, 10).verdict == Bounded(11, {"new": 1, "passed_over": 1})
+
+
+def test_emptied_source_leaves_open_whose_the_targets_records_are():
+    source, target = a_window([], start=50), a_window(range(1, 51))
+    refused = proved(source, target, 50).verdict
+    assert isinstance(refused, Refused)
+    assert "sole_writer" in refused.reason
+    assert proved(source, target, 50, Rules(caught_up=True, sole_writer=True)).verdict == Exact(50)
+
+
+def test_what_others_wrote_to_a_topic_never_mirrored_is_new():
+    assert proved(a_window([]), a_window([5, 6]), 0).verdict == Bounded(0, {"new": 2})
+
+
+def test_deletion_is_missing_if_what_it_deletes_is_still_there():
+    source = a_window([Rec(1, 7), Rec(2, 7, tombstone=True), Rec(3, 8)])
+    target = a_window([Rec(1, 7), Rec(3, 8)])
+    assert isinstance(proved(source, target, 1, Rules(caught_up=True, compacted=True)).verdict, Refused)
+
+
+def test_versions_that_only_the_source_compacted_away_are_superseded_not_new():
+    source = a_window([Rec(2, 8), Rec(3, 7)], start=1)
+    target = a_window([Rec(9, 9), Rec(2, 8), Rec(1, 7), Rec(3, 7)])
+    rules = Rules(caught_up=True, source_compacted=True)
+    assert proved(source, target, 2, rules).verdict == Exact(3)
+    assert proved(source, target, 1, rules).verdict == Bounded(1, {"superseded": 1})
+
+
 def test_unique_records_are_proved_without_the_mirrors_word():
     records = range(1, 101)
     assert proved(a_window(records, start=30), a_window(records), 80, Rules()).verdict == Exact(50)
