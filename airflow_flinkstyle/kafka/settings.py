@@ -50,6 +50,7 @@ _UNREACHABLE = frozenset(
     )
 )
 
+_GROUP = "airflow-flinkstyle"
 _TLS_ALERT = "SSL alert number"
 
 _QUEUE_KIB = 32 * 1024
@@ -106,7 +107,7 @@ def admin_client(cluster: KafkaCluster) -> Iterator[AdminClient]:
 
 @contextmanager
 def consumer(
-    cluster: KafkaCluster, isolation: Isolation, *, group: str = "airflow-flinkstyle"
+    cluster: KafkaCluster, isolation: Isolation, *, group: str = _GROUP
 ) -> Iterator[Consumer]:
     """Yield a consumer for reading given ranges: nothing joined or committed by itself, no silent reset.
 
@@ -175,8 +176,9 @@ def _error_for(cluster: KafkaCluster, cause: KafkaError | None, seen: list[Kafka
             return ClusterDeniedError(
                 f"Kafka cluster {cluster} rejected the request: {report.str()}.",
                 left=NOTHING_CHANGED,
-                remedy="Check user, password, certificates and ACLs of the Kafka connection: describe on "
-                "cluster and topics, read on the topics and on MirrorMaker's offsets topic.",
+                remedy="Check user, password, certificates and ACLs of the Kafka connection: describe on the "
+                f"topics and on group {_GROUP}, read on the topics and on MirrorMaker's offsets topic "
+                "(docs/security.md).",
             )
     main = reports[0] if reports else None
     if cause is None or main is None or main.name() in _UNREACHABLE:
