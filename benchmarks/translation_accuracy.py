@@ -9,12 +9,13 @@ import statistics
 import tempfile
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.mirror_topics import read_checkpoints, read_offset_syncs
+from airflow_flinkstyle.kafka.policies import parse_policies
 from airflow_flinkstyle.kafka.request import ProofRequest
 from airflow_flinkstyle.kafka.suffix import prove
 from airflow_flinkstyle.kafka.verdict import Bounded, Exact, Refused, Verdict
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from airflow_flinkstyle.kafka.cluster import TopicPartition
+    from airflow_flinkstyle.kafka.mirror import MirrorSettings
     from airflow_flinkstyle.kafka.settings import KafkaCluster
 
 RECORDS, QUICK_RECORDS = 3000, 600
@@ -37,6 +39,9 @@ TIMESTAMPS, INTERPOLATED = "timestamp lookup", "interpolated offset syncs"
 METHODS = (OURS, CHECKPOINTS, TIMESTAMPS, INTERPOLATED)
 _QUIET_S, _MOST_S = 12.0, 90.0
 """How long no new checkpoint must come, and how long they are waited for."""
+
+POLICIES = parse_policies("exact,bounded")
+"""What an approver would let pass: nothing that is never read."""
 
 Positions = dict["TopicPartition", int]
 
@@ -131,13 +136,7 @@ def ask(stage: Stage, flow: Flow, groups: Mapping[str, Positions]) -> Iterable[A
     checkpoints = {(c.group, c.target_topic, c.partition): c for c in read_checkpoints(stage.new, mirror)}
     for group, all_positions in groups.items():
         positions = {tp: all_positions[tp] for tp in mine}
-        request = ProofRequest(
-            positions=positions,
-            mirror=mirror,
-            isolation="read_committed",
-            ignored_headers=frozenset({NUMBER}),
-        )
-        verdicts = prove(stage.old, stage.new, request).verdicts
+        verdicts = proved(stage, mirror, positions)
         yield from (ours(tp, stage.truths[tp], positions[tp], verdicts[tp]) for tp in mine)
         others = {
             CHECKPOINTS: by_checkpoints(checkpoints, group, positions, copies),
@@ -146,6 +145,23 @@ def ask(stage: Stage, flow: Flow, groups: Mapping[str, Positions]) -> Iterable[A
         }
         for method, answers in others.items():
             yield from theirs(method, stage.truths, positions, answers)
+
+
+def proved(stage: Stage, mirror: MirrorSettings, positions: Positions) -> dict[TopicPartition, Verdict]:
+    """Return our verdicts; only where it is so, the proof is told that nobody but the mirror writes."""
+    verdicts: dict[TopicPartition, Verdict] = {}
+    for sole_writer in (True, False):
+        asked = {tp: at for tp, at in positions.items() if (stage.truths[tp].kind != "own") == sole_writer}
+        if asked:
+            request = ProofRequest(
+                positions=asked,
+                mirror=replace(mirror, sole_writer=sole_writer),
+                isolation="read_committed",
+                ignored_headers=frozenset({NUMBER}),
+            )
+            found = prove(stage.old, stage.new, request).verdicts
+            verdicts.update({tp: POLICIES.judge(verdict) or verdict for tp, verdict in found.items()})
+    return verdicts
 
 
 def ours(tp: TopicPartition, truth: Truth, position: int, verdict: Verdict) -> Answer:
@@ -176,16 +192,18 @@ def theirs(
 def is_true(refusal: Refused, truth: Truth, position: int) -> bool:
     """Return whether the ledger bears out what a refusal says; a reason nobody knows here is not true."""
     reason, absent = refusal.reason, missing(truth, position)
-    counted = next((int(number) for number in re.findall(r"\d+", reason)), None)
     if "before the source's start" in reason:
         return position < truth.source_start
     if "records behind" in reason:
-        return counted == sum(entry.offset > truth.mirrored_to for entry in truth.source) == len(absent)
-    if "unread deletions" in reason:
+        unmirrored = [entry for entry in truth.source if entry.offset > truth.mirrored_to]
+        return absent == unmirrored and f" {len(absent)} records" in reason
+    if "not allowed" in reason and "tombstone" in reason:
         return bool(absent) and all(entry.tombstone for entry in absent)
-    if "not on the target" in reason and refusal.source_range is not None:
+    if "not allowed" in reason and "passed_over" in reason:
+        return bool(truth.own)
+    if "unread records are not" in reason and refusal.source_range is not None:
         low, high = refusal.source_range
-        return len(absent) > 0 and all(low <= entry.offset < high for entry in absent)
+        return bool(absent) and all(low <= entry.offset < high for entry in absent)
     return False
 
 
@@ -218,14 +236,15 @@ def about(records: int, positions: int) -> str:
     partitions = sum(count for _, count, _ in KINDS.values())
     return (
         f"{positions:,} random positions of consumer groups (a fifth at the log's end, two fifths within its "
-        f"last 500 offsets, two fifths anywhere) on {partitions} partitions of {records:,} "
-        f"records and more, mirrored by two real MirrorMakers 4.3: one exactly once, which "
-        "renames topics, and one with the defaults, killed once. Each record carries its "
-        "number of the producers' ledger in a header that the proof is told to ignore, as if the "
-        "mirror had added it; an answer is judged by the numbers that a read-committed reader gets from it on. "
-        "*Exact*: precisely the unread records, in order; on the compacted topics, the newest of each key. "
-        "MirrorMaker's checkpoints are those it emitted itself for the groups; the interpolation had every "
-        "offset sync, before compaction removed any. Refused or no answer is never counted as right."
+        f"last 500 offsets, two fifths anywhere) on {partitions} partitions of {records:,} records and more, "
+        "mirrored by two real MirrorMakers 4.3: one exactly once, which renames topics, and one with the "
+        "defaults, killed once. Each record carries its number of the producers' ledger in a header that the "
+        "proof is told to ignore, as if the mirror had added it; it is also told that only the mirror writes "
+        "to the target, but on the topics *own*. An answer is judged by the numbers that a read-committed "
+        "reader gets from it on. *Exact*: precisely the unread records, in order; on the compacted topics, "
+        "the newest of each key. Verdicts pass as `exact,bounded` lets them. MirrorMaker's checkpoints are "
+        "those it emitted itself for the groups; the interpolation had every offset sync, before compaction "
+        "removed any. No answer never counts as right."
     )
 
 

@@ -62,7 +62,8 @@ class Ledger:
     def _producer(self, **more: str) -> Producer:
         from confluent_kafka import Producer
 
-        return Producer({**self.cluster.config, "enable.idempotence": "true", "linger.ms": "20", **more})
+        own = {"enable.idempotence": "true", "linger.ms": "20", "log_level": "2"}
+        return Producer({**self.cluster.config, **own, **more})
 
     def _produce(
         self, producer: Producer, topic: str, partition: int, record: dict[str, Any]
