@@ -106,9 +106,7 @@ def admin_client(cluster: KafkaCluster) -> Iterator[AdminClient]:
 
 
 @contextmanager
-def consumer(
-    cluster: KafkaCluster, isolation: Isolation, *, group: str = _GROUP
-) -> Iterator[Consumer]:
+def consumer(cluster: KafkaCluster, isolation: Isolation, *, group: str = _GROUP) -> Iterator[Consumer]:
     """Yield a consumer for reading given ranges: nothing joined or committed by itself, no silent reset.
 
     The client insists on a group; it matters only to those who ask for its offsets.
