@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.kafka.cluster import describe
+from airflow_flinkstyle.kafka.groups import set_group_offsets
 from airflow_flinkstyle.kafka.mirror_topics import read_checkpoints, read_offset_syncs
 from airflow_flinkstyle.kafka.policies import parse_policies
 from airflow_flinkstyle.kafka.request import ProofRequest
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.kafka.cluster import TopicPartition
     from airflow_flinkstyle.kafka.mirror import MirrorSettings
-    from airflow_flinkstyle.kafka.settings import KafkaCluster
 
 RECORDS, QUICK_RECORDS = 3000, 600
 GROUPS, QUICK_GROUPS = 44, 5
@@ -81,7 +81,8 @@ def run(*, quick: bool) -> Report:
         stage = stack.enter_context(Stage(folder, records))
         with stage.mirrored():
             positions = pick(stage, groups)
-            commit(stage.old, positions)
+            for group, offsets in positions.items():
+                set_group_offsets(stage.old, group, offsets)
             await_checkpoints(stage)
         stage.fall_behind()
         answers = [answer for flow in MIRRORS for answer in ask(stage, flow, positions)]
@@ -101,19 +102,6 @@ def pick(stage: Stage, groups: int) -> dict[str, Positions]:
             low = rng.choice((log_range.end, near, near, start, start))
             own[tp] = rng.randint(low, log_range.end)
     return positions
-
-
-def commit(cluster: KafkaCluster, positions: Mapping[str, Positions]) -> None:
-    """Set the groups' committed offsets, so that MirrorMaker translates them."""
-    from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
-    from confluent_kafka.admin import AdminClient
-
-    admin = AdminClient(dict(cluster.config))
-    for group, own in positions.items():
-        offsets = [TopicPartition(topic, number, at) for (topic, number), at in own.items()]
-        asked = admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, offsets)])
-        if wrong := [str(p.error) for p in asked[group].result(30).topic_partitions if p.error]:
-            raise RuntimeError(f"{group}: {wrong[0]}")
 
 
 def await_checkpoints(stage: Stage) -> None:

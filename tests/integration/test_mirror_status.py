@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 
 from airflow_flinkstyle.cli.app import app
 from airflow_flinkstyle.kafka.errors import MirrorPositionMissingError, MirrorTopicMissingError
+from airflow_flinkstyle.kafka.groups import set_group_offsets
 from airflow_flinkstyle.kafka.mirror import CaughtUp, MirrorSettings, wait_caught_up
 from airflow_flinkstyle.kafka.mirror_status import mirror_status
 from airflow_flinkstyle.kafka.mirror_topics import read_checkpoints, read_offset_syncs
@@ -54,14 +55,6 @@ def produce(cluster: KafkaCluster, topic: str, count: int) -> None:
     assert producer.flush(30) == 0
 
 
-def commit(broker: Any, offset: int) -> None:  # noqa: ANN401
-    from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
-
-    wanted = ConsumerGroupTopicPartitions(GROUP, [TopicPartition(TOPIC, 0, offset)])
-    done = broker.admin().alter_consumer_group_offsets([wanted])[GROUP].result(20)
-    assert [part.error for part in done.topic_partitions] == [None]
-
-
 @pytest.fixture(scope="module")
 def bed(kafka_pair: Any, mirror: Mirror, tmp_path_factory: pytest.TempPathFactory) -> Bed:  # noqa: ANN401
     """One mirrored topic, level, of which a group has read the half; and one that no mirror copies."""
@@ -76,7 +69,7 @@ def bed(kafka_pair: Any, mirror: Mirror, tmp_path_factory: pytest.TempPathFactor
     kafka_pair.old.create_topic(UNMIRRORED, partitions=1)
     produce(clusters["source"], TOPIC, RECORDS)
     produce(clusters["source"], UNMIRRORED, 7)
-    commit(kafka_pair.old, READ)
+    set_group_offsets(clusters["source"], GROUP, {(TOPIC, 0): READ})
     outcome = wait_caught_up(clusters["source"], clusters["target"], MIRROR, [TOPIC], timeout_s=120)
     assert isinstance(outcome, CaughtUp)
     return Bed(old=clusters["source"], new=clusters["target"], files=files)
