@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         RewriteSavepointOffsetsOperator as RewriteSavepointOffsetsOperator,
     )
     from airflow_flinkstyle.operators.savepoint import TakeSavepointOperator as TakeSavepointOperator
+    from airflow_flinkstyle.operators.sources import ChangeSourcesOperator as ChangeSourcesOperator
     from airflow_flinkstyle.operators.start import StartStreamingJobOperator as StartStreamingJobOperator
     from airflow_flinkstyle.operators.stop import StopStreamingJobOperator as StopStreamingJobOperator
     from airflow_flinkstyle.operators.upgrade import (
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "BeginFailBackOperator": "fail_back",
+    "ChangeSourcesOperator": "sources",
     "DisposeSavepointOperator": "retention",
     "MigrateStreamingJobOperator": "migrate",
     "PlanOffsetRewriteOperator": "rewrite",

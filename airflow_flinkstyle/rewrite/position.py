@@ -1,17 +1,22 @@
-"""Where a Kafka source is to stand, as a manifest tells it. Pure."""
+"""Where a Kafka source is to stand, as a manifest tells it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from airflow_flinkstyle.kafka import cluster as live
 from airflow_flinkstyle.kafka.positions import require_within_log
-from airflow_flinkstyle.rewrite.plan import nested
+from airflow_flinkstyle.kafka.verdict import Refused, describe, offset_of
+from airflow_flinkstyle.rewrite.errors import SourceChangeError
+from airflow_flinkstyle.rewrite.plan import flat, nested
 from airflow_flinkstyle.savepoint.manifest import KafkaPosition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from airflow_flinkstyle.kafka.cluster import ClusterView, TopicPartition
+    from airflow_flinkstyle.kafka.settings import KafkaCluster
+    from airflow_flinkstyle.kafka.start import StartRules
     from airflow_flinkstyle.types import NextOffset
 
 
@@ -45,3 +50,40 @@ def checked_position(
     """
     require_within_log(offsets, view, where)
     return position_on(view, offsets)
+
+
+def picked_position(
+    cluster: KafkaCluster, topics: Collection[str], start: StartRules, before: KafkaPosition | None = None
+) -> KafkaPosition:
+    """Return the position that a person picked on a live cluster.
+
+    Args:
+        cluster: Where the source will read.
+        topics: All that it will read, by their names there.
+        start: Where each partition starts.
+        before: The source's position so far, if it had one; shifts count from it, in the same log.
+
+    Raises:
+        SourceChangeError: If a partition has no such position.
+        FlinkstyleError: Whatever ``resolve`` raises.
+    """
+    from airflow_flinkstyle.kafka.resolve import resolve
+
+    view = live.describe(cluster, topics)
+    verdicts = resolve(cluster, view.partitions, start, before=_in_same_logs(before, view))
+    refused = [f"{t}-{n}: {describe(v)}" for (t, n), v in verdicts.items() if isinstance(v, Refused)]
+    if refused:
+        expected = f"an offset for each of its {len(verdicts)} partitions"
+        raise SourceChangeError.of(f"a source on {cluster}", expected, "; ".join(refused[:8]))
+    offsets = {tp: offset for tp, verdict in verdicts.items() if (offset := offset_of(verdict)) is not None}
+    return checked_position(live.describe(cluster, topics), offsets, str(cluster))
+
+
+def _in_same_logs(before: KafkaPosition | None, view: ClusterView) -> dict[TopicPartition, int]:
+    """Return the offsets of a position that count in the logs of the view."""
+    if before is None or before.cluster_id != view.cluster_id:
+        return {}
+    ids = {topic: seen.topic_id for topic, seen in view.topics.items()}
+    return {
+        tp: at for tp, at in flat(before.offsets).items() if before.topic_ids.get(tp[0]) == ids.get(tp[0])
+    }

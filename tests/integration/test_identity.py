@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_flinkstyle.hooks.sources import source_changes
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.settings import KafkaCluster
+from airflow_flinkstyle.rewrite.errors import SourceChangeError
 from airflow_flinkstyle.rewrite.identity import change_sources
 from airflow_flinkstyle.rewrite.position import checked_position
 from airflow_flinkstyle.rewrite.source_changes import (
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     from testbed.spark import SparkPaths
     from tests.conftest import KafkaPair
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
 
 READ, UNREAD = 6, 4
 NAMED = {
@@ -168,6 +170,17 @@ def named(spark: SparkSession, kafka_pair: KafkaPair, tmp_path_factory: pytest.T
     return Query(session, kafka_pair, tmp_path_factory.mktemp("named"), ("alpha", "zeta"))
 
 
+def test_position_that_does_not_exist_is_refused_by_partition(placed: Query):
+    place = {
+        "kafka_conn_id": "new",
+        "topics": [placed.c.topic],
+        "start": {"offsets": {placed.c.topic: {"0": 3}}},
+    }
+    asked = {"rows": {"replace": {"0": place}}}
+    with pytest.raises(SourceChangeError, match=f"{placed.c.topic}-1: refused"):
+        source_changes(asked, placed.manifest, placed.repository, lambda _: placed.c.cluster)
+
+
 def all_of(feed: Feed) -> set[str]:
     return feed.rows(0, READ + UNREAD)
 
@@ -197,11 +210,15 @@ def test_reordered_sources_each_go_on_where_they_were(placed: Query):
 
 
 def test_named_sources_are_taken_anew_added_and_removed_at_once(named: Query):
-    counted = named.changed(
-        "changed",
-        {"beta": named.c, "zeta": named.b},
-        RemoveSource(query="rows", source="alpha"),
-        AddSource(query="rows", source="beta", position=named.c.at(3)),
-        ReplacePosition(query="rows", source="zeta", position=named.b.at(4)),
-    )
+    """As ``ChangeSourcesOperator`` is told: one position is from a table, one counts from where it was."""
+    on_c = {"kafka_conn_id": "new", "topics": [named.c.topic]}
+    on_b = {"kafka_conn_id": "old", "topics": named.b.topic}
+    asked = {
+        "remove": ["alpha"],
+        "add": {"beta": {**on_c, "start": {"offsets": {named.c.topic: {"0": 3, "1": 3}}}}},
+        "replace": {"zeta": {**on_b, "start": "shift:1"}},
+    }
+    clusters = {"old": named.b.cluster, "new": named.c.cluster}
+    changes = source_changes({"rows": asked}, named.manifest, named.repository, clusters.__getitem__)
+    counted = named.changed("changed", {"beta": named.c, "zeta": named.b}, *changes)
     assert counted == named.before | named.b.rows(8, READ + UNREAD) | named.c.rows(6, READ + UNREAD)
