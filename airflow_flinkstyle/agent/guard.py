@@ -77,7 +77,8 @@ def require_same_sources(query: str, sources: Sequence[Source], positions: Check
             f"Query {query} was expected to read {len(newest.sources)} sources like its checkpoint, "
             f"found {len(sources)} in the script.",
             left=_LEFT,
-            remedy="Resume with a script that reads the same sources in the same order.",
+            remedy="Resume with a script that reads the same sources in the same order, or from a savepoint "
+            "whose sources were changed with it (ChangeSourcesOperator).",
         )
     named = {source.key(newest.version) for source in sources}
     if newest.version > 1 and newest.sources.keys() - named and named - newest.sources.keys():
