@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import random
 import socket
 
 _given: set[int] = set()
 _FIRST, _LAST = 20_000, 32_000
 """Below the range from which Linux takes ports for outgoing connections."""
+_LANES = 4
+_LANE = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % _LANES
+"""Tests that run side by side draw from ports of their own: between draw and use others see a port free."""
 
 
 def free_port() -> int:
@@ -16,7 +20,7 @@ def free_port() -> int:
     It is drawn at random, so that another checkout asking at the same moment gets another one.
     """
     for _ in range(1000):
-        port = random.randint(_FIRST, _LAST)  # noqa: S311  # spreading, not a secret
+        port = random.randrange(_FIRST + _LANE, _LAST, _LANES)  # noqa: S311  # spreading, not a secret
         if port not in _given and _can_bind(port):
             _given.add(port)
             return port

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 # Before any test imports airflow or starts a JVM: nothing may appear in the home folder.
-os.environ.setdefault("AIRFLOW_HOME", str(paths.HOME / "airflow-tests"))
+_LANE = os.environ.get("PYTEST_XDIST_WORKER", "")  # tests run side by side share no folder
+os.environ["AIRFLOW_HOME"] = str(paths.HOME / f"airflow-tests{_LANE}")
 os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(paths.HOME / "cache" / "hypothesis"))
 os.environ["JAVA_HOME"] = str(paths.java_home())
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TIERS = ("unit", "model", "golden", "integration", "e2e")
+LANES = ("-n", "2", "--dist", "loadfile")
+"""Two processes, for two cores: tests wait for brokers and JVMs half of the time. A file stays in one."""
 ALLOWED_SKIPS: frozenset[str] = frozenset()
 """Tests (``file::name`` as in the summary) that may be skipped, each with a reason beside it."""
 CODE = ("airflow_flinkstyle", "testbed", "tools", "demo", "benchmarks", "examples", "dags")
@@ -108,7 +110,7 @@ def run_pytest(tier: str, venv: Path, files: list[Path], markers: str) -> Outcom
     junit = scratch.with_suffix(".xml")
     command = [
         *(sys.executable, ROOT / "testbed" / "guard.py", "--"),
-        *(venv / "bin" / "python", "-m", "pytest", "-q", "-m", markers),
+        *(venv / "bin" / "python", "-m", "pytest", "-q", "-m", markers, *LANES),
         *(f"--basetemp={scratch}", f"--junitxml={junit}", "-o", "junit_family=xunit1"),
         *(str(file.relative_to(ROOT)) for file in files),
     ]
