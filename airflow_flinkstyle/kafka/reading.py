@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, cast
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.kafka.cluster import TopicPartition
     from airflow_flinkstyle.kafka.settings import Isolation, KafkaCluster
 
+log = logging.getLogger(__name__)
+
 _BATCH = 1000
+_TELL_S = 10.0
 _POLL_S = 0.2
 _LOG_APPEND_TIME = 2  # confluent_kafka.TIMESTAMP_LOG_APPEND_TIME
 
@@ -93,14 +97,30 @@ def scan(
         return
     with consumer(cluster, isolation) as client:
         client.assign([ClientPartition(topic, number, r.low) for (topic, number), r in left.items()])
+        progress = _Progress(cluster, sum(r.high - r.low for r in left.values()))
         moved_at = time.monotonic()
         while left:
             messages = cast("list[Record]", client.consume(_BATCH, timeout=_POLL_S))
             if messages:
                 moved_at = time.monotonic()
+                progress.tell(len(messages))
             elif time.monotonic() - moved_at > stall_s:
                 raise _stalled(cluster, left, stall_s)
             _take(cluster, messages, left, on_record)
+
+
+class _Progress:
+    """Tells now and then how much of a long read is done."""
+
+    def __init__(self, cluster: KafkaCluster, offsets: int) -> None:
+        self._cluster, self._offsets, self._read = cluster, offsets, 0
+        self._told_at = time.monotonic()
+
+    def tell(self, records: int) -> None:
+        self._read += records
+        if time.monotonic() - self._told_at > _TELL_S:
+            self._told_at = time.monotonic()
+            log.info("Read %d records of at most %d on %s", self._read, self._offsets, self._cluster.name)
 
 
 def _take(
