@@ -1,5 +1,6 @@
 """``flinkstyle mirror status``: how far a copy of topics on another cluster is."""
 
+from dataclasses import asdict
 from typing import Annotated, Literal
 
 import typer
@@ -63,14 +64,10 @@ def status(
     found = mirror_status(source, target, mirror, topics or None)
     for topic in found.absent:
         note(f"There is no topic {topic}: nothing is known from it.")
-    document = {"level": found.level, "newest_sync_age_s": found.newest_sync_age_s, **_plain(found)}
+    document = {"level": found.level, "newest_sync_age_s": found.newest_sync_age_s, **asdict(found)}
     show(document, Group(*_tables(found, groups=groups)), as_json=as_json)
     if not found.level:
         raise typer.Exit(ExitCode.PARTLY)
-
-
-def _plain(found: MirrorStatus) -> dict[str, object]:
-    return {name: getattr(found, name) for name in found.__slots__}
 
 
 def _tables(found: MirrorStatus, *, groups: bool) -> list[RenderableType]:
