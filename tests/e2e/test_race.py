@@ -11,7 +11,7 @@ import pytest
 from airflow_flinkstyle.jobs.client import Stopped
 from airflow_flinkstyle.jobs.deployments.base import Gone
 from airflow_flinkstyle.jobs.lineage import go_restored
-from testbed.scenario import committed_offsets, wait_until
+from testbed.scenario import QUERY, committed_offsets, wait_until
 
 if TYPE_CHECKING:
     from testbed.judge import StateReader
@@ -33,7 +33,7 @@ def test_only_one_of_new_driver_and_way_back_runs_a_batch(scenario: OrdersScenar
     wait_until("the new driver waits", lambda: client.run(new).heartbeat is not None, timeout_s=120)
     scenario.switch.apply("hold", 1)
     wait_until("producers are held", lambda: scenario.producer_is_at() is None, timeout_s=20)
-    kafka.await_mirrored([scenario.topic], 60)
+    kafka.await_mirrored({f"{QUERY}/0": [scenario.topic]}, 60)
     stopped = client.stop("stop", savepoint=True, timeout_s=60)
     assert isinstance(stopped, Stopped)
     manifest = client.repository.read(stopped.savepoint_id)
