@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.checkpoint import offset_log
@@ -94,7 +95,8 @@ class OffsetRewritePlan:
     settled: bool = True
     """False for a preview made while producers were at work: it may be shown, never applied."""
     evidence: Mapping[str, str] = field(default_factory=dict)
-    """What the verdicts rest on, by ``query/source/topic-partition``."""
+    """What the verdicts rest on, by ``query/source/topic-partition``, and by ``query/source/way`` what was
+    dropped."""
     ways: tuple[SourceWay, ...] = ()
     """How each source moves."""
     source_cluster_id: str | None = None
@@ -186,7 +188,9 @@ def plan_rewrite(
         moves += _begun(ref, flat(position.offsets), found.anew, begun)
         pending += _moves(ref, pending_positions(query, ref.source), found.pending, rename, dropped)
         for (topic, number), text in sorted(found.evidence.items()):
-            evidence[f"{ref.query}/{ref.source}/{topic}-{number}"] = text
+            evidence[f"{ref}/{topic}-{number}"] = text
+        if dropped and found.way is not None:
+            evidence[f"{ref}/way"] = _way_taken(found.way, position, dropped)
     topics = {move.target_topic for move in moves}
     return OffsetRewritePlan(
         savepoint_id=manifest.savepoint_id,
@@ -200,6 +204,13 @@ def plan_rewrite(
         ways=tuple(found.way for _, found in sorted(verdicts.items()) if found.way is not None),
         source_cluster_id=source_cluster_id,
     )
+
+
+def _way_taken(way: SourceWay, position: KafkaPosition, dropped: Collection[str]) -> str:
+    """Return what a rewritten savepoint keeps of positions that nothing proves: how, and what was before."""
+    before = {topic: dict(parts) for topic, parts in position.offsets.items() if topic in dropped}
+    fields = {**asdict(way), "cluster_id": position.cluster_id, "dropped": before}
+    return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
 
 def source_position(manifest: Manifest, ref: SourceRef) -> tuple[QuerySnapshot, KafkaPosition]:

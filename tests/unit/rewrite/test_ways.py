@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -181,6 +182,9 @@ def test_source_that_begins_anew_has_exactly_the_targets_partitions(ends: dict[i
     assert parsed.kafka_offsets("0") == {"sales": dict.fromkeys(ends, 1)}
     assert parsed.kafka_offsets("1") == {"other": {0: 9}}
     assert "sales" in result.queries[0].kafka["0"].topic_ids
+    kept = json.loads(result.evidence["totals/0/way"])
+    assert (kept["way"], kept["cluster_id"]) == ("new_identity", "old")
+    assert kept["dropped"] == {"orders": {"0": 1050, "1": 2040}}
 
 
 def test_merged_topics_are_shown_with_all_they_were():
