@@ -16,7 +16,7 @@ from airflow_flinkstyle.kafka.open_transactions import explain
 from airflow_flinkstyle.kafka.policies import EXACT_ONLY, Policies
 from airflow_flinkstyle.kafka.request import ProofRequest
 from airflow_flinkstyle.rewrite.apply import apply_plan
-from airflow_flinkstyle.rewrite.route import Clusters, targets_of
+from airflow_flinkstyle.rewrite.route import Clusters, misfits, targets_of
 from airflow_flinkstyle.rewrite.ways import PROVED, WayRules, plan_migration
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class LiveKafka:
 
     def await_mirrored(self, sources: Mapping[str, Collection[str]], timeout_s: float) -> None:
         """Wait for MirrorMaker's own positions to reach the ends, where a proof will need it."""
-        topics = {topic for name in self.proved(sources) for topic in sources[name]}
+        topics = self.to_prove(sources)
         if self.mirror is None or not topics:
             return
         found = wait_caught_up(self.old, self.new, self.mirror, topics, timeout_s=timeout_s)
@@ -157,9 +157,15 @@ class LiveKafka:
             for number, offset in numbers.items()
         ]
 
-    def proved(self, sources: Collection[str]) -> list[str]:
-        """Return those of the sources (``query/source``) whose positions are to be proved."""
-        return [name for name in sources if self.ways.named(name).way == "proved"]
+    def to_prove(self, sources: Mapping[str, Collection[str]]) -> set[str]:
+        """Return the topics whose positions are to be proved, of these ``query/source`` -> topics."""
+        rules = {name: rule for name in sources if (rule := self.ways.named(name)).way == "proved"}
+        topics = {topic for name in rules for topic in sources[name]}
+        if all(rule.topology == "refuse" for rule in rules.values()):
+            return topics
+        old, new = describe(self.old, topics), describe(self.new, self.target_topics(topics))
+        partitions = {topic: old.topics[topic].partitions.keys() for topic in topics}
+        return topics - misfits(self.request(), partitions, new).keys()
 
     def target_topics(self, topics: Collection[str]) -> list[str]:
         """Return what topics of the old cluster are called on the new one, each once."""

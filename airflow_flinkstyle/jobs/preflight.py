@@ -143,7 +143,7 @@ def _sources(client: JobClient) -> Sources | None:
 
 def _on_old(kafka: LiveKafka, sources: Sources) -> dict[str, str]:
     """Return topic -> topic id of the sources that read the old cluster."""
-    cluster_id = describe(kafka.old, ()).cluster_id
+    cluster_id = kafka.old_cluster_id
     found = [source.topic_ids for source in sources.values() if source.cluster_id == cluster_id]
     return {topic: topic_id for topics in found for topic, topic_id in topics.items()}
 
@@ -187,13 +187,19 @@ def _of_rule(kafka: LiveKafka, sources: Sources, applies: Callable[[SourceRule],
     return _on_old(kafka, {name: s for name, s in sources.items() if applies(kafka.ways.named(name))})
 
 
+def _to_prove(kafka: LiveKafka, sources: Sources) -> set[str]:
+    old_id = kafka.old_cluster_id
+    on_old = {name: seen.topic_ids for name, seen in sources.items() if seen.cluster_id == old_id}
+    return kafka.to_prove({name: list(topic_ids) for name, topic_ids in on_old.items()})
+
+
 def _holds_records(view: ClusterView, tp: TopicPartition) -> bool:
     log = view.log_range(tp)
     return log is not None and log.start < log.end
 
 
 def _mirror(kafka: LiveKafka, sources: Sources) -> Finding:
-    topics = _of_rule(kafka, sources, lambda rule: rule.way == "proved")
+    topics = _to_prove(kafka, sources)
     if not topics:
         return Finding(check="mirror", level="ok", detail="Not needed: no position is to be proved.")
     if kafka.mirror is None:
@@ -210,8 +216,11 @@ def _mirror(kafka: LiveKafka, sources: Sources) -> Finding:
 
 
 def _retention(kafka: LiveKafka, sources: Sources, manifest: Manifest | None) -> Finding:
-    topics = _of_rule(kafka, sources, lambda rule: rule.way == "proved")
-    fitting = {topic: names[0] for topic in topics if len(names := kafka.target_topics([topic])) == 1}
+    fitting = {
+        topic: names[0]
+        for topic in _to_prove(kafka, sources)
+        if len(names := kafka.target_topics([topic])) == 1
+    }
     positions = _positions(kafka, fitting, manifest)
     found = retention_findings(kafka.old, kafka.new, positions, fitting) if fitting else ()
     if not found:

@@ -21,8 +21,8 @@ class MigrationOperator(StreamingJobOperator):
     :param source_kafka_conn_id: Connection of type ``kafka``: the cluster the job reads. (templated)
     :param target_kafka_conn_id: Connection of type ``kafka``: the cluster to move to. (templated)
     :param mirror: MirrorMaker 2's settings: ``source_alias``, ``target_alias``, and if they differ from
-        the defaults ``connector_name``, ``offsets_topic``, ``replication_policy``, ``renamed``,
-        ``isolation``. Needed where positions are proved. (templated)
+        the defaults any other field of ``kafka.mirror.MirrorSettings``. Needed where positions are proved.
+        (templated)
     :param rename: Source topic -> target topic, or several with commas, beyond what the mirror's policy
         says. (templated)
     :param way: How sources move: ``proved`` (where their unread records stand), ``new_identity`` (at

@@ -25,8 +25,8 @@ class PlanOffsetRewriteOperator(StreamingJobOperator):
         then only sources with a new identity can move. (templated)
     :param target_kafka_conn_id: Connection of type ``kafka``: the cluster to move to. (templated)
     :param mirror: MirrorMaker 2's settings: ``source_alias``, ``target_alias``, and if they differ from
-        the defaults ``connector_name``, ``offsets_topic``, ``replication_policy``, ``renamed``,
-        ``isolation``. Without it, positions at the log's end are refused. (templated)
+        the defaults any other field of ``kafka.mirror.MirrorSettings``. Without it, positions at the log's
+        end are refused. (templated)
     :param rename: Source topic -> target topic, or several with commas, beyond what the mirror's policy
         says. (templated)
     :param isolation: The job's own ``kafka.isolation.level``. (templated)
