@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.hooks.migration import MigrationForm
     from airflow_flinkstyle.jobs.journal import PhaseRecord
     from airflow_flinkstyle.kafka.cluster import TopicPartition
+    from airflow_flinkstyle.kafka.mirror import MirrorSettings
     from airflow_flinkstyle.kafka.settings import KafkaCluster
     from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
     from airflow_flinkstyle.storage.base import ObjectStore
@@ -165,7 +166,7 @@ def begin_fail_back(
         noted = set_mirror_start(then, mirror, mirror_begins(finished.plan))
     found = wait_copied(now, then, mirror, names, timeout_s=mirror_timeout_s)
     if isinstance(found, Behind):
-        raise _not_copied(found, now, then, mirror.source_alias, mirror.target_alias)
+        raise _not_copied(found, now, then, mirror)
     rename = names if topics == "original" else {}
     return WayBack(migration_id=finished.migration_id, rename=rename, noted=noted)
 
@@ -180,15 +181,12 @@ def _require_clusters(finished: FinishedMigration, now: KafkaCluster, then: Kafk
 
 
 def _not_copied(
-    found: Behind, now: KafkaCluster, then: KafkaCluster, source_alias: str, target_alias: str
+    found: Behind, now: KafkaCluster, then: KafkaCluster, mirror: MirrorSettings
 ) -> MirrorBehindError:
-    worst = sorted(found.lag.items(), key=lambda item: (-item[1], item[0]))
-    shown = ", ".join(f"{topic}-{number}: {records}" for (topic, number), records in worst[:_SHOWN])
-    more = f" and {len(worst) - _SHOWN} partitions more" if len(worst) > _SHOWN else ""
+    here, there = mirror.source_alias, mirror.target_alias
     return MirrorBehindError(
-        f"Everything on {now} was expected to be on {then} too within {found.waited_s:.0f} s, but "
-        f"{sum(found.lag.values())} records are not ({shown}{more}).",
+        f"Everything on {now} was expected to be on {then} too. {found.describe()}",
         left="The job and its producers stay where they are; where a mirror back begins is noted for it.",
-        remedy=f"Stop the mirror {target_alias}->{source_alias}, start MirrorMaker "
-        f"{source_alias}->{target_alias} for these topics and let it catch up, then fail back again.",
+        remedy=f"Stop the mirror {there}->{here}, start MirrorMaker {here}->{there} for these topics and let "
+        "it catch up, then fail back again.",
     )

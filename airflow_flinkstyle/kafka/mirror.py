@@ -27,6 +27,9 @@ log = logging.getLogger(__name__)
 _COUNTED = 10_000
 """Offsets above the mirrored position that are read to tell records from markers; more are not read."""
 
+_SHOWN = 50
+"""Partitions that a message names before it only counts."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorSettings:
@@ -94,9 +97,14 @@ class Behind:
     waited_s: float
 
     def describe(self) -> str:
-        """Return the lag in one sentence."""
-        shown = ", ".join(f"{topic}-{number}: {lag}" for (topic, number), lag in sorted(self.lag.items()))
-        return f"MirrorMaker is behind after {self.waited_s:.0f} s (records by partition: {shown})."
+        """Return the lag in one sentence, the worst partitions first."""
+        worst = sorted(self.lag.items(), key=lambda item: (-item[1], item[0]))
+        shown = ", ".join(f"{topic}-{number}: {lag}" for (topic, number), lag in worst[:_SHOWN])
+        more = f" and {len(worst) - _SHOWN} partitions more" if len(worst) > _SHOWN else ""
+        return (
+            f"MirrorMaker is {sum(self.lag.values())} records behind after {self.waited_s:.0f} s "
+            f"({shown}{more})."
+        )
 
 
 def mirrored_positions(

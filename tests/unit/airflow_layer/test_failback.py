@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import runpy
+from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,6 +14,7 @@ from airflow_flinkstyle.hooks import migration
 from airflow_flinkstyle.hooks.failback import WayBack, last_migration, mirror_begins, topics_back
 from airflow_flinkstyle.hooks.job import StreamingJobHook
 from airflow_flinkstyle.hooks.migration import MigrationForm
+from airflow_flinkstyle.hooks.rules import mirror_settings
 from airflow_flinkstyle.jobs.producers import StoreProducerSwitch
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
 from airflow_flinkstyle.kafka.settings import KafkaCluster
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
     from tests.unit.jobs.conftest import World
 
 pytestmark = pytest.mark.airflow
+FOLDER = Path(__file__).resolve().parents[3] / "dags"
 
 
 def a_move(topic: str, target_topic: str, after: Verdict | None = None) -> PartitionMove:
@@ -111,3 +116,27 @@ def test_only_a_migration_that_has_finished_can_be_reversed(world: World, monkey
     assert (found.migration_id, found.plan) == ("m1", report.plan)
     with pytest.raises(BadInputError, match="m2"):
         last_migration(world.store, world.job, "m2")
+
+
+def test_forms_answers_and_the_topics_to_read_reach_the_window():
+    dag = runpy.run_path(str(FOLDER / "fail_back.py"))["dag"]
+    answers = {
+        "job": "orders",
+        "source_kafka_conn_id": "kafka_new",
+        "target_kafka_conn_id": "kafka_old",
+        "source_alias": "new",
+        "target_alias": "old",
+    }
+    params = {**{name: dag.params[name] for name in dag.params if name not in answers}, **answers}
+    begun = {"migration_id": "m1", "rename": {"old.orders": "orders"}}
+    pulled = SimpleNamespace(xcom_pull=lambda task_ids, key=None: begun if task_ids == "begin" else "sp-1")
+    tasks = {name: dag.get_task(name) for name in ("begin", "migrate", "plan")}
+    for task in tasks.values():
+        task.render_template_fields({"params": params, "ti": pulled})
+    begin, form = tasks["begin"], tasks["migrate"].form()
+    assert (begin.migration_id, begin.topics, begin.mirror_timeout_s) == (None, "original", 90)
+    assert begin.form().rename is None
+    assert (form.rename, form.back, form.way) == ({"old.orders": "orders"}, True, "proved")
+    assert (form.source_kafka_conn_id, form.target_kafka_conn_id) == ("kafka_new", "kafka_old")
+    assert mirror_settings(form.mirror).positions_topic == "mm2-offsets.new.internal"
+    assert tasks["plan"].rename == form.rename
