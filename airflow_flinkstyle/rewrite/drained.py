@@ -46,8 +46,9 @@ def drained_then_anew(
             query=ref.query,
             source=ref.source,
             way="producers_first",
-            precondition="the job has read the old topics to their end, nobody writes there any more, and "
-            "the target's topics are empty unless a start was picked",
+            precondition="the job has read the old topics to their end, nobody writes there any more, no "
+            "mirror copies them any more (this is not checked), and the target's topics are empty unless a "
+            "start was picked",
             consequence=f"the old positions, at the end, are dropped; begins {begins}",
         ),
     )

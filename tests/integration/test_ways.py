@@ -9,8 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.jobs.kafka_side import LiveKafka
 from airflow_flinkstyle.kafka.cluster import describe
-from airflow_flinkstyle.kafka.errors import ClusterUnreachableError, TopicMissingError
+from airflow_flinkstyle.kafka.errors import (
+    ClusterUnreachableError,
+    MirrorPositionMissingError,
+    TopicMissingError,
+)
+from airflow_flinkstyle.kafka.mirror import MirrorSettings
 from airflow_flinkstyle.kafka.request import ProofRequest
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.kafka.start_text import parse_rules
@@ -253,3 +259,19 @@ def test_offsets_of_a_group_on_the_target_are_taken_and_called_unproved(bed: Bed
     plan = bed.plan(bed.savepoint({"w.same": {0: 20, 1: 15}}), rule)
     assert [verdict.offset for verdict in verdicts(plan).values()] == [12, 13]
     assert "unproved" in plan.as_markdown()
+
+
+def test_mirror_is_only_asked_about_topics_whose_positions_are_proved(bed: Bed):
+    anew = SourceRule(way="new_identity", start=LATEST)
+    kafka = LiveKafka(
+        old=bed.old,
+        new=bed.new,
+        mirror=MirrorSettings(source_alias="none", target_alias="there"),
+        ways=WayRules(
+            default=SourceRule(topology="repartitioned", start=EARLIEST), sources={"totals/1": anew}
+        ),
+    )
+    assert kafka.to_prove({"totals/0": ["w.same", "w.more"], "totals/1": ["w.empty"]}) == {"w.same"}
+    kafka.await_mirrored({"totals/1": ["w.empty"]}, timeout_s=1)
+    with pytest.raises(MirrorPositionMissingError):
+        kafka.await_mirrored({"totals/0": ["w.same"]}, timeout_s=1)
