@@ -1,26 +1,54 @@
-"""A producer that wakes behind the proof that nobody writes, under load."""
+"""A producer that wakes behind the proof that nobody writes: without a fence, under load, and with one."""
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from airflow_flinkstyle.jobs.errors import WentBackError
 from airflow_flinkstyle.jobs.kafka_side import LiveKafka
-from testbed.scenario import wait_until
+from airflow_flinkstyle.kafka.acls import AclRule, create_rules, rules_on
+from airflow_flinkstyle.kafka.fences import AclFence
+from testbed.kafka import AUTHORIZER, Broker
+from testbed.mirror import Mirror, MirrorSettings
+from testbed.scenario import OrdersScenario, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from testbed.judge import StateReader
-    from testbed.scenario import OrdersScenario
 
 pytestmark = pytest.mark.e2e
 
 RATE_PER_S = 5000.0
+TOPIC, COPIED = "orders-fenced", "orders-copied"
+
+
+@pytest.fixture
+def fenceable(tmp_path: Path) -> Iterator[OrdersScenario]:
+    """A job between brokers that keep ACLs, and a mirror that copies them as it does by default."""
+    settings = {"settings": AUTHORIZER}
+    with (
+        Broker("old", tmp_path / "old", **settings) as old,
+        Broker("new", tmp_path / "new", **settings) as new,
+    ):
+        acls = {"sync.topic.acls.enabled": "true", "sync.topic.acls.interval.seconds": "1"}
+        mirrored = MirrorSettings(
+            source_bootstrap=old.bootstrap, target_bootstrap=new.bootstrap, topics="orders.*", more=acls
+        )
+        with (
+            Mirror(tmp_path / "mirror", mirrored),
+            OrdersScenario(folder=tmp_path / "job", old=old, new=new, topic=TOPIC) as scenario,
+        ):
+            scenario.create_topic()
+            old.create_topic(COPIED, partitions=1)
+            yield scenario
 
 
 def waking(kafka: LiveKafka, wake: Callable[[], Any]) -> LiveKafka:
@@ -41,7 +69,10 @@ def test_rogue_producer_sends_the_migration_back_and_without_it_the_next_one_mov
     rogue = scenario.rogue()
     rogue.write(5)
     scenario.start_producer(rate_per_s=RATE_PER_S)
+    began, before = time.monotonic(), scenario.acknowledged()
     scenario.start()
+    rate_per_s = (scenario.acknowledged() - before) / (time.monotonic() - began)
+    assert rate_per_s > RATE_PER_S / 5, rate_per_s  # a busy machine brings it down
     offsets: list[int] = []
     kafka = waking(scenario.kafka_side(), lambda: offsets.extend(rogue.write(3)))
     with pytest.raises(WentBackError) as found:
@@ -55,5 +86,30 @@ def test_rogue_producer_sends_the_migration_back_and_without_it_the_next_one_mov
     wait_until("orders go to new", lambda: scenario.producer_is_at() == "new", timeout_s=20)
     assert report.generation == scenario.running().run.generation
     scenario.wait_commits(2)
+    judgement = scenario.judge(reader, scenario.new)
+    assert judgement.right, judgement
+
+
+def test_fence_by_acl_makes_the_rogues_write_fail_and_shuts_out_neither_job_nor_mirror_nor_target(
+    fenceable: OrdersScenario, reader: StateReader
+):
+    scenario, rogue = fenceable, fenceable.rogue()
+    rogue.write(5)
+    scenario.start_producer()
+    scenario.start()
+    kafka = scenario.kafka_side()
+    offsets: list[int] = []
+    fenced = replace(kafka, fence=AclFence(cluster=kafka.old, open_topics=True))
+    report = scenario.cutover(kafka=waking(fenced, lambda: offsets.extend(rogue.write(3)))).run()
+    assert offsets == rogue.write(3) == []
+    assert f"deny User:* WRITE on topic {TOPIC} (prefixed)" in report.as_markdown()
+    wait_until("orders go to new", lambda: scenario.producer_is_at() == "new", timeout_s=20)
+    scenario.wait_commits(2)
+    canary = AclRule(name=COPIED, principal="User:guest", operation="WRITE", permission="deny")
+    create_rules(kafka.old, [canary])
+    wait_until(
+        "the mirror copies ACLs", lambda: canary in rules_on(kafka.new, [COPIED])[COPIED], timeout_s=20
+    )
+    assert rules_on(kafka.new, [TOPIC])[TOPIC] == frozenset()
     judgement = scenario.judge(reader, scenario.new)
     assert judgement.right, judgement
