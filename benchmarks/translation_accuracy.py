@@ -232,7 +232,8 @@ def about(records: int, positions: int) -> str:
         "reader gets from it on. *Exact*: precisely the unread records, in order; on the compacted topics, "
         "the newest of each key. Verdicts pass as `exact,bounded` lets them. MirrorMaker's checkpoints are "
         "those it emitted itself for the groups; the interpolation had every offset sync, before compaction "
-        "removed any. No answer never counts as right."
+        "removed any. What is not on the target at all counts as lost for whoever answers; no answer never "
+        "counts as right."
     )
 
 
