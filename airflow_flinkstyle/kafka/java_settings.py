@@ -134,16 +134,25 @@ def _own_certificate(cluster: KafkaCluster) -> dict[str, str]:
         return {}
     if not chain or not key:
         raise _refused(cluster, "a certificate and its key", "one without the other")
-    if "PRIVATE KEY-----" not in key or "RSA PRIVATE KEY" in key or "EC PRIVATE KEY" in key:
-        expected = "a key in PKCS#8 (convert it with: openssl pkcs8 -topk8 -in KEY)"
-        raise _refused(cluster, expected, "another format in ssl.key.pem or ssl.key.location")
-    password = config.get("ssl.key.password")
     return {
         "ssl.keystore.type": "PEM",
         "ssl.keystore.certificate.chain": chain,
-        "ssl.keystore.key": key,
-        **({"ssl.key.password": password} if password else {}),
+        "ssl.keystore.key": _plain_pkcs8(cluster, key),
     }
+
+
+def _plain_pkcs8(cluster: KafkaCluster, key: str) -> str:
+    """Return the key as Java reads it; Java 17 cannot open what OpenSSL encrypts today."""
+    if "-----BEGIN PRIVATE KEY-----" in key:
+        return key
+    password = cluster.config.get("ssl.key.password")
+    try:
+        from cryptography.hazmat.primitives import serialization as form  # Airflow brings it
+
+        opened = form.load_pem_private_key(key.encode(), password.encode() if password else None)
+    except (ImportError, TypeError, ValueError) as error:
+        raise _refused(cluster, "a key in PEM that ssl.key.password opens", type(error).__name__) from error
+    return opened.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption()).decode()
 
 
 def _pem(cluster: KafkaCluster, inline: str, location: str) -> str:

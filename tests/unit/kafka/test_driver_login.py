@@ -23,6 +23,7 @@ from airflow_flinkstyle.kafka.errors import LoginMissingError
 from airflow_flinkstyle.kafka.java_settings import java_settings
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.protocol.records import KafkaOverride
+from testbed.certificates import CertificateAuthority
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,7 +74,6 @@ def test_certificates_go_by_their_contents(tmp_path: Path):
         "ssl.ca.location": str(tmp_path / "ca"),
         "ssl.certificate.location": str(tmp_path / "cert"),
         "ssl.key.location": str(tmp_path / "key"),
-        "ssl.key.password": "pw",
         "ssl.endpoint.identification.algorithm": "none",
     }
     assert java_settings(a_cluster(**config)) == {
@@ -84,8 +84,25 @@ def test_certificates_go_by_their_contents(tmp_path: Path):
         "ssl.keystore.type": "PEM",
         "ssl.keystore.certificate.chain": "CERT",
         "ssl.keystore.key": KEY,
-        "ssl.key.password": "pw",
     }
+
+
+@pytest.mark.airflow
+@pytest.mark.parametrize(
+    ("kind", "password"), [("PKCS8", "pw"), ("TraditionalOpenSSL", "pw"), ("TraditionalOpenSSL", None)]
+)
+def test_key_is_opened_for_java_whatever_its_format(kind: str, password: str | None):
+    from cryptography.hazmat.primitives import serialization as form
+
+    plain = CertificateAuthority().issue("reader").key
+    lock = form.BestAvailableEncryption(password.encode()) if password else form.NoEncryption()
+    loaded = form.load_pem_private_key(plain.encode(), None)
+    locked = loaded.private_bytes(form.Encoding.PEM, getattr(form.PrivateFormat, kind), lock).decode()
+    config = {"security.protocol": "SSL", "ssl.certificate.pem": "C", "ssl.key.pem": locked}
+    if password:
+        config["ssl.key.password"] = password
+    assert locked != plain
+    assert java_settings(a_cluster(**config))["ssl.keystore.key"] == plain
 
 
 def test_without_a_ca_both_clients_trust_what_their_machines_do():
@@ -131,7 +148,7 @@ def test_token_login_asks_the_same_endpoint_as_the_same_client():
                 "ssl.certificate.pem": "C",
                 "ssl.key.pem": "-BEGIN RSA PRIVATE KEY-",
             },
-            r"PKCS#8 \(convert",
+            r"ssl\.key\.password opens; found ValueError",
         ),
     ],
 )
