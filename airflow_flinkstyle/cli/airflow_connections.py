@@ -47,7 +47,7 @@ def _read(conn_id: str) -> dict[str, Any]:
     except subprocess.TimeoutExpired as error:
         raise _unusable(conn_id, f"was not read by {airflow} within {_TIMEOUT_S} s") from error
     try:
-        found = json.loads(done.stdout[done.stdout.index("[") :])[0]
+        found = json.loads(done.stdout[done.stdout.index("[{") :])[0]
     except (ValueError, IndexError) as error:
         last = (done.stderr.strip() or "nothing").splitlines()[-1]
         raise _unusable(conn_id, f"was not found (airflow said: {last[:200]})") from error
