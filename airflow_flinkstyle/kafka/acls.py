@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 Permission = Literal["allow", "deny"]
 Pattern = Literal["literal", "prefixed"]
 EVERYBODY = "User:*"
+_STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 _OPEN = "allow.everyone.if.no.acl.found"
 
 
@@ -90,7 +91,8 @@ def rules_on(cluster: KafkaCluster, topics: Collection[str]) -> dict[str, frozen
 def topics_are_open(cluster: KafkaCluster) -> bool | None:
     """Return whether topics without any entry are open to all; None if the brokers do not tell.
 
-    They hide the value of ``allow.everyone.if.no.acl.found``, so its absence alone says something.
+    They hide the value of ``allow.everyone.if.no.acl.found``, so its absence alone says something, and only
+    of Kafka's own authorizer.
 
     Raises:
         NoAuthorizerError: If the brokers have no authorizer: nobody can be denied anything.
@@ -104,7 +106,8 @@ def topics_are_open(cluster: KafkaCluster) -> bool | None:
         broker = ConfigResource(ConfigResource.Type.BROKER, str(nodes[0].id))
         (future,) = admin.describe_configs([broker], request_timeout=cluster.request_timeout_s).values()
         config = future.result(cluster.request_timeout_s)
-    if not config["authorizer.class.name"].value:
+    authorizer = config["authorizer.class.name"].value
+    if not authorizer:
         raise NoAuthorizerError(
             f"An authorizer was expected on Kafka cluster {cluster}, but its brokers have none, so "
             "nobody can be denied to write.",
@@ -112,7 +115,7 @@ def topics_are_open(cluster: KafkaCluster) -> bool | None:
             remedy="Set authorizer.class.name on the brokers, or migrate with fence='passive': then only "
             "the ends of the logs prove that nobody writes.",
         )
-    return None if _OPEN in config else False
+    return False if authorizer == _STANDARD and _OPEN not in config else None
 
 
 def _require_rights(cluster: KafkaCluster, admin: AdminClient, wanted: Collection[str]) -> None:

@@ -145,14 +145,16 @@ class AclFence:
         names = sorted(set(topics))
         told = topics_are_open(self.cluster)
         standing = rules_on(self.cluster, names)
-        others = existing_topics(self.cluster) - set(names)
+        existing = existing_topics(self.cluster)
         is_open = self.open_topics if told is None else told
         if is_open is None and (bare := [name for name in names if not standing[name]]):
             raise _unknown_openness(self.cluster, bare)
         wanted = [
             rule
             for name in names
-            for rule in rules_for(self, name, standing=standing[name], others=others, is_open=bool(is_open))
+            for rule in rules_for(
+                self, name, standing=standing[name], others=existing - {name}, is_open=bool(is_open)
+            )
         ]
         return FenceRecord(
             kind="acl",

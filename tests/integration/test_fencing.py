@@ -180,6 +180,14 @@ def test_topic_without_entries_is_fenced_only_if_it_is_known_who_may_use_it(
         AclFence(cluster=cluster).plan(["f.bare"])
 
 
+def test_fence_of_one_topic_never_covers_another_with_a_longer_name(broker: Broker, cluster: KafkaCluster):
+    for topic in ("f.pair", "f.pair.more"):
+        broker.create_topic(topic, partitions=1)
+    record = AclFence(cluster=cluster, open_topics=True).plan(["f.pair", "f.pair.more"])
+    patterns = {(rule.name, rule.pattern) for rule in record.rules}
+    assert patterns == {("f.pair", "literal"), ("f.pair.more", "prefixed")}
+
+
 def test_credentials_that_may_not_see_entries_never_take_that_for_none(broker: Broker, cluster: KafkaCluster):
     from confluent_kafka.admin import (
         AclBinding,
