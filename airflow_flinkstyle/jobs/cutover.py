@@ -140,14 +140,15 @@ class Cutover:
         """Refuse to begin while another migration has begun to move the same run, and has not gone back."""
         if self.journal.read("standby") is not None:
             return
-        for migration_id, records in read_phases(self.client.board.store, self.client.board.job).items():
+        board = self.client.board
+        for migration_id, records in read_phases(board.store, board.job, only=("standby", "back")).items():
             begun = {record.phase: record for record in records}
             if "standby" not in begun or begun["standby"].intent.get("old") != old:
                 continue
             if "back" not in begun or begun["back"].result is None:
                 raise MigrationBusyError(
-                    f"Generation {old} of job {self.client.board.job} was expected to be in no migration, "
-                    f"found migration {migration_id} under way.",
+                    f"Generation {old} of job {board.job} was expected to be in no migration, found "
+                    f"migration {migration_id} under way.",
                     left="This migration changed nothing; the other one goes on.",
                     remedy="Wait until the other one's last task has settled it, or clear that task.",
                 )

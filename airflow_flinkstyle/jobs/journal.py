@@ -18,7 +18,7 @@ from airflow_flinkstyle.protocol.records import Record
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from airflow_flinkstyle.storage.base import ObjectStore
 
@@ -61,12 +61,16 @@ class OpenPhase:
     version: str
 
 
-def read_phases(store: ObjectStore, job: str) -> dict[str, list[PhaseRecord]]:
-    """Return what every migration and upgrade of a job has begun, by its id."""
+def read_phases(
+    store: ObjectStore, job: str, *, only: Collection[str] | None = None
+) -> dict[str, list[PhaseRecord]]:
+    """Return what every migration and upgrade of a job has begun, or ``only`` these phases, by its id."""
     journals: dict[str, list[PhaseRecord]] = {}
     for info in store.list(f"{job}/{_FOLDER}/"):
         migration_id, _, name = info.key.removeprefix(f"{job}/{_FOLDER}/").partition("/")
-        found = store.get(info.key) if name != _ATTEMPT else None
+        phase = name.partition("-")[2].removesuffix(".json")
+        wanted = name != _ATTEMPT and (only is None or phase in only)
+        found = store.get(info.key) if wanted else None
         if found is not None:
             journals.setdefault(migration_id, []).append(PhaseRecord.from_bytes(found.data))
     return journals
