@@ -26,6 +26,7 @@ VARIABLE = "FLINKSTYLE_KAFKA_LOGINS"
 _LONGEST_BYTES = 120 * 1024
 """Linux takes no single variable of 128 KiB or more."""
 _SECRETS = ("sasl.jaas.config", "ssl.keystore.key", "ssl.keystore.password", "ssl.key.password")
+_OF_A_SECRET = re.compile(r"(password|secret|keystore\.key)$", re.IGNORECASE)
 _IN_JAAS = re.compile(r'(?:password|clientSecret)="((?:[^"\\]|\\.)*)"')
 _ONE_LOGIN = frozenset(
     f"kafka.{name}"
@@ -71,7 +72,7 @@ def require_no_secrets(options: Mapping[str, str]) -> None:
         BadInputError: Naming the option, and not its value.
     """
     for name, value in options.items():
-        if name.removeprefix("kafka.") in _SECRETS[1:] or _IN_JAAS.search(str(value)):
+        if _OF_A_SECRET.search(name) or _IN_JAAS.search(str(value)):
             raise BadInputError(
                 f"Options without secrets were expected, because they are recorded, found {name}.",
                 left="Nothing was started.",

@@ -184,7 +184,11 @@ def test_driver_may_log_in_as_another_connection_or_by_options_of_its_own():
 
 @pytest.mark.parametrize(
     "option",
-    [{"kafka.ssl.keystore.password": "x"}, {"kafka.sasl.jaas.config": 'M required password="x";'}],
+    [
+        {"kafka.ssl.keyStore.password": "x"},
+        {"kafka.ssl.keystore.key": '"x"'},
+        {"kafka.sasl.jaas.config": 'M required password="x";'},
+    ],
 )
 def test_secret_among_recorded_options_is_refused_without_showing_it(option: dict[str, str]):
     with pytest.raises(BadInputError, match=next(iter(option))) as refused:
