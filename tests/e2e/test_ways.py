@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -200,7 +201,7 @@ def stop(
         },
     )
     with (
-        Mirror(folder / "mirror", second) as _,
+        closing_mirror(Mirror(folder / "mirror", second)) as other,
         OrdersScenario(folder=folder, old=kafka_pair.old, new=kafka_pair.new, topic=TOPIC) as scenario,
     ):
         reader.start()
@@ -209,8 +210,19 @@ def stop(
         stop.read = stop.write(READ)
         commit_group(kafka_pair.old)
         stop.run_and_stop()
+        other.wait_ready()
         stop.wait_copied()
         yield stop
+
+
+@contextmanager
+def closing_mirror(mirror: Mirror) -> Iterator[Mirror]:
+    """Let a mirror come up beside the job, and stop it in the end."""
+    mirror.launch()
+    try:
+        yield mirror
+    finally:
+        mirror.stop()
 
 
 def commit_group(old: Broker) -> None:

@@ -137,7 +137,7 @@ class Query:
         name = f"rows_{uuid.uuid4().hex[:6]}"
         writer = rows.groupBy("row").count().writeStream.outputMode("complete").format("memory")
         writer = writer.queryName(name).option("checkpointLocation", str(self.folder / checkpoint))
-        assert writer.trigger(availableNow=True).start().awaitTermination(60)
+        assert writer.trigger(availableNow=True).start().awaitTermination(150)
         counts = {row["row"]: row["count"] for row in self.spark.table(name).collect()}
         assert {row: count for row, count in counts.items() if count != 1} == {}
         return set(counts)
