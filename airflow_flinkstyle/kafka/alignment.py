@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 Side = Literal["source", "target"]
 
+_FEWER = -1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
@@ -96,7 +98,11 @@ def place_between(
                 "the position is at the log's end, but the newest records of the two logs differ", None
             )
     low = _behind_first_copies(source, target, cut, places)
-    if low is not None:
+    if low == _FEWER and not rules.versioned:
+        return Refused(
+            "records that repeat are fewer on the target than on the source: some are not mirrored", None
+        )
+    if low is not None and low != _FEWER:
         return Place(low=low, high=high)
     if high == 0 and target.whole_log:
         return Place(low=0, high=0)
@@ -132,7 +138,10 @@ def _end_of_read(source: Window, cut: int, places: Mapping[int, list[int]], rule
 def _behind_first_copies(
     source: Window, target: Window, cut: int, places: Mapping[int, list[int]]
 ) -> int | None:
-    """Follow the records that were read from one that stands only once; None if there is none."""
+    """Follow the records that were read from one that stands only once; None if there is none.
+
+    Returns ``_FEWER`` if records that repeat do not all stand before the unread ones.
+    """
     read = source.prints[:cut]
     times = Counter(read)
     distinct = len(times) == cut
@@ -152,7 +161,7 @@ def _behind_first_copies(
         if following is not None:
             at = following
         elif not distinct:
-            return None
+            return _FEWER
     return at + 1
 
 
