@@ -166,6 +166,16 @@ def test_identical_records_are_refused_without_the_mirrors_word():
     assert "repeat" in verdict.reason
 
 
+@pytest.mark.parametrize("sole_writer", [True, False])
+def test_identical_records_of_which_the_target_has_fewer_are_refused_whatever_the_mirror_says(
+    sole_writer: bool,
+):
+    rules = Rules(caught_up=True, sole_writer=sole_writer)
+    refused = proved(a_window([9, *[5] * 99]), a_window([9, *[5] * 92]), 90, rules).verdict
+    assert isinstance(refused, Refused)
+    assert "fewer on the target" in refused.reason
+
+
 @pytest.mark.parametrize("period", [3, 50, 90])
 def test_periodic_records_are_refused_without_the_mirrors_word(period: int):
     """The attack: the mirror stopped whole periods short, and the window is shorter than a period."""
