@@ -81,6 +81,7 @@ class Feed:
             "kafka.bootstrap.servers": self.broker.bootstrap,
             "subscribe": self.topic,
             "startingOffsets": "earliest",
+            "maxOffsetsPerTrigger": "4",  # so that there is a batch before the last one
         }
         return reader.format("kafka").options(**options).load().selectExpr("CAST(value AS STRING) AS row")
 
@@ -126,7 +127,9 @@ class Query:
         label = SavepointLabel(
             savepoint_id="sp-1", taken_at_ms=1, spark_version="4.2.0", taken_from_generation=None
         )
-        return take_savepoint(self.repository, [source], label)
+        manifest = take_savepoint(self.repository, [source], label)
+        assert manifest.queries[0].batch_id > 0
+        return manifest
 
     def run(self, checkpoint: str, script: dict[str, Feed]) -> set[str]:
         """Read all there is; returns the rows counted since the first start, each exactly once."""
