@@ -107,7 +107,7 @@ class Bench:
         task, answer = self.folder / "task.json", self.folder / "answer.json"
         servers = {"old": self.old.bootstrap, "new": self.new.bootstrap}
         task.write_text(json.dumps({**servers, "positions": positions, "shift": SHIFT}))
-        command = [sys.executable, "-m", "benchmarks.translating", task, answer]
+        command: list[str | Path] = [sys.executable, "-m", "benchmarks.translating", task, answer]
         env = {**os.environ, "PYTHONPATH": str(paths.ROOT)}
         samples = []
         for _ in range(case.rounds):

@@ -78,9 +78,7 @@ def test_a_refusal_is_true_only_if_the_ledger_says_the_same():
     assert not is_true(gone, a_truth([1, 2, 3, 4, 5]), 2)
     assert not is_true(Refused("the moon is full", None), short, 2)
     short.source_start = 3
-    assert is_true(
-        Refused("the position 2 is before the source's start 3", None), short, 2
-    )
+    assert is_true(Refused("the position 2 is before the source's start 3", None), short, 2)
     assert not is_true(Refused("the position 3 is before the source's start 3", None), short, 3)
 
 
