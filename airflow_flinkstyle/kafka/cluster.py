@@ -189,7 +189,10 @@ def _list_ranges(
 def first_offsets_since(
     cluster: KafkaCluster, since_ms: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int | None]:
-    """Return per partition the first offset, in the log's order, whose timestamp is no less, or None."""
+    """Return per partition the first offset, in the log's order, whose timestamp is no less, or None.
+
+    What stands there may be a transaction's marker or an aborted record.
+    """
     from confluent_kafka import IsolationLevel
     from confluent_kafka.admin import OffsetSpec
 
@@ -197,19 +200,6 @@ def first_offsets_since(
     with admin_client(cluster) as admin:
         found = _look_up(cluster, admin, specs, IsolationLevel.READ_UNCOMMITTED)
     return {tp: seen.offset if seen.offset >= 0 else None for tp, seen in found.items()}
-
-
-def newest_timestamps(
-    cluster: KafkaCluster, partitions: Iterable[TopicPartition]
-) -> dict[TopicPartition, int | None]:
-    """Return per partition the greatest timestamp of its records (epoch milliseconds), or None."""
-    from confluent_kafka import IsolationLevel
-    from confluent_kafka.admin import OffsetSpec
-
-    specs = dict.fromkeys(partitions, OffsetSpec.max_timestamp())
-    with admin_client(cluster) as admin:
-        found = _look_up(cluster, admin, specs, IsolationLevel.READ_UNCOMMITTED)
-    return {tp: seen.timestamp if seen.timestamp >= 0 else None for tp, seen in found.items()}
 
 
 def _list_offsets(

@@ -1,7 +1,7 @@
 """From start rules to concrete offsets, with a verdict per partition.
 
-One round of requests per kind of start, however many partitions there are. Only shifts read records,
-namely those that they pass.
+One round of requests per kind of start, however many partitions there are. Only shifts and timestamps
+read records: those that they pass.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.kafka.cluster import first_offsets_since, newest_timestamps
 from airflow_flinkstyle.kafka.positions import judged
+from airflow_flinkstyle.kafka.since import TooFar, first_records_since
 from airflow_flinkstyle.kafka.start import AtTimestamp, Shifted
 from airflow_flinkstyle.kafka.steps import Reached, Steps, pass_records
 from airflow_flinkstyle.kafka.verdict import Refused
@@ -19,38 +19,44 @@ if TYPE_CHECKING:
 
 
 def at_timestamps(live: Live, wanted: Mapping[TopicPartition, AtTimestamp]) -> Found:
-    """Return the offset of the first record at or after a moment, by ``AtTimestamp``'s rules.
-
-    The broker's index answers, also with the offset of a transaction's marker: no record is left out
-    by that.
-    """
+    """Return the offset of the first record at or after a moment, by ``AtTimestamp``'s rules."""
     empty = {tp for tp in wanted if live.log(tp).start == live.log(tp).end}
     asked = {tp: start for tp, start in wanted.items() if tp not in empty}
-    offsets = first_offsets_since(live.cluster, {tp: start.ms for tp, start in asked.items()})
     found: dict[TopicPartition, int | Refused] = {tp: live.log(tp).end for tp in empty}
     late = {}
-    for tp, start in asked.items():
-        offset = offsets[tp]
-        if offset is not None and offset < live.log(tp).end:
-            found[tp] = offset
-        elif start.after_last == "latest":
+    for tp, outcome in first_records_since(live, {tp: start.ms for tp, start in asked.items()}).items():
+        if isinstance(outcome, TooFar):
+            found[tp] = _too_far(outcome, asked[tp].ms)
+        elif outcome is not None:
+            found[tp] = outcome
+        elif asked[tp].after_last == "latest":
             found[tp] = live.end(tp)
         else:
-            late[tp] = start.ms
+            late[tp] = asked[tp].ms
     return {**found, **_too_late(live, late)}
 
 
-def _too_late(live: Live, moments_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, Refused]:
-    newest = newest_timestamps(live.cluster, moments_ms)
+def _too_far(outcome: TooFar, ms: int) -> Refused:
+    return Refused(
+        f"the first record at or after {_utc(ms)} is not among the {outcome.offsets} offsets from "
+        f"{outcome.offset} on, the broker's answer (a transaction's marker); give an offset instead",
+        None,
+    )
+
+
+def _too_late(live: Live, moments_ms: Mapping[TopicPartition, int]) -> Found:
+    """Name the last record; a log in which a reader finds none starts at its end, as an empty one."""
+    ways = {tp: Steps(at=live.end(tp), records=-1, limit=live.log(tp).start) for tp in moments_ms}
+    last = pass_records(live.cluster, ways, live.isolation)
     return {
-        tp: Refused(f"no record is at or after {_utc(ms)}; the newest one is of {_utc(newest[tp])}", None)
+        tp: Refused(f"no record is at or after {_utc(ms)}; the last one is of {_utc(one.timestamp_ms)}", None)
+        if isinstance(one := last[tp], Reached)
+        else live.end(tp)
         for tp, ms in moments_ms.items()
     }
 
 
-def _utc(ms: int | None) -> str:
-    if ms is None:
-        return "unknown time"
+def _utc(ms: int) -> str:
     try:
         return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
     except (ValueError, OverflowError, OSError):

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.kafka.cluster import describe
+from airflow_flinkstyle.kafka.cluster import describe, first_offsets_since
 from airflow_flinkstyle.kafka.errors import (
     ClusterMismatchError,
     ClusterUnreachableError,
@@ -119,8 +119,35 @@ def test_timestamp_after_the_last_record_is_refused_unless_latest_is_chosen(clus
     found = picked(cluster, f"timestamp:{late}")
     newest = datetime.fromtimestamp((BEGAN_MS + 99_000) / 1000, UTC).isoformat(timespec="milliseconds")
     assert found[3] == 1
-    assert f"the newest one is of {newest}" in found[0]
+    assert f"the last one is of {newest}" in found[0]
     assert picked(cluster, f"timestamp:{late}:after_last=latest") == {0: 100, 1: 0, 2: 5, 3: 1}
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_timestamp_is_a_records_not_that_of_a_marker_far_before_it(
+    cluster: KafkaCluster, old_broker: Broker, isolation: Isolation
+):
+    """As on an exactly-once mirror: records keep their times, markers carry the time of mirroring."""
+    topic = f"positions.mirrored.{isolation}"
+    old_broker.create_topic(topic, partitions=1)
+    producer = Producer(
+        {"bootstrap.servers": old_broker.bootstrap, "transactional.id": topic, "log_level": 2}
+    )
+    producer.init_transactions(30)
+    for first in range(0, 200, 20):
+        producer.begin_transaction()
+        for second in range(first, first + 20):
+            producer.produce(topic, value=b"x", partition=0, timestamp=BEGAN_MS + second * 1000)
+        producer.commit_transaction(30)
+    moment = BEGAN_MS + 149_500
+    assert first_offsets_since(cluster, {(topic, 0): moment}) == {(topic, 0): 20}  # the first marker
+    assert picked(cluster, f"timestamp:{moment}", topic, isolation=isolation) == {0: 150 + 150 // 20}
+    before = {(topic, 0): 150 + 150 // 20}
+    assert picked(cluster, "shift:-50s", topic, before=before, isolation=isolation) == {0: 100 + 100 // 20}
+    late = f"timestamp:{BEGAN_MS + 199_500}"
+    last = datetime.fromtimestamp((BEGAN_MS + 199_000) / 1000, UTC).isoformat(timespec="milliseconds")
+    assert f"the last one is of {last}" in picked(cluster, late, topic, isolation=isolation)[0]
+    assert picked(cluster, f"{late}:after_last=latest", topic, isolation=isolation) == {0: 210}
 
 
 def records_from(
