@@ -20,7 +20,7 @@ from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsEr
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from airflow_flinkstyle.storage.base import ObjectStore
+    from airflow_flinkstyle.storage.base import ObjectStore, Versioned
 
 _FOLDER, _ATTEMPT = "migrations", "0-attempt.json"
 
@@ -58,6 +58,7 @@ class OpenPhase:
     """A phase this attempt has written its intent for."""
 
     record: PhaseRecord
+    key: str
     version: str
 
 
@@ -68,12 +69,15 @@ def read_phases(
     journals: dict[str, list[PhaseRecord]] = {}
     for info in store.list(f"{job}/{_FOLDER}/"):
         migration_id, _, name = info.key.removeprefix(f"{job}/{_FOLDER}/").partition("/")
-        phase = name.partition("-")[2].removesuffix(".json")
-        wanted = name != _ATTEMPT and (only is None or phase in only)
+        wanted = name != _ATTEMPT and (only is None or _phase_of(info.key) in only)
         found = store.get(info.key) if wanted else None
         if found is not None:
             journals.setdefault(migration_id, []).append(PhaseRecord.from_bytes(found.data))
     return journals
+
+
+def _phase_of(key: str) -> str:
+    return key.rpartition("/")[2].partition("-")[2].removesuffix(".json")
 
 
 class CutoverJournal:
@@ -133,7 +137,7 @@ class CutoverJournal:
 
     def read(self, phase: str) -> PhaseRecord | None:
         """Return a phase's record, or None if it was never begun."""
-        found = self._store.get(self._key(phase))
+        _, found = self._find(phase)
         return PhaseRecord.from_bytes(found.data) if found else None
 
     def result(self, phase: str) -> Mapping[str, Any] | None:
@@ -148,20 +152,20 @@ class CutoverJournal:
             AttemptSupersededError: If a later attempt has begun.
         """
         self.check()
-        found = self._store.get(self._key(phase))
+        key, found = self._find(phase)
         try:
             if found is None:
                 record = PhaseRecord(
                     phase=phase, attempt=self._mine().attempt, intent=intent, intent_at_ms=now_ms()
                 )
-                version = self._store.create(self._key(phase), record.to_bytes())
-                return OpenPhase(record=record, version=version)
+                version = self._store.create(key, record.to_bytes())
+                return OpenPhase(record=record, key=key, version=version)
             record = PhaseRecord.from_bytes(found.data)
             if record.result is not None or record.attempt == self._mine().attempt:
-                return OpenPhase(record=record, version=found.version)
+                return OpenPhase(record=record, key=key, version=found.version)
             record = replace(record, attempt=self._mine().attempt)
-            version = self._store.replace(self._key(phase), record.to_bytes(), expected=found.version)
-            return OpenPhase(record=record, version=version)
+            version = self._store.replace(key, record.to_bytes(), expected=found.version)
+            return OpenPhase(record=record, key=key, version=version)
         except (ObjectExistsError, ObjectChangedError) as error:
             raise self._superseded(self._mine().attempt) from error
 
@@ -173,7 +177,7 @@ class CutoverJournal:
         """
         done = replace(phase.record, result=result, result_at_ms=now_ms())
         try:
-            self._store.replace(self._key(done.phase), done.to_bytes(), expected=phase.version)
+            self._store.replace(phase.key, done.to_bytes(), expected=phase.version)
         except ObjectChangedError as error:
             raise self._superseded(self._mine().attempt) from error
         return result
@@ -193,8 +197,15 @@ class CutoverJournal:
     def _attempt_key(self) -> str:
         return f"{self._prefix}/{_ATTEMPT}"
 
-    def _key(self, phase: str) -> str:
-        return f"{self._prefix}/{self._phases.index(phase) + 1}-{phase}.json"
+    def _find(self, phase: str) -> tuple[str, Versioned | None]:
+        """Return a phase's key and record; other versions number them otherwise."""
+        key = f"{self._prefix}/{self._phases.index(phase) + 1}-{phase}.json"
+        found = self._store.get(key)
+        if found is None:
+            for info in self._store.list(f"{self._prefix}/"):
+                if _phase_of(info.key) == phase:
+                    return info.key, self._store.get(info.key)
+        return key, found
 
     def _mine(self) -> AttemptRecord:
         if self._attempt is None:
