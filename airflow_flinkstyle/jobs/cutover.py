@@ -208,14 +208,9 @@ class Cutover:
 
     @property
     def sources(self) -> dict[str, list[str]]:
-        """``query/source`` -> topics that the old generation reads on the old cluster."""
-        slot, old_id = self.client.board.heartbeat(self.generation("old")), self.kafka.old_cluster_id
-        return {
-            f"{query}/{name}": sorted(source.topic_ids)
-            for query, beat in (slot.value.queries if slot else {}).items()
-            for name, source in beat.sources.items()
-            if source.cluster_id == old_id
-        }
+        """``query/source`` -> topics that the old generation reads on the old cluster, as journalled."""
+        noted = (self.journal.result("standby") or {}).get("sources")
+        return dict(noted) if noted else window.sources_read(self, self.generation("old"))
 
     @property
     def topics(self) -> list[str]:

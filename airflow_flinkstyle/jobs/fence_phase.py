@@ -108,6 +108,11 @@ def note_ends(journal: CutoverJournal, watch: Watch, topics: Collection[str]) ->
     return phase.record.result or journal.close(phase, {"ends": watch.ends(topics)})
 
 
+def watched(journal: CutoverJournal) -> set[str]:
+    """Return the topics whose ends were noted."""
+    return set((journal.result(ENDS_PHASE) or {}).get("ends", ()))
+
+
 def require_quiet(journal: CutoverJournal, watch: Watch) -> None:
     """Require that the fence stands and that nothing was written since the ends were noted.
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.jobs.cutover import Cutover
     from airflow_flinkstyle.savepoint.manifest import Manifest
+    from airflow_flinkstyle.types import Generation
 
 log = logging.getLogger(__name__)
 
@@ -35,12 +36,24 @@ def start_standby(cutover: Cutover) -> Mapping[str, Any]:
         run = client.run(handle.generation)
         beat = run.heartbeat
         if beat is not None and beat.state == "standby" and beat.application_id:  # its script has come up
-            return {"old": cutover.old(), "new": handle.generation}
+            old = cutover.old()
+            return {"old": old, "new": handle.generation, "sources": sources_read(cutover, old)}
         if run.is_over or not run.holds_the_job():
             raise client.driver_failed(run)
         if time.monotonic() > deadline:
             raise late("The next driver", "come up and wait", cutover.settings.standby_timeout_s)
         time.sleep(client.poll_s)
+
+
+def sources_read(cutover: Cutover, old: Generation) -> dict[str, list[str]]:
+    """Return ``query/source`` -> topics on the old cluster; a driver that starts again tells few, or none."""
+    slot, old_id = cutover.client.board.heartbeat(old), cutover.kafka.old_cluster_id
+    return {
+        f"{query}/{name}": sorted(source.topic_ids)
+        for query, beat in (slot.value.queries if slot else {}).items()
+        for name, source in beat.sources.items()
+        if source.cluster_id == old_id
+    }
 
 
 def hold(cutover: Cutover) -> Mapping[str, Any]:
@@ -97,10 +110,29 @@ def stop(cutover: Cutover) -> Mapping[str, Any]:
 
 
 def translate(cutover: Cutover, manifest: Manifest) -> Mapping[str, Any]:
-    """Find every position on the new cluster."""
+    """Find every position on the new cluster, of topics that were proved quiet."""
+    _require_watched(cutover, manifest)
     plan = cutover.kafka.plan(manifest)
     log.info("Plan:\n%s", plan.as_markdown())
     return {"plan": plan_json.to_json(plan), "table": plan.as_markdown()}
+
+
+def _require_watched(cutover: Cutover, manifest: Manifest) -> None:
+    old_id = cutover.kafka.old_cluster_id
+    read = {
+        topic
+        for query in manifest.queries
+        for position in query.kafka.values()
+        if position.cluster_id == old_id
+        for topic in position.offsets
+    }
+    if missed := sorted(read - fence_phase.watched(cutover.journal)):
+        raise ProducersNotHeldError(
+            f"All topics that the job reads were expected to be watched, found that {', '.join(missed)} were "
+            "not: its driver did not tell of them when the migration began.",
+            left="The savepoint is kept.",
+            remedy="Migrate again once all queries run.",
+        )
 
 
 def rewrite(cutover: Cutover, planned: Mapping[str, Any], manifest: Manifest) -> Mapping[str, Any]:

@@ -133,7 +133,7 @@ class Logs:
         return LoggedFence(self)
 
     def ends(self, topics: Any) -> dict[str, dict[str, int]]:
-        return {TOPIC: {"0": self.end("old") + self.strayed}}
+        return {topic: {"0": self.end("old") + self.strayed} for topic in topics}
 
     def strays(self, ends: Any) -> str | None:
         now = self.ends([TOPIC])

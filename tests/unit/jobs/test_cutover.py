@@ -379,6 +379,28 @@ def test_record_that_somebody_writes_behind_the_proof_brings_the_job_back_unfenc
     world.judge()
 
 
+def test_topic_that_the_driver_did_not_tell_of_is_never_moved_unwatched(world: World):
+    world.start()
+    ends = world.logs.ends
+    world.logs.ends = lambda topics: {"other": ends(topics)["orders"]}  # type: ignore[method-assign]
+    with pytest.raises(WentBackError, match="that orders were not"):
+        a_cutover(world).run()
+    assert (runs_on(world), position(world)) == (3, "release_old")
+    world.logs.produce(5)
+    world.judge()
+
+
+def test_topics_are_those_of_the_beginning_even_if_the_driver_starts_again(world: World):
+    world.start()
+    with pytest.raises(Killed):
+        a_cutover(world, DyingStore(world.store, 3, after=True)).run()  # stands by, nothing is held
+    assert a_cutover(world).journal.result("standby") is not None
+    slot = world.board.heartbeat(1)
+    world.kill(1)
+    world.board.beat(1, replace(slot.value, queries={}), seen=world.board.heartbeat(1).version)
+    assert a_cutover(world).topics == ["orders"]
+
+
 def test_record_left_behind_after_the_takeover_is_told_and_the_fence_stays(world: World):
     world.start()
     cutover = a_cutover(world)
