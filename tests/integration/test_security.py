@@ -174,9 +174,9 @@ class Lab:
 
 def command_lines() -> str:
     found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):
-            found.append(path.read_bytes().decode(errors="replace"))
+    for process in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):  # also of one that ends meanwhile, which glob does not survive
+            found.append((process / "cmdline").read_bytes().decode(errors="replace"))
     return "\n".join(found)
 
 
