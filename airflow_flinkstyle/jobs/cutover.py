@@ -108,14 +108,15 @@ class Cutover:
         self.begin()
         self._refuse_if_ended()
         old = self.old()
-        self._refuse_beside_another(old)
+        if self.journal.read("standby") is None:
+            self._refuse_beside_another(old)
         try:
             rewritten = self._until_taken_over(old)
         except (AttemptSupersededError, StaleTokenError, StoreError):
             raise  # a newer attempt is in charge, or no way back could be recorded: a retry goes on
         except FlinkstyleError as error:
             raise self._give_up(error) from error
-        self._phase("release", {"position": "release_new"}, lambda: arrival.release_new(self))
+        self.release()
         self._phase("running", {}, lambda: arrival.arrive(self, rewritten))
         return build_report(self.client, self.journal)
 
@@ -137,15 +138,16 @@ class Cutover:
         )
 
     def _refuse_beside_another(self, old: Generation) -> None:
-        """Refuse to begin while another migration has begun to move the same run, and has not gone back."""
-        if self.journal.read("standby") is not None:
-            return
-        board = self.client.board
-        for migration_id, records in read_phases(board.store, board.job, only=("standby", "back")).items():
-            begun = {record.phase: record for record in records}
-            if "standby" not in begun or begun["standby"].intent.get("old") != old:
+        """Refuse while another migration moves the same run, or brought it here, and is not at rest."""
+        board, client = self.client.board, self.client
+        journals = read_phases(board.store, board.job, only=("standby", "release", "back"))
+        for migration_id in journals.keys() - {self.journal.migration_id}:
+            begun = {record.phase: record for record in journals[migration_id]}
+            rests = any(name in begun and begun[name].result is not None for name in ("release", "back"))
+            if "standby" not in begun or rests:
                 continue
-            if "back" not in begun or begun["back"].result is None:
+            made = {client.own_claim(f"{migration_id}/{which}") for which in ("next", "back")}
+            if old in made | {begun["standby"].intent.get("old")}:
                 raise MigrationBusyError(
                     f"Generation {old} of job {board.job} was expected to be in no migration, found "
                     f"migration {migration_id} under way.",
@@ -156,6 +158,7 @@ class Cutover:
     def _until_taken_over(self, old: Generation) -> Manifest:
         self._phase("standby", {"old": old}, lambda: window.start_standby(self))
         if self.journal.result("stop") is None:  # proved anew by every attempt, until the job has stopped
+            self._refuse_beside_another(old)  # once more: two may have begun at the same moment
             self._phase("hold", {"position": "hold"}, lambda: window.hold(self), again=True)
             self._phase("caught-up", {}, lambda: window.caught_up(self), again=True)
             fence_phase.note_ends(self.journal, self.kafka.watch, self.topics)
@@ -169,6 +172,10 @@ class Cutover:
         self._phase("go", written, lambda: window.go(self, rewritten, stopped["batches"]))
         self._phase("takeover", {}, lambda: arrival.takeover(self))
         return rewritten
+
+    def release(self) -> None:
+        """Release the producers to the new cluster, where the job has taken over; once."""
+        self._phase("release", {"position": "release_new"}, lambda: arrival.release_new(self))
 
     def _phase(
         self,

@@ -137,15 +137,17 @@ def settle(cutover: Cutover) -> Settled:
     back = journal.read("back")
     current = client.board.current()
     named = current.value.generation if current else None
-    if back is None and named is not None and named == client.own_claim(f"{journal.migration_id}/next"):
-        cutover.switch.apply("release_new", journal.token)
+    moved = named is not None and named == client.own_claim(f"{journal.migration_id}/next")
+    if back is None and (moved or journal.result("takeover") is not None):
+        cutover.release()
+        if not moved:
+            detail = "It had moved; later runs are not its matter."
+            return Settled(where="new", generation=named, detail=detail)
         client.ensure_running()
         _require_quiet_old(cutover)
         strays = fence_phase.strays(journal, cutover.kafka.watch)
         detail = f" WARNING: somebody wrote to the old one behind the proof. {strays}" if strays else ""
         return Settled(where="new", generation=named, detail=f"The job runs on the new cluster.{detail}")
-    if journal.result("running") is not None:
-        return Settled(where="new", generation=named, detail="It had moved; later runs are not its matter.")
     found = go_back(cutover)
     if back is not None and back.result is not None and found["winner"] == named is not None:
         cutover.switch.apply(found["position"], journal.token)

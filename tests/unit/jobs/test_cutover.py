@@ -452,3 +452,69 @@ def test_second_migration_beside_the_first_is_refused_by_name_until_that_has_gon
     assert third.run().plan.moves[0].shift == -100
     world.logs.produce(5)
     world.judge()
+
+
+def another(world: World, migration_id: str) -> Cutover:
+    cutover = a_cutover(world)
+    cutover.journal = CutoverJournal(world.store, world.job, migration_id, PHASES)
+    return cutover
+
+
+def test_of_two_migrations_that_begin_at_the_same_moment_none_goes_on_beside_the_other(world: World):
+    world.start()
+    cutover, second = a_cutover(world), another(world, "m2")
+    standby = cutover.client.standby
+
+    def begin_too(*args: object, **kwargs: object) -> object:
+        second.begin()
+        second.journal.open("standby", {"old": 1})
+        return standby(*args, **kwargs)
+
+    cutover.client.standby = begin_too  # type: ignore[method-assign]
+    with pytest.raises(WentBackError, match="m2 under way"):
+        cutover.run()
+    assert (runs_on(world), position(world)) == (1, None)
+    assert another(world, "m2").run().plan.moves[0].shift == -100
+    world.logs.produce(5)
+    world.judge()
+
+
+def test_run_that_a_migration_brought_back_is_not_moved_before_that_one_rests(world: World):
+    world.start()
+    world.logs.refuse = True
+    first = a_cutover(world)
+    with pytest.raises(WentBackError):
+        first.run()
+    world.logs.refuse = False
+    record = first.journal.read("back")
+    (key,) = (info.key for info in world.store.list(f"{world.job}/migrations/m1/") if "back" in info.key)
+    world.store.write(key, replace(record, result=None).to_bytes())  # it died before it could say so
+    with pytest.raises(MigrationBusyError, match="m1 under way"):
+        another(world, "m2").run()
+    assert a_cutover(world).settle().where == "old"
+    assert another(world, "m2").run().plan.moves[0].shift == -100
+    world.logs.produce(5)
+    world.judge()
+
+
+def test_settling_after_a_later_run_took_over_on_the_new_cluster_releases_producers_there(world: World):
+    world.start()
+    cutover = a_cutover(world)
+    cutover.release = lambda: (_ for _ in ()).throw(Killed())  # type: ignore[method-assign]
+    with pytest.raises(Killed):
+        cutover.run()
+    client = world.client()
+    client.stop("s", savepoint=False, timeout_s=10)
+    client.wait_running(client.follow(2, claim_key="later").generation, timeout_s=10)
+    assert (a_cutover(world).settle().where, position(world)) == ("new", "release_new")
+    world.logs.produce(5)
+    world.judge()
+
+
+def test_settling_a_migration_that_rests_touches_no_producers_that_a_newer_one_holds(world: World):
+    world.start()
+    a_cutover(world).run()
+    newer = another(world, "m2")
+    newer.begin()
+    newer.switch.apply("hold", newer.journal.token)
+    assert (a_cutover(world).settle().where, position(world)) == ("new", "hold")
