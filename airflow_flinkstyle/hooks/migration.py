@@ -124,12 +124,14 @@ def cutover(
 ) -> Cutover:
     """Return the window of a migration; every task, and every try of it, makes the same one."""
     client, kafka = hook.client(form.job), live_kafka(hook, form)
+    journal = CutoverJournal(hook.store, form.job, migration_id, PHASES)
+    stands_by = journal.result("standby") is not None  # then the old cluster may be gone
     spec, target = recorded_launch(client)
     if form.spark_conn_id:
         target = hook.target(form.spark_conn_id)
     return Cutover(
         client=client,
-        journal=CutoverJournal(hook.store, form.job, migration_id, PHASES),
+        journal=journal,
         switch=producer_switch(hook, form),
         kafka=kafka,
         spec=moved_spec(
@@ -137,7 +139,7 @@ def cutover(
             old_servers=kafka.old.bootstrap_servers,
             script_servers=form.script_servers or kafka.old.bootstrap_servers,
             options=moved_options(kafka.new, form.kafka_options or {}),
-            rename=renamed_topics(client, kafka),
+            rename={} if stands_by else renamed_topics(client, kafka),
         ),
         target=target,
         hot_savepoint_id=hot_savepoint_id,

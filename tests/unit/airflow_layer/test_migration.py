@@ -6,8 +6,10 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_flinkstyle.hooks import migration
+from airflow_flinkstyle.jobs.cutover import Cutover
 from airflow_flinkstyle.jobs.preflight import Finding, Preflight
 from airflow_flinkstyle.jobs.producers import StoreProducerSwitch
+from airflow_flinkstyle.kafka.errors import ClusterUnreachableError
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.operators import (
     MigrateStreamingJobOperator,
@@ -81,6 +83,25 @@ def test_refused_translation_goes_back_and_fails_the_task(world: World, findings
     assert settled["where"] == "old"
     world.logs.produce(3)
     world.judge()
+
+
+def test_old_cluster_that_is_gone_after_the_takeover_keeps_no_producers_held(
+    world: World, findings: list[Finding], monkeypatch: pytest.MonkeyPatch
+):
+    world.start()
+    migrate = MigrateStreamingJobOperator(task_id="migrate", **arguments(world))
+    with monkeypatch.context() as dying:
+        dying.setattr(Cutover, "release", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            migrate.execute(a_context("migrate"))
+
+    def gone(_: object) -> str:
+        raise ClusterUnreachableError("Cluster old was expected to answer.", "Nothing.", "Start it.")
+
+    monkeypatch.setattr(type(world.logs), "old_cluster_id", property(gone))
+    settled = SettleMigrationOperator(task_id="settle", **arguments(world)).execute(a_context("settle"))
+    assert settled["where"] == "new"
+    assert StoreProducerSwitch(world.store, f"{world.job}/producers.json").read() == "release_new"
 
 
 def test_settling_a_migration_that_never_began_touches_nothing(world: World, findings: list[Finding]):
