@@ -90,7 +90,7 @@ def test_missing_sst_is_named():
         closure(3, _3=a_zip(sst))
 
 
-@pytest.mark.parametrize("content", [b"", b"no zip", a_zip()[:40]])
+@pytest.mark.parametrize("content", [b"", b"no zip", a_zip()[:40]], ids=["empty", "text", "cut"])
 def test_broken_zip_is_refused(content: bytes):
     with pytest.raises(LogFormatError, match="state/0/0"):
         closure(3, _3=content)
