@@ -84,15 +84,21 @@ def raise_fence(journal: CutoverJournal, watch: Watch, topics: Collection[str]) 
     intent = known.intent if known else watch.fence.plan(topics).as_dict()
     phase = journal.open(PHASE, intent)
     record = FenceRecord.from_dict(phase.record.intent)
-    watch.fence.put(record)
+    try:
+        watch.fence.put(record)
+    finally:  # also of a call that failed: it may have come through
+        _lift_behind_a_way_back(journal, watch, record)
     log.info("%s", record.describe())
+    return phase.record.result or journal.close(phase, {"kind": record.kind, "fence": record.describe()})
+
+
+def _lift_behind_a_way_back(journal: CutoverJournal, watch: Watch, record: FenceRecord) -> None:
     try:
         journal.check()
     except AttemptSupersededError:
         if journal.read("back") is not None:
             watch.fence.lift(record)
         raise
-    return phase.record.result or journal.close(phase, {"kind": record.kind, "fence": record.describe()})
 
 
 def drop_fence(journal: CutoverJournal, watch: Watch) -> None:

@@ -48,6 +48,8 @@ class FenceRecord:
     topics: tuple[str, ...]
     rules: tuple[AclRule, ...] = ()
     """Entries that did not stand before; only these are ever removed."""
+    stood: tuple[AclRule, ...] = ()
+    """Entries that it needs and that stood before: somebody else's, and somebody else may remove them."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, for a journal."""
@@ -56,6 +58,7 @@ class FenceRecord:
             "cluster_id": self.cluster_id,
             "topics": list(self.topics),
             "rules": [rule.as_dict() for rule in self.rules],
+            "stood": [rule.as_dict() for rule in self.stood],
         }
 
     @classmethod
@@ -66,7 +69,13 @@ class FenceRecord:
             cluster_id=values["cluster_id"],
             topics=tuple(values["topics"]),
             rules=tuple(map(AclRule.from_dict, values["rules"])),
+            stood=tuple(map(AclRule.from_dict, values.get("stood", ()))),
         )
+
+    @property
+    def needed(self) -> tuple[AclRule, ...]:
+        """Every entry that must stand, whoever put it up."""
+        return (*self.rules, *self.stood)
 
     def describe(self) -> str:
         """Return in one sentence what keeps producers away."""
@@ -87,7 +96,7 @@ class Fence(Protocol):
         """Add what the record says."""
 
     def missing(self, record: FenceRecord) -> tuple[AclRule, ...]:
-        """Return the entries of the record that do not stand."""
+        """Return the entries that the record needs and that do not stand."""
 
     def lift(self, record: FenceRecord) -> None:
         """Remove what the record says was added."""
@@ -161,6 +170,7 @@ class AclFence:
             cluster_id=describe(self.cluster, ()).cluster_id,
             topics=tuple(names),
             rules=tuple(rule for rule in wanted if rule not in standing[rule.name]),
+            stood=tuple(rule for rule in wanted if rule in standing[rule.name]),
         )
 
     def put(self, record: FenceRecord) -> None:
@@ -171,11 +181,11 @@ class AclFence:
 
     def missing(self, record: FenceRecord) -> tuple[AclRule, ...]:
         """Look whether all entries still stand."""
-        if not record.rules:
+        if not record.needed:
             return ()
         self._require_cluster(record)
-        standing = rules_on(self.cluster, {rule.name for rule in record.rules})
-        return tuple(rule for rule in record.rules if rule not in standing[rule.name])
+        standing = rules_on(self.cluster, {rule.name for rule in record.needed})
+        return tuple(rule for rule in record.needed if rule not in standing[rule.name])
 
     def lift(self, record: FenceRecord) -> None:
         """Remove the entries; what allows goes last."""

@@ -12,7 +12,7 @@ from airflow_flinkstyle.jobs.errors import AttemptSupersededError, RogueProducer
 from airflow_flinkstyle.jobs.fence_phase import drop_fence, note_ends, raise_fence, require_quiet, strays
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.kafka.acls import EVERYBODY, AclRule
-from airflow_flinkstyle.kafka.errors import FenceDownError
+from airflow_flinkstyle.kafka.errors import ClusterUnreachableError, FenceDownError
 from airflow_flinkstyle.kafka.fences import FenceRecord
 from airflow_flinkstyle.storage.memory import MemoryStore
 
@@ -37,14 +37,14 @@ class Cluster:
         return self
 
     def plan(self, topics: Collection[str]) -> FenceRecord:
-        rules = tuple(rule for rule in (OURS,) if rule not in self.standing)
-        return FenceRecord(kind="acl", cluster_id="c", topics=tuple(topics), rules=rules)
+        added, stood = ((), (OURS,)) if OURS in self.standing else ((OURS,), ())
+        return FenceRecord(kind="acl", cluster_id="c", topics=tuple(topics), rules=added, stood=stood)
 
     def put(self, record: FenceRecord) -> None:
         self.standing |= set(record.rules)
 
     def missing(self, record: FenceRecord) -> tuple[AclRule, ...]:
-        return tuple(rule for rule in record.rules if rule not in self.standing)
+        return tuple(rule for rule in record.needed if rule not in self.standing)
 
     def lift(self, record: FenceRecord) -> None:
         self.standing -= set(record.rules)
@@ -105,14 +105,19 @@ def test_a_fence_that_was_never_raised_is_dropped_without_a_word(store: MemorySt
     assert cluster.standing == {OURS, THEIRS}
 
 
+@pytest.mark.parametrize("answered", [False, True])
 @pytest.mark.parametrize("gone_back", [False, True])
-def test_an_attempt_that_slept_leaves_no_fence_behind_one_that_went_back(store: MemoryStore, gone_back: bool):
+def test_an_attempt_that_slept_leaves_no_fence_behind_one_that_went_back(
+    store: MemoryStore, gone_back: bool, answered: bool
+):
     class SlowCluster(Cluster):
         def put(self, record: FenceRecord) -> None:
             later = an_attempt(store, 2)
             if gone_back:
                 later.close(later.open("back", {}), {"winner": 1})
             super().put(record)
+            if not answered:
+                raise ClusterUnreachableError("The cluster was expected to answer.", "Nothing.", "Wait.")
 
     cluster = SlowCluster()
     with pytest.raises(AttemptSupersededError):
@@ -132,8 +137,11 @@ def test_records_behind_the_noted_ends_are_refused_with_their_offsets(store: Mem
     assert "10 to 12" in (strays(journal, cluster) or "")
 
 
-def test_a_fence_that_somebody_took_down_is_refused(store: MemoryStore):
+@pytest.mark.parametrize("stood", [False, True], ids=["our own", "somebody else's"])
+def test_a_fence_that_somebody_took_down_is_refused(store: MemoryStore, stood: bool):
     cluster, journal = Cluster(), an_attempt(store, 1)
+    if stood:
+        cluster.standing.add(OURS)
     raise_fence(journal, cluster, ["orders"])
     note_ends(journal, cluster, ["orders"])
     cluster.standing.clear()

@@ -64,8 +64,10 @@ def test_nobody_can_be_spared_where_everybody_may_write(standing: list[AclRule])
 
 
 def test_a_record_comes_back_from_a_journal_as_it_was():
-    record = FenceRecord(kind="acl", cluster_id="c", topics=("orders",), rules=(a_rule(),))
+    stood = a_rule("User:shop")
+    record = FenceRecord(kind="acl", cluster_id="c", topics=("orders",), rules=(a_rule(),), stood=(stood,))
     assert FenceRecord.from_dict(record.as_dict()) == record
+    assert record.needed == (a_rule(), stood)
     assert "deny User:* WRITE on topic orders" in record.describe()
 
 
