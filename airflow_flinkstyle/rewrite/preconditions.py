@@ -122,6 +122,32 @@ class RequireWithinLog:
 
 
 @dataclass(frozen=True, slots=True)
+class RequireStillEmpty:
+    """Where a drained source begins with the target's first record, nothing came since the plan."""
+
+    def check(self, situation: Situation) -> None:
+        """Raise ``MovesRefusedError``."""
+        plan, live = situation.plan, situation.live
+        drained = {(way.query, way.source) for way in plan.ways if way.way == "producers_first"}
+        filled = [
+            move
+            for move in plan.moves
+            if (move.query, move.source) in drained
+            and isinstance(move.after, Exact)  # a position that somebody picked is none of these
+            and (log := live.log_range((move.target_topic, move.partition)))
+            and log.end != move.after.offset
+        ]
+        if filled:
+            raise MovesRefusedError.of(
+                f"{len(filled)} partitions of the target were expected to be empty still, but records came "
+                "since the plan, perhaps from a mirror that still copies",
+                filled,
+                remedy="Stop the mirror of these topics and empty them; or, if all of it is new, pick "
+                "'earliest' as start.",
+            )
+
+
+@dataclass(frozen=True, slots=True)
 class RequireNoPending:
     """No batch is planned and uncommitted, or both its ends stand exactly on the target."""
 
@@ -208,6 +234,7 @@ def default_preconditions(
         RequireTopicIds(),
         RequirePartitions(),
         RequireWithinLog(),
+        RequireStillEmpty(),
         RequireSettled(),
         RequireNoRefusal(),
         RequireVerdictPolicy(policies),

@@ -20,7 +20,7 @@ from airflow_flinkstyle.kafka.verdict import Chosen, Exact, Refused
 from airflow_flinkstyle.rewrite.anew import begin_anew, compared, told
 from airflow_flinkstyle.rewrite.apply import apply_plan
 from airflow_flinkstyle.rewrite.drained import drained_then_anew, from_nothing, not_drained
-from airflow_flinkstyle.rewrite.errors import PendingBatchError
+from airflow_flinkstyle.rewrite.errors import MovesRefusedError, PendingBatchError
 from airflow_flinkstyle.rewrite.plan import SourceRef, SourceVerdicts, SourceWay, plan_rewrite
 from airflow_flinkstyle.rewrite.plan_json import from_json, to_json
 from airflow_flinkstyle.rewrite.route import Clusters, Route, misfits
@@ -30,6 +30,8 @@ from tests.unit.rewrite.test_rewrite import PENDING, Shop, a_position, a_view
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from airflow_flinkstyle.savepoint.manifest import Manifest
 
 REF = SourceRef(query="totals", source="0")
 NOWHERE = KafkaCluster(name="nowhere", config={"bootstrap.servers": "127.0.0.1:1"})
@@ -185,6 +187,28 @@ def test_source_that_begins_anew_has_exactly_the_targets_partitions(ends: dict[i
     kept = json.loads(result.evidence["totals/0/way"])
     assert (kept["way"], kept["cluster_id"]) == ("new_identity", "old")
     assert kept["dropped"] == {"orders": {"0": 1050, "1": 2040}}
+
+
+@pytest.mark.parametrize("picked", [False, True])
+def test_records_that_came_to_an_empty_target_since_the_plan_are_not_taken_for_new(picked: bool):
+    shop = Shop()
+    drained = SourceWay(
+        query="totals", source="0", way="producers_first", precondition="p", consequence="dropped"
+    )
+    zero = NextOffset(0)
+    after = Chosen(zero, None, None) if picked else Exact(zero)
+    found = SourceVerdicts(verdicts={}, anew={("orders", 0): after}, way=drained)
+    plan = plan_rewrite(shop.manifest, a_view({0: 0}), {shop.ref: found}, {})
+
+    def apply(live: ClusterView) -> Manifest:
+        return apply_plan(plan, shop.manifest, shop.repository, live=live, allow=Policies(chosen=True))
+
+    if picked:
+        assert apply(a_view({0: 3})).parent == "sp-1"
+    else:
+        with pytest.raises(MovesRefusedError, match="a mirror that still copies"):
+            apply(a_view({0: 3}))
+        assert apply(a_view({0: 0})).parent == "sp-1"
 
 
 def test_merged_topics_are_shown_with_all_they_were():
