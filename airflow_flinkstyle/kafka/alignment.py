@@ -106,9 +106,12 @@ def place_between(
         return Place(low=low, high=high)
     if high == 0 and target.whole_log:
         return Place(low=0, high=0)
-    return widen(source, target, rules, *_shorter_first(source, target)) or _without_context(
-        source, target, high, rules
-    )
+    wider = widen(source, target, rules, *_shorter_first(source, target))
+    if wider is None and target.whole_log and not rules.versioned and not any(places.values()):
+        return Place(
+            low=0, high=high
+        )  # what was read is deleted there: whatever still stands was written behind
+    return wider or _without_context(source, target, high, rules)
 
 
 def _shorter_first(source: Window, target: Window) -> tuple[Side, Side]:

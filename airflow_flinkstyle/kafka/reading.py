@@ -211,7 +211,7 @@ def read_windows(
         if headers and identity.ignored_headers:
             headers = [header for header in headers if header[0] not in identity.ignored_headers]
         counts = identity.dated and kind != _LOG_APPEND_TIME
-        window.newest_ms = timestamp_ms
+        window.newest_ms = timestamp_ms if counts else -1
         window.add(
             message.offset(),
             fingerprint(key, value, headers, timestamp_ms if counts else None),

@@ -7,7 +7,7 @@ and T.
 
 Content alone cannot tell a mirror that is behind from one that is level if records repeat, so the
 caller says whether MirrorMaker's own positions show that nothing is missing (``caught_up``); without
-that word the newest records must match nowhere else on the source.
+that word the newest record must stand nowhere else on the source.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.kafka.alignment import Place, Rules, Widen, place_between, widen
 from airflow_flinkstyle.kafka.verdict import Bounded, Exact, ExtraClass, Refused, Verdict
-from airflow_flinkstyle.kafka.walk import Match, equal_run, walk_back
+from airflow_flinkstyle.kafka.walk import Match, walk_back
 from airflow_flinkstyle.kafka.window import NO_KEY
 from airflow_flinkstyle.types import NextOffset
 
@@ -196,26 +196,27 @@ def _refusal(source: Window, cut: int, context: int, rules: Rules) -> Refused | 
         return Refused(
             "too few records before the position are equal, and nothing proves that the mirror is level", None
         )
-    return _repeats(source, context + len(source) - cut, rules)
+    return _may_repeat(source, rules)
 
 
-def _repeats(source: Window, compared: int, rules: Rules) -> Refused | Widen | None:
-    """Return None only if the compared records can end nowhere on the source but at its end.
+def _may_repeat(source: Window, rules: Rules) -> Refused | Widen | None:
+    """Return None only if the newest record stands nowhere else on the source.
 
-    A mirror that had stopped at another such place would look level.
+    Its copy then shows that the mirror has come to the end. A copy of an equal record shows nothing: a mirror
+    that stopped before the end, or repeated itself and then stopped, would look level.
     """
-    if not source.whole_log and (rules.oldest_equal is None or rules.oldest_equal < source.low):
-        return widen(source, source, rules, "source") or Refused(
-            "older records may equal the compared ones, so content cannot show that the mirror is level",
+    if not rules.dated and source.log_start > 0:
+        return Refused(
+            "the records carry no time of their own, and deleted ones may equal the newest, so content "
+            "cannot show that the mirror is level",
             None,
         )
-    prints, end = source.prints, len(source) - 1
-    newest, at = prints[end], -1
-    for _ in range(prints.count(newest) - 1):
-        at = prints.index(newest, at + 1)
-        seen = min(compared, at + 1)
-        if equal_run(prints, at + 1, prints, end + 1, seen) == seen:
-            return Refused("the newest records repeat, so content cannot show that the mirror is level", None)
+    if not source.whole_log and (rules.oldest_equal is None or rules.oldest_equal < source.low):
+        return widen(source, source, rules, "source") or Refused(
+            "older records may equal the newest one, so content cannot show that the mirror is level", None
+        )
+    if source.prints.count(source.prints[-1]) > 1:
+        return Refused("the newest records repeat, so content cannot show that the mirror is level", None)
     return None
 
 

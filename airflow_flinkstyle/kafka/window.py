@@ -69,7 +69,7 @@ class Window:
     keyed: bool = True
     """Whether keys and tombstones are kept: they matter where a log is compacted."""
     newest_ms: int = -1
-    """Timestamp of the newest record; -1 without one."""
+    """Timestamp of the newest record; -1 without one, or if it is no part of the record's identity."""
     offsets: array[int] = field(default_factory=lambda: array("q"))
     prints: array[int] = field(default_factory=lambda: array("Q"))
     keys: array[int] = field(default_factory=lambda: array("Q"))

@@ -191,9 +191,27 @@ def test_periodic_records_are_refused_without_the_mirrors_word(period: int):
     assert "repeat" in refused.reason
 
 
-def test_newest_record_that_comes_twice_is_proved_if_what_is_before_it_does_not():
-    records = [*range(1, 50), 7]
-    assert proved(a_window(records), a_window(records, start=5), 40, Rules()).verdict == Exact(45)
+def test_newest_record_that_comes_twice_shows_nothing_for_the_mirror():
+    """The attack: the mirror stopped before it, after it had repeated what is equal."""
+    source, target = a_window([9, *[5] * 8]), a_window([9, *[5] * 7, 5])
+    refused = proved(source, target, 8, Rules()).verdict
+    assert isinstance(refused, Refused)
+    assert "repeat" in refused.reason
+    assert proved(source, target, 8, LEVEL).verdict == Exact(8)
+
+
+def test_deleted_records_may_equal_undated_ones():
+    """The attack: the mirror stopped four short, and what it had copied from a deleted head ends alike."""
+    source = a_window([*range(10, 61), *range(1, 10)], start=9)
+    target = a_window([*range(1, 61), *range(1, 6)])
+    refused = proved(source, target, 68, Rules(dated=False)).verdict
+    assert isinstance(refused, Refused)
+    assert "deleted" in refused.reason
+
+
+def test_new_records_are_read_though_the_target_has_deleted_what_was_read():
+    source, target = a_window([1, 2]), a_window([777, 2], start=1)
+    assert proved(source, target, 1).verdict == Bounded(1, {"new": 1})
 
 
 def test_older_records_cannot_equal_the_newest_if_their_time_is_another():
