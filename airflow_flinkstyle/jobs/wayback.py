@@ -134,25 +134,30 @@ def settle(cutover: Cutover) -> Settled:
     if not journal.has_begun:
         return Settled(where="untouched", generation=None, detail="The window never began.")
     cutover.begin()
-    back = journal.read("back")
-    current = client.board.current()
-    named = current.value.generation if current else None
-    moved = named is not None and named == client.own_claim(f"{journal.migration_id}/next")
-    if back is None and (moved or journal.result("takeover") is not None):
+    named, new = _named(cutover), client.own_claim(f"{journal.migration_id}/next")
+    if journal.read("back") is None and (named == new is not None or journal.result("takeover") is not None):
         cutover.release()
-        if not moved:
-            detail = "It had moved; later runs are not its matter."
-            return Settled(where="new", generation=named, detail=detail)
-        client.ensure_running()
-        _require_quiet_old(cutover)
-        strays = fence_phase.strays(journal, cutover.kafka.watch)
-        detail = f" WARNING: somebody wrote to the old one behind the proof. {strays}" if strays else ""
-        return Settled(where="new", generation=named, detail=f"The job runs on the new cluster.{detail}")
+        if named == new:
+            return _on_the_new_cluster(cutover, named)
+        return Settled(where="new", generation=named, detail="It had moved; later runs are not its matter.")
     found = go_back(cutover)
-    if back is not None and back.result is not None and found["winner"] == named is not None:
-        cutover.switch.apply(found["position"], journal.token)
+    if found["position"] == "release_new" and found["winner"] == _named(cutover):
+        return _on_the_new_cluster(cutover, found["winner"])
     where = _WHERE[found["position"]]
     return Settled(where=where, generation=found["winner"], detail=f"Producers: {found['position']}.")
+
+
+def _named(cutover: Cutover) -> Generation | None:
+    current = cutover.client.board.current()
+    return current.value.generation if current else None
+
+
+def _on_the_new_cluster(cutover: Cutover, generation: Generation | None) -> Settled:
+    cutover.client.ensure_running()
+    _require_quiet_old(cutover)
+    strays = fence_phase.strays(cutover.journal, cutover.kafka.watch)
+    detail = f" WARNING: somebody wrote to the old one behind the proof. {strays}" if strays else ""
+    return Settled(where="new", generation=generation, detail=f"The job runs on the new cluster.{detail}")
 
 
 def _require_quiet_old(cutover: Cutover) -> None:

@@ -11,6 +11,8 @@ from airflow_flinkstyle.jobs.errors import (
     JobNotRunningError,
     MigrationBusyError,
     MigrationEndedError,
+    ProducersNotHeldError,
+    StepTimeoutError,
     WentBackError,
 )
 from airflow_flinkstyle.jobs.journal import CutoverJournal
@@ -518,3 +520,46 @@ def test_settling_a_migration_that_rests_touches_no_producers_that_a_newer_one_h
     newer.begin()
     newer.switch.apply("hold", newer.journal.token)
     assert (a_cutover(world).settle().where, position(world)) == ("new", "hold")
+
+
+def test_settling_a_migration_that_went_back_lets_go_of_no_producers_that_a_newer_one_holds(world: World):
+    world.start()
+    world.logs.unruly = True
+    with pytest.raises(WentBackError):
+        a_cutover(world).run()
+    newer = another(world, "m2")
+    newer.begin()
+    newer.switch.apply("hold", newer.journal.token)
+    assert (a_cutover(world).settle().where, position(world)) == ("old", "hold")
+
+
+def test_producer_left_on_the_old_cluster_is_named_also_when_the_new_driver_took_over_late(world: World):
+    world.start()
+    cutover = a_cutover(world)
+
+    def too_late(*_: object) -> None:
+        world.until(lambda: world.board.current().value.generation == 2)
+        raise StepTimeoutError("The new driver was expected to take over.", "It may come.", "Look.")
+
+    cutover.journal = LateJournal(cutover.journal, too_late)  # type: ignore[assignment]
+    with pytest.raises(MigrationEndedError, match="failed late"):
+        cutover.run()
+    assert position(world) == "release_new"
+    world.logs.unruly = True
+    with pytest.raises(ProducersNotHeldError, match=r"orders-0"):
+        a_cutover(world).settle()
+
+
+class LateJournal:
+    """Fails as if the time for the takeover were over, once the new driver has taken over."""
+
+    def __init__(self, journal: CutoverJournal, fail: object) -> None:
+        self._journal, self._fail = journal, fail
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._journal, name)
+
+    def open(self, phase: str, intent: object) -> object:
+        if phase == "takeover":
+            self._fail()
+        return self._journal.open(phase, intent)
