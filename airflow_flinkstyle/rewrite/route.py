@@ -84,18 +84,27 @@ def look(clusters: Clusters, request: ProofRequest, moving: Mapping[SourceRef, K
     """
     topics = {topic for position in moving.values() for topic in position.offsets}
     targets = {target for topic in topics for target in targets_of(request, topic)}
-    partitions: dict[str, set[int]] = {topic: set() for topic in topics}
-    for position in moving.values():
-        for topic, offsets in position.offsets.items():
-            partitions[topic] |= offsets.keys()
+    source = describe(clusters.source, topics) if clusters.source else None
     target = describe(clusters.target, targets)
     return Route(
         clusters=clusters,
         request=request,
-        source=describe(clusters.source, topics) if clusters.source else None,
+        source=source,
         target=target,
-        misfits=misfits(request, partitions, target),
+        misfits=misfits(request, partitions_of(moving.values(), source), target),
     )
+
+
+def partitions_of(
+    positions: Collection[KafkaPosition], source: ClusterView | None
+) -> dict[str, frozenset[int]]:
+    """Return source topic -> its partitions, also live ones that the savepoint has not read yet. Pure."""
+    found: dict[str, frozenset[int]] = {}
+    for position in positions:
+        for topic, offsets in position.offsets.items():
+            live = frozenset(source.topics[topic].partitions if source else ())
+            found[topic] = live.union(offsets, found.get(topic, ()))
+    return found
 
 
 def misfits(

@@ -23,7 +23,7 @@ from airflow_flinkstyle.rewrite.drained import drained_then_anew, from_nothing, 
 from airflow_flinkstyle.rewrite.errors import MovesRefusedError, PendingBatchError
 from airflow_flinkstyle.rewrite.plan import SourceRef, SourceVerdicts, SourceWay, plan_rewrite
 from airflow_flinkstyle.rewrite.plan_json import from_json, to_json
-from airflow_flinkstyle.rewrite.route import Clusters, Route, misfits
+from airflow_flinkstyle.rewrite.route import Clusters, Route, misfits, partitions_of
 from airflow_flinkstyle.rewrite.ways import SourceRule, WayRules
 from airflow_flinkstyle.types import NextOffset
 from tests.unit.rewrite.test_rewrite import PENDING, Shop, a_position, a_view
@@ -209,6 +209,15 @@ def test_records_that_came_to_an_empty_target_since_the_plan_are_not_taken_for_n
         with pytest.raises(MovesRefusedError, match="a mirror that still copies"):
             apply(a_view({0: 3}))
         assert apply(a_view({0: 0})).parent == "sp-1"
+
+
+def test_partition_of_the_old_topic_that_was_never_read_counts_when_topics_are_compared():
+    live = a_cluster({"orders": {0: 5, 1: 5, 2: 7}}, "old")
+    there = a_cluster({"orders": {0: 5, 1: 5}})
+    positions = [a_position({"orders": {0: 5, 1: 5}})]
+    found = misfits(ProofRequest(), partitions_of(positions, live), there)
+    assert found["orders"].startswith("topic orders has 3 partitions, its copy 2")
+    assert not misfits(ProofRequest(), partitions_of(positions, None), there)
 
 
 def test_merged_topics_are_shown_with_all_they_were():
