@@ -116,6 +116,12 @@ class RogueProducerError(JobError):
     code = "ROGUE_PRODUCER"
 
 
+class FenceStandsError(JobError):
+    """The way back could not take down the fence, and releases nobody into it."""
+
+    code = "FENCE_STANDS"
+
+
 class MirrorBehindError(JobError):
     """MirrorMaker has not mirrored everything in time."""
 

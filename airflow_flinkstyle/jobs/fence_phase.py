@@ -15,7 +15,8 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from airflow_flinkstyle.jobs.errors import AttemptSupersededError, RogueProducerError
+from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.jobs.errors import AttemptSupersededError, FenceStandsError, RogueProducerError
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.errors import FenceDownError
 from airflow_flinkstyle.kafka.fences import FenceRecord
@@ -102,10 +103,23 @@ def _lift_behind_a_way_back(journal: CutoverJournal, watch: Watch, record: Fence
 
 
 def drop_fence(journal: CutoverJournal, watch: Watch) -> None:
-    """Take down what this migration has put up, whichever attempt it was; else do nothing."""
+    """Take down what this migration has put up, whichever attempt it was; else do nothing.
+
+    Raises:
+        FenceStandsError: If the cluster does not let it; taking it down again goes on.
+    """
     known = journal.read(PHASE)
-    if known is not None:
-        watch.fence.lift(FenceRecord.from_dict(known.intent))
+    if known is None:
+        return
+    record = FenceRecord.from_dict(known.intent)
+    try:
+        watch.fence.lift(record)
+    except FlinkstyleError as error:
+        raise FenceStandsError(
+            f"The fence was expected to come down again, found: {error.problem}",
+            left=f"The job runs on the old cluster, its producers are held. {record.describe()}",
+            remedy=f"{error.remedy} Then clear this task: it goes on with the way back.",
+        ) from error
 
 
 def note_ends(journal: CutoverJournal, watch: Watch, topics: Collection[str]) -> Mapping[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.jobs import fence_phase
-from airflow_flinkstyle.jobs.errors import AttemptSupersededError, RogueProducerError
+from airflow_flinkstyle.jobs.errors import AttemptSupersededError, FenceStandsError, RogueProducerError
 from airflow_flinkstyle.jobs.fence_phase import drop_fence, note_ends, raise_fence, require_quiet, strays
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.kafka.acls import EVERYBODY, AclRule
@@ -135,6 +135,25 @@ def test_records_behind_the_noted_ends_are_refused_with_their_offsets(store: Mem
     with pytest.raises(RogueProducerError, match=r"orders-0 \(10 to 12\)"):
         require_quiet(journal, cluster)
     assert "10 to 12" in (strays(journal, cluster) or "")
+
+
+def test_a_fence_that_cannot_be_taken_down_says_that_producers_are_held(store: MemoryStore):
+    class Unreachable(Cluster):
+        up = False
+
+        def lift(self, record: FenceRecord) -> None:
+            if not self.up:
+                raise ClusterUnreachableError("Cluster c was expected to answer.", "Nothing.", "Start it.")
+            super().lift(record)
+
+    cluster, journal = Unreachable(), an_attempt(store, 1)
+    raise_fence(journal, cluster, ["orders"])
+    with pytest.raises(FenceStandsError, match="producers are held") as found:
+        drop_fence(journal, cluster)
+    assert "Start it. Then clear this task" in found.value.remedy
+    cluster.up = True
+    drop_fence(journal, cluster)
+    assert cluster.standing == {THEIRS}
 
 
 @pytest.mark.parametrize("stood", [False, True], ids=["our own", "somebody else's"])
