@@ -26,7 +26,9 @@ VARIABLE = "FLINKSTYLE_KAFKA_LOGINS"
 _LONGEST_BYTES = 120 * 1024
 """Linux takes no single variable of 128 KiB or more."""
 _SECRETS = ("sasl.jaas.config", "ssl.keystore.key", "ssl.keystore.password", "ssl.key.password")
-_OF_A_SECRET = re.compile(r"(password|secret|keystore\.key)$", re.IGNORECASE)
+_OF_A_SECRET = re.compile(r"(password|passphrase|secret|keystore\.key)$", re.IGNORECASE)
+_HOLDS_A_SECRET = re.compile(r"\b\w*(password|secret)\s*=", re.IGNORECASE)
+"""In a login for Java, whose values need no quotes."""
 _IN_JAAS = re.compile(r'(?:password|clientSecret)="((?:[^"\\]|\\.)*)"')
 _ONE_LOGIN = frozenset(
     f"kafka.{name}"
@@ -72,7 +74,7 @@ def require_no_secrets(options: Mapping[str, str]) -> None:
         BadInputError: Naming the option, and not its value.
     """
     for name, value in options.items():
-        if _OF_A_SECRET.search(name) or _IN_JAAS.search(str(value)):
+        if _OF_A_SECRET.search(name) or _HOLDS_A_SECRET.search(str(value)):
             raise BadInputError(
                 f"Options without secrets were expected, because they are recorded, found {name}.",
                 left="Nothing was started.",

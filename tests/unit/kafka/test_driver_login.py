@@ -188,13 +188,16 @@ def test_driver_may_log_in_as_another_connection_or_by_options_of_its_own():
         {"kafka.ssl.keyStore.password": "x"},
         {"kafka.ssl.keystore.key": '"x"'},
         {"kafka.sasl.jaas.config": 'M required password="x";'},
+        {"kafka.sasl.jaas.config": 'M required password = "x";'},
+        {"kafka.sasl.jaas.config": "M required clientSecret=x;"},
     ],
 )
 def test_secret_among_recorded_options_is_refused_without_showing_it(option: dict[str, str]):
     with pytest.raises(BadInputError, match=next(iter(option))) as refused:
         moved_options(a_cluster(), option)
     assert '"x"' not in str(refused.value)
-    require_no_secrets({"kafka.sasl.jaas.config": "M required;"})
+    assert "=x" not in str(refused.value)
+    require_no_secrets({"kafka.sasl.jaas.config": 'M required useKeyTab=true keyTab="/k";'})
 
 
 def test_driver_gets_the_login_and_loses_what_the_script_set_for_another_one():
