@@ -78,8 +78,8 @@ class MirrorStatus:
 
     @property
     def level(self) -> bool:
-        """True if every partition is level."""
-        return all(partition.level for partition in self.partitions)
+        """True if every partition is level; a mirror that mirrors nothing is not."""
+        return bool(self.partitions) and all(partition.level for partition in self.partitions)
 
     @property
     def newest_sync_age_s(self) -> float | None:
@@ -120,14 +120,18 @@ def mirror_status(
     """
     notes = read_notes(source, target, mirror)
     if topics is None:  # MirrorMaker keeps the positions of topics that were deleted since
-        mirrored = {topic for topic, _ in notes.positions} & existing_topics(source)
-        topics = {topic for topic in mirrored if not topic.endswith(_HEARTBEATS)}
+        topics = {topic for topic, _ in notes.positions if not is_heartbeats(topic)} & existing_topics(source)
     # As in a proof: the source after MirrorMaker's positions, the target last.
     view = describe(source, topics)
     lag = lag_above(source, mirror, view, notes.positions)
     copies = {mirror.target_topic(topic) for topic in topics} & existing_topics(target)
     now_ms = time.time_ns() // 1_000_000
     return status_of(mirror, notes, lag, source=view, target=describe(target, copies), looked_at_ms=now_ms)
+
+
+def is_heartbeats(topic: str) -> bool:
+    """Return whether a topic is MirrorMaker's own, or the copy of one by its default policy."""
+    return topic.rpartition(".")[2] == _HEARTBEATS
 
 
 def read_notes(source: KafkaCluster, target: KafkaCluster, mirror: MirrorSettings) -> MirrorNotes:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
 from airflow_flinkstyle.kafka.mirror import MirrorSettings
-from airflow_flinkstyle.kafka.mirror_status import MirrorNotes, MirrorStatus, status_of
+from airflow_flinkstyle.kafka.mirror_status import MirrorNotes, MirrorStatus, is_heartbeats, status_of
 from airflow_flinkstyle.kafka.mirror_topics import Checkpoint, OffsetSync
 from airflow_flinkstyle.types import NextOffset
 
@@ -69,6 +69,19 @@ def test_mirror_is_level_only_if_every_partition_is():
     assert [(one.partition, one.lag_records) for one in behind.partitions if not one.level] == [(1, 5)]
     assert [(one.mirrored_to, one.target_end) for one in halved.partitions] == [(9, 12), (None, None)]
     assert halved.partitions[1].target_topic == "old.t"
+
+
+def test_mirror_without_a_partition_is_not_level():
+    """Another alias or connector has no positions: nothing would be behind."""
+    nothing = ClusterView(cluster_id="c", topics={})
+    notes = MirrorNotes(positions={}, syncs={}, checkpoints=(), absent=())
+    assert not status_of(MIRROR, notes, {}, source=nothing, target=nothing, looked_at_ms=NOW_MS).level
+
+
+def test_only_mirrormakers_own_heartbeats_are_left_out():
+    assert [is_heartbeats(topic) for topic in ("heartbeats", "old.heartbeats", "sensor-heartbeats")] == [
+        *(True, True, False),
+    ]
 
 
 def test_newest_sync_is_the_last_written_and_its_age_counts_from_now():
