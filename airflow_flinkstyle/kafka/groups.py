@@ -105,7 +105,7 @@ def set_group_offsets(
                 raise
             after = _committed(client, cluster, offsets)
             missed = [tp for tp, offset in offsets.items() if after.get(tp) != offset]
-            raise _refused(cluster, group, missed, cause) from error
+            raise _refused(cluster, group, missed, len(offsets) - len(missed), cause) from error
     return GroupCommit(
         group=group, offsets={tp: NextOffset(offset) for tp, offset in offsets.items()}, before=before
     )
@@ -147,11 +147,11 @@ def _in_use(cluster: KafkaCluster, group: str) -> GroupInUseError:
 
 
 def _refused(
-    cluster: KafkaCluster, group: str, partitions: Collection[TopicPartition], cause: KafkaError
+    cluster: KafkaCluster, group: str, partitions: Collection[TopicPartition], others: int, cause: KafkaError
 ) -> GroupCommitError:
     return GroupCommitError(
         f"Offsets should be committed for group {group} on {cluster}, but those of "
         f"{name_partitions(partitions)} were refused: {cause.str()}.",
-        left="The other partitions are committed.",
+        left=f"{others or 'No'} other partitions are committed.",
         remedy="Correct topics, partitions or ACLs, then set the group's offsets again.",
     )

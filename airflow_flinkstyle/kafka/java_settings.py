@@ -162,6 +162,8 @@ def _pem(cluster: KafkaCluster, inline: str, location: str) -> str:
     path = cluster.config.get(location)
     if not path:
         return ""
+    if "-----BEGIN" in path:  # a message about a file would show it
+        raise _refused(cluster, f"a path in {location}", f"a PEM, which belongs into {inline}")
     try:
         return Path(path).read_text()
     except (OSError, ValueError) as error:

@@ -150,6 +150,14 @@ def test_token_login_asks_the_same_endpoint_as_the_same_client():
             },
             r"ssl\.key\.password opens; found ValueError",
         ),
+        (
+            {
+                "security.protocol": "ssl",
+                "ssl.certificate.pem": "C",
+                "ssl.key.location": f"-----BEGIN PRIVATE KEY-----\n{PASSWORD}\n",
+            },
+            r"a path in ssl\.key\.location; found a PEM",
+        ),
     ],
 )
 def test_what_java_cannot_do_is_refused_naming_connection_and_setting(config: dict[str, str], words: str):
