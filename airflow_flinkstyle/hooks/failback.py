@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.kafka.cluster import TopicPartition
     from airflow_flinkstyle.kafka.mirror import MirrorSettings
     from airflow_flinkstyle.kafka.settings import KafkaCluster
+    from airflow_flinkstyle.protocol.board import JobBoard
     from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
     from airflow_flinkstyle.storage.base import ObjectStore
 
@@ -151,12 +152,13 @@ def begin_fail_back(
         mirror_timeout_s: For what stands on the cluster now; 0 only looks.
 
     Raises:
-        BadInputError: If there is nothing to reverse.
+        BadInputError: If there is nothing to reverse, or the job has gone elsewhere since.
         ClusterMismatchError: If the connections are not the clusters of that migration.
         MirrorBehindError: If records are only where the job is now; they are counted by partition.
     """
     finished = last_migration(hook.store, form.job, migration_id)
     now, then = hook.kafka(form.source_kafka_conn_id), hook.kafka(form.target_kafka_conn_id)
+    require_there(hook.board(form.job), finished)
     _require_clusters(finished, now, then)
     mirror, names = mirror_settings(form.mirror or {}), topics_back(finished.plan)
     if finished.fence is not None:  # neither a mirror back nor producers could write
@@ -169,6 +171,25 @@ def begin_fail_back(
         raise _not_copied(found, now, then, mirror)
     rename = names if topics == "original" else {}
     return WayBack(migration_id=finished.migration_id, rename=rename, noted=noted)
+
+
+def require_there(board: JobBoard, finished: FinishedMigration) -> None:
+    """Require that the job reads where the migration brought it: its fence comes down only to go back.
+
+    Raises:
+        BadInputError: If it reads other clusters.
+    """
+    current = board.current()
+    slot = board.heartbeat(current.value.generation) if current else None
+    queries = slot.value.queries.values() if slot else ()
+    read = {source.cluster_id for beat in queries for source in beat.sources.values()}
+    if read and finished.plan.target_cluster_id not in read:
+        raise BadInputError(
+            f"Job {board.job} was expected to read cluster {finished.plan.target_cluster_id}, where "
+            f"migration {finished.migration_id} brought it, found {', '.join(sorted(read))}.",
+            left="Nothing was changed.",
+            remedy="Name the migration that brought the job where it is now.",
+        )
 
 
 def _require_clusters(finished: FinishedMigration, now: KafkaCluster, then: KafkaCluster) -> None:

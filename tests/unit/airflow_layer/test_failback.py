@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,14 @@ import pytest
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.hooks import migration
-from airflow_flinkstyle.hooks.failback import WayBack, last_migration, mirror_begins, topics_back
+from airflow_flinkstyle.hooks.failback import (
+    FinishedMigration,
+    WayBack,
+    last_migration,
+    mirror_begins,
+    require_there,
+    topics_back,
+)
 from airflow_flinkstyle.hooks.job import StreamingJobHook
 from airflow_flinkstyle.hooks.migration import MigrationForm
 from airflow_flinkstyle.hooks.rules import mirror_settings
@@ -116,6 +124,15 @@ def test_only_a_migration_that_has_finished_can_be_reversed(world: World, monkey
     assert (found.migration_id, found.plan) == ("m1", report.plan)
     with pytest.raises(BadInputError, match="m2"):
         last_migration(world.store, world.job, "m2")
+
+
+def test_migration_whose_job_reads_another_cluster_by_now_is_not_reversed(world: World):
+    world.start()
+    plan = a_plan(a_move("orders", "orders"))
+    with pytest.raises(BadInputError, match=f"{plan.target_cluster_id}, where migration m1 .* found old"):
+        require_there(world.board, FinishedMigration(migration_id="m1", plan=plan, fence=None))
+    there = replace(plan, target=replace(plan.target, cluster_id="old"))
+    require_there(world.board, FinishedMigration(migration_id="m1", plan=there, fence=None))
 
 
 def test_forms_answers_and_the_topics_to_read_reach_the_window():
