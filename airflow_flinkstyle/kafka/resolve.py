@@ -90,24 +90,25 @@ def require_known(rules: StartRules, view: ClusterView, where: str) -> None:
             remedy="Name the topics as they are called on the cluster where the job will read.",
         )
     tables = [start for start in rules.all if isinstance(start, AtOffsets)]
-    listed = {tp for table in tables for tp in table.offsets if tp[0] in view.topics}
+    listed = {
+        tp for table in tables for tp in table.offsets if tp[0] in view.topics and rules.of(tp) is table
+    }
     if absent := (rules.partitions.keys() | listed) - view.partitions:
         raise PartitionSetError.between(where, missing=(), unknown=absent)
-    for table in tables:
-        _require_same_logs(table, view, where)
+    for tp in sorted(view.partitions):
+        start = rules.of(tp)
+        if isinstance(start, AtOffsets) and tp[0] in start.logs:
+            _require_same_log(start, tp[0], view, where)
 
 
-def _require_same_logs(table: AtOffsets, view: ClusterView, where: str) -> None:
-    for topic, identity in table.logs.items():
-        seen = view.topics.get(topic)
-        if seen is None:
-            continue
-        if identity.cluster_id != view.cluster_id:
-            raise ClusterMismatchError.between(
-                f"The table of offsets ({table.origin})", expected=identity.cluster_id, found=view.cluster_id
-            )
-        if identity.topic_id != seen.topic_id:
-            raise TopicRecreatedError.between(where, topic, expected=identity.topic_id, found=seen.topic_id)
+def _require_same_log(table: AtOffsets, topic: str, view: ClusterView, where: str) -> None:
+    identity, seen = table.logs[topic], view.topics[topic]
+    if identity.cluster_id != view.cluster_id:
+        raise ClusterMismatchError.between(
+            f"The table of offsets ({table.origin})", expected=identity.cluster_id, found=view.cluster_id
+        )
+    if identity.topic_id != seen.topic_id:
+        raise TopicRecreatedError.between(where, topic, expected=identity.topic_id, found=seen.topic_id)
 
 
 def _groups(rules: StartRules) -> set[str]:

@@ -11,6 +11,7 @@ from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.kafka.changes import changes_between
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
 from airflow_flinkstyle.kafka.errors import (
+    ClusterMismatchError,
     OffsetBeforeStartError,
     OffsetBeyondEndError,
     PartitionSetError,
@@ -23,6 +24,7 @@ from airflow_flinkstyle.kafka.positions import judged, require_within_log
 from airflow_flinkstyle.kafka.request import ProofRequest
 from airflow_flinkstyle.kafka.resolve import require_known
 from airflow_flinkstyle.kafka.settings import KafkaCluster
+from airflow_flinkstyle.kafka.start import AtOffsets, Earliest, LogIdentity, StartRules
 from airflow_flinkstyle.kafka.start_text import parse_rules
 from airflow_flinkstyle.kafka.verdict import Bounded, Chosen, Exact, Refused, Verdict, describe, offset_of
 from airflow_flinkstyle.types import NextOffset
@@ -158,6 +160,14 @@ def test_rules_for_what_is_not_read_are_refused_by_name():
         require_known(parse_rules({"partitions": {"t": {"2": "latest"}}}), VIEW, "new")
     with pytest.raises(PartitionSetError, match="t-3"):
         require_known(parse_rules({"topics": {"t": {"offsets": {"t": {"3": 1}}}}}), VIEW, "new")
+
+
+def test_table_is_judged_only_where_its_offsets_are_taken():
+    table = AtOffsets({("t", 0): 15, ("t", 9): 1}, logs={"t": LogIdentity("another cluster", "id")})
+    require_known(StartRules(default=table, topics={"t": Earliest()}), VIEW, "new")
+    for rules in (StartRules(default=table), StartRules(partitions={("t", 0): table})):
+        with pytest.raises((ClusterMismatchError, PartitionSetError)):
+            require_known(rules, VIEW, "new")
 
 
 def test_logs_are_compared_only_with_themselves():
