@@ -118,7 +118,8 @@ def test_only_a_migration_that_has_finished_can_be_reversed(world: World, monkey
     with pytest.raises(BadInputError, match="found none"):
         last_migration(world.store, world.job)
     world.start()
-    form = a_form(world, timeouts={"steady_window_s": 0.01, "hold_timeout_s": 0.2})
+    quick = {"steady_window_s": 0.01, "hold_timeout_s": 0.2, "first_commit_timeout_s": 0.2}
+    form = a_form(world, timeouts=quick)
     report = migration.cutover(StreamingJobHook(), form, "m1").run()
     found = last_migration(world.store, world.job)
     assert (found.migration_id, found.plan) == ("m1", report.plan)
