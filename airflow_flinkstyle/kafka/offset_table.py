@@ -37,10 +37,13 @@ def read_table(path: Path) -> dict[TopicPartition, int]:
         raise _bad(f"file {path}", "UTF-8 text that can be read", type(error).__name__) from error
     if text.lstrip().startswith("{"):
         try:
-            return table_of(json.loads(text), f"file {path}")
+            return table_of(json.loads(text), f"file {path}", shown=False)
         except (ValueError, RecursionError) as error:
             raise _bad(f"file {path}", "JSON", type(error).__name__) from error
-    return _from_csv(text, path)
+    try:
+        return _from_csv(text, path)
+    except csv.Error as error:
+        raise _bad(f"file {path}", "lines topic,partition,offset", f"something else ({error})") from error
 
 
 def _from_csv(text: str, path: Path) -> dict[TopicPartition, int]:
@@ -59,7 +62,7 @@ def _from_csv(text: str, path: Path) -> dict[TopicPartition, int]:
     return _filled(found, f"file {path}")
 
 
-def table_of(value: object, where: str) -> dict[TopicPartition, int]:
+def table_of(value: object, where: str, *, shown: bool = True) -> dict[TopicPartition, int]:
     """Return topic -> partition -> offset as one mapping by topic and partition.
 
     Raises:
@@ -68,7 +71,7 @@ def table_of(value: object, where: str) -> dict[TopicPartition, int]:
     if not isinstance(value, Mapping) or not all(isinstance(parts, Mapping) for parts in value.values()):
         raise _bad(where, "a mapping topic -> partition -> offset", type(value).__name__)
     found = {
-        (str(topic), _count(number, where)): _count(offset, where)
+        (str(topic), _count(number, where, shown=shown)): _count(offset, where, shown=shown)
         for topic, parts in value.items()
         for number, offset in parts.items()
     }

@@ -163,6 +163,9 @@ def test_table_is_read_from_json_and_from_csv(tmp_path: Path, content: str):
         (b"t,0,-2", "from 0 on"),
         (b"t,0," + b"9" * 30, "from 0 on"),
         (b"{secret", "JSON"),
+        (b'{"t": {"0": "secret"}}', "something else"),
+        (b'{"t": {"secret": 1}}', "something else"),
+        (b't,0,"' + b"5" * 200_000, "lines topic,partition,offset"),
         (b"", "at least one"),
     ],
 )
