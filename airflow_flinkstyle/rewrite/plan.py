@@ -274,7 +274,7 @@ def _sources_of(
     """Return target topic -> the source's topics that lead to it, of the topics that begin anew."""
     found: dict[str, list[str]] = {target: [] for target, _ in anew}
     for topic in sorted(topics):
-        for target in rename.get(topic, topic).split(","):
+        for target in map(str.strip, rename.get(topic, topic).split(",")):
             if target in found:
                 found[target].append(topic)
     return found

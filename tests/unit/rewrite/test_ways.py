@@ -220,6 +220,17 @@ def test_partition_of_the_old_topic_that_was_never_read_counts_when_topics_are_c
     assert not misfits(ProofRequest(), partitions_of(positions, None), there)
 
 
+def test_halves_of_a_split_topic_may_be_named_with_blanks():
+    shop = Shop()
+    verdicts = {(half, 0): Chosen(NextOffset(1), None, None) for half in ("eu", "us")}
+    source = SourceVerdicts(verdicts={}, anew=verdicts)
+    plan = plan_rewrite(
+        shop.manifest, a_cluster({"eu": {0: 1}, "us": {0: 1}}), {shop.ref: source}, {"orders": "eu , us"}
+    )
+    assert [(move.topic, move.target_topic) for move in plan.moves] == [("orders", "eu"), ("orders", "us")]
+    assert not plan.refused
+
+
 def test_merged_topics_are_shown_with_all_they_were():
     shop = Shop()
     position = a_position({"orders": {0: 1}, "items": {0: 1}})
