@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.hooks.launches import recorded_launch
-from airflow_flinkstyle.hooks.rules import mirror_if_named, names_of
+from airflow_flinkstyle.hooks.rules import isolation_of, mirror_if_named, names_of
 from airflow_flinkstyle.hooks.ways import savepoint_offsets, way_rules
 from airflow_flinkstyle.jobs.cutover import PHASES, Cutover, CutoverSettings
 from airflow_flinkstyle.jobs.errors import MigrationEndedError, StepTimeoutError
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.preflight import Preflight
     from airflow_flinkstyle.jobs.producers import ProducerSwitch
     from airflow_flinkstyle.jobs.spec import JobSpec
-    from airflow_flinkstyle.kafka.settings import Isolation
 
 _SERVERS = "kafka.bootstrap.servers"
 
@@ -87,7 +86,7 @@ def live_kafka(hook: StreamingJobHook, form: MigrationForm) -> LiveKafka:
         new=hook.kafka(form.target_kafka_conn_id),
         mirror=mirror_if_named(form.mirror),
         rename=dict(form.rename or {}),
-        isolation=cast("Isolation", form.isolation),
+        isolation=isolation_of(form.isolation),
         allow=parse_policies(form.allow),
         ways=way_rules(
             way=form.way,

@@ -4,23 +4,33 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.kafka.mirror import MirrorSettings
 from airflow_flinkstyle.kafka.request import ProofRequest
+from airflow_flinkstyle.kafka.settings import Isolation
 from airflow_flinkstyle.rewrite import plan_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from airflow_flinkstyle.kafka.settings import Isolation
     from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
+
+_FLAGS = {True: True, False: False, "True": True, "False": False, "true": True, "false": False}
+"""Templates make text of a form's answer unless the DAG renders native objects, and any text is true."""
+_CHOICES: Mapping[str, Mapping[Any, Any]] = {
+    "sole_writer": _FLAGS,
+    "keeps_offsets": _FLAGS,
+    "replication_policy": {"identity": "identity", "default": "default"},
+    "isolation": {name: name for name in get_args(Isolation)},
+    "syncs_on": {"source": "source", "target": "target"},
+}
 
 
 def mirror_settings(answers: Mapping[str, Any]) -> MirrorSettings:
     """Read ``MirrorSettings`` from a mapping with its fields' names; empty answers take the defaults."""
-    given = {name: value for name, value in answers.items() if value not in (None, "")}
+    given = _given(answers)
     known = {item.name for item in fields(MirrorSettings)}
     if wrong := sorted(set(given) - known):
         raise _bad_rule("mirror settings", f"fields among {sorted(known)}", wrong)
@@ -34,8 +44,22 @@ def mirror_settings(answers: Mapping[str, Any]) -> MirrorSettings:
 
 def mirror_if_named(answers: Mapping[str, Any] | None) -> MirrorSettings | None:
     """Read ``MirrorSettings``; None if nothing names one, as forms have it where no mirror is needed."""
-    named = answers and any(answers.get(name) for name in ("source_alias", "target_alias", "keeps_offsets"))
-    return mirror_settings(answers) if answers and named else None
+    given = _given(answers or {})
+    named = any(given.get(name) for name in ("source_alias", "target_alias", "keeps_offsets"))
+    return mirror_settings(given) if named else None
+
+
+def _given(answers: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the answers that are not empty, as what they mean."""
+    given = {name: value for name, value in answers.items() if value not in (None, "")}
+    for name in given.keys() & _CHOICES.keys():
+        value, choices = given[name], _CHOICES[name]
+        if not isinstance(value, bool | str) or value not in choices:
+            raise _bad_rule("mirror settings", f"{name} among {sorted(map(str, choices))}", repr(value))
+        given[name] = choices[value]
+    if "ignored_headers" in given:
+        given["ignored_headers"] = names_of(given["ignored_headers"])
+    return given
 
 
 def proof_request(
@@ -49,9 +73,16 @@ def proof_request(
     return ProofRequest(
         mirror=mirror_if_named(mirror),
         rename=dict(rename or {}),
-        isolation=cast("Isolation", isolation),
+        isolation=isolation_of(isolation),
         preview=preview,
     )
+
+
+def isolation_of(text: str) -> Isolation:
+    """Read a job's isolation level."""
+    if text not in get_args(Isolation):
+        raise _bad_rule("job", f"an isolation among {get_args(Isolation)}", repr(text))
+    return cast("Isolation", text)
 
 
 def plan_of(text: str | Mapping[str, Any]) -> OffsetRewritePlan:

@@ -6,7 +6,7 @@ from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.hooks.keys import request_key, run_key
 from airflow_flinkstyle.hooks.launches import arguments, mapping, next_version, rewind
 from airflow_flinkstyle.hooks.migration import moved_spec
-from airflow_flinkstyle.hooks.rules import mirror_settings
+from airflow_flinkstyle.hooks.rules import mirror_if_named, mirror_settings, proof_request
 from airflow_flinkstyle.hooks.urls import manifest_url
 from airflow_flinkstyle.jobs.spec import JobSpec
 from airflow_flinkstyle.protocol.board import check_name
@@ -81,6 +81,32 @@ def test_mirror_without_aliases_is_refused():
 def test_misspelt_mirror_setting_is_refused():
     with pytest.raises(BadInputError, match="'polciy'"):
         mirror_settings({"source_alias": "a", "target_alias": "b", "polciy": "identity"})
+
+
+def test_text_that_a_template_makes_of_a_form_says_the_same():
+    named = {"source_alias": "a", "target_alias": "b"}
+    found = mirror_settings(
+        {**named, "sole_writer": "False", "keeps_offsets": "true", "ignored_headers": "origin"}
+    )
+    assert (found.sole_writer, found.keeps_offsets, found.ignored_headers) == (False, True, ("origin",))
+    assert mirror_if_named({"keeps_offsets": "False"}) is None
+    kept = mirror_if_named({"keeps_offsets": True, "ignored_headers": ["a", "b"]})
+    assert kept is not None
+    assert kept.ignored_headers == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [{"sole_writer": "no"}, {"replication_policy": "Identity"}, {"isolation": "committed"}, {"syncs_on": 1}],
+)
+def test_mirror_setting_with_another_value_is_refused_by_name(answer: dict[str, object]):
+    with pytest.raises(BadInputError, match=next(iter(answer))):
+        mirror_settings({"source_alias": "a", "target_alias": "b", **answer})
+
+
+def test_isolation_that_kafka_does_not_know_is_refused():
+    with pytest.raises(BadInputError, match="'READ_COMMITTED'"):
+        proof_request(mirror=None, rename=None, isolation="READ_COMMITTED")
 
 
 def test_keys_are_the_same_for_every_try_and_differ_by_run_and_task():
