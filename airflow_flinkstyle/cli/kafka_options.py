@@ -46,6 +46,22 @@ ConnectorName = Annotated[
 OffsetsTopic = Annotated[
     str, typer.Option(help="Connect's offset.storage.topic, if it is not MirrorMaker's own.")
 ]
+SoleWriter = Annotated[
+    bool,
+    typer.Option(
+        "--sole-writer", help="Only the mirror writes to its topics: equal records are its second copies."
+    ),
+]
+KeepsOffsets = Annotated[
+    bool,
+    typer.Option(
+        "--keeps-offsets", help="The mirror keeps offsets (Cluster Linking and the like); needs no alias."
+    ),
+]
+IgnoredHeaders = Annotated[
+    list[str] | None,
+    typer.Option("--ignored-header", help="A header that the mirror adds or changes; may be repeated."),
+]
 MirrorIsolation = Annotated[Isolation, typer.Option(help="What MirrorMaker's consumer reads.")]
 
 

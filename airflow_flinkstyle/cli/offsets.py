@@ -11,9 +11,12 @@ from rich.console import Group, RenderableType
 
 from airflow_flinkstyle.cli.kafka_options import (
     ConnectorName,
+    IgnoredHeaders,
+    KeepsOffsets,
     MirrorIsolation,
     OffsetsTopic,
     Policy,
+    SoleWriter,
     SourceAlias,
     SourceConfig,
     SourceConn,
@@ -58,6 +61,9 @@ def plan(
     connector_name: ConnectorName = "MirrorSourceConnector",
     offsets_topic: OffsetsTopic = "",
     mirror_isolation: MirrorIsolation = "read_committed",
+    sole_writer: SoleWriter = False,
+    keeps_offsets: KeepsOffsets = False,
+    ignored_headers: IgnoredHeaders = None,
     rename: Annotated[
         list[str] | None,
         typer.Option(help="OLD=NEW: a topic's name on the target, beyond what the policy says; repeatable."),
@@ -109,6 +115,9 @@ def plan(
         "connector_name": connector_name,
         "offsets_topic": offsets_topic,
         "isolation": mirror_isolation,
+        "sole_writer": sole_writer,
+        "keeps_offsets": keeps_offsets,
+        "ignored_headers": ignored_headers,
     }
     repository = repository_of(root, job)
     found = plan_migration(
