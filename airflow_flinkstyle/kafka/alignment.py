@@ -107,11 +107,20 @@ def place_between(
     if high == 0 and target.whole_log:
         return Place(low=0, high=0)
     wider = widen(source, target, rules, *_shorter_first(source, target))
-    if wider is None and target.whole_log and not rules.versioned and not any(places.values()):
+    if wider is None and not rules.versioned and not any(places.values()):
+        return _with_nothing_read_there(target, high, rules)
+    return wider or _without_context(source, target, high, rules)
+
+
+def _with_nothing_read_there(target: Window, high: int, rules: Rules) -> Place | Refused:
+    """Bound the position where the target holds no record that was read."""
+    if target.whole_log:
         return Place(
             low=0, high=high
-        )  # what was read is deleted there: whatever still stands was written behind
-    return wider or _without_context(source, target, high, rules)
+        )  # they are deleted there: whatever still stands was written behind them
+    if rules.sole_writer:
+        return Place(low=high, high=high)
+    return Refused(f"no record that was read is among the newest {len(target)} on the target", None)
 
 
 def _shorter_first(source: Window, target: Window) -> tuple[Side, Side]:

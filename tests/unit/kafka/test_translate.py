@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -212,6 +212,18 @@ def test_deleted_records_may_equal_undated_ones():
 def test_new_records_are_read_though_the_target_has_deleted_what_was_read():
     source, target = a_window([1, 2]), a_window([777, 2], start=1)
     assert proved(source, target, 1).verdict == Bounded(1, {"new": 1})
+
+
+def test_unread_records_with_nothing_read_in_sight_are_refused_but_for_a_sole_writer():
+    source, target = (
+        a_window(range(1, 21)),
+        a_window([*range(901, 941), *range(11, 21)], start=50, log_start=0),
+    )
+    limited = Rules(caught_up=True, exhausted=frozenset(("source", "target")))
+    refused = proved(source, target, 10, limited).verdict
+    assert isinstance(refused, Refused)
+    assert "no record that was read" in refused.reason
+    assert proved(source, target, 10, replace(limited, sole_writer=True)).verdict == Exact(90)
 
 
 def test_older_records_cannot_equal_the_newest_if_their_time_is_another():
