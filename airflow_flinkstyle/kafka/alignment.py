@@ -113,11 +113,12 @@ def place_between(
 
 
 def _with_nothing_read_there(target: Window, high: int, rules: Rules) -> Place | Refused:
-    """Bound the position where the target holds no record that was read."""
+    """Bound the position where the target holds no record that was read.
+
+    If they are deleted there, whatever still stands was written behind them.
+    """
     if target.whole_log:
-        return Place(
-            low=0, high=high
-        )  # they are deleted there: whatever still stands was written behind them
+        return Place(low=0, high=high)
     if rules.sole_writer:
         return Place(low=high, high=high)
     return Refused(f"no record that was read is among the newest {len(target)} on the target", None)
@@ -201,8 +202,8 @@ def _with_nothing_read(
         )
     if begun and (wider := widen(source, target, rules, "target")):
         return wider
-    if _both_complete(source, target):
-        return Place(low=0, high=high)
+    if begun:  # nothing was ever read
+        return _with_nothing_read_there(target, high, rules)
     if high == 0 or rules.sole_writer:
         return Place(low=high, high=high)
     return _without_context(source, target, high, rules)

@@ -214,6 +214,10 @@ def test_new_records_are_read_though_the_target_has_deleted_what_was_read():
     assert proved(source, target, 1).verdict == Bounded(1, {"new": 1})
 
 
+def test_new_records_before_the_first_record_ever_are_read_from_a_target_that_deletes():
+    assert proved(a_window([1]), a_window([777, 1], start=1), 0).verdict == Bounded(1, {"new": 1})
+
+
 def test_unread_records_with_nothing_read_in_sight_are_refused_but_for_a_sole_writer():
     source, target = (
         a_window(range(1, 21)),
