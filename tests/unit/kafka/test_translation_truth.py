@@ -38,6 +38,7 @@ class World:
     target_deleted: int = 0
     dated: bool = True
     sole_writer: bool = False
+    caught_up: bool = True
     aborted: frozenset[int] = frozenset()
 
     def prove(self, at: int, *, context: int = 32) -> Proof:
@@ -48,7 +49,10 @@ class World:
             source = a_window(self.source, self.source_deleted, low)
             target = a_window([copy.content for copy in self.target], self.target_deleted, target_low)
             rules = Rules(
-                caught_up=True, dated=self.dated, sole_writer=self.sole_writer, aborted=self.aborted
+                caught_up=self.caught_up,
+                dated=self.dated,
+                sole_writer=self.sole_writer,
+                aborted=self.aborted,
             )
             outcome = translate(source, target, at, rules)
             if not isinstance(outcome, Widen):
@@ -112,6 +116,27 @@ def test_hole_in_the_mirror_is_never_filled_with_records_that_were_read(data, da
         World(source=tuple(source), target=tuple(target), dated=dated, sole_writer=sole),
         data.draw(st.integers(0, len(source))),
     )
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_mirror_that_stopped_short_is_never_level_by_content_alone(data):  # noqa: ANN001
+    """Not even if it had repeated itself, so that it holds as many equal records as the source."""
+    size = data.draw(st.integers(1, 120))
+    period = data.draw(st.sampled_from([1, 2, 3, 8, 40, 60]))
+    noise = data.draw(st.sets(st.integers(0, size), max_size=3))
+    source = [1000 + i if i in noise else i % period + 1 for i in range(size)]
+    mirrored_to = size - data.draw(st.integers(1, min(size, 40)))
+    restarts = data.draw(st.lists(st.tuples(st.integers(0, mirrored_to), st.integers(0, 70)), max_size=2))
+    deleted = data.draw(st.sampled_from([0, data.draw(st.integers(0, size))]))
+    world = World(
+        source=tuple(source),
+        target=tuple(mirrored(source[:mirrored_to], restarts)),
+        source_deleted=deleted,
+        dated=False,
+        caught_up=False,
+    )
+    assert isinstance(world.prove(data.draw(st.integers(deleted, size))).verdict, Refused)
 
 
 @st.composite
