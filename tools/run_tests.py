@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 TIERS = ("unit", "model", "golden", "integration", "e2e")
 LANES = ("-n", "2", "--dist", "loadfile")
 """Two processes, for two cores: tests wait for brokers and JVMs half of the time. A file stays in one."""
+SLOWEST = ("--durations=12", "--durations-min=15")
+"""Tests that make the run long are named at the end of their tier."""
 ALLOWED_SKIPS: frozenset[str] = frozenset()
 """Tests (``file::name`` as in the summary) that may be skipped, each with a reason beside it."""
 CODE = ("airflow_flinkstyle", "testbed", "tools", "demo", "benchmarks", "examples", "dags")
@@ -110,7 +112,7 @@ def run_pytest(tier: str, venv: Path, files: list[Path], markers: str) -> Outcom
     junit = scratch.with_suffix(".xml")
     command = [
         *(sys.executable, ROOT / "testbed" / "guard.py", "--"),
-        *(venv / "bin" / "python", "-m", "pytest", "-q", "-m", markers, *LANES),
+        *(venv / "bin" / "python", "-m", "pytest", "-q", "-m", markers, *LANES, *SLOWEST),
         *(f"--basetemp={scratch}", f"--junitxml={junit}", "-o", "junit_family=xunit1"),
         *(str(file.relative_to(ROOT)) for file in files),
     ]
