@@ -33,6 +33,7 @@ from airflow_flinkstyle.rewrite.route import Clusters
 from airflow_flinkstyle.rewrite.ways import SourceRule, WayRules, plan_migration
 from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest, QuerySnapshot
 from airflow_flinkstyle.types import BatchId, NextOffset
+from tests.manifests import a_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -330,17 +331,7 @@ def a_savepoint(cluster: KafkaCluster, offsets: Mapping[int, int]) -> Manifest:
         sink_lineage=None,
         files=(),
     )
-    return Manifest(
-        savepoint_id="sp-1",
-        job="shop",
-        parent=None,
-        alignment="none",
-        taken_at_ms=1,
-        taken_from_generation=1,
-        spark_version="4.2.0",
-        evidence={},
-        queries=(query,),
-    )
+    return a_manifest(query)
 
 
 def test_job_is_shifted_on_the_cluster_that_it_reads(cluster: KafkaCluster):

@@ -26,6 +26,7 @@ from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest, Query
 from airflow_flinkstyle.types import BatchId, NextOffset
 from testbed.mirror import Mirror
 from testbed.mirror import MirrorSettings as MirrorProcessSettings
+from tests.manifests import a_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -191,17 +192,7 @@ def a_savepoint(cluster_id: str, offsets: dict[int, int], topic_id: str) -> Mani
         sink_lineage=None,
         files=(),
     )
-    return Manifest(
-        savepoint_id="sp-1",
-        job="shop",
-        parent=None,
-        alignment="none",
-        taken_at_ms=1,
-        taken_from_generation=1,
-        spark_version="4.2.0",
-        evidence={},
-        queries=(query,),
-    )
+    return a_manifest(query)
 
 
 def test_a_savepoint_is_planned_from_both_live_clusters_with_its_pending_batch(bed: Bed):

@@ -39,6 +39,7 @@ from airflow_flinkstyle.savepoint.verify import verify_savepoint
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.types import BatchId, NextOffset
+from tests.manifests import a_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -99,17 +100,7 @@ class Shop:
             sink_lineage=None,
             files=tuple(self._file(path, content) for path, content in sorted(files.items())),
         )
-        self.manifest = Manifest(
-            savepoint_id="sp-1",
-            job="shop",
-            parent=None,
-            alignment="none",
-            taken_at_ms=1,
-            taken_from_generation=1,
-            spark_version="4.2.0",
-            evidence={},
-            queries=(query,),
-        )
+        self.manifest = a_manifest(query)
         self.repository.publish(self.manifest)
 
     def _file(self, path: str, content: str) -> FileEntry:

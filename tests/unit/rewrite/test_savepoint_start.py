@@ -9,6 +9,7 @@ from airflow_flinkstyle.kafka.start import AtOffsets, LogIdentity
 from airflow_flinkstyle.rewrite.savepoint_start import offsets_of
 from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest, QuerySnapshot
 from airflow_flinkstyle.types import BatchId, NextOffset
+from tests.manifests import a_manifest
 
 
 def a_position(topic: str, offset: int, *, cluster_id: str = "c") -> KafkaPosition:
@@ -36,17 +37,7 @@ def a_savepoint(**sources: KafkaPosition) -> Manifest:
         )
         for name, position in sources.items()
     )
-    return Manifest(
-        savepoint_id="sp-1",
-        job="shop",
-        parent=None,
-        alignment="none",
-        taken_at_ms=1,
-        taken_from_generation=1,
-        spark_version="4.2.0",
-        evidence={},
-        queries=queries,
-    )
+    return a_manifest(*queries)
 
 
 def test_offsets_of_a_savepoint_know_their_logs():
