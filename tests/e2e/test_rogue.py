@@ -72,6 +72,7 @@ def test_rogue_producer_sends_the_migration_back_and_without_it_the_next_one_mov
     began, before = time.monotonic(), scenario.acknowledged()
     scenario.start()
     rate_per_s = (scenario.acknowledged() - before) / (time.monotonic() - began)
+    print(f"{rate_per_s:.0f} records/s while the migration begins")  # noqa: T201
     assert rate_per_s > RATE_PER_S / 5, rate_per_s  # a busy machine brings it down
     offsets: list[int] = []
     kafka = waking(scenario.kafka_side(), lambda: offsets.extend(rogue.write(3)))
