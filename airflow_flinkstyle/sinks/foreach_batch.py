@@ -11,7 +11,7 @@ from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.sinks import frame as frames
 from airflow_flinkstyle.sinks.control_topic import default_name
 from airflow_flinkstyle.sinks.errors import ReplayDiffersError, SinkConfigError
-from airflow_flinkstyle.sinks.lineage import Completer, open_lineage
+from airflow_flinkstyle.sinks.lineage import open_lineage
 from airflow_flinkstyle.sinks.marker import Completion
 from airflow_flinkstyle.sinks.settings import SinkSettings
 from airflow_flinkstyle.sinks.shard import WRAP, write_shard
@@ -126,16 +126,15 @@ class _Run:
     def __init__(self, settings: SinkSettings, query_id: str, batch_id: int) -> None:
         self.next_batch = batch_id
         self._settings, self._query_id = settings, query_id
-        self._opened: Opened | None = open_lineage(settings, query_id=query_id, batch_id=batch_id)
-        self._completer = Completer(settings)
+        self._opened = open_lineage(settings, query_id=query_id, batch_id=batch_id)
 
     def write(self, frame: DataFrame, batch_id: int) -> BatchWritten:
         rows = frames.shards_of(frame, self._settings)
-        written = _found_whole(rows, self._opened, batch_id) if self._opened else None
+        written = _found_whole(rows, self._opened, batch_id)
         if written is None:
             written = _write(rows, self._settings, batch_id)
-            self._completer.complete(self._completion(written))
-        self._opened, self.next_batch = None, batch_id + 1
+            self._opened.completer.complete(self._completion(written))
+        self.next_batch = batch_id + 1
         log.info("Lineage %s: %s", self._settings.lineage, written)
         return written
 

@@ -43,6 +43,8 @@ _TIMEOUT_S = 20.0
 class Opened:
     """What was found when a run began."""
 
+    completer: Completer
+    """Writes what this run completes; no earlier run can any more."""
     completed: Completion
     markers: Mapping[int, Marker]
     """By shard; those of an earlier, larger number of shards included."""
@@ -68,11 +70,11 @@ def open_lineage(settings: SinkSettings, *, query_id: str, batch_id: int) -> Ope
     """
     _require_timeout(settings)
     require_control_topic(settings, may_create=batch_id == 0)
-    with open_producer(settings, settings.completion_id):  # an open completion of an earlier run ends
-        completed = read_completion(settings) or _none_yet(settings, query_id, batch_id)
+    completer = Completer(settings)  # before the completion is read: an open one of an earlier run ends
+    completed = read_completion(settings) or _none_yet(settings, query_id, batch_id)
     shards = range(max(settings.shards, completed.shards))
     _fence(settings, shards)
-    opened = Opened(completed=completed, markers=read_markers(settings, shards))
+    opened = Opened(completer=completer, completed=completed, markers=read_markers(settings, shards))
     _require_next(settings, opened, query_id=query_id, batch_id=batch_id)
     return opened
 
