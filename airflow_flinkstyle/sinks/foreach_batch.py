@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.kafka.settings import KafkaCluster
@@ -13,6 +13,7 @@ from airflow_flinkstyle.sinks.control_topic import default_name
 from airflow_flinkstyle.sinks.errors import ReplayDiffersError, SinkConfigError
 from airflow_flinkstyle.sinks.lineage import open_lineage
 from airflow_flinkstyle.sinks.marker import Completion
+from airflow_flinkstyle.sinks.resume import SinkState, expected, tell
 from airflow_flinkstyle.sinks.settings import SinkSettings
 from airflow_flinkstyle.sinks.shard import WRAP, write_shard
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from airflow_flinkstyle.sinks.lineage import Opened
+    from airflow_flinkstyle.sinks.resume import Resume
     from airflow_flinkstyle.sinks.settings import OnPhase
 
 log = logging.getLogger(__name__)
@@ -105,16 +107,21 @@ class TransactionalKafkaSink:
                 remedy="Set spark.speculation=false.",
             )
         query_id = context.getLocalProperty(_QUERY_ID)
-        return _Run(self._settings(query_id), query_id, batch_id)
+        own = self._lineage or query_id
+        resume = expected(query_id, own)
+        settings = self._settings(own, resume.lineage_of(own) if resume else own)
+        return _Run(settings, query_id, batch_id, resume)
 
-    def _settings(self, query_id: str) -> SinkSettings:
-        lineage = self._lineage or query_id
+    def _settings(self, own: str, lineage: str) -> SinkSettings:
+        named = self._control_topic
+        if named is not None and lineage != own:  # one lineage each: a dead one could hold back the markers
+            named = f"{lineage}.{named}"
         return SinkSettings(
             cluster=self._cluster,
             topic=self._topic,
             lineage=lineage,
             shards=self._shards,
-            control_topic=self._control_topic or default_name(lineage),
+            control_topic=named or default_name(lineage),
             transaction_timeout_ms=self._timeout_ms,
             on_phase=self._on_phase,
         )
@@ -123,10 +130,21 @@ class TransactionalKafkaSink:
 class _Run:
     """One run of a query: from the first batch after a start to the query's end."""
 
-    def __init__(self, settings: SinkSettings, query_id: str, batch_id: int) -> None:
+    def __init__(self, settings: SinkSettings, query_id: str, batch_id: int, resume: Resume | None) -> None:
         self.next_batch = batch_id
         self._settings, self._query_id = settings, query_id
-        self._opened = open_lineage(settings, query_id=query_id, batch_id=batch_id)
+        self._opened = open_lineage(settings, query_id=query_id, batch_id=batch_id, resume=resume)
+        self._state = SinkState(
+            lineage=settings.lineage,
+            shards=settings.shards,
+            control_topic=settings.control_topic,
+            topic=settings.topic,
+            servers=settings.cluster.bootstrap_servers,
+            cluster_id=self._opened.cluster_id,
+            completed_batch=self._opened.completed.batch_id,
+            markers={shard: marker.batch_id for shard, marker in self._opened.markers.items()},
+        )
+        tell(query_id, self._state)
 
     def write(self, frame: DataFrame, batch_id: int) -> BatchWritten:
         rows = frames.shards_of(frame, self._settings)
@@ -134,7 +152,11 @@ class _Run:
         if written is None:
             written = _write(rows, self._settings, batch_id)
             self._opened.completer.complete(self._completion(written))
+            made = dict.fromkeys(range(self._settings.shards), batch_id)
+            self._state = replace(self._state, markers={**self._state.markers, **made})
         self.next_batch = batch_id + 1
+        self._state = replace(self._state, completed_batch=batch_id, phase_s=written.phase_s)
+        tell(self._query_id, self._state)
         log.info("Lineage %s: %s", self._settings.lineage, written)
         return written
 

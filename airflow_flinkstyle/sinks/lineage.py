@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.kafka.settings import admin_client
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow_flinkstyle.sinks.marker import Marker
+    from airflow_flinkstyle.sinks.resume import Resume
     from airflow_flinkstyle.sinks.settings import SinkSettings
 
 log = logging.getLogger(__name__)
@@ -43,6 +45,8 @@ _TIMEOUT_S = 20.0
 class Opened:
     """What was found when a run began."""
 
+    cluster_id: str
+    """The cluster that is written to."""
     completer: Completer
     """Writes what this run completes; no earlier run can any more."""
     completed: Completion
@@ -54,13 +58,16 @@ class Opened:
         return {shard: marker for shard, marker in self.markers.items() if marker.batch_id == batch_id}
 
 
-def open_lineage(settings: SinkSettings, *, query_id: str, batch_id: int) -> Opened:
+def open_lineage(
+    settings: SinkSettings, *, query_id: str, batch_id: int, resume: Resume | None = None
+) -> Opened:
     """End what an earlier run left open, and check that the next batch follows what was written.
 
     Args:
         settings: The sink.
         query_id: The query's id, from its checkpoint.
         batch_id: The first batch of this run.
+        resume: What the query starts from; None takes the lineage as it is.
 
     Raises:
         TransactionTimeoutError: If the broker does not allow transactions that long.
@@ -68,15 +75,39 @@ def open_lineage(settings: SinkSettings, *, query_id: str, batch_id: int) -> Ope
         LineageError: If another query writes under the lineage, or the batch does not follow.
         ShardCountError: If the number of shards was changed while a batch is half written.
     """
-    _require_timeout(settings)
-    require_control_topic(settings, may_create=batch_id == 0)
+    cluster_id = _require_timeout(settings)
+    behind = partial(_begins_behind, resume, cluster_id, batch_id)
+    require_control_topic(settings, may_create=batch_id == 0 or behind(None) is not None)
     completer = Completer(settings)  # before the completion is read: an open one of an earlier run ends
-    completed = read_completion(settings) or _none_yet(settings, query_id, batch_id)
-    shards = range(max(settings.shards, completed.shards))
+    found = read_completion(settings)
+    shards = range(max(settings.shards, found.shards if found else 0))
     _fence(settings, shards)
-    opened = Opened(completer=completer, completed=completed, markers=read_markers(settings, shards))
+    if (after_batch := behind(found)) is not None:
+        _require_owner(settings, found, query_id)
+        found = _begun(settings, query_id, after_batch)
+        completer.complete(found)
+        log.info("Lineage %s begins behind batch %d on %s", settings.lineage, after_batch, settings.cluster)
+    opened = Opened(
+        cluster_id=cluster_id,
+        completer=completer,
+        completed=found or _none_yet(settings, query_id, batch_id),
+        markers=read_markers(settings, shards),
+    )
     _require_next(settings, opened, query_id=query_id, batch_id=batch_id)
     return opened
+
+
+def _begins_behind(
+    resume: Resume | None, cluster_id: str, batch_id: int, found: Completion | None
+) -> int | None:
+    if resume is None:
+        return None
+    completed = found.batch_id if found else None
+    return resume.begins_behind(cluster_id=cluster_id, batch_id=batch_id, completed=completed)
+
+
+def _begun(settings: SinkSettings, query_id: str, after_batch: int) -> Completion:
+    return Completion(batch_id=after_batch, records=0, shards=settings.shards, query_id=query_id)
 
 
 def _none_yet(settings: SinkSettings, query_id: str, batch_id: int) -> Completion:
@@ -103,15 +134,19 @@ def _fence(settings: SinkSettings, shards: range) -> None:
         list(pool.map(end, shards))
 
 
-def _require_next(settings: SinkSettings, opened: Opened, *, query_id: str, batch_id: int) -> None:
-    completed = opened.completed
-    if completed.query_id != query_id:
+def _require_owner(settings: SinkSettings, completed: Completion | None, query_id: str) -> None:
+    if completed is not None and completed.query_id != query_id:
         raise LineageError(
             f"Lineage {settings.lineage} was expected to be written by query {query_id}, but query "
             f"{completed.query_id} has written its batches up to {completed.batch_id}.",
             left="Nothing was written.",
             remedy="Give this query a lineage of its own.",
         )
+
+
+def _require_next(settings: SinkSettings, opened: Opened, *, query_id: str, batch_id: int) -> None:
+    completed = opened.completed
+    _require_owner(settings, completed, query_id)
     newest = max([completed.batch_id, *(marker.batch_id for marker in opened.markers.values())])
     if not newest <= batch_id <= completed.batch_id + 1:
         raise LineageError(
@@ -169,7 +204,7 @@ def begin_lineage(settings: SinkSettings, *, query_id: str, after_batch: int) ->
     require_control_topic(settings, may_create=True)
     completer = Completer(settings)
     found = read_completion(settings)
-    wanted = Completion(batch_id=after_batch, records=0, shards=settings.shards, query_id=query_id)
+    wanted = _begun(settings, query_id, after_batch)
     if found is not None and found != wanted:
         raise LineageError(
             f"Lineage {settings.lineage} was expected to be new, but has completed batch {found.batch_id}.",
@@ -179,13 +214,16 @@ def begin_lineage(settings: SinkSettings, *, query_id: str, after_batch: int) ->
     completer.complete(wanted)
 
 
-def _require_timeout(settings: SinkSettings) -> None:
+def _require_timeout(settings: SinkSettings) -> str:
+    """Check that the broker allows transactions that long; returns the cluster's id."""
     from confluent_kafka.admin import ConfigResource
 
     with admin_client(settings.cluster) as admin:
-        broker = next(iter(admin.list_topics(timeout=_TIMEOUT_S).brokers))
+        found = admin.list_topics(timeout=_TIMEOUT_S)
+        broker = next(iter(found.brokers))
         resource = ConfigResource(ConfigResource.Type.BROKER, str(broker))
         config = admin.describe_configs([resource])[resource].result(_TIMEOUT_S)
     limit = config.get("transaction.max.timeout.ms")
     if limit is not None and settings.transaction_timeout_ms > int(limit.value):
         raise timeout_too_long(settings, int(limit.value))
+    return str(found.cluster_id)

@@ -1,0 +1,128 @@
+"""What a query starts from, told to its sinks; and what its sinks have written, told to whoever asks.
+
+Both are kept per query id in the driver's process: the agent runs there, and so do the sinks. A script that
+runs without the agent tells nothing, and every lineage is taken as it is.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_flinkstyle.protocol.records import Rewind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resume:
+    """What the savepoint that a query starts from says of a sink, and what was chosen."""
+
+    mode: Rewind
+    """``continue`` goes on with the lineage; ``fork`` and ``re-emit`` begin another one."""
+    after_batch: int
+    """The savepoint's last committed batch, in the numbering of the checkpoint restored from it; -1: none."""
+    lineage: str | None
+    """The lineage the savepoint names; None if it names none."""
+    cluster_id: str | None
+    """The cluster whose topics the lineage was written to; None if it is not known."""
+    suffix: str
+    """Tells a new lineage from its predecessors: the generation, the same over its relaunches."""
+
+    def lineage_of(self, own: str) -> str:
+        """Return the lineage to write under.
+
+        Args:
+            own: The one that the job names, or the query's id.
+        """
+        if self.mode == "continue":
+            return self.lineage or own
+        return f"{own}.{self.suffix}"
+
+    def is_for(self, own: str) -> bool:
+        """Return whether this is about the sink whose lineage is named so in the script."""
+        new = self.mode != "continue" or self.lineage is None
+        return new or self.lineage == own or str(self.lineage).startswith(f"{own}.")
+
+    def begins_behind(self, *, cluster_id: str, batch_id: int, completed: int | None) -> int | None:
+        """Return the batch behind which the lineage begins on a cluster; None to take it as it is there.
+
+        It begins only where nothing can be left out or doubled by that: at the first batch after the
+        savepoint, with a new lineage, or on another cluster than the savepoint's, on which the lineage is
+        unknown or ended earlier, before it moved away.
+
+        Args:
+            cluster_id: The cluster that the sink writes to now.
+            batch_id: The first batch of this run; a later one than the savepoint's next after a relaunch.
+            completed: The newest batch that the lineage has completed there; None if it has none.
+        """
+        if batch_id != self.after_batch + 1:
+            return None
+        if self.mode == "continue":
+            moved = self.cluster_id not in (None, cluster_id)
+            begins = moved and (completed is None or completed < self.after_batch)
+        else:
+            begins = completed is None
+        return self.after_batch if begins else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkState:
+    """What one sink of a query has written, as of its newest complete batch."""
+
+    lineage: str
+    shards: int
+    """Transactions that share a batch."""
+    control_topic: str
+    """Holds the lineage's markers and completions."""
+    topic: str | None
+    """The output; None if each record names its own."""
+    servers: str
+    """``bootstrap.servers`` of the sink."""
+    cluster_id: str
+    """Given by the cluster when it was made."""
+    completed_batch: int
+    """-1 if the lineage has written nothing yet."""
+    markers: Mapping[int, int]
+    """Newest batch per shard; shards that have written nothing are left out."""
+    commits_group: str | None = None
+    """The consumer group whose offsets ride in the sink's completions; None: it commits none."""
+    phase_s: Mapping[str, float] = field(default_factory=dict)
+    """Seconds by phase of the newest batch of this run, of the slowest shard in each."""
+
+
+_lock = threading.Lock()
+_resumes: dict[str, tuple[Resume, ...]] = {}
+_states: dict[str, dict[str, SinkState]] = {}
+
+
+def expect(query_id: str, *resumes: Resume) -> None:
+    """Tell the sinks of a query what it starts from; before its first batch, one for each known sink."""
+    with _lock:
+        _resumes[query_id] = resumes
+
+
+def expected(query_id: str, own: str) -> Resume | None:
+    """Return what a sink starts from; None if nobody told.
+
+    Args:
+        query_id: The query's id.
+        own: The lineage that the job names for the sink, or the query's id.
+    """
+    with _lock:
+        found = [resume for resume in _resumes.get(query_id, ()) if resume.is_for(own)]
+    return next((resume for resume in found if resume.lineage == own), found[0] if found else None)
+
+
+def tell(query_id: str, state: SinkState) -> None:
+    """Note what a sink of a query has written; replaces what was noted of the lineage."""
+    with _lock:
+        _states.setdefault(query_id, {})[state.lineage] = state
+
+
+def states(query_id: str) -> tuple[SinkState, ...]:
+    """Return what the sinks of a query have written, by lineage; empty before its first batch here."""
+    with _lock:
+        return tuple(state for _, state in sorted(_states.get(query_id, {}).items()))

@@ -1,0 +1,110 @@
+"""Under which lineage a sink goes on, and where it may begin one."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from airflow_flinkstyle.sinks.resume import Resume, SinkState, expect, expected, states, tell
+
+_numbers = itertools.count()
+K = 10
+"""The savepoint's last batch."""
+
+
+@pytest.fixture
+def query_id() -> str:
+    return f"query-{next(_numbers)}"
+
+
+def a_resume(**changed: Any) -> Resume:
+    given = {"mode": "continue", "after_batch": K, "lineage": "line", "cluster_id": "old", "suffix": "g7"}
+    return Resume(**{**given, **changed})
+
+
+@pytest.mark.parametrize(
+    ("mode", "cluster", "completed", "behind"),
+    [
+        # The same cluster: what is not there was lost, and is refused later.
+        ("continue", "old", None, None),
+        ("continue", "old", K - 1, None),
+        ("continue", "old", K, None),
+        ("continue", "old", K + 1, None),
+        # Moved: unknown there, or known from before it moved away.
+        ("continue", "new", None, K),
+        ("continue", "new", K - 3, K),
+        ("continue", "new", K, None),
+        ("continue", "new", K + 1, None),
+        # A new lineage begins once; what it has is then its own.
+        ("fork", "old", None, K),
+        ("fork", "new", None, K),
+        ("fork", "old", K, None),
+        ("fork", "old", K - 3, None),
+        ("re-emit", "old", None, K),
+        ("re-emit", "old", K + 1, None),
+    ],
+)
+def test_lineage_begins_only_where_nothing_is_left_out_or_doubled(
+    mode: str, cluster: str, completed: int | None, behind: int | None
+):
+    resume = a_resume(mode=mode)
+    assert resume.begins_behind(cluster_id=cluster, batch_id=K + 1, completed=completed) == behind
+
+
+@pytest.mark.parametrize("batch_id", [K - 1, K, K + 2])
+def test_lineage_begins_at_the_savepoints_next_batch_only(batch_id: int):
+    for mode in ("continue", "fork", "re-emit"):
+        resume = a_resume(mode=mode)
+        assert resume.begins_behind(cluster_id="new", batch_id=batch_id, completed=None) is None
+
+
+def test_cluster_that_is_not_known_did_not_change():
+    assert a_resume(cluster_id=None).begins_behind(cluster_id="new", batch_id=K + 1, completed=None) is None
+
+
+def test_continue_goes_on_with_the_savepoints_lineage():
+    assert a_resume(lineage="line.g3").lineage_of("line") == "line.g3"
+    assert a_resume(lineage=None).lineage_of("line") == "line"
+
+
+def test_new_lineage_is_named_after_the_generation_and_does_not_grow():
+    assert a_resume(mode="fork", lineage="line.g3").lineage_of("line") == "line.g7"
+    assert a_resume(mode="re-emit", lineage=None).lineage_of("line") == "line.g7"
+
+
+def test_each_sink_of_a_query_finds_what_is_about_it(query_id: str):
+    lines, more = a_resume(lineage="line.g3"), a_resume(lineage="line.g3.more")
+    other = a_resume(lineage="other")
+    expect(query_id, lines, more, other)
+    assert expected(query_id, "other") == other
+    assert expected(query_id, "line") == lines
+    assert expected(query_id, "line.g3.more") == more
+    assert expected(query_id, "renamed") is None  # and is then refused, since it has written nothing
+    assert expected("another query", "line") is None
+
+
+def test_fork_is_for_every_sink_whatever_its_lineage_was(query_id: str):
+    fork = a_resume(mode="fork", lineage="the old query's id")
+    expect(query_id, fork)
+    assert expected(query_id, "the new query's id") == fork
+
+
+def test_newest_state_of_each_sink_is_told(query_id: str):
+    def a_state(lineage: str, batch: int) -> SinkState:
+        return SinkState(
+            lineage=lineage,
+            shards=2,
+            control_topic=f"flinkstyle-{lineage}.internal",
+            topic="out",
+            servers="kafka:9092",
+            cluster_id="old",
+            completed_batch=batch,
+            markers={0: batch, 1: batch},
+        )
+
+    assert states(query_id) == ()
+    for state in (a_state("b", 1), a_state("a", 1), a_state("b", 2)):
+        tell(query_id, state)
+    assert states(query_id) == (a_state("a", 1), a_state("b", 2))
