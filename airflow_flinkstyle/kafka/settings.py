@@ -106,10 +106,13 @@ def admin_client(cluster: KafkaCluster) -> Iterator[AdminClient]:
 
 
 @contextmanager
-def consumer(cluster: KafkaCluster, isolation: Isolation, *, group: str = _GROUP) -> Iterator[Consumer]:
+def consumer(
+    cluster: KafkaCluster, isolation: Isolation, *, group: str = _GROUP, fetch_wait_ms: int = 50
+) -> Iterator[Consumer]:
     """Yield a consumer for reading given ranges: nothing joined or committed by itself, no silent reset.
 
-    The client insists on a group; it matters only to those who ask for its offsets.
+    The client insists on a group; it matters only to those who ask for its offsets. At the end of a log the
+    broker waits ``fetch_wait_ms`` for more.
     """
     from confluent_kafka import Consumer
 
@@ -126,7 +129,7 @@ def consumer(cluster: KafkaCluster, isolation: Isolation, *, group: str = _GROUP
                 "enable.partition.eof": "true",
                 "check.crcs": "true",
                 "queued.max.messages.kbytes": str(_QUEUE_KIB),
-                "fetch.wait.max.ms": "50",
+                "fetch.wait.max.ms": str(fetch_wait_ms),
             }
         )
         try:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 COMPLETIONS = 0
 _NEWEST = 64
 """Offsets read at first: each batch adds a record and a transaction marker."""
+_FETCH_WAIT_MS = 5
+"""The end of a partition is told only once the broker has waited so long for more."""
 _TIMEOUT_S = 20.0
 
 
@@ -60,7 +62,7 @@ def read_markers(settings: SinkSettings, shards: Iterable[int]) -> dict[int, Mar
 def _newest(settings: SinkSettings, partitions: Iterable[int]) -> dict[str, bytes]:
     """Return the newest value by key of the given partitions."""
     found: dict[str, bytes] = {}
-    with consumer(settings.cluster, "read_committed") as client:
+    with consumer(settings.cluster, "read_committed", fetch_wait_ms=_FETCH_WAIT_MS) as client:
         for number in partitions:
             low, high = _watermarks(client, settings, number)
             for start in (max(low, high - _NEWEST), low):
@@ -94,21 +96,23 @@ def _read(client: Consumer, settings: SinkSettings, number: int, start: int, hig
     client.assign([TopicPartition(settings.control_topic, number, start)])
     deadline_s = time.monotonic() + _TIMEOUT_S
     while time.monotonic() < deadline_s:
-        for message in cast("list[Record]", client.consume(_NEWEST, timeout=0.2)):
-            error = message.error()
-            if error is None:
-                found[(message.key() or b"").decode()] = message.value() or b""
-            elif error.name() != "_PARTITION_EOF":
-                raise KafkaException(error)
-            elif message.offset() >= high:
-                return found
-            else:  # the one id that writes here has begun a transaction since it was initialised
-                raise ProducerFencedError(
-                    f"Partition {number} of {settings.control_topic} was expected to have no open "
-                    f"transaction, found one at offset {message.offset()}: another attempt is writing.",
-                    left=REPLAYS,
-                    remedy="Nothing is to be done if the job goes on; else look for a second driver of it.",
-                )
+        message = cast("Record | None", client.poll(0.2))  # consume() would wait for a whole batch
+        if message is None:
+            continue
+        error = message.error()
+        if error is None:
+            found[(message.key() or b"").decode()] = message.value() or b""
+        elif error.name() != "_PARTITION_EOF":
+            raise KafkaException(error)
+        elif message.offset() >= high:
+            return found
+        else:  # the one id that writes here has begun a transaction since it was initialised
+            raise ProducerFencedError(
+                f"Partition {number} of {settings.control_topic} was expected to have no open "
+                f"transaction, found one at offset {message.offset()}: another attempt is writing.",
+                left=REPLAYS,
+                remedy="Nothing is to be done if the job goes on; else look for a second driver of it.",
+            )
     raise ProducerFencedError(
         f"Partition {number} of {settings.control_topic} was expected to be read up to offset {high} within "
         f"{_TIMEOUT_S:g} s, found that it was not.",

@@ -50,7 +50,9 @@ def initialised_producer(settings: SinkSettings, transactional_id: str) -> Produ
 
     with translated(settings, transactional_id):
         producer = Producer(_config(settings, transactional_id))
-        producer.init_transactions(INIT_TIMEOUT_S)
+        for _ in range(2):  # the first may be answered by the bootstrap connection, which is then closed
+            producer.list_topics(settings.control_topic, timeout=INIT_TIMEOUT_S)
+        producer.init_transactions(INIT_TIMEOUT_S)  # 500 ms longer where it finds no connection
         return producer
 
 
@@ -65,6 +67,7 @@ def _config(settings: SinkSettings, transactional_id: str) -> dict[str, Any]:
     return {
         "log_level": 2,
         "linger.ms": "5",
+        "reconnect.backoff.ms": "10",  # by its half the second connection is held back; the client's is 100
         "queue.buffering.max.kbytes": str(_QUEUE_KIB),
         **settings.cluster.config,
         "partitioner": "murmur2_random",  # as Spark's own sink; the client's default differs
