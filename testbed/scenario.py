@@ -318,8 +318,8 @@ class OrdersScenario:
             raise RuntimeError(f"The job was expected to run, found {status}")  # noqa: TRY004
         return status
 
-    def checkpoint(self, generation: Generation | None = None) -> Path:
-        """Return the query's checkpoint of the current generation, or of another."""
+    def checkpoint(self, generation: Generation | None = None, *, query: str = QUERY) -> Path:
+        """Return a query's checkpoint of the current generation, or of another."""
         if generation is None:
             current = self.board.current()
             if current is None:
@@ -328,7 +328,7 @@ class OrdersScenario:
         claim = self.board.claim(generation)
         if claim is None:
             raise RuntimeError(f"generation {generation} was never claimed")
-        return Path(claim.checkpoint_location) / QUERY
+        return Path(claim.checkpoint_location) / query
 
     def last_batch(self) -> int:
         """Return the newest committed batch of the current generation; -1 before the first."""
@@ -397,13 +397,13 @@ class OrdersScenario:
 
     # --- judgement ----------------------------------------------------------------------------
 
-    def wait_all_read(self, broker: Broker, *, timeout_s: float = 120) -> None:
-        """Wait until the job has committed everything that stands in the topic."""
+    def wait_all_read(self, broker: Broker, *, query: str = QUERY, timeout_s: float = 120) -> None:
+        """Wait until a query of the job has committed everything that stands in the topic."""
         ends = {number: end for number, (_, end) in broker.log_range(self.topic).items()}
 
         def read() -> bool:
             with contextlib.suppress(FileNotFoundError):  # a log file that was just purged
-                found = committed_offsets(self.checkpoint())
+                found = committed_offsets(self.checkpoint(query=query))
                 return found is not None and found[1].get(self.topic) == ends
             return False
 

@@ -1,6 +1,9 @@
-"""``python -m testbed.soak``: hot savepoints under load, round after round, each started by Spark and judged.
+"""``python -m testbed.soak [hot|cycles]``: savepoints under load for as long as it takes, and a verdict.
 
-Exits 0 if every query of every savepoint was right. The seed of each round is printed; ``--seed`` repeats it.
+``hot``: 200 savepoints of a job that runs on, each started by Spark and judged. ``cycles``: a job that
+writes through the transactional sink is stopped with a savepoint and started from it 50 times, and moved to
+another Kafka cluster or back 10 times. Exits 0 if everything was right. The seed is printed; ``--seed``
+repeats the moments of a run.
 """
 
 from __future__ import annotations
@@ -13,21 +16,43 @@ import tempfile
 import time
 from pathlib import Path
 
-from testbed import hot
+from testbed import cycles, hot
+from testbed.drivers import state_reader
+from testbed.exactly_once import ExactlyOnceJob
 from testbed.kafka import Broker
+from testbed.scenario import OrdersScenario
 
 SAVEPOINTS, PER_ROUND = 200, 25
 RATE_PER_S = 400.0
+CYCLES, MIGRATIONS = 50, 10
+CYCLES_RATE_PER_S = 200.0
 
 
 def main() -> int:
-    """Run all rounds and print what came out."""
+    """Run what was asked for and print what came out."""
     parser = argparse.ArgumentParser(prog="testbed.soak", description=__doc__)
+    parser.add_argument("part", nargs="?", choices=("hot", "cycles"), help="by default both")
     parser.add_argument("--savepoints", type=int, default=SAVEPOINTS)
-    parser.add_argument("--seed", type=int, help="of the first round; by default another one every time")
+    parser.add_argument("--cycles", type=int, default=CYCLES)
+    parser.add_argument("--migrations", type=int, default=MIGRATIONS)
+    parser.add_argument("--seed", type=int, help="by default another one every time")
     options = parser.parse_args()
     seed = random.SystemRandom().randrange(1_000_000) if options.seed is None else options.seed
-    folder = Path(tempfile.mkdtemp(prefix="soak-"))
+    right = True
+    for part, run in (("hot", take_hot), ("cycles", stop_and_move)):
+        if options.part in (None, part):
+            folder = Path(tempfile.mkdtemp(prefix=f"soak-{part}-"))
+            done = run(folder, seed, options)
+            if done:
+                shutil.rmtree(folder)
+            else:
+                say(f"everything is kept in {folder}")
+            right = right and done
+    return 0 if right else 1
+
+
+def take_hot(folder: Path, seed: int, options: argparse.Namespace) -> bool:
+    """Take hot savepoints, round after round; returns whether every query of each was right."""
     total = hot.Tally()
     with Broker("soak", folder / "kafka") as broker, hot.starter(folder) as starter:
         for number, done in enumerate(range(0, options.savepoints, PER_ROUND)):
@@ -41,11 +66,38 @@ def main() -> int:
             say(f"round {number}, seed {seed + number}: {count} savepoints, {tally}, {seconds:.0f} s")
     for line in total.bad:
         say(line)
-    right = not total.bad
-    if right:
-        shutil.rmtree(folder)
-    say(f"{options.savepoints} savepoints: {total}" + ("" if right else f"; the copies are in {folder}"))
-    return 0 if right else 1
+    say(f"{options.savepoints} savepoints: {total}")
+    return not total.bad
+
+
+def stop_and_move(folder: Path, seed: int, options: argparse.Namespace) -> bool:
+    """Cycles with migrations in between; returns whether every order was counted and written once."""
+    say(f"cycles, seed {seed}, in {folder}")
+    began_s = time.monotonic()
+    with (
+        Broker("old", folder / "old", heap_mb=512) as old,
+        Broker("new", folder / "new", heap_mb=512) as new,
+        OrdersScenario(folder=folder / "job", old=old, new=new, topic="soak-orders", job="soak") as orders,
+        state_reader(folder) as reader,
+    ):
+        orders.create_topic(deleted={0: 100, 1: 40})
+        moves = cycles.Moves(ExactlyOnceJob(orders=orders, out=old))
+        orders.start_producer(rate_per_s=CYCLES_RATE_PER_S)
+        moves.start()
+        stops, migrations = cycles.Downtimes(), cycles.Downtimes()
+        for number, cycle in enumerate(cycles.cycles_of(seed, options.cycles), 1):
+            stops.seconds.append(moves.cycle(f"cycle{number}", cycle))
+            say(f"cycle {number}: {cycle}, down {stops.seconds[-1]:.1f} s")
+            while len(migrations.seconds) * options.cycles < number * options.migrations:
+                migrations.seconds.append(moves.migrate(f"move{len(migrations.seconds) + 1}"))
+                say(f"migration {len(migrations.seconds)} to {moves.reads.name}")
+        state, output = moves.judge(reader)
+    minutes = (time.monotonic() - began_s) / 60
+    say(f"{len(stops.seconds)} stops with savepoint and starts from it: {stops}")
+    say(f"{len(migrations.seconds)} migrations under load: {migrations}")
+    say(f"state: {state}")
+    say(f"output: {output}; {minutes:.0f} min, seed {seed}")
+    return state.right and output.right
 
 
 def say(line: str) -> None:

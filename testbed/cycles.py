@@ -1,0 +1,189 @@
+"""Stops with savepoint, starts from them, and migrations to and fro, of a job that writes exactly once."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass, field, replace
+from statistics import median
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.hooks.failback import mirror_begins
+from airflow_flinkstyle.jobs.client import Stopped
+from airflow_flinkstyle.jobs.lineage import FromSavepoint
+from airflow_flinkstyle.jobs.producers import SwappedSwitch
+from airflow_flinkstyle.jobs.status import Running
+from airflow_flinkstyle.kafka.mirror import CaughtUp, MirrorSettings
+from airflow_flinkstyle.kafka.mirror_start import set_mirror_start, wait_copied
+from airflow_flinkstyle.kafka.settings import KafkaCluster
+from airflow_flinkstyle.types import Generation
+from testbed.exactly_once import QUERIES
+from testbed.mirror import Mirror
+from testbed.mirror import MirrorSettings as MirrorProcess
+from testbed.scenario import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from airflow_flinkstyle.jobs.spec import JobSpec
+    from airflow_flinkstyle.kafka.cluster import TopicPartition
+    from testbed.exactly_once import ExactlyOnceJob
+    from testbed.judge import Judgement, StateReader
+    from testbed.kafka import Broker
+    from testbed.outputs import OutputJudgement
+
+MOST_SHARDS = 3
+LONGEST_RUN_S = 3.0
+"""Between a start's first batches and the next stop."""
+LATEST_KILL_S = 9.0
+"""After a start: before the driver's session is up, while it restores, in its first batches."""
+_KILL_EVERY, _RESHARD_EVERY = 5, 3
+_TIMEOUT_S = 240.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cycle:
+    """One stop with savepoint, and the start from it."""
+
+    run_s: float
+    """How long the job runs before the stop."""
+    shards: int
+    """With how many shards the sinks go on."""
+    kill_after_s: float | None
+    """When the started driver gets its ``kill -9``; None: never."""
+
+
+def cycles_of(seed: int, count: int) -> Iterator[Cycle]:
+    """Yield cycles at random moments; every third may change the shards, every fifth is killed. Pure."""
+    moments = random.Random(seed)  # noqa: S311  (moments, not secrets)
+    shards = 2
+    for number in range(1, count + 1):
+        run_s, kill_s = moments.uniform(0, LONGEST_RUN_S), moments.uniform(0, LATEST_KILL_S)
+        if number % _RESHARD_EVERY == 0:
+            shards = moments.randint(1, MOST_SHARDS)
+        yield Cycle(run_s=run_s, shards=shards, kill_after_s=None if number % _KILL_EVERY else kill_s)
+
+
+@dataclass(slots=True)
+class Downtimes:
+    """From the last commit before to the first one after, of the query that waited longer, in seconds."""
+
+    seconds: list[float] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        """Return median and maximum."""
+        if not self.seconds:
+            return "none"
+        return f"downtime median {median(self.seconds):.1f} s, max {max(self.seconds):.1f} s"
+
+
+class Moves:
+    """What is done to a job that runs, one move after the other."""
+
+    def __init__(self, job: ExactlyOnceJob) -> None:
+        self._job, self._orders = job, job.orders
+        self._on_new = False
+        self._begins: Mapping[TopicPartition, int] = {}
+        """First record that the next mirror is to copy, per partition of the cluster that the job reads."""
+
+    @property
+    def reads(self) -> Broker:
+        """The cluster that the job reads now."""
+        return self._orders.new if self._on_new else self._orders.old
+
+    def start(self) -> None:
+        """Start the job for the first time."""
+        handle = self._orders.client.start(self._spec(), self._orders.target, claim_key="start")
+        self._wait_commits(handle.generation, dict.fromkeys(QUERIES, -1))
+
+    def cycle(self, name: str, cycle: Cycle) -> float:
+        """Stop with a savepoint, start from it; returns the downtime in seconds."""
+        orders = self._orders
+        time.sleep(cycle.run_s)
+        outcome = orders.client.stop(f"{name}/stop", savepoint=True, timeout_s=_TIMEOUT_S)
+        if not isinstance(outcome, Stopped) or outcome.savepoint_id is None:
+            raise RuntimeError(f"The job did not stop with a savepoint: {outcome}")
+        handle = orders.client.start(
+            self._spec(cycle.shards),
+            orders.target,
+            claim_key=name,
+            origin=FromSavepoint(savepoint_id=outcome.savepoint_id),
+        )
+        if cycle.kill_after_s is not None:
+            time.sleep(cycle.kill_after_s)
+            orders.client.end_driver(handle.generation)
+        self._wait_commits(handle.generation, outcome.batches)
+        return self._downtime_s(outcome.generation, handle.generation, outcome.batches)
+
+    def migrate(self, name: str) -> float:
+        """Move the source to the other cluster, with a mirror of its own; returns the downtime in seconds."""
+        orders, old = self._orders, self._orders.running().run.generation
+        here, there = _cluster(self.reads), _cluster(orders.old if self._on_new else orders.new)
+        rules = MirrorSettings(source_alias=f"{name}from", target_alias=f"{name}to")
+        set_mirror_start(there, rules, self._begins)
+        with self._mirror(rules, here, there):
+            (orders.old if self._on_new else orders.new).wait_for_topic(orders.topic, timeout_s=_TIMEOUT_S)
+            copied = wait_copied(here, there, rules, [orders.topic], timeout_s=_TIMEOUT_S)
+            if not isinstance(copied, CaughtUp):
+                raise TimeoutError(copied.describe())
+            report = orders.cutover(
+                migration_id=name,
+                switch=SwappedSwitch(orders.switch) if self._on_new else orders.switch,
+                kafka=replace(orders.kafka_side(), old=here, new=there, mirror=rules),
+                spec=replace(self._spec(), overrides=() if self._on_new else orders.on_new),
+            ).run()
+            self._on_new = not self._on_new
+            self._begins = mirror_begins(report.plan)
+            wait_until("orders go there", lambda: orders.producer_is_at() == self.reads.name, timeout_s=60)
+            new = Generation(report.generation)
+            self._wait_commits(new, report.plan.batches)
+        return self._downtime_s(old, new, report.plan.batches)
+
+    def judge(self, reader: StateReader) -> tuple[Judgement, OutputJudgement]:
+        """End the producer, and judge what the job counted and wrote on all its ways."""
+        return self._job.judge(reader, self.reads)
+
+    def _spec(self, shards: int | None = None) -> JobSpec:
+        """Return the job as it runs now, or with another number of shards from now on."""
+        if shards is not None:
+            self._orders.spec = self._job.spec(shards)
+        return replace(self._orders.spec, overrides=self._orders.on_new if self._on_new else ())
+
+    def _mirror(self, rules: MirrorSettings, here: KafkaCluster, there: KafkaCluster) -> Mirror:
+        back = f"{rules.target_alias}->{rules.source_alias}"
+        settings = MirrorProcess(
+            source_bootstrap=here.bootstrap_servers,
+            target_bootstrap=there.bootstrap_servers,
+            source_alias=rules.source_alias,
+            target_alias=rules.target_alias,
+            topics=self._orders.topic,
+            more={f"{back}.emit.heartbeats.enabled": "false"},  # else it runs that way, too
+        )
+        return Mirror(self._orders.folder / rules.source_alias, settings)
+
+    def _wait_commits(self, generation: Generation, after: Mapping[str, int]) -> None:
+        """Wait for each query's next batch; a driver that died without a word is started again."""
+
+        def committed() -> bool:
+            runs = isinstance(self._orders.client.ensure_running(), Running)
+            return runs and all(
+                self._commit(generation, query, after[query] + 1).exists() for query in QUERIES
+            )
+
+        wait_until(f"batches of generation {generation} after {after}", committed, timeout_s=_TIMEOUT_S)
+
+    def _downtime_s(self, old: Generation, new: Generation, at: Mapping[str, int]) -> float:
+        """Return how long the query waited that waited longer, by the times of its commits."""
+        return max(
+            self._commit(new, query, at[query] + 1).stat().st_mtime
+            - self._commit(old, query, at[query]).stat().st_mtime
+            for query in QUERIES
+        )
+
+    def _commit(self, generation: Generation, query: str, batch: int) -> Path:
+        return self._orders.checkpoint(generation, query=query) / "commits" / str(batch)
+
+
+def _cluster(broker: Broker) -> KafkaCluster:
+    return KafkaCluster(name=broker.name, config={"bootstrap.servers": broker.bootstrap})

@@ -1,0 +1,69 @@
+"""The orders job that writes to Kafka through the transactional sink, and what it has written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from testbed import paths
+from testbed.ledger import read_ledger
+from testbed.outputs import OutputJudgement, judge_outputs, read_committed
+
+if TYPE_CHECKING:
+    from airflow_flinkstyle.jobs.spec import JobSpec
+    from testbed.judge import Judgement, StateReader
+    from testbed.kafka import Broker
+    from testbed.scenario import OrdersScenario
+
+SCRIPT = paths.ROOT / "examples" / "exactly_once_job.py"
+QUERIES = ("orders", "receipts")
+_MASTER = "local[2,4]"
+"""A task that a zombie fenced is tried again; with ``local[2]`` it would end its query."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExactlyOnceJob:
+    """A scenario's job with another script: state as before, and two output topics."""
+
+    orders: OrdersScenario
+    out: Broker
+    """Where it writes."""
+    shards: int = 2
+
+    def __post_init__(self) -> None:
+        """Create the output topics, and let the scenario run this job from now on."""
+        for topic in self.topics:
+            self.out.create_topic(topic, partitions=3)
+        self.orders.target = replace(self.orders.target, master=_MASTER)
+        self.orders.spec = self.spec(self.shards)
+
+    @property
+    def topics(self) -> tuple[str, str]:
+        """Receipts and totals; no mirror of the test bed copies them."""
+        return f"receipts-{self.orders.topic}", f"totals-{self.orders.topic}"
+
+    def spec(self, shards: int) -> JobSpec:
+        """Return the job with this number of shards."""
+        receipts, totals = self.topics
+        args = {
+            "bootstrap": self.orders.old.bootstrap,
+            "topic": self.orders.topic,
+            "sink-bootstrap": self.out.bootstrap,
+            "receipts": receipts,
+            "totals": totals,
+            "shards": str(shards),
+        }
+        flat = tuple(part for name, value in args.items() for part in (f"--{name}", value))
+        # The sink of this checkout, also where Spark's environment has another one installed.
+        env = {"PYTHONPATH": str(paths.ROOT)}
+        return replace(self.orders.spec, script=str(SCRIPT), args=flat, env=env)
+
+    def judge(self, reader: StateReader, broker: Broker) -> tuple[Judgement, OutputJudgement]:
+        """End the producer, let both queries read everything, and judge state and output."""
+        judgement = self.orders.judge(reader, broker)
+        self.orders.wait_all_read(broker, query="receipts")
+        receipts, totals = (read_committed(self.out, topic) for topic in self.topics)
+        state = reader.read(self.orders.checkpoint())
+        return judgement, judge_outputs(
+            read_ledger(self.orders.ledger), state, receipts=receipts, totals=totals
+        )
