@@ -43,6 +43,9 @@ class Rules:
     """Fingerprints of aborted source records, to name phantoms by their name."""
     oldest_equal: int | None = None
     """No source record before this offset can equal the newest one; None: nothing is known."""
+    oldest_copy: int | None = 0
+    """No target record before this offset can be a copy of one in the source's window; None: it is too far
+    back to read on to it."""
     exhausted: frozenset[Side] = frozenset()
     """Windows that are not made any longer: decide with what there is."""
 
@@ -103,13 +106,29 @@ def place_between(
             "records that repeat are fewer on the target than on the source: some are not mirrored", None
         )
     if low is not None and low != _FEWER:
-        return Place(low=low, high=high)
+        return _if_copied_first(source, target, Place(low=low, high=high), rules)
     if high == 0 and target.whole_log:
         return Place(low=0, high=0)
     wider = widen(source, target, rules, *_shorter_first(source, target))
     if wider is None and not rules.versioned and not any(places.values()):
         return _with_nothing_read_there(target, high, rules)
     return wider or _without_context(source, target, high, rules)
+
+
+def _if_copied_first(source: Window, target: Window, place: Place, rules: Rules) -> Place | Widen | Refused:
+    """Accept the bounds only if no first copy of what was read stands before the target's window.
+
+    Between first copies and second ones others may have written records that nobody has read.
+    """
+    oldest = rules.oldest_copy
+    if target.whole_log or rules.sole_writer or (oldest is not None and oldest >= target.low):
+        return place
+    wider = widen(source, target, rules, "target") if oldest is not None else None
+    return wider or Refused(
+        f"records that were read may stand on the target before the newest {len(target)} too, with new ones "
+        "of others between; if only the mirror writes there, say sole_writer",
+        None,
+    )
 
 
 def _with_nothing_read_there(target: Window, high: int, rules: Rules) -> Place | Refused:

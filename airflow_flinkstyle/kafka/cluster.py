@@ -196,6 +196,8 @@ def first_offsets_since(
     from confluent_kafka import IsolationLevel
     from confluent_kafka.admin import OffsetSpec
 
+    if not since_ms:
+        return {}
     specs = {tp: OffsetSpec.for_timestamp(max(0, ms)) for tp, ms in since_ms.items()}
     with admin_client(cluster) as admin:
         found = _look_up(cluster, admin, specs, IsolationLevel.READ_UNCOMMITTED)

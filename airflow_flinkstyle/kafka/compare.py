@@ -14,7 +14,7 @@ from airflow_flinkstyle.kafka.preserved import verify_kept
 from airflow_flinkstyle.kafka.reading import Identity, read_windows
 from airflow_flinkstyle.kafka.translate import Proof, translate
 from airflow_flinkstyle.kafka.verdict import Refused, Verdict, offset_of
-from airflow_flinkstyle.kafka.window import Window
+from airflow_flinkstyle.kafka.window import NO_TIME, Window
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.kafka.moment import Moment
     from airflow_flinkstyle.kafka.request import ProofRequest
     from airflow_flinkstyle.kafka.settings import KafkaCluster
+
+_MOST_LOOKED_BACK = 20_000_000
+"""Target offsets read to find first copies, all partitions together; each has an equal share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,16 +70,22 @@ class Round:
             ignored_headers=self.request.ignored_headers.union(mirror.ignored_headers if mirror else ()),
         )
 
-    def rules(self, pair: Pair, oldest_equal: int | None) -> Rules:
+    @property
+    def sole_writer(self) -> bool:
+        """Whether nobody but the mirror writes to the target."""
+        return self.request.mirror is not None and self.request.mirror.sole_writer
+
+    def rules(self, pair: Pair, oldest_equal: int | None, oldest_copy: int | None) -> Rules:
         """Return what holds for both logs of a partition that got past the mirror check."""
         return Rules(
             compacted=self.target_settings[pair.target_tp[0]].compacted,
             source_compacted=self.settings[pair.tp[0]].compacted,
             caught_up=self.request.mirror is not None and not self.request.preview,
-            sole_writer=self.request.mirror is not None and self.request.mirror.sole_writer,
+            sole_writer=self.sole_writer,
             dated=pair.identity.dated,
             growing=self.request.preview,
             oldest_equal=oldest_equal,
+            oldest_copy=oldest_copy,
             exhausted=pair.exhausted,
         )
 
@@ -168,9 +177,10 @@ def _settle(state: Round, pairs: Collection[Pair]) -> dict[TopicPartition, Evide
     """Decide what the windows decide; make the others longer, until all are decided."""
     evidence: dict[TopicPartition, Evidence] = {}
     undecided: dict[TopicPartition, Side] = {}
-    oldest_equal = _oldest_equal(state, pairs)
+    oldest_equal, oldest_copy = _oldest_equal(state, pairs), _oldest_copy(state, pairs)
     for pair in pairs:
-        outcome = _decide(state, pair, oldest_equal.get(pair.tp))
+        rules = state.rules(pair, oldest_equal.get(pair.tp), oldest_copy.get(pair.tp, 0))
+        outcome = _decide(state, pair, rules)
         if isinstance(outcome, Evidence):
             evidence[pair.tp] = outcome
         else:
@@ -196,8 +206,27 @@ def _oldest_equal(state: Round, pairs: Collection[Pair]) -> dict[TopicPartition,
     return first_offsets_since(state.source, dated)
 
 
-def _decide(state: Round, pair: Pair, oldest_equal: int | None) -> Evidence | Widen:
-    rules = state.rules(pair, oldest_equal)
+def _oldest_copy(state: Round, pairs: Collection[Pair]) -> dict[TopicPartition, int | None]:
+    """Return from which offset on records of the target can be copies of those in the source's window.
+
+    Asked only where others may have written between first copies and second ones; None if that is too far
+    back. The answer may be the marker of a transaction: no copy stands before that either.
+    """
+    if state.sole_writer or state.offsets_kept:
+        return {}
+    short = [pair for pair in pairs if not pair.target.whole_log]
+    dated = {p.target_tp: p.source.oldest_ms for p in short if 0 <= p.source.oldest_ms < NO_TIME}
+    found = first_offsets_since(state.target, dated)
+    share = _MOST_LOOKED_BACK // len(state.request.positions)
+    oldest: dict[TopicPartition, int | None] = {}
+    for pair in short:
+        since = found.get(pair.target_tp, pair.target.log_start)
+        since = pair.target.high if since is None else since
+        oldest[pair.tp] = since if pair.target.high - since <= pair.looks_back(share) else None
+    return oldest
+
+
+def _decide(state: Round, pair: Pair, rules: Rules) -> Evidence | Widen:
     if state.offsets_kept:
         kept = verify_kept(pair.source, pair.target, pair.position, rules)
         return _evidence(state, pair.tp, kept.verdict, proof=kept, pair=pair)

@@ -86,6 +86,10 @@ class Pair:
         sides: dict[Side, Window] = {"source": self.source, "target": self.target}
         return frozenset(side for side, w in sides.items() if w.high - w.low >= self.longest)
 
+    def looks_back(self, share: int) -> int:
+        """Return how many of the target's newest offsets may be read to find first copies."""
+        return share + _TIMES * (self.source.high - self.position)
+
     def forget(self) -> None:
         """Free the memory of both windows."""
         self.source, self.target = self.source.older(self.source.low), self.target.older(self.target.low)

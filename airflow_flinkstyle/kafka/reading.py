@@ -212,6 +212,7 @@ def read_windows(
             headers = [header for header in headers if header[0] not in identity.ignored_headers]
         counts = identity.dated and kind != _LOG_APPEND_TIME
         window.newest_ms = timestamp_ms if counts else -1
+        window.oldest_ms = min(window.oldest_ms, window.newest_ms)
         window.add(
             message.offset(),
             fingerprint(key, value, headers, timestamp_ms if counts else None),

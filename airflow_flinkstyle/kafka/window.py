@@ -16,6 +16,8 @@ _HEAD = Struct(">iii?q")
 _ABSENT = (-1).to_bytes(4, "big", signed=True)
 NO_KEY = 0
 """Key print of a record without a key."""
+NO_TIME = (1 << 63) - 1
+"""Later than every timestamp."""
 
 
 def fingerprint(
@@ -70,6 +72,8 @@ class Window:
     """Whether keys and tombstones are kept: they matter where a log is compacted."""
     newest_ms: int = -1
     """Timestamp of the newest record; -1 without one, or if it is no part of the record's identity."""
+    oldest_ms: int = NO_TIME
+    """Earliest timestamp of a record; -1 if one has none, or if it is no part of its identity."""
     offsets: array[int] = field(default_factory=lambda: array("q"))
     prints: array[int] = field(default_factory=lambda: array("Q"))
     keys: array[int] = field(default_factory=lambda: array("Q"))
@@ -97,6 +101,7 @@ class Window:
 
     def followed_by(self, newer: Window) -> Window:
         """Append the records of the window that begins where this one ends, and return this one."""
+        self.oldest_ms = min(self.oldest_ms, newer.oldest_ms)
         self.high, self.newest_ms = newer.high, newer.newest_ms if len(newer) else self.newest_ms
         self.offsets.extend(newer.offsets)
         self.prints.extend(newer.prints)

@@ -128,6 +128,17 @@ def test_records_of_the_targets_own_producers_are_new_and_none_is_lost(pair: Pai
     assert pair.verdict("k.own", 40) == Bounded(40, {"new": 3})
 
 
+def test_new_records_before_second_copies_that_fill_the_window_are_read(pair: Pair):
+    pair.create("k.repeated")
+    log, own = records("r", 300), records("own", 3)
+    pair.write(pair.old, "k.repeated", log)
+    pair.write(pair.new, "k.repeated", [*log, *own, *log])
+    pair.note("k.repeated", 299)
+    assert pair.verdict("k.repeated", 300) == Bounded(300, {"new": 3, "copy_before": 300})
+    sole = MirrorSettings(source_alias="hand", target_alias="there", sole_writer=True)
+    assert pair.verdict("k.repeated", 300, sole) == Exact(603)
+
+
 def test_headers_that_the_mirror_adds_are_ignored_by_name_only(pair: Pair):
     pair.create("k.headers")
     log = [Rec(value=b"%d" % i, headers=(("trace", b"%d" % i),)) for i in range(40)]

@@ -181,8 +181,8 @@ def test_periodic_records_are_refused_without_the_mirrors_word(period: int):
     """The attack: the mirror stopped whole periods short, and the window is shorter than a period."""
     source = a_window([i % period for i in range(900, 1000)], start=900, log_start=0)
     target = a_window([i % period for i in range(900, 1000)], start=800, log_start=0)
-    assert translate(source, target, 980, Rules()) == Widen(side="source")
-    limited = Rules(exhausted=frozenset(("source", "target")))
+    assert translate(source, target, 980, Rules(oldest_copy=800)) == Widen(side="source")
+    limited = Rules(oldest_copy=800, exhausted=frozenset(("source", "target")))
     assert isinstance(proved(source, target, 980, limited).verdict, Refused)
     whole = a_window([i % period for i in range(1000)])
     short = a_window([i % period for i in range(1000 - 2 * period)])
@@ -234,8 +234,24 @@ def test_older_records_cannot_equal_the_newest_if_their_time_is_another():
     records = range(901, 1001)
     source = a_window(records, start=900, log_start=0)
     target = a_window(records, start=800, log_start=0)
-    assert translate(source, target, 980, Rules(oldest_equal=899)) == Widen(side="source")
-    assert proved(source, target, 980, Rules(oldest_equal=900)).verdict == Exact(880)
+    assert translate(source, target, 980, Rules(oldest_equal=899, oldest_copy=800)) == Widen(side="source")
+    assert proved(source, target, 980, Rules(oldest_equal=900, oldest_copy=800)).verdict == Exact(880)
+
+
+def test_first_copies_are_looked_for_before_the_window_unless_only_the_mirror_writes():
+    """The attack: new records stand between the first copies and the second ones, which fill the window."""
+    records = range(1, 41)
+    source, second = a_window(records), a_window(records, start=50, log_start=0)
+    for oldest_copy in (0, 49):
+        assert translate(source, second, 40, replace(LEVEL, oldest_copy=oldest_copy)) == Widen(side="target")
+    assert proved(source, second, 40, replace(LEVEL, oldest_copy=50)).verdict == Exact(90)
+    assert proved(source, second, 40, replace(LEVEL, sole_writer=True)).verdict == Exact(90)
+    for rules in (replace(LEVEL, oldest_copy=None), replace(LEVEL, exhausted=frozenset(("target",)))):
+        refused = proved(source, second, 40, rules).verdict
+        assert isinstance(refused, Refused)
+        assert "new ones of others between" in refused.reason
+    whole = a_window([*records, *range(901, 911), *records])
+    assert proved(source, whole, 40).verdict == Bounded(40, {"new": 10, "copy_before": 40})
 
 
 def test_new_records_behind_the_log_end_are_read_not_skipped():

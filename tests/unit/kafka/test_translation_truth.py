@@ -53,6 +53,7 @@ class World:
                 dated=self.dated,
                 sole_writer=self.sole_writer,
                 aborted=self.aborted,
+                oldest_copy=self.oldest_copy(source) if self.dated else 0,
             )
             outcome = translate(source, target, at, rules)
             if not isinstance(outcome, Widen):
@@ -61,6 +62,15 @@ class World:
                 low = at - 4 * max(at - low, 1)
             else:
                 target_low = len(self.target) - 4 * max(len(self.target) - target_low, 1)
+
+    def oldest_copy(self, source: Window) -> int:
+        """Answer as a broker does that is asked for the time of the oldest record compared.
+
+        Equal records have equal times, so here contents are times.
+        """
+        copies = enumerate(copy.content for copy in self.target)
+        since = min(source.prints, default=0)
+        return next((i for i, ms in copies if i >= self.target_deleted and ms >= since), len(self.target))
 
 
 def a_window(log: Sequence[int], deleted: int, low: int) -> Window:
