@@ -81,9 +81,15 @@ class Downtimes:
 class Moves:
     """What is done to a job that runs, one move after the other."""
 
-    def __init__(self, job: ExactlyOnceJob) -> None:
-        self._job, self._orders = job, job.orders
-        self._on_new = False
+    def __init__(self, job: ExactlyOnceJob, *, moving_sink: bool = False) -> None:
+        """Prepare.
+
+        Args:
+            job: Not started yet.
+            moving_sink: Whether the output moves with the source, or stays on ``old``.
+        """
+        self._job, self._orders, self._moving_sink = job, job.orders, moving_sink
+        self._shards, self._on_new = 2, False
         self._begins: Mapping[TopicPartition, int] = {}
         """First record that the next mirror is to copy, per partition of the cluster that the job reads."""
 
@@ -94,7 +100,8 @@ class Moves:
 
     def start(self) -> None:
         """Start the job for the first time."""
-        handle = self._orders.client.start(self._spec(), self._orders.target, claim_key="start")
+        spec = self._spec(on_new=False)
+        handle = self._orders.client.start(spec, self._orders.target, claim_key="start")
         self._wait_commits(handle.generation, dict.fromkeys(QUERIES, -1))
 
     def cycle(self, name: str, cycle: Cycle) -> float:
@@ -104,8 +111,9 @@ class Moves:
         outcome = orders.client.stop(f"{name}/stop", savepoint=True, timeout_s=_TIMEOUT_S)
         if not isinstance(outcome, Stopped) or outcome.savepoint_id is None:
             raise RuntimeError(f"The job did not stop with a savepoint: {outcome}")
+        self._shards = cycle.shards
         handle = orders.client.start(
-            self._spec(cycle.shards),
+            self._spec(on_new=self._on_new),
             orders.target,
             claim_key=name,
             origin=FromSavepoint(savepoint_id=outcome.savepoint_id),
@@ -119,11 +127,12 @@ class Moves:
     def migrate(self, name: str) -> float:
         """Move the source to the other cluster, with a mirror of its own; returns the downtime in seconds."""
         orders, old = self._orders, self._orders.running().run.generation
-        here, there = _cluster(self.reads), _cluster(orders.old if self._on_new else orders.new)
+        to = orders.old if self._on_new else orders.new
+        here, there = _cluster(self.reads), _cluster(to)
         rules = MirrorSettings(source_alias=f"{name}from", target_alias=f"{name}to")
         set_mirror_start(there, rules, self._begins)
         with self._mirror(rules, here, there):
-            (orders.old if self._on_new else orders.new).wait_for_topic(orders.topic, timeout_s=_TIMEOUT_S)
+            to.wait_for_topic(orders.topic, timeout_s=_TIMEOUT_S)
             copied = wait_copied(here, there, rules, [orders.topic], timeout_s=_TIMEOUT_S)
             if not isinstance(copied, CaughtUp):
                 raise TimeoutError(copied.describe())
@@ -131,7 +140,7 @@ class Moves:
                 migration_id=name,
                 switch=SwappedSwitch(orders.switch) if self._on_new else orders.switch,
                 kafka=replace(orders.kafka_side(), old=here, new=there, mirror=rules),
-                spec=replace(self._spec(), overrides=() if self._on_new else orders.on_new),
+                spec=self._spec(on_new=not self._on_new),
             ).run()
             self._on_new = not self._on_new
             self._begins = mirror_begins(report.plan)
@@ -144,11 +153,11 @@ class Moves:
         """End the producer, and judge what the job counted and wrote on all its ways."""
         return self._job.judge(reader, self.reads)
 
-    def _spec(self, shards: int | None = None) -> JobSpec:
-        """Return the job as it runs now, or with another number of shards from now on."""
-        if shards is not None:
-            self._orders.spec = self._job.spec(shards)
-        return replace(self._orders.spec, overrides=self._orders.on_new if self._on_new else ())
+    def _spec(self, *, on_new: bool) -> JobSpec:
+        """Return the job as it is to run from now on, reading one of the clusters."""
+        out = self._orders.new if on_new and self._moving_sink else self._orders.old
+        spec = self._job.spec(shards=self._shards, out=out)
+        return replace(spec, overrides=self._orders.on_new if on_new else ())
 
     def _mirror(self, rules: MirrorSettings, here: KafkaCluster, there: KafkaCluster) -> Mirror:
         back = f"{rules.target_alias}->{rules.source_alias}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import chain, product
 from typing import TYPE_CHECKING
 
 from testbed import paths
@@ -26,29 +27,30 @@ class ExactlyOnceJob:
     """A scenario's job with another script: state as before, and two output topics."""
 
     orders: OrdersScenario
-    out: Broker
-    """Where it writes."""
-    shards: int = 2
 
     def __post_init__(self) -> None:
-        """Create the output topics, and let the scenario run this job from now on."""
-        for topic in self.topics:
-            self.out.create_topic(topic, partitions=3)
+        """Create the output topics, and let the scenario run this job from now on; it writes to ``old``."""
+        for broker, topic in product(self._brokers, self.topics):
+            broker.create_topic(topic, partitions=3)
         self.orders.target = replace(self.orders.target, master=_MASTER)
-        self.orders.spec = self.spec(self.shards)
+        self.orders.spec = self.spec(shards=2, out=self.orders.old)
+
+    @property
+    def _brokers(self) -> tuple[Broker, Broker]:
+        return self.orders.old, self.orders.new
 
     @property
     def topics(self) -> tuple[str, str]:
         """Receipts and totals; no mirror of the test bed copies them."""
         return f"receipts-{self.orders.topic}", f"totals-{self.orders.topic}"
 
-    def spec(self, shards: int) -> JobSpec:
-        """Return the job with this number of shards."""
+    def spec(self, *, shards: int, out: Broker) -> JobSpec:
+        """Return the job with this number of shards, and where it writes."""
         receipts, totals = self.topics
         args = {
             "bootstrap": self.orders.old.bootstrap,
             "topic": self.orders.topic,
-            "sink-bootstrap": self.out.bootstrap,
+            "sink-bootstrap": out.bootstrap,
             "receipts": receipts,
             "totals": totals,
             "shards": str(shards),
@@ -62,7 +64,10 @@ class ExactlyOnceJob:
         """End the producer, let both queries read everything, and judge state and output."""
         judgement = self.orders.judge(reader, broker)
         self.orders.wait_all_read(broker, query="receipts")
-        receipts, totals = (read_committed(self.out, topic) for topic in self.topics)
+        receipts, totals = (
+            chain.from_iterable(read_committed(broker, topic) for broker in self._brokers)
+            for topic in self.topics
+        )
         state = reader.read(self.orders.checkpoint())
         return judgement, judge_outputs(
             read_ledger(self.orders.ledger), state, receipts=receipts, totals=totals

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -23,8 +24,15 @@ class Written:
 
     customer: str
     value: Mapping[str, int | str]
-    at: str
-    """Partition, offset and time, to look for the cause of a wrong one."""
+    at_ms: int
+    """When the job wrote it."""
+    place: str
+    """Cluster, partition and offset, to look for the cause of a wrong one."""
+
+    @property
+    def at(self) -> str:
+        """Return where and when."""
+        return f"{self.place}, {self.at_ms} ms"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +84,7 @@ def judge_outputs(
             twice.append(f"receipt for {order} once more at {receipt.at}")
     last: dict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
     written = 0
-    for total in totals:
+    for total in sorted(totals, key=attrgetter("at_ms")):  # where a sink has moved, of both clusters
         written += 1
         now = int(total.value["orders"]), int(total.value["amount"])
         if now[0] <= last[total.customer][0]:
@@ -117,7 +125,7 @@ def read_committed(broker: Broker, topic: str) -> Iterable[Written]:
             for record in records:
                 error = record.error()
                 if error is None:
-                    yield _written(record)
+                    yield _written(broker.name, record)
                 elif error.name() == "_PARTITION_EOF":
                     left.discard(record.partition())
                 else:
@@ -126,9 +134,10 @@ def read_committed(broker: Broker, topic: str) -> Iterable[Written]:
         consumer.close()
 
 
-def _written(record: Any) -> Written:  # noqa: ANN401  (the client's message has no public type)
+def _written(cluster: str, record: Any) -> Written:  # noqa: ANN401  (the client's message has no public type)
     return Written(
         customer=record.key().decode(),
         value=json.loads(record.value()),
-        at=f"partition {record.partition()}, offset {record.offset()}, {record.timestamp()[1]} ms",
+        at_ms=record.timestamp()[1],
+        place=f"{cluster}, partition {record.partition()}, offset {record.offset()}",
     )

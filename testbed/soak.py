@@ -35,6 +35,7 @@ def main() -> int:
     parser.add_argument("--savepoints", type=int, default=SAVEPOINTS)
     parser.add_argument("--cycles", type=int, default=CYCLES)
     parser.add_argument("--migrations", type=int, default=MIGRATIONS)
+    parser.add_argument("--moving-sink", action="store_true", help="the output moves with the source")
     parser.add_argument("--seed", type=int, help="by default another one every time")
     options = parser.parse_args()
     seed = random.SystemRandom().randrange(1_000_000) if options.seed is None else options.seed
@@ -81,7 +82,7 @@ def stop_and_move(folder: Path, seed: int, options: argparse.Namespace) -> bool:
         state_reader(folder) as reader,
     ):
         orders.create_topic(deleted={0: 100, 1: 40})
-        moves = cycles.Moves(ExactlyOnceJob(orders=orders, out=old))
+        moves = cycles.Moves(ExactlyOnceJob(orders=orders), moving_sink=options.moving_sink)
         orders.start_producer(rate_per_s=CYCLES_RATE_PER_S)
         moves.start()
         stops, migrations = cycles.Downtimes(), cycles.Downtimes()

@@ -8,8 +8,8 @@ LEDGER = tuple(Entry(Order("c001", number, 10, 1), "old", number) for number in 
 STATE = {"c001": Total(orders=3, amount=30, numbers=frozenset({1, 2, 3}))}
 
 
-def written(**value: int) -> Written:
-    return Written(customer="c001", value=value, at="here")
+def written(at_ms: int = 0, **value: int) -> Written:
+    return Written(customer="c001", value=value, at_ms=at_ms, place="here")
 
 
 def judged(
@@ -30,7 +30,7 @@ def test_a_receipt_per_order_and_growing_totals_are_right():
 def test_a_lost_receipt_and_a_doubled_one_do_not_cancel_out():
     judgement = judged((1, 3, 3))
     assert judgement.lost == (("c001", 2),)
-    assert judgement.twice == ("receipt for ('c001', 3) once more at here",)
+    assert judgement.twice == ("receipt for ('c001', 3) once more at here, 0 ms",)
     assert not judgement.right
 
 
@@ -50,3 +50,11 @@ def test_an_order_in_doubt_may_have_a_receipt_or_none():
     doubtful = (*LEDGER, Entry(Order("c001", 4, 10, 1), "old", None))
     assert judged((1, 2, 3), ledger=doubtful).right
     assert judged((1, 2, 3, 4), ledger=doubtful).right
+
+
+def test_totals_of_a_sink_that_moved_are_looked_at_in_the_order_of_their_times():
+    there, again = written(5, orders=3, amount=30), written(1, orders=1, amount=10)
+    receipts = [written(number=number) for number in (1, 2, 3)]
+    assert judge_outputs(LEDGER, STATE, receipts=receipts, totals=[there, again]).right
+    doubled = [there, again, written(9, orders=2, amount=20)]
+    assert len(judge_outputs(LEDGER, STATE, receipts=receipts, totals=doubled).twice) == 1
