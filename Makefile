@@ -40,8 +40,8 @@ bench: setup ## Measure against others and write docs/benchmarks.md; BENCH=name 
 	@$(PYTHON) -m tools.bench
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m benchmarks $(BENCH) $(if $(QUICK),--quick)
 
-soak: setup ## Take 200 hot savepoints under load, start each by Spark and judge it; SEED=n repeats a run
-	@$(GUARDED) $(AIRFLOW_BIN)/python -m testbed.soak $(if $(SEED),--seed $(SEED))
+soak: setup ## Savepoints under load, judged: 200 hot ones, 50 stops and 10 migrations (SOAK=hot or cycles; SEED=n)
+	@$(GUARDED) $(AIRFLOW_BIN)/python -m testbed.soak $(SOAK) $(if $(SEED),--seed $(SEED))
 
 lock: setup ## Resolve the lock files anew (needs the network)
 	@$(PYTHON) -m tools.lock
