@@ -126,11 +126,13 @@ class RunEnd:
             queries = runtime.queries.all()
         stop_at_boundary(runtime.jvm, queries)
         if failure is not None:
+            runtime.commits.finish()
             return self._fail(failure)
         request = why.request if isinstance(why, StopAsked) else None
         try:
             batches = {query.name: commit_pending(query) for query in queries}
             committed = {name: batch for name, batch in batches.items() if batch is not None}
+            runtime.commits.no_more()  # while the savepoint is taken
             savepoint_id = self._save(request, committed)
         except FlinkstyleError as error:
             failure = Failure.of(error)
@@ -138,6 +140,7 @@ class RunEnd:
                 detail = f"{failure.code}: {failure.text}"
                 self._write(lambda: runtime.inbox.end(request, "failed", detail))
             return self._fail(failure)
+        runtime.commits.finish()
         request_id = request.request_id if request else None
         self._write(lambda: runtime.pulse.end("closed", request_id=request_id, savepoint_id=savepoint_id))
         if request is not None:

@@ -37,7 +37,8 @@ def describe_source(jvm: Java, source: Source) -> ClusterView:
     from py4j.protocol import Py4JJavaError
 
     try:
-        admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(_client_options(jvm, source))
+        options = client_options(jvm, source, timeout_s=REQUEST_TIMEOUT_S)
+        admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(options)
     except Py4JJavaError as error:
         raise _refused(source, error) from error
     try:
@@ -48,13 +49,14 @@ def describe_source(jvm: Java, source: Source) -> ClusterView:
         admin.close(jvm.java.time.Duration.ofSeconds(1))
 
 
-def _client_options(jvm: Java, source: Source) -> Java:
+def client_options(jvm: Java, source: Source, *, timeout_s: int) -> Java:
+    """Return the options with which Spark's source reaches its cluster, and a time-out for each call."""
     options = jvm.java.util.HashMap()
     for name, value in source.options.items():
         if name.lower().startswith(_PREFIX):
             options.put(name[len(_PREFIX) :], value)
-    options.put("request.timeout.ms", str(REQUEST_TIMEOUT_S * 500))
-    options.put("default.api.timeout.ms", str(REQUEST_TIMEOUT_S * 1000))
+    options.put("request.timeout.ms", str(timeout_s * 500))
+    options.put("default.api.timeout.ms", str(timeout_s * 1000))
     return options
 
 
@@ -69,11 +71,10 @@ def _describe(jvm: Java, admin: Java, source: Source) -> ClusterView:
         if assigned is None or (topic, info.partition()) in assigned
     ]
     starts = _offsets(jvm, admin, partitions, jvm.org.apache.kafka.clients.admin.OffsetSpec.earliest())
-    ends = _offsets(jvm, admin, partitions, jvm.org.apache.kafka.clients.admin.OffsetSpec.latest())
+    ends = end_offsets(jvm, admin, partitions)
     stable = ends
     if (source.option("kafka.isolation.level") or "").lower() == "read_committed":
-        latest = jvm.org.apache.kafka.clients.admin.OffsetSpec.latest()
-        stable = _offsets(jvm, admin, partitions, latest, committed=True)
+        stable = end_offsets(jvm, admin, partitions, committed=True)
     return ClusterView(
         cluster_id=cluster_id,
         topics={
@@ -121,6 +122,14 @@ def _assigned(source: Source) -> set[tuple[str, int]] | None:
     return {(topic, number) for topic, numbers in topics.items() for number in numbers}
 
 
+def end_offsets(
+    jvm: Java, admin: Java, partitions: list[tuple[str, int]], *, committed: bool = False
+) -> dict[tuple[str, int], int]:
+    """Return where these logs end; with ``committed``, for readers of committed records."""
+    latest = jvm.org.apache.kafka.clients.admin.OffsetSpec.latest()
+    return _offsets(jvm, admin, partitions, latest, committed=committed)
+
+
 def _offsets(
     jvm: Java, admin: Java, partitions: list[tuple[str, int]], spec: Java, *, committed: bool = False
 ) -> dict[tuple[str, int], int]:
@@ -146,13 +155,23 @@ def _strings(jvm: Java, values: Iterable[str]) -> Java:
     return strings
 
 
-def _refused(source: Source, error: Java) -> FlinkstyleError:
-    servers = source.option("kafka.bootstrap.servers") or "?"
+def root_cause(error: Java) -> tuple[str, str]:
+    """Return class and message of what a ``Py4JJavaError`` was caused by in the end."""
     cause = error.java_exception
     while cause.getCause() is not None:
         cause = cause.getCause()
-    name, text = cause.getClass().getSimpleName(), cause.getMessage() or ""
-    if "Timeout" in name or name in {"ConfigException", "DisconnectException"}:
+    return cause.getClass().getSimpleName(), cause.getMessage() or ""
+
+
+def says_unreachable(name: str) -> bool:
+    """Return whether an exception of this class means that no broker answered."""
+    return "Timeout" in name or name in {"ConfigException", "DisconnectException"}
+
+
+def _refused(source: Source, error: Java) -> FlinkstyleError:
+    servers = source.option("kafka.bootstrap.servers") or "?"
+    name, text = root_cause(error)
+    if says_unreachable(name):
         return ClusterUnreachableError(
             f"The Kafka cluster at {servers} was expected to answer within {REQUEST_TIMEOUT_S} s, "
             f"found {name}: {text}.",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from airflow_flinkstyle.agent import capture, checks, compat, sinks, takeover
 from airflow_flinkstyle.agent.aligned import AlignedCut
+from airflow_flinkstyle.agent.batch_watch import BatchWatch, CommitSetting
 from airflow_flinkstyle.agent.ending import Ending, Failure, RunEnd, ScriptEnded, Signalled, StopAsked
 from airflow_flinkstyle.agent.errors import QueryEndedError, SupersededError
 from airflow_flinkstyle.agent.heartbeat import Pulse, PulseThread, Watchdog
@@ -52,13 +53,14 @@ class Runtime:
         self.board, self.repository, self.turn, self.process = board, repository, turn, process
         self.queries = Queries(turn.claim.checkpoint_location)
         self.held = Hold(self.queries)
+        self.commits = BatchWatch(self.queries)
         self.pulse = Pulse(
             board,
             turn.generation,
             turn.incarnation,
             lease_s=turn.claim.lease_s,
             seen=turn.prior.version if turn.prior else None,
-            queries=self.queries.beats,
+            queries=lambda: self.commits.with_groups(self.queries.beats()),
         )
         self.inbox = Inbox(board, turn.generation, turn.incarnation, self)
         self.jvm: Java = None
@@ -136,6 +138,7 @@ class Runtime:
             self.queries.spark = spark
             self.pulse.spark_is_up(spark_version=spark.version, application_id=context.applicationId)
             self._hook = JvmShutdownHook(context._gateway, lambda: self.finish(Signalled()))  # noqa: SLF001
+            self.commits.begin(self.jvm, CommitSetting.of(spark))
 
     def _take_over(self, first: JobQuery) -> None:
         """Wait for go, restore, guard, and take ``current.json``; the order is the protocol's."""

@@ -191,6 +191,25 @@ class IncarnationRecord(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupBeat:
+    """What was committed to Kafka for the consumer group of a source; nobody resumes from it."""
+
+    group: str
+    batch_id: BatchId | None
+    """Newest batch whose offsets the cluster has confirmed; None before the first."""
+    offsets: Mapping[str, Mapping[str, int]]
+    """Topic -> partition -> next offset to read, of that batch."""
+    lag: Mapping[str, int]
+    """Topic -> offsets between those and the logs' ends, a few seconds ago; empty while it is not known."""
+    commits_succeeded: int
+    commits_failed: int
+    commits_superseded: int
+    """Commits that a newer one replaced before they were sent."""
+    failure: str | None
+    """Why the newest commit failed; None if it did not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueryBeat:
     """One query as its agent last saw it."""
 
@@ -203,6 +222,8 @@ class QueryBeat:
     """By position (offset log v1) or name (v2), as recorded when the query started."""
     sink: str | None = None
     """Spark's name of the sink; None if unknown."""
+    groups: Mapping[str, GroupBeat] = field(default_factory=dict)
+    """By source, as in ``sources``; empty unless offsets are committed back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,7 +250,7 @@ class Heartbeat(Record):
     @classmethod
     def _revive(cls, values: dict[str, Any]) -> dict[str, Any]:
         queries = {
-            name: QueryBeat(**{**beat, "sources": _sources(beat["sources"])})
+            name: QueryBeat(**{**beat, "sources": _sources(beat["sources"]), "groups": _groups(beat)})
             for name, beat in values["queries"].items()
         }
         error = values.get("error")
@@ -308,6 +329,10 @@ class End(Record):
 
 def _sources(values: Mapping[str, Any]) -> dict[str, SourceIdentity]:
     return {name: SourceIdentity(**value) for name, value in values.items()}
+
+
+def _groups(beat: Mapping[str, Any]) -> dict[str, GroupBeat]:
+    return {source: GroupBeat(**value) for source, value in beat.get("groups", {}).items()}
 
 
 def _identities(values: Mapping[str, Any]) -> dict[str, dict[str, SourceIdentity]]:
