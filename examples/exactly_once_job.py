@@ -9,6 +9,7 @@ line per query; nothing else of the job knows of savepoints. Consumers read with
         --topic orders --receipts receipts --totals totals --checkpoint /tmp/exactly-once
 
 Each query keeps its checkpoint in a folder of its own name; run by flinkstyle, it needs no ``--checkpoint``.
+``orders_job.py`` must stand beside it.
 """
 
 from __future__ import annotations
