@@ -67,6 +67,24 @@ class ReplayDiffersError(FlinkstyleError):
         )
 
 
+class PlanChangedError(FlinkstyleError):
+    """A batch that is written again is to have other columns, or to go to another topic."""
+
+    code = "PLAN_CHANGED"
+
+    @classmethod
+    def of(cls, batch_id: int, shards: Collection[int]) -> PlanChangedError:
+        """Name the batch and the shards."""
+        names = ", ".join(map(str, sorted(shards)))
+        return cls(
+            f"Batch {batch_id}, run again, was expected to have the columns, topic and number of shards that "
+            f"shards {names} committed it with, but has others: the job was changed while the batch was "
+            "half written.",
+            left=f"Those shards hold what the first run wrote, the others nothing of the batch. {REPLAYS}",
+            remedy="Start the job once as it was until the batch has completed, stop it, then change it.",
+        )
+
+
 class ProducerFencedError(FlinkstyleError):
     """The broker ended the transaction: another attempt began, or it took too long."""
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.sinks import frame as frames
 from airflow_flinkstyle.sinks.control_topic import default_name
-from airflow_flinkstyle.sinks.errors import ReplayDiffersError, SinkConfigError
+from airflow_flinkstyle.sinks.errors import PlanChangedError, ReplayDiffersError, SinkConfigError
 from airflow_flinkstyle.sinks.lineage import open_lineage
 from airflow_flinkstyle.sinks.marker import Completion
 from airflow_flinkstyle.sinks.resume import SinkState, expected, tell
@@ -148,9 +148,10 @@ class _Run:
 
     def write(self, frame: DataFrame, batch_id: int) -> BatchWritten:
         rows = frames.shards_of(frame, self._settings)
-        written = _found_whole(rows, self._opened, batch_id)
+        plan = frames.plan_of(rows.schema, self._settings)
+        written = _found_whole(rows, self._opened, batch_id, plan)
         if written is None:
-            written = _write(rows, self._settings, batch_id)
+            written = _write(rows, self._settings, batch_id, plan)
             self._opened.completer.complete(self._completion(written))
             made = dict.fromkeys(range(self._settings.shards), batch_id)
             self._state = replace(self._state, markers={**self._state.markers, **made})
@@ -169,9 +170,7 @@ class _Run:
         )
 
 
-def _write(rows: DataFrame, settings: SinkSettings, batch_id: int) -> BatchWritten:
-    plan = frames.plan_hash(rows, settings)
-
+def _write(rows: DataFrame, settings: SinkSettings, batch_id: int, plan: str) -> BatchWritten:
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow
 
@@ -192,7 +191,7 @@ def _write(rows: DataFrame, settings: SinkSettings, batch_id: int) -> BatchWritt
     )
 
 
-def _found_whole(rows: DataFrame, opened: Opened, batch_id: int) -> BatchWritten | None:
+def _found_whole(rows: DataFrame, opened: Opened, batch_id: int, plan: str) -> BatchWritten | None:
     """Compare a batch that an earlier run has written with what it would be now, before anything is written.
 
     Returns:
@@ -201,6 +200,8 @@ def _found_whole(rows: DataFrame, opened: Opened, batch_id: int) -> BatchWritten
     before = opened.written(batch_id)
     if not before:
         return None
+    if changed := [shard for shard, was in before.items() if not was.same_columns(plan)]:
+        raise PlanChangedError.of(batch_id, changed)
     now = _look(rows)
     if opened.completed.batch_id < batch_id:
         differ = [shard for shard, was in before.items() if now[shard] != (was.records, was.digest)]

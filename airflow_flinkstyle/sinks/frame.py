@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
 
     from airflow_flinkstyle.sinks.settings import SinkSettings
 
@@ -26,28 +27,43 @@ COLUMNS: Final = {
     "timestamp": ("timestamp",),
 }
 """Column -> types it may have; ``timestamp`` is the record's, which Spark's own sink cannot set."""
-_HASH = "__hash"
+HASH = "__hash"
+SHARDS = "shards"
+"""Under this name the hash column's metadata tells over how many shards the rows are spread."""
 
 
 def shards_of(frame: DataFrame, settings: SinkSettings) -> DataFrame:
     """Return the rows as records, with one partition per shard.
-
-    A key always belongs to the same shard, and the rows of one task keep their order within it. Rows
-    without a key are spread by their values.
 
     Raises:
         SinkInputError: If a column is missing, unknown, or of another type.
     """
     from pyspark.sql import functions as F
 
-    _require_columns(frame, settings)
-    chosen = [_as_record(name) for name in COLUMNS if name in frame.columns]
+    require_columns(frame.schema, topic=settings.topic)
+    records = as_records(frame)
     if "topic" not in frame.columns:
-        chosen.append(F.lit(settings.topic).alias("topic"))
-    records = frame.select(chosen)
-    records = records.withColumn(_HASH, F.xxhash64(*[F.col(name) for name in sorted(records.columns)]))
+        records = records.withColumn("topic", F.lit(settings.topic))
+    return spread(records, settings.shards)
+
+
+def as_records(frame: DataFrame) -> DataFrame:
+    """Return the columns of Kafka's records, in the types that the sink takes."""
+    return frame.select([_as_record(name) for name in COLUMNS if name in frame.columns])
+
+
+def spread(records: DataFrame, shards: int) -> DataFrame:
+    """Return records with their hashes, one partition per shard.
+
+    A key always belongs to the same shard, and the rows of one task keep their order within it. Rows
+    without a key are spread by their values.
+    """
+    from pyspark.sql import functions as F
+
+    digest = F.xxhash64(*[F.col(name) for name in sorted(records.columns)])
+    hashed = records.select("*", digest.alias(HASH, metadata={SHARDS: shards}))
     by = F.coalesce("key", "value") if "key" in records.columns else F.col("value")
-    return records.repartition(settings.shards, by)
+    return hashed.repartition(shards, by)
 
 
 def _as_record(name: str) -> Column:
@@ -60,11 +76,16 @@ def _as_record(name: str) -> Column:
     return F.col(name)
 
 
-def _require_columns(frame: DataFrame, settings: SinkSettings) -> None:
-    found = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+def require_columns(schema: StructType, *, topic: str | None) -> None:
+    """Check the columns that a job gives the sink.
+
+    Raises:
+        SinkInputError: If a column is missing, unknown, or of another type.
+    """
+    found = _types(schema)
     wrong = [f"{name} {kind}" for name, kind in found.items() if kind not in COLUMNS.get(name, ())]
     missing = [] if "value" in found else ["value"]
-    if settings.topic is None and "topic" not in found:
+    if topic is None and "topic" not in found:
         missing.append("topic (or the sink's topic)")
     if wrong or missing:
         wanted = "; ".join(f"{name}: {' or '.join(kinds)}" for name, kinds in COLUMNS.items())
@@ -76,12 +97,14 @@ def _require_columns(frame: DataFrame, settings: SinkSettings) -> None:
         )
 
 
-def plan_hash(frame: DataFrame, settings: SinkSettings) -> str:
-    """Return what must not change between two runs of a batch: the columns and the number of shards."""
-    described = (
-        f"{settings.shards} {sorted((f.name, f.dataType.simpleString()) for f in frame.schema.fields)}"
-    )
-    return hashlib.sha256(described.encode()).hexdigest()[:16]
+def _types(schema: StructType) -> dict[str, str]:
+    return {field.name: field.dataType.simpleString() for field in schema.fields}
+
+
+def plan_of(schema: StructType, settings: SinkSettings) -> str:
+    """Return what must not change between two runs of a batch: the number of shards, columns and topic."""
+    described = f"{settings.topic} {sorted(_types(schema).items())}"
+    return f"{settings.shards}-{hashlib.sha256(described.encode()).hexdigest()[:16]}"
 
 
 def chunks_of(batches: Iterator[pa.RecordBatch]) -> Iterator[Chunk]:
@@ -90,9 +113,9 @@ def chunks_of(batches: Iterator[pa.RecordBatch]) -> Iterator[Chunk]:
         columns: dict[str, list[Any]] = {
             name: batch.column(index).to_pylist()
             for index, name in enumerate(batch.schema.names)
-            if name != _HASH
+            if name != HASH
         }
-        hashes = batch.column(batch.schema.names.index(_HASH)).to_numpy(zero_copy_only=False)
+        hashes = batch.column(batch.schema.names.index(HASH)).to_numpy(zero_copy_only=False)
         digest = int(hashes.view("uint64").sum(dtype="uint64")) % WRAP
         yield Chunk(records=_records(columns), count=batch.num_rows, digest=digest)
 

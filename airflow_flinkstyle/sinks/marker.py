@@ -22,7 +22,11 @@ class Marker(Record):
     digest: int
     """Sum of the records' 64-bit hashes, modulo 2**64: their order may differ in a replay."""
     plan: str
-    """Hash of the columns and the number of shards the records were made with."""
+    """The number of shards the records were spread over, and a hash of their columns and topic."""
+
+    def same_columns(self, plan: str) -> bool:
+        """Return whether a plan has the same columns and topic; the number of shards may be another."""
+        return self.plan.partition("-")[2] == plan.partition("-")[2]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.sinks.control_topic import marker_partition, read_marker
-from airflow_flinkstyle.sinks.errors import LineageError, ReplayDiffersError
+from airflow_flinkstyle.sinks.errors import LineageError, PlanChangedError, ReplayDiffersError
 from airflow_flinkstyle.sinks.marker import Marker
 from airflow_flinkstyle.sinks.producer import open_producer
 
@@ -67,11 +67,12 @@ def write_shard(
         settings: The sink.
         batch_id: Spark's; grows within a lineage.
         shard: From 0.
-        plan: Hash of what the records were made with.
+        plan: What the records are made with.
         chunks: The shard's records; read at most once.
 
     Raises:
-        ReplayDiffersError: If the shard was written before with other records.
+        PlanChangedError: If the shard was written before with other columns.
+        ReplayDiffersError: If it was written before with other records.
         LineageError: If a later batch was written before.
         ProducerFencedError: If another attempt has begun, or time ran out; nothing of this one is visible.
     """
@@ -82,7 +83,7 @@ def write_shard(
         before = read_marker(settings, shard)
         if before is not None and before.batch_id >= batch_id:
             watch.enter("skip")
-            count = _require_same(settings, batch_id, shard, before, chunks)
+            count = _require_same(settings, batch_id, shard, plan, before, chunks)
             return ShardWritten(shard=shard, records=count, skipped=True, phase_s=watch.stop())
         watch.enter("begin")
         producer.begin_transaction()
@@ -138,7 +139,7 @@ def _produce(producer: Producer, record: OutRecord) -> None:
 
 
 def _require_same(
-    settings: SinkSettings, batch_id: int, shard: int, before: Marker, chunks: Iterable[Chunk]
+    settings: SinkSettings, batch_id: int, shard: int, plan: str, before: Marker, chunks: Iterable[Chunk]
 ) -> int:
     """Check that a shard that was written holds what would be written now; returns the number of records."""
     if before.batch_id > batch_id:
@@ -148,6 +149,8 @@ def _require_same(
             left="Nothing was written; the batch would have been left out silently.",
             remedy="Start the job with rewind=fork (a new lineage) or re-emit.",
         )
+    if before.plan != plan:
+        raise PlanChangedError.of(batch_id, [shard])
     count, digest = 0, 0
     for chunk in chunks:
         count, digest = count + chunk.count, (digest + chunk.digest) % WRAP
