@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
-KNOWN_FORMATS = (1, 2)
+KNOWN_FORMATS = (1, 2, 3)
 SEAL = "v2147483647\n"
 UNSAFE = re.compile(r"[\\\x00-\x1f\x7f]")
 

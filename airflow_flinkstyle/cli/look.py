@@ -110,6 +110,12 @@ def _query_tables(query: QuerySnapshot, *, files: bool) -> Iterator[RenderableTy
     ]
     if positions:
         yield table("source", "cluster", "topic", "#partition", "#next offset", rows=positions)
+    if query.sinks and query.sinks.lineages:
+        written = [
+            (one.lineage, one.cluster_id, one.control_topic, one.shards, one.completed_batch)
+            for one in query.sinks.lineages
+        ]
+        yield table("lineage", "cluster", "control topic", "#shards", "#completed batch", rows=written)
     if files:
         listed = [(entry.path, entry.size_bytes, entry.digest) for entry in query.files]
         yield table("file", "#bytes", "digest", rows=listed)

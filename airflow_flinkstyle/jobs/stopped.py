@@ -243,7 +243,12 @@ def _take(
         }
         queries.append(
             QuerySource(
-                name=name, checkpoint=checkpoint, kafka=logs, sink=beat.sink, batch_id=inventory.committed
+                name=name,
+                checkpoint=checkpoint,
+                kafka=logs,
+                sink=beat.sink,
+                sinks=beat.sinks,
+                batch_id=inventory.committed,
             )
         )
     label = SavepointLabel(

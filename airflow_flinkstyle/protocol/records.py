@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from airflow_flinkstyle.errors import MessageFormatError, ProtocolVersionError
+from airflow_flinkstyle.protocol.sink_records import Sinks, sinks_from_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -222,6 +223,8 @@ class QueryBeat:
     """By position (offset log v1) or name (v2), as recorded when the query started."""
     sink: str | None = None
     """Spark's name of the sink; None if unknown."""
+    sinks: Sinks | None = None
+    """What its transactional sinks have written, in this run or before it; None if unknown."""
     groups: Mapping[str, GroupBeat] = field(default_factory=dict)
     """By source, as in ``sources``; empty unless offsets are committed back."""
 
@@ -249,10 +252,7 @@ class Heartbeat(Record):
 
     @classmethod
     def _revive(cls, values: dict[str, Any]) -> dict[str, Any]:
-        queries = {
-            name: QueryBeat(**{**beat, "sources": _sources(beat["sources"]), "groups": _groups(beat)})
-            for name, beat in values["queries"].items()
-        }
+        queries = {name: QueryBeat(**{**beat, **_nested(beat)}) for name, beat in values["queries"].items()}
         error = values.get("error")
         return {**values, "queries": queries, "error": tuple(error) if error else None}
 
@@ -329,6 +329,11 @@ class End(Record):
 
 def _sources(values: Mapping[str, Any]) -> dict[str, SourceIdentity]:
     return {name: SourceIdentity(**value) for name, value in values.items()}
+
+
+def _nested(beat: Mapping[str, Any]) -> dict[str, Any]:
+    sinks = sinks_from_json(beat.get("sinks"))
+    return {"sources": _sources(beat["sources"]), "groups": _groups(beat), "sinks": sinks}
 
 
 def _groups(beat: Mapping[str, Any]) -> dict[str, GroupBeat]:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from airflow_flinkstyle.checkpoint.offset_log import OffsetLog
+    from airflow_flinkstyle.protocol.sink_records import Sinks
     from airflow_flinkstyle.savepoint.copier import CaptureProgress
     from airflow_flinkstyle.savepoint.manifest import KafkaLog
     from airflow_flinkstyle.savepoint.repository import SavepointRepository
@@ -59,8 +60,8 @@ def capture_query(
     name: str,
     kafka: Mapping[str, KafkaLog],
     previous: QuerySnapshot | None = None,
-    sink_lineage: str | None = None,
     sink: str | None = None,
+    sinks: Sinks | None = None,
     batch_id: BatchId | None = None,
     runs_on: bool = False,
     cancelled: Callable[[], bool] = never,
@@ -77,8 +78,8 @@ def capture_query(
         name: Name of the query.
         kafka: The log of each Kafka source, by position (offset log v1) or name (v2).
         previous: The same query in an earlier savepoint; its SSTs are not read again.
-        sink_lineage: Lineage of the query's sink, if it has one.
         sink: Spark's name of the query's sink, if it is known.
+        sinks: What its transactional sinks have written, if it is known.
         batch_id: Demand that the checkpoint ends with this batch, as a stopped job's must.
         runs_on: The query has gone on from ``batch_id``: leave what came after it out.
         cancelled: Asked before each file, by several threads.
@@ -126,8 +127,8 @@ def capture_query(
             pending_offsets=cut.pending_offsets,
             pinned_confs=cut.offsets.confs,
             kafka=positions,
-            sink_lineage=sink_lineage,
             sink=sink,
+            sinks=sinks,
             files=files,
         )
     raise BadInputError(

@@ -1,4 +1,4 @@
-"""The savepoint manifest, format version 2. Pure; ``manifest_json`` turns it into text and back."""
+"""The savepoint manifest, format version 3. Pure; ``manifest_json`` turns it into text and back."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from airflow_flinkstyle.protocol.sink_records import Sinks
     from airflow_flinkstyle.types import Alignment, BatchId, NextOffset
 
 
@@ -65,12 +66,13 @@ class QuerySnapshot:
     """Settings in the offset log that override the session's (shuffle partitions, provider, ...)."""
     kafka: Mapping[str, KafkaPosition]
     """By source name (log v2) or position (v1)."""
-    sink_lineage: str | None
     sink: str | None = None
     """Spark's name of the sink (``kafka``, ``foreachBatch``, ``parquet``, ``delta``, ...); None if unknown.
 
     Since format 2.
     """
+    sinks: Sinks | None = None
+    """What its transactional sinks had written; None if nobody recorded it. Since format 3."""
     files: tuple[FileEntry, ...]
     """Sorted by path."""
 
@@ -86,7 +88,7 @@ class Manifest:
     The manifest is created last. A savepoint without one does not exist.
     """
 
-    format_version: ClassVar[int] = 2
+    format_version: ClassVar[int] = 3
 
     savepoint_id: str
     job: str

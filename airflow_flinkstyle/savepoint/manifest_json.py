@@ -9,6 +9,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
 from airflow_flinkstyle.savepoint.errors import ManifestFormatError
 from airflow_flinkstyle.savepoint.ids import is_job_name, is_savepoint_id
 from airflow_flinkstyle.savepoint.manifest import FileEntry, KafkaPosition, Manifest, QuerySnapshot
@@ -20,9 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _T = TypeVar("_T")
-_READABLE = (1, 2)
+_READABLE = (1, 2, 3)
 _CUT_AND_SINK = _CHECKED = 2
 """The format that brought ``cut_id``, each query's ``sink``, and the manifest's ``checksum``."""
+_SINKS = 3
+"""The format that brought each query's ``sinks`` in the place of ``sink_lineage``, which was always null."""
 _NO_CHECKSUM = "0" * 64
 _CHECKSUM = re.compile('"checksum": ?"([0-9a-f]{64})"')
 
@@ -47,7 +50,7 @@ def _checksum(text: str, found: str) -> str:
 
 
 def from_json(text: str) -> Manifest:
-    """Parse a manifest of format 1 or 2; a manifest is never changed, so nothing writes format 1 again.
+    """Parse a manifest of format 1 to 3; a manifest is never changed, so nothing writes the older ones again.
 
     Raises:
         ManifestFormatError: If it is malformed, of a newer format, has fields this package does not know,
@@ -128,6 +131,8 @@ class _Fields:
 
 def _query(document: object, where: str, *, version: int) -> QuerySnapshot:
     fields = _Fields(document, where)
+    if version < _SINKS:
+        fields.take_or_none("sink_lineage", str)
     query = QuerySnapshot(
         name=fields.take("name", str, check=bool),
         query_id=fields.take("query_id", str, check=bool),
@@ -136,13 +141,38 @@ def _query(document: object, where: str, *, version: int) -> QuerySnapshot:
         pending_offsets=fields.take_or_none("pending_offsets", str),
         pinned_confs=fields.take_map("pinned_confs", _text),
         kafka=fields.take_map("kafka", _kafka),
-        sink_lineage=fields.take_or_none("sink_lineage", str),
         sink=fields.take_or_none("sink", str, check=bool) if version >= _CUT_AND_SINK else None,
+        sinks=_sinks(fields, where) if version >= _SINKS else None,
         files=fields.take_list("files", _file),
     )
     fields.require_empty()
     _require_unique(f"{where}, files", [entry.path for entry in query.files])
     return query
+
+
+def _sinks(query: _Fields, where: str) -> Sinks | None:
+    document = query.take_or_none("sinks", dict)
+    if document is None:
+        return None
+    fields = _Fields(document, f"{where}, sinks")
+    sinks = Sinks(lineages=fields.take_list("lineages", _lineage), begins=fields.take("begins", str))
+    fields.require_empty()
+    _require_unique(f"{where}, sinks", [one.lineage for one in sinks.lineages])
+    return sinks
+
+
+def _lineage(document: object, where: str) -> SinkLineage:
+    fields = _Fields(document, where)
+    found = SinkLineage(
+        lineage=fields.take("lineage", str, check=bool),
+        shards=fields.take("shards", int, check=bool),
+        control_topic=fields.take("control_topic", str, check=bool),
+        cluster_id=fields.take("cluster_id", str, check=bool),
+        completed_batch=fields.take("completed_batch", int, check=_is_batch_or_none_yet),
+        markers=_by_partition(_offset)(fields.take("markers", dict), f"{where}, markers"),
+    )
+    fields.require_empty()
+    return found
 
 
 def _file(document: object, where: str) -> FileEntry:
@@ -215,6 +245,10 @@ def _is_sha256(value: str) -> bool:
 def _is_digest(value: str) -> bool:
     kind, _, digest = value.partition(":")
     return bool(digest) and (kind != "sha256" or _is_sha256(digest))
+
+
+def _is_batch_or_none_yet(value: int) -> bool:
+    return value >= -1
 
 
 def _not_negative(value: int) -> bool:

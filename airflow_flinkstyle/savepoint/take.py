@@ -25,6 +25,7 @@ from airflow_flinkstyle.savepoint.manifest import Manifest
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from airflow_flinkstyle.protocol.sink_records import Sinks
     from airflow_flinkstyle.savepoint.copier import CaptureProgress
     from airflow_flinkstyle.savepoint.manifest import KafkaLog, QuerySnapshot
     from airflow_flinkstyle.savepoint.repository import SavepointRepository
@@ -45,9 +46,10 @@ class QuerySource:
     """Rooted at the query's checkpoint location."""
     kafka: Mapping[str, KafkaLog]
     """By position (offset log v1) or source name (v2); empty for a query without Kafka."""
-    sink_lineage: str | None = None
     sink: str | None = None
     """Spark's name of the query's sink; None if unknown."""
+    sinks: Sinks | None = None
+    """What its transactional sinks have written; None if unknown."""
     batch_id: BatchId | None = None
     """Demand that the checkpoint ends with this batch; None for whatever is newest."""
     runs_on: bool = False
@@ -141,8 +143,8 @@ def _take(
                 name=query.name,
                 kafka=query.kafka,
                 previous=previous.query(query.name) if previous else None,
-                sink_lineage=query.sink_lineage,
                 sink=query.sink,
+                sinks=query.sinks,
                 batch_id=query.batch_id,
                 runs_on=query.runs_on,
                 cancelled=end,

@@ -93,7 +93,7 @@ class Bench:
         )  # fmt: skip
         query = QuerySnapshot(
             name="orders", query_id="q", batch_id=1, checkpoint_location="x", pending_offsets=None,
-            pinned_confs={}, kafka={"0": position}, sink_lineage=None, files=(),
+            pinned_confs={}, kafka={"0": position}, files=(),
         )  # fmt: skip
         return Manifest(
             savepoint_id="sp-1", job="job", parent=None, alignment="aligned", taken_at_ms=1,

@@ -328,7 +328,6 @@ def a_savepoint(cluster: KafkaCluster, offsets: Mapping[int, int]) -> Manifest:
         pending_offsets=None,
         pinned_confs={},
         kafka={"0": position},
-        sink_lineage=None,
         files=(),
     )
     return a_manifest(query)

@@ -189,7 +189,6 @@ def a_savepoint(cluster_id: str, offsets: dict[int, int], topic_id: str) -> Mani
         pending_offsets='v1\n{}\n{"c.plain":{"0":160,"1":50,"2":0}}',
         pinned_confs={},
         kafka={"0": position},
-        sink_lineage=None,
         files=(),
     )
     return a_manifest(query)

@@ -80,7 +80,6 @@ class Bed:
                 )
                 for position, offsets in enumerate(sources)
             },
-            sink_lineage=None,
             files=(),
         )
         return a_manifest(query)

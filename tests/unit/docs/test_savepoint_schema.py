@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
 from airflow_flinkstyle.savepoint import manifest_json
 from airflow_flinkstyle.savepoint.errors import ManifestFormatError
 from airflow_flinkstyle.savepoint.manifest import FileEntry, KafkaLog, KafkaPosition, Manifest, QuerySnapshot
@@ -49,6 +50,9 @@ def a_document(**changes: Any) -> dict[str, Any]:
         offsets={"orders": {0: NextOffset(12), 1: NextOffset(0)}},
         log_range={"orders": {0: (NextOffset(0), NextOffset(90)), 1: (NextOffset(0), NextOffset(0))}},
     )
+    lineage = SinkLineage(
+        lineage="l-1", shards=2, control_topic="c", cluster_id="out", completed_batch=2, markers={0: 2, 1: 2}
+    )
     file = FileEntry(path="state/0/0/1.zip", size_bytes=7, blob="ab", digest=f"sha256:{'a' * 64}")
     query = QuerySnapshot(
         name="totals",
@@ -58,8 +62,8 @@ def a_document(**changes: Any) -> dict[str, Any]:
         pending_offsets="v1\n{}\n-",
         pinned_confs={"spark.sql.shuffle.partitions": "2"},
         kafka={"0": position},
-        sink_lineage="l-1",
-        sink="kafka",
+        sink="foreachBatch",
+        sinks=Sinks(lineages=(lineage,), begins="7"),
         files=(file, FileEntry(path="metadata", size_bytes=1, blob="origin/c-1/x-1", digest=None)),
     )
     manifest = Manifest(
@@ -77,8 +81,17 @@ def a_document(**changes: Any) -> dict[str, Any]:
     return {**json.loads(manifest_json.to_json(manifest)), **changes}
 
 
-def first_format(document: dict[str, Any]) -> dict[str, Any]:
+def second_format(document: dict[str, Any]) -> dict[str, Any]:
     old = copy.deepcopy(document)
+    old["format_version"] = 2
+    for query in old["queries"]:
+        del query["sinks"]
+        query["sink_lineage"] = None
+    return old
+
+
+def first_format(document: dict[str, Any]) -> dict[str, Any]:
+    old = second_format(document)
     old["format_version"] = 1
     del old["checksum"], old["cut_id"]
     for query in old["queries"]:
@@ -103,8 +116,8 @@ def test_every_savepoint_of_a_real_checkpoint_is_of_the_schema(path: Path):
     assert problems(json.loads(manifest_json.to_json(manifest))) == []
 
 
-def test_a_manifest_with_every_field_is_of_the_schema_in_both_formats():
-    for document in (a_document(), first_format(a_document())):
+def test_a_manifest_with_every_field_is_of_the_schema_in_all_formats():
+    for document in (a_document(), second_format(a_document()), first_format(a_document())):
         assert problems(document) == []
         assert is_read(document)
 
@@ -120,13 +133,15 @@ def at(*path: str | int) -> Callable[[dict[str, Any], object], None]:
 
 
 QUERY, FILE = ("queries", 0), ("queries", 0, "files", 0)
+SINKS, LINEAGE = (*QUERY, "sinks"), (*QUERY, "sinks", "lineages", 0)
 
 
 @pytest.mark.parametrize(
     ("path", "value"),
     [
-        (("format_version",), 3),
-        (("format_version",), 1),  # with the fields of format 2
+        (("format_version",), 4),
+        (("format_version",), 2),  # with the fields of format 3
+        (("format_version",), 1),
         (("savepoint_id",), "../sp-1"),
         (("job",), "a/b"),
         (("parent",), ""),
@@ -141,6 +156,13 @@ QUERY, FILE = ("queries", 0), ("queries", 0, "files", 0)
         ((*QUERY, "pending_offsets"), 1),
         ((*QUERY, "pinned_confs"), []),
         ((*QUERY, "sink"), ""),
+        ((*QUERY, "sinks"), []),
+        ((*QUERY, "sinks", "begins"), None),
+        ((*QUERY, "sinks", "surprise"), 1),
+        ((*LINEAGE, "lineage"), ""),
+        ((*LINEAGE, "shards"), 0),
+        ((*LINEAGE, "completed_batch"), -2),
+        ((*LINEAGE, "markers"), {"x": 1}),
         ((*QUERY, "surprise"), 1),
         ((*QUERY, "kafka", "0", "cluster_id"), ""),
         ((*QUERY, "kafka", "0", "offsets"), {"orders": {"x": 1}}),
@@ -166,7 +188,7 @@ def test_what_the_package_refuses_is_not_of_the_schema(path: tuple[str | int, ..
     assert problems(document)
 
 
-@pytest.mark.parametrize("where", [(), QUERY, FILE, (*QUERY, "kafka", "0")], ids=str)
+@pytest.mark.parametrize("where", [(), QUERY, FILE, (*QUERY, "kafka", "0"), SINKS, LINEAGE], ids=str)
 def test_no_field_may_be_missing(where: tuple[str | int, ...]):
     fields: Any = a_document()
     for step in where:

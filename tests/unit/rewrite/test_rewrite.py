@@ -97,7 +97,6 @@ class Shop:
                 names[0]: a_position({"orders": {0: 1050, 1: 2040}}),
                 names[1]: a_position({"other": {0: 9}}, "third"),
             },
-            sink_lineage=None,
             files=tuple(self._file(path, content) for path, content in sorted(files.items())),
         )
         self.manifest = a_manifest(query)

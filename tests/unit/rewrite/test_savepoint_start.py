@@ -32,7 +32,6 @@ def a_savepoint(**sources: KafkaPosition) -> Manifest:
             pending_offsets=None,
             pinned_confs={},
             kafka={"0": position},
-            sink_lineage=None,
             files=(),
         )
         for name, position in sources.items()

@@ -6,10 +6,18 @@ from typing import Any
 
 import pytest
 
+from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
 from airflow_flinkstyle.savepoint.errors import ManifestFormatError
 from airflow_flinkstyle.savepoint.ids import new_savepoint_id
 from airflow_flinkstyle.savepoint.manifest import FileEntry, KafkaPosition, Manifest, QuerySnapshot
 from airflow_flinkstyle.savepoint.manifest_json import from_json, to_json, with_checksum
+
+
+def a_lineage() -> SinkLineage:
+    return SinkLineage(
+        lineage="totals.7", shards=2, control_topic="flinkstyle-totals.7.internal", cluster_id="out",
+        completed_batch=5, markers={0: 5, 1: 5},
+    )  # fmt: skip
 
 
 def a_manifest(**changes: Any) -> Manifest:
@@ -28,8 +36,8 @@ def a_manifest(**changes: Any) -> Manifest:
         pending_offsets="v1\n{}\n-",
         pinned_confs={"spark.sql.shuffle.partitions": "2"},
         kafka={"0": position},
-        sink_lineage=None,
-        sink="kafka",
+        sink="foreachBatch",
+        sinks=Sinks(lineages=(a_lineage(),), begins="7"),
         files=(entry, replace(entry, path="metadata", digest=None)),
     )
     manifest = Manifest(
@@ -45,6 +53,10 @@ def a_manifest(**changes: Any) -> Manifest:
         queries=(query,),
     )
     return replace(manifest, **changes)
+
+
+SINKS = ("queries", 0, "sinks")
+LINEAGE = (*SINKS, "lineages", 0)
 
 
 def edited(*path: str | int, **changes: object) -> str:
@@ -69,20 +81,36 @@ def test_equal_manifests_give_equal_text():
 
 
 def test_newer_format_is_refused_by_name():
-    with pytest.raises(ManifestFormatError, match="format_version: expected 1 or 2, found 3"):
-        from_json(edited(format_version=3))
+    with pytest.raises(ManifestFormatError, match="format_version: expected 1 or 2 or 3, found 4"):
+        from_json(edited(format_version=4))
 
 
 def in_format_1() -> dict[str, Any]:
     document: dict[str, Any] = json.loads(to_json(a_manifest()))
     document["format_version"] = 1
-    del document["checksum"], document["cut_id"], document["queries"][0]["sink"]
+    (query,) = document["queries"]
+    del document["checksum"], document["cut_id"], query["sink"], query["sinks"]
+    query["sink_lineage"] = None
+    return document
+
+
+def in_format_2() -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(to_json(a_manifest()))
+    document["format_version"] = 2
+    (query,) = document["queries"]
+    del query["sinks"]
+    query["sink_lineage"] = None
     return document
 
 
 def test_format_1_is_read_and_knows_neither_cut_nor_sink():
-    query = replace(a_manifest().queries[0], sink=None)
+    query = replace(a_manifest().queries[0], sink=None, sinks=None)
     assert from_json(json.dumps(in_format_1())) == a_manifest(cut_id=None, queries=(query,))
+
+
+def test_format_2_is_read_and_does_not_know_what_transactional_sinks_have_written():
+    query = replace(a_manifest().queries[0], sinks=None)
+    assert from_json(with_checksum(json.dumps(in_format_2()))) == a_manifest(queries=(query,))
 
 
 def test_every_flipped_bit_of_a_manifest_is_found():
@@ -119,7 +147,7 @@ def test_hostile_paths_are_refused(field: str, path: str):
 
 
 @pytest.mark.parametrize(
-    "path", [(), ("queries", 0), ("queries", 0, "files", 0), ("queries", 0, "kafka", "0")]
+    "path", [(), ("queries", 0), ("queries", 0, "files", 0), ("queries", 0, "kafka", "0"), SINKS, LINEAGE]
 )
 def test_unknown_fields_are_refused(path: tuple[str | int, ...]):
     with pytest.raises(ManifestFormatError, match=r"no further fields, found \['surprise'\]"):
@@ -137,6 +165,12 @@ def test_unknown_fields_are_refused(path: tuple[str | int, ...]):
         ((), {"queries": {}}),
         (("queries", 0), {"batch_id": -1}),
         (("queries", 0), {"batch_id": True}),
+        (("queries", 0), {"sinks": []}),
+        (("queries", 0, "sinks"), {"begins": None}),
+        (("queries", 0, "sinks", "lineages", 0), {"lineage": ""}),
+        (("queries", 0, "sinks", "lineages", 0), {"shards": 0}),
+        (("queries", 0, "sinks", "lineages", 0), {"completed_batch": -2}),
+        (("queries", 0, "sinks", "lineages", 0), {"markers": {"x": 1}}),
         (("queries", 0), {"pinned_confs": {"a": 1}}),
         (("queries", 0, "files", 0), {"size_bytes": -1}),
         (("queries", 0, "files", 0), {"path": "metadata"}),
