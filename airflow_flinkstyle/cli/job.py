@@ -1,6 +1,7 @@
 """``flinkstyle job list|status|stop``."""
 
 import uuid
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
@@ -20,6 +21,7 @@ from airflow_flinkstyle.jobs.status import (
     Starting,
     describe_status,
 )
+from airflow_flinkstyle.protocol.records import Heartbeat
 
 _NAMES = {
     NeverStarted: "never_started",
@@ -49,8 +51,27 @@ def job_status(root: Root, job: Job, as_json: AsJson = False) -> None:
             ("batches", batches(heartbeat.batches()) if heartbeat else "none"),
             ("last word", f"{status.run.silent_for_s:.0f} s ago, by two clocks"),
             ("checkpoints", status.run.claim.checkpoint_location),
+            *(_group_rows(heartbeat) if heartbeat else ()),
         ]
     show(_document(job, status), table("", "", rows=rows), as_json=as_json)
+
+
+def _group_rows(heartbeat: Heartbeat) -> Iterator[tuple[str, str]]:
+    """Say what was committed for the consumer groups of the job's sources."""
+    for query, beat in heartbeat.queries.items():
+        for source, group in beat.groups.items():
+            lag = ", ".join(f"{topic} {behind:,}" for topic, behind in group.lag.items())
+            committed = "nothing yet" if group.batch_id is None else f"batch {group.batch_id}"
+            counts = (
+                f"{group.commits_succeeded} commits succeeded, {group.commits_failed} failed, "
+                f"{group.commits_superseded} superseded"
+            )
+            yield (
+                f"group {group.group}",
+                f"{query}, source {source}: {committed}; lag {lag or 'unknown'}; {counts}",
+            )
+            if group.failure is not None:
+                yield "", group.failure
 
 
 def _document(job: str, status: JobStatus) -> dict[str, object]:
@@ -62,6 +83,7 @@ def _document(job: str, status: JobStatus) -> dict[str, object]:
         "generation": run.generation if run else None,
         "incarnation": run.incarnation if run else None,
         "batches": heartbeat.batches() if heartbeat else {},
+        "groups": {query: beat.groups for query, beat in heartbeat.queries.items()} if heartbeat else {},
         "heartbeat_at_ms": heartbeat.written_at_ms if heartbeat else None,
         "checkpoint_location": run.claim.checkpoint_location if run else None,
         "detail": describe_status(status),

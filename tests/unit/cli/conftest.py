@@ -20,7 +20,9 @@ from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.types import BatchId, Generation, Incarnation
 
 if TYPE_CHECKING:
-    from airflow_flinkstyle.protocol.records import AgentState
+    from collections.abc import Mapping
+
+    from airflow_flinkstyle.protocol.records import AgentState, GroupBeat
     from airflow_flinkstyle.savepoint.manifest import Manifest
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -76,7 +78,13 @@ class Root:
         query_id = json.loads((GOLDEN / golden / "metadata").read_bytes())["id"]
         self.seem_running(state="closed", query_id=query_id)
 
-    def seem_running(self, *, state: AgentState = "running", query_id: str = "q-1") -> None:
+    def seem_running(
+        self,
+        *,
+        state: AgentState = "running",
+        query_id: str = "q-1",
+        groups: Mapping[str, GroupBeat] | None = None,
+    ) -> None:
         """Leave the records of a driver that runs on another machine and answers nothing."""
         claim = Claim(
             claim_key="test",
@@ -95,7 +103,13 @@ class Root:
         process = IncarnationRecord(host="elsewhere", pid=1, jvm_pid=1, pid_started="", started_at_ms=0)
         self.board.create_incarnation(first, only, process)
         self.board.take_current(Current(generation=first, incarnation=only), seen=None)
-        totals = QueryBeat(query_id=query_id, batch_id=BatchId(4), batch_committed_at_ms=0, sources={})
+        totals = QueryBeat(
+            query_id=query_id,
+            batch_id=BatchId(4),
+            batch_committed_at_ms=0,
+            sources={},
+            groups=groups or {},
+        )
         heartbeat = Heartbeat(
             incarnation=only,
             state=state,

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Any
+
+from airflow_flinkstyle.protocol.records import GroupBeat
+from airflow_flinkstyle.types import BatchId
 
 Root = Any
 
@@ -25,6 +29,24 @@ def test_status_gives_batches_and_where_the_checkpoints_are(root: Root):
     assert (found["generation"], found["incarnation"]) == (1, 1)
     assert found["checkpoint_location"] == str(root.folder / "checkpoints")
     assert "totals@4" in root.run("job", "status").stdout
+
+
+def test_status_tells_what_was_committed_for_consumer_groups(root: Root):
+    group = GroupBeat(
+        group="billing",
+        batch_id=BatchId(3),
+        offsets={"orders": {"0": 7}},
+        lag={"orders": 1200},
+        commits_succeeded=3,
+        commits_failed=1,
+        commits_superseded=2,
+        failure="GROUP_IN_USE: Somebody else commits.",
+    )
+    root.seem_running(groups={"0": group})
+    assert root.json("job", "status")["groups"] == {"totals": {"0": asdict(group)}}
+    shown = root.run("job", "status").stdout
+    assert "group billing  totals, source 0: batch 3; lag orders 1,200; 3 commits succeeded" in shown
+    assert "GROUP_IN_USE: Somebody else commits." in shown
 
 
 def test_stop_asks_first_and_a_no_or_no_answer_stops_nothing(root: Root):

@@ -12,6 +12,7 @@ from airflow_flinkstyle.protocol.records import (
     Current,
     End,
     Go,
+    GroupBeat,
     Handle,
     Heartbeat,
     IncarnationRecord,
@@ -63,6 +64,18 @@ RECORDS: list[Record] = [
                 batch_committed_at_ms=6,
                 sources={"0": IDENTITY},
                 sink="kafka",
+                groups={
+                    "0": GroupBeat(
+                        group="billing",
+                        batch_id=BatchId(3),
+                        offsets={"orders": {"0": 7}},
+                        lag={"orders": 2},
+                        commits_succeeded=3,
+                        commits_failed=0,
+                        commits_superseded=0,
+                        failure=None,
+                    )
+                },
             )
         },
         error=("GUARD", "text"),
