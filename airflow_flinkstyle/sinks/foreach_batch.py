@@ -7,13 +7,14 @@ import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.sinks import frame as frames
 from airflow_flinkstyle.sinks.control_topic import default_name
 from airflow_flinkstyle.sinks.errors import PlanChangedError, ReplayDiffersError, SinkConfigError
 from airflow_flinkstyle.sinks.lineage import open_lineage
 from airflow_flinkstyle.sinks.marker import Completion
-from airflow_flinkstyle.sinks.resume import SinkState, expected, tell
+from airflow_flinkstyle.sinks.resume import SinkState, expected, note_failure, tell
 from airflow_flinkstyle.sinks.settings import SinkSettings
 from airflow_flinkstyle.sinks.shard import WRAP, write_shard
 
@@ -89,15 +90,18 @@ class TransactionalKafkaSink:
 
     def foreach_batch(self, frame: DataFrame, batch_id: int) -> None:
         """Write one micro-batch; for ``writeStream.foreachBatch``."""
-        if self._run is None or self._run.next_batch != batch_id:  # the query has been started (again)
-            self._run = self._open(frame, batch_id)
+        query_id = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
         try:
+            if self._run is None or self._run.next_batch != batch_id:  # the query has been started (again)
+                self._run = self._open(frame, query_id, batch_id)
             self.last_batch = self._run.write(frame, batch_id)
-        except BaseException:
+        except BaseException as error:
             self._run = None
+            if isinstance(error, FlinkstyleError):
+                note_failure(query_id, error)
             raise
 
-    def _open(self, frame: DataFrame, batch_id: int) -> _Run:
+    def _open(self, frame: DataFrame, query_id: str, batch_id: int) -> _Run:
         context = frame.sparkSession.sparkContext
         if context.getConf().get("spark.speculation", "false") == "true":
             raise SinkConfigError(
@@ -106,7 +110,6 @@ class TransactionalKafkaSink:
                 left="Nothing was written.",
                 remedy="Set spark.speculation=false.",
             )
-        query_id = context.getLocalProperty(_QUERY_ID)
         own = self._lineage or query_id
         resume = expected(query_id, own)
         settings = self._settings(own, resume.lineage_of(own) if resume else own)

@@ -10,9 +10,12 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from airflow_flinkstyle.sinks.errors import LineageError
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from airflow_flinkstyle.errors import FlinkstyleError
     from airflow_flinkstyle.protocol.records import Rewind
 
 
@@ -27,9 +30,12 @@ class Resume:
     lineage: str | None
     """The lineage the savepoint names; None if it names none."""
     cluster_id: str | None
-    """The cluster whose topics the lineage was written to; None if it is not known."""
+    """The cluster whose topics the lineage was written to; None if it is not known, empty if there was none:
+    the query had no such sink."""
     suffix: str
     """Tells a new lineage from its predecessors: the generation, the same over its relaunches."""
+    under_way: bool = False
+    """The batch after it was planned already: a part of it may stand on that cluster."""
 
     def lineage_of(self, own: str) -> str:
         """Return the lineage to write under.
@@ -57,15 +63,30 @@ class Resume:
             cluster_id: The cluster that the sink writes to now.
             batch_id: The first batch of this run; a later one than the savepoint's next after a relaunch.
             completed: The newest batch that the lineage has completed there; None if it has none.
+
+        Raises:
+            LineageError: If the sink has moved while a batch was under way.
         """
         if batch_id != self.after_batch + 1:
             return None
         if self.mode == "continue":
             moved = self.cluster_id not in (None, cluster_id)
+            if moved and self.cluster_id and self.under_way:
+                raise self._half_moved(self.cluster_id, cluster_id)
             begins = moved and (completed is None or completed < self.after_batch)
         else:
             begins = completed is None
         return self.after_batch if begins else None
+
+    def _half_moved(self, before: str, now: str) -> LineageError:
+        return LineageError(
+            f"Lineage {self.lineage} was expected to move from Kafka cluster {before} to {now} between two "
+            f"batches, found that batch {self.after_batch + 1} was planned already: a part of it may stand "
+            "in the output.",
+            left="Nothing was written.",
+            remedy=f"Start the job with its sink on cluster {before}, stop it with a savepoint once a batch "
+            "has completed, and move then; or choose rewind='fork' or 're-emit', which writes it again.",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,10 +113,17 @@ class SinkState:
     phase_s: Mapping[str, float] = field(default_factory=dict)
     """Seconds by phase of the newest batch of this run, of the slowest shard in each."""
 
+    @property
+    def place(self) -> tuple[str, int, str, str]:
+        """What stays as it is from batch to batch."""
+        return self.lineage, self.shards, self.control_topic, self.cluster_id
+
 
 _lock = threading.Lock()
 _resumes: dict[str, tuple[Resume, ...]] = {}
 _states: dict[str, dict[str, SinkState]] = {}
+_failures: dict[str, FlinkstyleError] = {}
+_listeners: list[Callable[[str], None]] = []
 
 
 def expect(query_id: str, *resumes: Resume) -> None:
@@ -117,9 +145,36 @@ def expected(query_id: str, own: str) -> Resume | None:
 
 
 def tell(query_id: str, state: SinkState) -> None:
-    """Note what a sink of a query has written; replaces what was noted of the lineage."""
+    """Note what a sink of a query has written; replaces what was noted of the lineage.
+
+    Listeners hear of a place that is new, and whatever they raise ends the batch: call it before anything
+    is written there.
+    """
     with _lock:
-        _states.setdefault(query_id, {})[state.lineage] = state
+        known = _states.setdefault(query_id, {})
+        before = known.get(state.lineage)
+        known[state.lineage] = state
+        listeners = list(_listeners) if before is None or before.place != state.place else []
+    for listener in listeners:
+        listener(query_id)
+
+
+def listen(listener: Callable[[str], None]) -> None:
+    """Have a function called with a query's id when one of its sinks has found its place."""
+    with _lock:
+        _listeners.append(listener)
+
+
+def note_failure(query_id: str, error: FlinkstyleError) -> None:
+    """Note what a sink refused a batch with: Spark only hands on its text."""
+    with _lock:
+        _failures[query_id] = error
+
+
+def failure(query_id: str) -> FlinkstyleError | None:
+    """Return what a sink of the query refused a batch with last; None if none did."""
+    with _lock:
+        return _failures.get(query_id)
 
 
 def states(query_id: str) -> tuple[SinkState, ...]:

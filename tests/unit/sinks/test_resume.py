@@ -7,7 +7,18 @@ from typing import Any
 
 import pytest
 
-from airflow_flinkstyle.sinks.resume import Resume, SinkState, expect, expected, states, tell
+from airflow_flinkstyle.sinks.errors import LineageError
+from airflow_flinkstyle.sinks.resume import (
+    Resume,
+    SinkState,
+    expect,
+    expected,
+    failure,
+    listen,
+    note_failure,
+    states,
+    tell,
+)
 
 _numbers = itertools.count()
 K = 10
@@ -60,6 +71,23 @@ def test_lineage_begins_at_the_savepoints_next_batch_only(batch_id: int):
         assert resume.begins_behind(cluster_id="new", batch_id=batch_id, completed=None) is None
 
 
+def test_sink_never_moves_away_from_a_batch_that_may_be_half_written():
+    resume = a_resume(under_way=True)
+    for completed in (None, K - 1, K):
+        with pytest.raises(
+            LineageError, match=r"from Kafka cluster old to new .* batch 11 was planned already"
+        ):
+            resume.begins_behind(cluster_id="new", batch_id=K + 1, completed=completed)
+    assert resume.begins_behind(cluster_id="old", batch_id=K + 1, completed=None) is None
+    assert resume.begins_behind(cluster_id="new", batch_id=K + 2, completed=K + 1) is None
+
+
+def test_sink_that_the_query_did_not_have_begins_behind_the_savepoint():
+    resume = a_resume(lineage=None, cluster_id="", under_way=True)
+    assert resume.begins_behind(cluster_id="new", batch_id=K + 1, completed=None) == K
+    assert resume.begins_behind(cluster_id="new", batch_id=K + 1, completed=K) is None
+
+
 def test_cluster_that_is_not_known_did_not_change():
     assert a_resume(cluster_id=None).begins_behind(cluster_id="new", batch_id=K + 1, completed=None) is None
 
@@ -91,20 +119,36 @@ def test_fork_is_for_every_sink_whatever_its_lineage_was(query_id: str):
     assert expected(query_id, "the new query's id") == fork
 
 
-def test_newest_state_of_each_sink_is_told(query_id: str):
-    def a_state(lineage: str, batch: int) -> SinkState:
-        return SinkState(
-            lineage=lineage,
-            shards=2,
-            control_topic=f"flinkstyle-{lineage}.internal",
-            topic="out",
-            servers="kafka:9092",
-            cluster_id="old",
-            completed_batch=batch,
-            markers={0: batch, 1: batch},
-        )
+def a_state(lineage: str, batch: int, *, cluster_id: str = "old") -> SinkState:
+    return SinkState(
+        lineage=lineage,
+        shards=2,
+        control_topic=f"flinkstyle-{lineage}.internal",
+        topic="out",
+        servers="kafka:9092",
+        cluster_id=cluster_id,
+        completed_batch=batch,
+        markers={0: batch, 1: batch},
+    )
 
+
+def test_newest_state_of_each_sink_is_told(query_id: str):
     assert states(query_id) == ()
     for state in (a_state("b", 1), a_state("a", 1), a_state("b", 2)):
         tell(query_id, state)
     assert states(query_id) == (a_state("a", 1), a_state("b", 2))
+
+
+def test_who_listens_hears_of_a_new_place_only_and_may_end_the_batch(query_id: str):
+    heard: list[str] = []
+    listen(heard.append)
+    for state in (a_state("a", 1), a_state("a", 2), a_state("b", 2), a_state("a", 3, cluster_id="new")):
+        tell(query_id, state)
+    assert heard == [query_id] * 3
+
+
+def test_refusal_is_kept_by_query(query_id: str):
+    error = LineageError("Found another.", left="Nothing was written.", remedy="Fork.")
+    note_failure(query_id, error)
+    assert failure(query_id) is error
+    assert failure("another query") is None
