@@ -199,7 +199,10 @@ def test_new_records_of_the_targets_own_producers_are_neither_lost_nor_taken_for
 @given(worlds(new=True, repeating=True), st.booleans())
 def test_repeating_records_lose_nothing_though_new_ones_equal_copies(world, dated: bool):  # noqa: ANN001
     source, target, at, _ = world
-    judge(World(source=tuple(source), target=tuple(target), dated=dated), at)
+    times = Counter(source)
+    # A record that equals one the source holds once, time included, is taken for its copy.
+    told_apart = all(times[copy.content] != 1 for copy in target if copy.origin == NEW)
+    judge(World(source=tuple(source), target=tuple(target), dated=dated and told_apart), at)
 
 
 @settings(max_examples=400, deadline=None)
