@@ -1,0 +1,102 @@
+"""What is struck, and in which order. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Iterator, Mapping, Sequence
+
+Kind = Literal["Python worker", "executor", "driver", "standalone worker", "broker"]
+Plan = Literal["stateless", "stateful"]
+PHASES = ("init", "data", "pre-commit", "marker", "commit")
+"""Of a shard; ``pre-commit`` is the flush."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What is struck, and how."""
+
+    kind: Kind
+    frozen: bool = False
+    """SIGSTOP, and SIGCONT once others have gone on; otherwise SIGKILL."""
+
+    def __str__(self) -> str:
+        """Return both in words."""
+        return f"{self.kind}, {'frozen and thawed' if self.frozen else 'killed'}"
+
+
+WORKER, DRIVER, EXECUTOR = Target(kind="Python worker"), Target(kind="driver"), Target(kind="executor")
+STANDALONE, BROKER = Target(kind="standalone worker"), Target(kind="broker")
+WORKER_ZOMBIE = Target(kind="Python worker", frozen=True)
+DRIVER_ZOMBIE = Target(kind="driver", frozen=True)
+EXECUTOR_ZOMBIE = Target(kind="executor", frozen=True)
+
+LOCAL: Mapping[Target, int] = {WORKER: 17, WORKER_ZOMBIE: 3, DRIVER: 1, DRIVER_ZOMBIE: 2, BROKER: 2}
+CLUSTER: Mapping[Target, int] = {
+    WORKER: 8,
+    WORKER_ZOMBIE: 1,
+    DRIVER: 2,
+    BROKER: 2,
+    EXECUTOR: 10,
+    EXECUTOR_ZOMBIE: 4,
+    STANDALONE: 2,
+}
+"""How often each is struck, in proportion; the driver of a frozen worker is killed, too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagePlan:
+    """What a stage is to be."""
+
+    plan: Plan
+    on_cluster: bool
+    kills: int
+    mix: Mapping[Target, int]
+
+    @property
+    def name(self) -> str:
+        """Where and what."""
+        return f"{'cluster' if self.on_cluster else 'local'} {self.plan}"
+
+    def deal(self, moments: random.Random) -> Iterator[Target]:
+        """Yield targets for ever: each kind once, then in proportion, both in a random order."""
+        hand = list(self.mix)
+        while True:
+            moments.shuffle(hand)
+            yield from hand
+            hand = [target for target, count in self.mix.items() for _ in range(count)]
+
+
+def whole(kills: int, only: Sequence[str] = ()) -> list[StagePlan]:
+    """Return the stages that make so many kills together; only those whose name has all given words."""
+    shares: dict[tuple[Plan, bool], int] = {
+        ("stateless", False): 30,
+        ("stateful", False): 26,
+        ("stateless", True): 24,
+        ("stateful", True): 20,
+    }
+    plans = [
+        StagePlan(plan=plan, on_cluster=on_cluster, kills=share, mix=CLUSTER if on_cluster else LOCAL)
+        for (plan, on_cluster), share in shares.items()
+    ]
+    chosen = [plan for plan in plans if set(only) <= set(plan.name.split())]
+    total = sum(plan.kills for plan in chosen)
+    return [
+        StagePlan(
+            plan=plan.plan, on_cluster=plan.on_cluster, kills=-(-kills * plan.kills // total), mix=plan.mix
+        )
+        for plan in chosen
+    ]
+
+
+def short() -> list[StagePlan]:
+    """Return two stages with 30 kills that take little time."""
+    local = {WORKER: 8, WORKER_ZOMBIE: 1, DRIVER_ZOMBIE: 1, BROKER: 1}
+    cluster = {WORKER: 3, EXECUTOR: 3, EXECUTOR_ZOMBIE: 1, STANDALONE: 1}
+    return [
+        StagePlan(plan="stateful", on_cluster=False, kills=20, mix=local),
+        StagePlan(plan="stateless", on_cluster=True, kills=10, mix=cluster),
+    ]

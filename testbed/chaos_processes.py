@@ -1,0 +1,112 @@
+"""The processes of a Spark job, told by Linux; and a driver whose orphans outlive it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+PROC = Path("/proc")
+_LOG_TAIL = 4000
+
+
+def parent_of(pid: int) -> int:
+    """Return the parent's process id."""
+    # The command name stands in brackets and may hold anything, brackets too.
+    return int((PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
+
+
+def daemon_of(worker: int) -> int:
+    """Return the daemon that forked a Python worker."""
+    return _expected(parent_of(worker), b"pyspark.daemon")
+
+
+def executor_of(worker: int) -> int:
+    """Return the executor that a Python worker works for."""
+    return _expected(parent_of(daemon_of(worker)), b"CoarseGrainedExecutorBackend")
+
+
+def standalone_worker_of(worker: int) -> int:
+    """Return the standalone worker that keeps the executor of a Python worker."""
+    return _expected(parent_of(executor_of(worker)), b"org.apache.spark.deploy.worker.Worker")
+
+
+def _expected(pid: int, command: bytes) -> int:
+    """Orphans have other parents, which nobody may kill."""
+    if command not in (PROC / str(pid) / "cmdline").read_bytes():
+        raise ProcessLookupError(pid)
+    return pid
+
+
+def is_python_worker(pid: int) -> bool:
+    """Tell whether a process is a Python worker, dead ones apart; its number may be another's by now."""
+    with contextlib.suppress(OSError):
+        return _expected(pid, b"pyspark.daemon") == pid
+    return False
+
+
+def freeze_worker(pid: int) -> None:
+    """Stop a Python worker's clock, and kill the daemon that would tell it to end with its executor."""
+    daemon = daemon_of(pid)
+    os.kill(pid, signal.SIGSTOP)
+    os.kill(daemon, signal.SIGKILL)
+
+
+def session_of(leader: int) -> Iterator[int]:
+    """Yield the live processes of a session."""
+    for entry in PROC.iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                if os.getsid(int(entry.name)) == leader:
+                    yield int(entry.name)
+
+
+def send(pid: int, number: signal.Signals) -> None:
+    """Signal a process that may have gone."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+class Driver:
+    """One incarnation of the job's driver: Python, JVM and, where it is local, the Python workers."""
+
+    def __init__(self, incarnation: int, command: Sequence[str], env: Mapping[str, str], log: Path) -> None:
+        self.incarnation, self.log = incarnation, log
+        with log.open("wb") as out:
+            self._process = subprocess.Popen(  # noqa: S603  # starting it is the purpose
+                command,
+                env=dict(env),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
+
+    @property
+    def is_running(self) -> bool:
+        """False once it has ended by itself or was killed."""
+        return self._process.poll() is None
+
+    def send(self, number: signal.Signals) -> None:
+        """Signal Python and JVM at once; workers are in a group of their own."""
+        os.killpg(self._process.pid, number)
+
+    def reap(self) -> None:
+        """Wait for a driver that was killed; its workers end, or remain as orphans."""
+        self._process.wait(60)
+
+    def clear(self) -> None:
+        """End everything of it, orphans too."""
+        for pid in session_of(self._process.pid):
+            send(pid, signal.SIGKILL)
+        self.reap()
+
+    def last_words(self) -> str:
+        """Return the end of its log."""
+        return self.log.read_text(errors="replace")[-_LOG_TAIL:]
