@@ -121,12 +121,15 @@ def _read(client: Consumer, settings: SinkSettings, number: int, start: int, hig
     )
 
 
-def require_control_topic(settings: SinkSettings, *, may_create: bool) -> None:
+def require_control_topic(settings: SinkSettings, *, may_create: bool) -> int:
     """Check that the control topic keeps markers and has a partition for each shard.
 
     Args:
         settings: The sink.
         may_create: The lineage is new, so that a missing topic cannot have lost any marker.
+
+    Returns:
+        For how many shards it has room: the most that the lineage was ever written with, at least.
 
     Raises:
         ControlTopicError: If it is missing and may not be created, or deletes what it holds.
@@ -137,7 +140,7 @@ def require_control_topic(settings: SinkSettings, *, may_create: bool) -> None:
         if not may_create:
             raise _missing(settings, "topic")
         _create(settings, wanted)
-        return
+        return settings.shards
     if topic_settings(settings.cluster, [settings.control_topic])[settings.control_topic].deletes:
         raise ControlTopicError(
             f"Control topic {settings.control_topic} was expected to have cleanup.policy compact only, found "
@@ -147,6 +150,7 @@ def require_control_topic(settings: SinkSettings, *, may_create: bool) -> None:
         )
     if count < wanted:
         _grow(settings, wanted)
+    return max(count, wanted) - 1
 
 
 def _partition_count(settings: SinkSettings) -> int | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ from airflow_flinkstyle.sinks.control_topic import (
     read_markers,
     require_control_topic,
 )
-from airflow_flinkstyle.sinks.errors import LineageError, ShardCountError
+from airflow_flinkstyle.sinks.errors import LineageError, ProducerFencedError, ShardCountError
 from airflow_flinkstyle.sinks.marker import Completion
 from airflow_flinkstyle.sinks.producer import (
     initialised_producer,
@@ -77,11 +77,10 @@ def open_lineage(
     """
     cluster_id = _require_timeout(settings)
     behind = partial(_begins_behind, resume, cluster_id, batch_id)
-    require_control_topic(settings, may_create=batch_id == 0 or behind(None) is not None)
+    room = require_control_topic(settings, may_create=batch_id == 0 or behind(None) is not None)
     completer = Completer(settings)  # before the completion is read: an open one of an earlier run ends
     found = read_completion(settings)
-    shards = range(max(settings.shards, found.shards if found else 0))
-    _fence(settings, shards)
+    _fence(settings, range(room))
     if (after_batch := behind(found)) is not None:
         _require_owner(settings, found, query_id)
         found = _begun(settings, query_id, after_batch)
@@ -91,7 +90,7 @@ def open_lineage(
         cluster_id=cluster_id,
         completer=completer,
         completed=found or _none_yet(settings, query_id, batch_id),
-        markers=read_markers(settings, shards),
+        markers=read_markers(settings, range(room)),
     )
     _require_next(settings, opened, query_id=query_id, batch_id=batch_id)
     return opened
@@ -144,10 +143,24 @@ def _require_owner(settings: SinkSettings, completed: Completion | None, query_i
         )
 
 
-def _require_next(settings: SinkSettings, opened: Opened, *, query_id: str, batch_id: int) -> None:
-    completed = opened.completed
+def require_follows(
+    settings: SinkSettings, found: Completion | None, *, query_id: str, batch_id: int, newest: int = -1
+) -> None:
+    """Check that a batch is the next after what the lineage has completed, or the newest again.
+
+    Args:
+        settings: The sink.
+        found: What the lineage has completed.
+        query_id: The query whose batch it is.
+        batch_id: The batch.
+        newest: The newest batch that a shard has written, if that is known.
+
+    Raises:
+        LineageError: If it is not, or another query writes under the lineage.
+    """
+    completed = found or _none_yet(settings, query_id, batch_id)
     _require_owner(settings, completed, query_id)
-    newest = max([completed.batch_id, *(marker.batch_id for marker in opened.markers.values())])
+    newest = max(newest, completed.batch_id)
     if not newest <= batch_id <= completed.batch_id + 1:
         raise LineageError(
             f"Lineage {settings.lineage} has completed batch {completed.batch_id} and written batch "
@@ -155,14 +168,76 @@ def _require_next(settings: SinkSettings, opened: Opened, *, query_id: str, batc
             left="Nothing was written; batches that are known would have been left out silently.",
             remedy="If an older savepoint was restored, start with rewind=fork (a new lineage) or re-emit.",
         )
-    if completed.shards != settings.shards and opened.written(batch_id) and batch_id > completed.batch_id:
+
+
+def _require_next(settings: SinkSettings, opened: Opened, *, query_id: str, batch_id: int) -> None:
+    completed = opened.completed
+    newest = max((marker.batch_id for marker in opened.markers.values()), default=-1)
+    require_follows(settings, completed, query_id=query_id, batch_id=batch_id, newest=newest)
+    _require_shards(settings, completed, opened.markers)
+
+
+def _require_shards(
+    settings: SinkSettings, completed: Completion | None, markers: Mapping[int, Marker]
+) -> None:
+    """Check that what is half written was written with as many shards as the job asks for."""
+    done = completed.batch_id if completed else -1
+    half = next((m for m in markers.values() if m.batch_id > done and m.shards != settings.shards), None)
+    if half is not None:
         raise ShardCountError(
-            f"Batch {batch_id} is half written with {completed.shards} shards, but the job asks for "
+            f"Batch {half.batch_id} is half written with {half.shards} shards, but the job asks for "
             f"{settings.shards}.",
             left="Nothing was written; what is half written stays as it is.",
-            remedy=f"Start the job once with shards={completed.shards} until a batch has completed, stop "
+            remedy=f"Start the job once with shards={half.shards} until a batch has completed, stop "
             "it, then change the number.",
         )
+
+
+def settled(settings: SinkSettings) -> Completion | None:
+    """Return what the lineage has completed; for writers that keep nothing between two batches.
+
+    With the same number of shards as before, each shard's own producer ends what earlier runs of it left
+    open. With another one, all are ended here, and the number is noted before a batch is written with it.
+
+    Raises:
+        TransactionTimeoutError: If the broker does not allow transactions that long.
+        ControlTopicError: If the control topic deletes what it holds.
+        ShardCountError: If the number of shards was changed while a batch is half written.
+    """
+    _require_timeout(settings)
+    room = require_control_topic(settings, may_create=True)
+    found = _completion(settings)
+    if (found.shards if found else room) == settings.shards:
+        return found
+    completer = Completer(settings)
+    _fence(settings, range(room))
+    _require_shards(settings, found, read_markers(settings, range(room)))
+    if found is not None:
+        found = replace(found, shards=settings.shards)
+        completer.complete(found)
+    return found
+
+
+def _completion(settings: SinkSettings) -> Completion | None:
+    try:
+        return read_completion(settings)
+    except ProducerFencedError:  # a completion was left open: another producer of its id ends it
+        Completer(settings)
+        return read_completion(settings)
+
+
+def complete_next(settings: SinkSettings, completion: Completion) -> None:
+    """Complete a batch whose shards have all committed; a batch that is complete stays as it is.
+
+    Raises:
+        LineageError: If it is not the next one: another driver writes under the lineage.
+        ProducerFencedError: If another driver completes a batch at this moment.
+    """
+    completer = Completer(settings)
+    found = read_completion(settings)
+    require_follows(settings, found, query_id=completion.query_id, batch_id=completion.batch_id)
+    if found is None or found.batch_id < completion.batch_id:
+        completer.complete(completion)
 
 
 class Completer:

@@ -24,6 +24,11 @@ class Marker(Record):
     plan: str
     """The number of shards the records were spread over, and a hash of their columns and topic."""
 
+    @property
+    def shards(self) -> int:
+        """Over how many shards the batch is spread."""
+        return int(self.plan.partition("-")[0])
+
     def same_columns(self, plan: str) -> bool:
         """Return whether a plan has the same columns and topic; the number of shards may be another."""
         return self.plan.partition("-")[2] == plan.partition("-")[2]
