@@ -7,7 +7,20 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from airflow_flinkstyle.cli import cut, job, keep, look, mirror, move, offsets, positions, store, take
+from airflow_flinkstyle.cli import (
+    cut,
+    job,
+    keep,
+    look,
+    mirror,
+    move,
+    offsets,
+    positions,
+    store,
+    take,
+    topic,
+    transactions,
+)
 from airflow_flinkstyle.cli.options import AS_JSON
 from airflow_flinkstyle.cli.output import ExitCode, report
 from airflow_flinkstyle.errors import FlinkstyleError
@@ -77,4 +90,16 @@ app.add_typer(
     name="job",
 )
 app.add_typer(_group("Look at a mirror between Kafka clusters.", {"status": mirror.status}), name="mirror")
+app.add_typer(
+    _group(
+        "Find the transactions that hold readers back, and end those of dead jobs.",
+        {
+            "list": transactions.list_open,
+            "describe": transactions.describe,
+            "abort": transactions.abort,
+        },
+    ),
+    name="transactions",
+)
+app.add_typer(_group("Check what a topic holds.", {"verify": topic.verify}), name="topic")
 app.add_typer(_group("Try a store.", {"check": store.check}), name="store")

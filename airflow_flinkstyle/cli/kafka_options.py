@@ -21,6 +21,12 @@ TargetConfig = Annotated[Path | None, typer.Option(help=f"{_FILE} the target clu
 TargetConn = Annotated[
     str | None, typer.Option("--target-conn-id", help=f"{_CONN} the target cluster.", show_default=False)
 ]
+KafkaConfig = Annotated[
+    Path | None, typer.Option("--kafka-config", help=f"{_FILE} the cluster.", show_default=False)
+]
+KafkaConn = Annotated[
+    str | None, typer.Option("--kafka-conn-id", help=f"{_CONN} the cluster.", show_default=False)
+]
 KafkaConfigs = Annotated[
     list[Path] | None,
     typer.Option("--kafka-config", help=f"{_FILE} a cluster to look at; may be repeated."),

@@ -169,6 +169,12 @@ class MirrorStartError(FlinkstyleError):
     code = "MIRROR_START"
 
 
+class TransactionInUseError(FlinkstyleError):
+    """Somebody may still be at work under a transaction that was to be aborted."""
+
+    code = "TRANSACTION_IN_USE"
+
+
 class ReadStalledError(FlinkstyleError):
     """Reading a range of a log did not end in time."""
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Literal
 
 from airflow_flinkstyle.errors import FlinkstyleError, MessageFormatError
 from airflow_flinkstyle.kafka.cluster import describe
-from airflow_flinkstyle.kafka.errors import NOTHING_CHANGED
+from airflow_flinkstyle.kafka.errors import NOTHING_CHANGED, ClusterDeniedError, TopicMissingError
 from airflow_flinkstyle.kafka.reading import ReadRange, scan
 
 if TYPE_CHECKING:
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.kafka.settings import KafkaCluster
 
 _TOPIC = "__transaction_state"
-_UNENDED = frozenset((1, 2, 3))  # ongoing, preparing to commit, preparing to abort
+State = Literal["Ongoing", "PrepareCommit", "PrepareAbort"]
+"""As Kafka's own tools call it; the second and third end by themselves."""
+_UNENDED: Final[dict[int, State]] = {1: "Ongoing", 2: "PrepareCommit", 3: "PrepareAbort"}
 _NEWEST_VERSION = 1
 _STALL_S = 10.0
 
@@ -36,7 +38,12 @@ class OpenTransaction:
     epoch: int
     timeout_ms: int
     """After which the brokers abort it."""
+    state: State
     partitions: frozenset[TopicPartition]
+    updated_ms: int
+    """When it last took a partition in or changed its state, by the broker's clock."""
+    started_ms: int
+    """When it began, by the broker's clock."""
 
     def __str__(self) -> str:
         """Return who it is, and how long it can take."""
@@ -47,7 +54,7 @@ class OpenTransaction:
 
 
 def open_transactions(cluster: KafkaCluster) -> list[OpenTransaction]:
-    """Return every open transaction of the cluster.
+    """Return every open transaction of the cluster, the oldest first.
 
     Raises:
         ClusterDeniedError: If the credentials may not read the transaction log.
@@ -58,14 +65,16 @@ def open_transactions(cluster: KafkaCluster) -> list[OpenTransaction]:
     def keep(_: TopicPartition, message: Record) -> None:
         newest[message.key() or b""] = message.value()
 
-    view = describe(cluster, [_TOPIC])
-    ranges = {
-        (_TOPIC, number): ReadRange(low=log.start, high=log.end)
-        for number, log in view.topics[_TOPIC].partitions.items()
-    }
-    scan(cluster, ranges, keep, "read_uncommitted", stall_s=_STALL_S)
+    try:
+        logs = describe(cluster, [_TOPIC]).topics[_TOPIC].partitions
+        ranges = {(_TOPIC, number): ReadRange(low=log.start, high=log.end) for number, log in logs.items()}
+        scan(cluster, ranges, keep, "read_uncommitted", stall_s=_STALL_S)
+    except TopicMissingError:  # the first transaction of a cluster creates it
+        return []
+    except ClusterDeniedError as error:
+        raise _denied(cluster) from error
     found = [parse(key, value) for key, value in newest.items() if value is not None]
-    return [transaction for transaction in found if transaction is not None]
+    return sorted((one for one in found if one is not None), key=lambda one: one.started_ms)
 
 
 def explain(cluster: KafkaCluster, moving: Moving) -> str:
@@ -102,12 +111,17 @@ def _parse(key: bytes, value: bytes) -> OpenTransaction | None:
     producer_id, epoch, timeout_ms, status = (body.number(kind) for kind in "qhib")
     if status not in _UNENDED:
         return None
+    partitions = frozenset(_partitions(body, compact=version > 0))
+    updated_ms, started_ms = body.number("q"), body.number("q")
     return OpenTransaction(
         transactional_id=transactional_id,
         producer_id=producer_id,
         epoch=epoch,
         timeout_ms=timeout_ms,
-        partitions=frozenset(_partitions(body, compact=version > 0)),
+        state=_UNENDED[status],
+        partitions=partitions,
+        updated_ms=updated_ms,
+        started_ms=started_ms,
     )
 
 
@@ -137,8 +151,11 @@ class _Bytes:
         self._at += struct.calcsize(kind)
         return found
 
-    def text(self, length: int) -> str:
+    def skip(self, length: int) -> None:
         self._at += length
+
+    def text(self, length: int) -> str:
+        self.skip(length)
         return self._data[self._at - length : self._at].decode()
 
     def varint(self) -> int:
@@ -154,7 +171,17 @@ class _Bytes:
     def skip_tags(self) -> None:
         for _ in range(self.varint()):
             self.varint()
-            self._at += self.varint()
+            self.skip(self.varint())
+
+
+def _denied(cluster: KafkaCluster) -> ClusterDeniedError:
+    return ClusterDeniedError(
+        f"The credentials of Kafka cluster {cluster} were expected to be allowed to read {_TOPIC}, which "
+        "says whose transactions are open, but were denied it.",
+        left=NOTHING_CHANGED,
+        remedy=f"Allow their principal READ and DESCRIBE on topic {_TOPIC}; or ask with "
+        "kafka-transactions.sh list, as somebody who has DESCRIBE on the transactional ids.",
+    )
 
 
 def _unknown(found: str) -> MessageFormatError:

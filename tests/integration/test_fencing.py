@@ -21,9 +21,10 @@ from airflow_flinkstyle.kafka.acls import EVERYBODY, AclRule, create_rules, dele
 from airflow_flinkstyle.kafka.errors import ClusterDeniedError, FenceScopeError, NoAuthorizerError
 from airflow_flinkstyle.kafka.fences import AclFence, PassiveFence
 from airflow_flinkstyle.kafka.fencing import Moving, Steady, steady_ends
-from airflow_flinkstyle.kafka.open_transactions import explain
+from airflow_flinkstyle.kafka.open_transactions import explain, open_transactions
 from airflow_flinkstyle.kafka.reading import ReadRange, count_records
 from airflow_flinkstyle.kafka.settings import KafkaCluster
+from airflow_flinkstyle.kafka.transactions import abort_transactions, matching
 from airflow_flinkstyle.storage.memory import MemoryStore
 from testbed.kafka import AUTHORIZER, Broker
 from testbed.ports import free_port
@@ -265,6 +266,29 @@ def test_open_transaction_is_kept_from_its_commit_only_by_a_denial_of_its_id(
     a_producer(broker, **{"transactional.id": "shop-3"}).init_transactions(20)  # ends it
     assert becomes_steady(cluster, "f.id")
     assert readable(cluster, "f.id", 2) == 0
+
+
+def test_credentials_that_may_not_see_or_end_transactions_are_told_which_acl_they_lack(broker: Broker):
+    broker.create_topic("f.guest", partitions=1)
+    shop = a_producer(broker, **{"transactional.id": "shop-4"})
+    shop.init_transactions(20)
+    shop.begin_transaction()
+    assert written(shop, "f.guest") == [None]
+    guest = KafkaCluster(name="guest", config=as_user("guest"))
+    found = matching(open_transactions(guest), "shop-4")
+    cluster = KafkaCluster(name="guarded", config={"bootstrap.servers": broker.bootstrap})
+    denied = AclRule(name="__transaction_state", principal="User:guest", operation="ALL", permission="deny")
+    others = AclRule(name="__transaction_state", principal=EVERYBODY, operation="ALL", permission="allow")
+    ids = AclRule.from_dict({**denied.as_dict(), "name": "shop-4", "resource": "transactional_id"})
+    create_rules(cluster, [ids])
+    with pytest.raises(ClusterDeniedError, match="WRITE and DESCRIBE on the transactional id"):
+        abort_transactions(guest, found)
+    delete_rules(cluster, [ids])
+    create_rules(cluster, [denied, others])
+    with pytest.raises(ClusterDeniedError, match="READ and DESCRIBE on topic __transaction_state"):
+        open_transactions(guest)
+    delete_rules(cluster, [denied, others])
+    shop.commit_transaction(20)
 
 
 def test_broker_without_an_authorizer_is_named_and_only_the_ends_prove(old_broker: Broker):

@@ -83,6 +83,7 @@ class Root:
         *,
         state: AgentState = "running",
         query_id: str = "q-1",
+        written_at_ms: int = TAKEN_AT_MS,
         groups: Mapping[str, GroupBeat] | None = None,
     ) -> None:
         """Leave the records of a driver that runs on another machine and answers nothing."""
@@ -114,7 +115,7 @@ class Root:
             incarnation=only,
             state=state,
             beat=1,
-            written_at_ms=TAKEN_AT_MS,
+            written_at_ms=written_at_ms,
             spark_version="4.2.0",
             application_id="app",
             queries={"totals": totals},

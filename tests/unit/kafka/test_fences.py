@@ -103,22 +103,36 @@ TRANSACTION = OpenTransaction(
     producer_id=4001,
     epoch=7,
     timeout_ms=60_000,
+    state="Ongoing",
+    updated_ms=1_002,
+    started_ms=1_001,
     partitions=frozenset({("orders", 0), ("orders", 3)}),
 )
 
 
-def a_value(version: int, status: int = 1) -> bytes:
+def a_value(version: int, status: int = 1, tags: bytes = b"\x00") -> bytes:
     head = struct.pack(">hqhib", version, 4001, 7, 60_000, status)
     if version == 0:
-        return head + struct.pack(">ih6siii", 1, 6, b"orders", 2, 0, 3) + struct.pack(">qq", 1, 1)
-    partitions = b"\x02" + b"\x07orders" + b"\x03" + struct.pack(">ii", 0, 3) + b"\x00"
-    return head + partitions + struct.pack(">qq", 1, 1) + b"\x00"
+        return head + struct.pack(">ih6siii", 1, 6, b"orders", 2, 0, 3) + struct.pack(">qq", 1002, 1001)
+    partitions = b"\x02" + b"\x07orders" + b"\x03" + struct.pack(">ii", 0, 3) + tags
+    return head + partitions + struct.pack(">qq", 1002, 1001) + b"\x00"
 
 
 @pytest.mark.parametrize("version", [0, 1])
 def test_an_open_transaction_is_read_from_the_brokers_log(version: int):
     assert parse(KEY, a_value(version)) == TRANSACTION
     assert "shop-1 (producer 4001, epoch 7, time-out 60 s)" in str(TRANSACTION)
+
+
+def test_fields_that_later_brokers_add_are_passed_over():
+    assert parse(KEY, a_value(1, tags=b"\x02\x05\x02\xff\xfe\x06\x00")) == TRANSACTION
+
+
+@pytest.mark.parametrize(("status", "state"), [(2, "PrepareCommit"), (3, "PrepareAbort")])
+def test_a_transaction_that_is_about_to_end_is_still_open(status: int, state: str):
+    found = parse(KEY, a_value(1, status))
+    assert found is not None
+    assert found.state == state
 
 
 @pytest.mark.parametrize("status", [0, 4, 5])

@@ -1,0 +1,200 @@
+"""``flinkstyle transactions list|describe|abort``: who holds back what read-committed readers get."""
+
+from collections.abc import Collection, Iterator
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.console import Group, RenderableType
+
+from airflow_flinkstyle.cli.kafka_options import KafkaConfig, KafkaConn, the_cluster
+from airflow_flinkstyle.cli.options import AsJson, Yes, complete_job
+from airflow_flinkstyle.cli.output import confirm, moment, now_ms, show, table
+from airflow_flinkstyle.cli.places import client_of, jobs_of
+from airflow_flinkstyle.jobs.status import JobStatus, NeverStarted, Running, Starting, describe_status
+from airflow_flinkstyle.kafka.errors import TransactionInUseError
+from airflow_flinkstyle.kafka.open_transactions import OpenTransaction, open_transactions
+from airflow_flinkstyle.kafka.transactions import (
+    HeldPartition,
+    abort_transactions,
+    age_ms,
+    held_partitions,
+    matching,
+    require_idle,
+)
+
+Prefix = Annotated[
+    str, typer.Option(help="What the transactional ids begin with; a sink's begin with its lineage.")
+]
+Topics = Annotated[
+    list[str] | None,
+    typer.Option("--topic", help="Only transactions with records in this topic; may be repeated."),
+]
+_NONE = "No such transaction is open"
+_UNKNOWN = "nobody that the transaction log knows; if that stays so, it hangs"
+
+
+def list_open(
+    config: KafkaConfig = None,
+    conn_id: KafkaConn = None,
+    prefix: Prefix = "",
+    topics: Topics = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the open transactions, the oldest first. Ages are by two clocks."""
+    found = matching(open_transactions(the_cluster(config, conn_id, "kafka")), prefix, topics or ())
+    show({"transactions": _documents(found)}, _table(found) if found else _NONE, as_json=as_json)
+
+
+def describe(
+    config: KafkaConfig = None,
+    conn_id: KafkaConn = None,
+    prefix: Prefix = "",
+    topics: Topics = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the open transactions, and what is hidden in the topics they write to, or in those given."""
+    cluster = the_cluster(config, conn_id, "kafka")
+    everybody = open_transactions(cluster)
+    found = matching(everybody, prefix, topics or ())
+    looked_at = set(topics or ()) or {topic for one in found for topic, _ in one.partitions}
+    held = held_partitions(cluster, looked_at, everybody)
+    document = {
+        "transactions": _documents(found),
+        "partitions": [{**asdict(one), "hidden": one.hidden} for one in held],
+    }
+    show(document, Group(*_described(found, held)), as_json=as_json)
+
+
+def abort(
+    prefix: Prefix,
+    config: KafkaConfig = None,
+    conn_id: KafkaConn = None,
+    root: Annotated[
+        str | None,
+        typer.Option(
+            envvar="FLINKSTYLE_ROOT",
+            help="Savepoint root: transactions of its running jobs are refused.",
+            is_eager=True,
+            show_default=False,
+        ),
+    ] = None,
+    job: Annotated[
+        str | None,
+        typer.Option(
+            "--job",
+            "-j",
+            help="The job whose transactions they are, which must have ended; needs --root.",
+            autocompletion=complete_job,
+        ),
+    ] = None,
+    min_age_s: Annotated[
+        float | None,
+        typer.Option(
+            "--min-age",
+            help="Seconds without a sign of life that no producer at work reaches: longer than a batch.",
+            min=0,
+            show_default="each transaction's own time-out",
+        ),
+    ] = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Abort the open transactions of producers that are dead, and fence these.
+
+    All are refused if one of them may be that of a producer at work: its job runs, or it is too young.
+    """
+    if not prefix:
+        raise typer.BadParameter("an empty one matches every application", param_hint="--prefix")
+    if job and not root:
+        raise typer.BadParameter("needs --root", param_hint="--job")
+    cluster = the_cluster(config, conn_id, "kafka")
+    found = [one for one in matching(open_transactions(cluster), prefix) if one.state == "Ongoing"]
+    if root:
+        _require_ended(found, root, job)
+    if not job:
+        require_idle(found, now_ms(), None if min_age_s is None else round(min_age_s * 1000))
+    if found:
+        names = ", ".join(one.transactional_id for one in found)
+        confirm(f"Abort {len(found)} transactions ({names}) on {cluster}?", yes=yes)
+    aborted = abort_transactions(cluster, found)
+    ids = [one.transactional_id for one in aborted]
+    text = f"Aborted {len(ids)}: {', '.join(ids)}" if ids else f"{_NONE}; nothing was aborted"
+    show({"aborted": ids}, text, as_json=as_json)
+
+
+def _require_ended(found: Collection[OpenTransaction], root: str, job: str | None) -> None:
+    """Refuse transactions of a job at work: the one that was named, or any whose query's id they bear."""
+    for name in [job] if job else jobs_of(root):
+        status = client_of(root, name).status()
+        if job and isinstance(status, NeverStarted):
+            raise typer.BadParameter(f"there is no job {job} below {root}", param_hint="--job")
+        theirs = [one for one in found if job or one.transactional_id.startswith(_lineages(status))]
+        if theirs and _at_work(status):
+            raise TransactionInUseError(
+                f"Job {name} was expected to have ended, but {describe_status(status)}; "
+                f"{theirs[0].transactional_id} is its transaction.",
+                left="No transaction was aborted.",
+                remedy="Stop the job first; its next start ends what it has left open by itself.",
+            )
+
+
+def _at_work(status: JobStatus) -> bool:
+    """Tell whether a job's driver may be alive: one that was silent for its lease has ended itself.
+
+    The silence is measured by two clocks, hence twice the lease. A wrong guess costs the driver one batch,
+    which it runs again.
+    """
+    return isinstance(status, (Running, Starting)) and status.run.silent_for_s < 2 * status.run.claim.lease_s
+
+
+def _lineages(status: JobStatus) -> tuple[str, ...]:
+    """Return the lineages that a job's sinks have by default: its queries' ids."""
+    heartbeat = status.run.heartbeat if isinstance(status, (Running, Starting)) else None
+    return tuple(query.query_id for query in heartbeat.queries.values()) if heartbeat else ()
+
+
+def _documents(found: Collection[OpenTransaction]) -> list[dict[str, object]]:
+    now = now_ms()
+    return [
+        {
+            "transactional_id": one.transactional_id,
+            "producer_id": one.producer_id,
+            "epoch": one.epoch,
+            "state": one.state,
+            "started_ms": one.started_ms,
+            "updated_ms": one.updated_ms,
+            "idle_ms": age_ms(one, now),
+            "timeout_ms": one.timeout_ms,
+            "partitions": [{"topic": topic, "partition": number} for topic, number in sorted(one.partitions)],
+        }
+        for one in found
+    ]
+
+
+def _table(found: Collection[OpenTransaction]) -> RenderableType:
+    now = now_ms()
+    return table(
+        *("transactional id", "state", "#partitions", "began (UTC)", "#idle for s", "#ends by itself in s"),
+        rows=[
+            (
+                *(one.transactional_id, one.state, len(one.partitions), moment(one.started_ms)),
+                age_ms(one, now) // 1000,
+                max(0, one.started_ms + one.timeout_ms - now) // 1000,
+            )
+            for one in found
+        ],
+    )
+
+
+def _described(
+    found: Collection[OpenTransaction], held: Collection[HeldPartition]
+) -> Iterator[RenderableType]:
+    yield _table(found) if found else _NONE
+    if held:
+        rows = [
+            (*(one.topic, one.partition, one.last_stable, one.end, one.hidden), ", ".join(one.by) or _UNKNOWN)
+            for one in held
+        ]
+        columns = ("topic", "#partition", "#readable to", "#end", "#hidden", "by")
+        yield table(*columns, rows=rows, title="\nHidden from read_committed readers, in offsets")
