@@ -11,12 +11,13 @@ from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.sinks import frame as frames
 from airflow_flinkstyle.sinks.control_topic import default_name
-from airflow_flinkstyle.sinks.errors import PlanChangedError, ReplayDiffersError, SinkConfigError
+from airflow_flinkstyle.sinks.errors import PlanChangedError, ReplayDiffersError
 from airflow_flinkstyle.sinks.lineage import open_lineage
 from airflow_flinkstyle.sinks.marker import Completion
 from airflow_flinkstyle.sinks.resume import SinkState, expected, note_failure, tell
 from airflow_flinkstyle.sinks.settings import SinkSettings
 from airflow_flinkstyle.sinks.shard import WRAP, write_shard
+from airflow_flinkstyle.sinks.speculation import require_no_speculation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -102,14 +103,7 @@ class TransactionalKafkaSink:
             raise
 
     def _open(self, frame: DataFrame, query_id: str, batch_id: int) -> _Run:
-        context = frame.sparkSession.sparkContext
-        if context.getConf().get("spark.speculation", "false") == "true":
-            raise SinkConfigError(
-                "spark.speculation was expected to be off, found that it is on: two attempts of a shard "
-                "would fence each other for ever.",
-                left="Nothing was written.",
-                remedy="Set spark.speculation=false.",
-            )
+        require_no_speculation(frame.sparkSession)
         own = self._lineage or query_id
         resume = expected(query_id, own)
         settings = self._settings(own, resume.lineage_of(own) if resume else own)
@@ -177,7 +171,7 @@ def _write(rows: DataFrame, settings: SinkSettings, batch_id: int, plan: str) ->
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow
 
-        done = write_shard(settings, batch_id, _shard(), plan, frames.chunks_of(batches))
+        done = write_shard(settings, batch_id, _shard(), plan, frames.chunks_of(batches, settings.topic))
         row = {"records": done.records, "skipped": done.skipped, "phase_s": json.dumps(done.phase_s)}
         yield pyarrow.RecordBatch.from_pydict({"shard": [done.shard], **{k: [v] for k, v in row.items()}})
 
@@ -229,7 +223,7 @@ def _look(rows: DataFrame) -> dict[int, tuple[int, int]]:
         import pyarrow
 
         count, digest = 0, 0
-        for chunk in frames.chunks_of(batches):
+        for chunk in frames.chunks_of(batches, None):  # nothing is produced
             count, digest = count + chunk.count, (digest + chunk.digest) % WRAP
         yield pyarrow.RecordBatch.from_pydict(
             {"shard": [_shard()], "records": [count], "digest": [str(digest)]}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any, Final
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from airflow_flinkstyle.sinks.errors import SinkInputError
-from airflow_flinkstyle.sinks.shard import WRAP, Chunk, OutRecord
+from airflow_flinkstyle.sinks.shard import WRAP, Chunk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
@@ -27,6 +28,12 @@ COLUMNS: Final = {
     "timestamp": ("timestamp",),
 }
 """Column -> types it may have; ``timestamp`` is the record's, which Spark's own sink cannot set."""
+_ARGUMENTS: Final = (
+    *(("value", None), ("key", None), ("partition", -1)),
+    *(("callback", None), ("on_delivery", None)),
+    *(("timestamp", 0), ("headers", None)),
+)
+"""What the client's ``produce`` takes behind the topic, by position, and what it is without a column."""
 HASH = "__hash"
 SHARDS = "shards"
 """Under this name the hash column's metadata tells over how many shards the rows are spread."""
@@ -38,13 +45,8 @@ def shards_of(frame: DataFrame, settings: SinkSettings) -> DataFrame:
     Raises:
         SinkInputError: If a column is missing, unknown, or of another type.
     """
-    from pyspark.sql import functions as F
-
     require_columns(frame.schema, topic=settings.topic)
-    records = as_records(frame)
-    if "topic" not in frame.columns:
-        records = records.withColumn("topic", F.lit(settings.topic))
-    return spread(records, settings.shards)
+    return spread(as_records(frame), settings.shards)
 
 
 def as_records(frame: DataFrame) -> DataFrame:
@@ -107,28 +109,34 @@ def plan_of(schema: StructType, settings: SinkSettings) -> str:
     return f"{settings.shards}-{hashlib.sha256(described.encode()).hexdigest()[:16]}"
 
 
-def chunks_of(batches: Iterator[pa.RecordBatch]) -> Iterator[Chunk]:
-    """Return the records of one shard, as they come from Spark."""
+def chunks_of(batches: Iterator[pa.RecordBatch], topic: str | None) -> Iterator[Chunk]:
+    """Return the records of one shard, as they come from Spark.
+
+    Args:
+        batches: Rows as ``spread`` made them.
+        topic: For records without a topic.
+    """
     for batch in batches:
-        columns: dict[str, list[Any]] = {
-            name: batch.column(index).to_pylist()
-            for index, name in enumerate(batch.schema.names)
-            if name != HASH
-        }
         hashes = batch.column(batch.schema.names.index(HASH)).to_numpy(zero_copy_only=False)
         digest = int(hashes.view("uint64").sum(dtype="uint64")) % WRAP
-        yield Chunk(records=_records(columns), count=batch.num_rows, digest=digest)
+        yield Chunk(records=_arguments(batch, topic), count=batch.num_rows, digest=digest)
 
 
-def _records(columns: dict[str, list[Any]]) -> Iterator[OutRecord]:
-    none = [None] * len(columns["value"])
-    named = [columns.get(name, none) for name in COLUMNS]
-    for topic, key, value, headers, partition, timestamp_ms in zip(*named, strict=True):
-        yield OutRecord(
-            topic=topic,
-            key=key,
-            value=value,
-            headers=[(header["key"], header["value"]) for header in headers] if headers else None,
-            partition=partition,
-            timestamp_ms=timestamp_ms,
-        )
+def _arguments(batch: pa.RecordBatch, topic: str | None) -> Iterator[tuple[Any, ...]]:
+    names = batch.schema.names
+    wanted = [("topic", topic), *_ARGUMENTS]
+    while wanted[-1][0] not in names:
+        wanted.pop()
+    yield from zip(*(_column(batch, names, *argument) for argument in wanted), strict=False)  # some repeat
+
+
+def _column(batch: pa.RecordBatch, names: list[str], name: str, default: object) -> Iterable[Any]:
+    if name not in names:
+        return repeat(default)
+    column = batch.column(names.index(name))
+    if name == "headers":
+        lists = column.to_pylist()
+        return [[(one["key"], one["value"]) for one in headers] if headers else None for headers in lists]
+    if column.null_count and default is not None:
+        column = column.fill_null(default)
+    return cast("list[Any]", column.to_pylist())

@@ -17,7 +17,7 @@ from airflow_flinkstyle.sinks.marker import Marker
 from airflow_flinkstyle.sinks.producer import open_producer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from confluent_kafka import Producer
 
@@ -27,22 +27,11 @@ WRAP = 1 << 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutRecord:
-    """One record as the client takes it."""
-
-    topic: str
-    key: bytes | None
-    value: bytes | None
-    headers: Sequence[tuple[str, bytes | None]] | None = None
-    partition: int | None = None
-    timestamp_ms: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
     """Some records of a shard, and the sum of their hashes."""
 
-    records: Iterable[OutRecord]
+    records: Iterable[tuple[Any, ...]]
+    """As the client's ``produce`` takes them, by position: an object for each would cost more than that."""
     count: int
     digest: int
 
@@ -101,10 +90,13 @@ def _write(
     producer: Producer, settings: SinkSettings, watch: _Watch, plan: str, chunks: Iterable[Chunk]
 ) -> int:
     watch.enter("data")
-    count, digest = 0, 0
+    count, digest, produce = 0, 0, producer.produce
     for chunk in chunks:
         for record in chunk.records:
-            _produce(producer, record)
+            try:
+                produce(*record)
+            except BufferError:
+                _produce_when_sent(producer, record)
         count, digest = count + chunk.count, (digest + chunk.digest) % WRAP
     watch.enter("pre-commit")
     producer.flush()
@@ -121,21 +113,15 @@ def _write(
     return count
 
 
-def _produce(producer: Producer, record: OutRecord) -> None:
-    options: dict[str, Any] = {}
-    if record.headers:
-        options["headers"] = list(record.headers)
-    if record.partition is not None:
-        options["partition"] = record.partition
-    if record.timestamp_ms is not None:
-        options["timestamp"] = record.timestamp_ms
+def _produce_when_sent(producer: Producer, record: tuple[Any, ...]) -> None:
+    """Wait until the brokers have taken so much that the queue has room again."""
     while True:
+        producer.poll(0.01)
         try:
-            producer.produce(record.topic, record.value, record.key, **options)
-        except BufferError:  # the queue is full: wait for the brokers
-            producer.poll(0.1)
-        else:
-            return
+            producer.produce(*record)
+        except BufferError:
+            continue
+        return
 
 
 def _require_same(
