@@ -9,6 +9,7 @@ import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
+from airflow_flinkstyle.agent import lineages
 from airflow_flinkstyle.agent.errors import NoQueryError, ScriptFailedError, SupersededError
 from airflow_flinkstyle.agent.process import EXIT_DONE, EXIT_FAILED
 from airflow_flinkstyle.agent.stopping import commit_pending, stop_at_boundary
@@ -127,7 +128,7 @@ class RunEnd:
         stop_at_boundary(runtime.jvm, queries)
         if failure is not None:
             runtime.commits.finish()
-            return self._fail(failure)
+            return self._fail(self._cause(failure))
         request = why.request if isinstance(why, StopAsked) else None
         try:
             batches = {query.name: commit_pending(query) for query in queries}
@@ -153,6 +154,13 @@ class RunEnd:
             return None
         failures = [query.failure for query in self._runtime.queries.all()]
         return next((Failure.of(error) for error in failures if error is not None), None)
+
+    def _cause(self, failure: Failure) -> Failure:
+        """Return what a sink refused a batch with, where that is what the script failed of."""
+        if failure.code != ScriptFailedError.code:
+            return failure
+        refused = (lineages.refusal(query) for query in self._runtime.queries.all())
+        return next((Failure.of(error) for error in refused if error is not None), failure)
 
     def _save(self, request: Request | None, committed: dict[str, BatchId]) -> str | None:
         if request is None or request.command != "stop_with_savepoint":

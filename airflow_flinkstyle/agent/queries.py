@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from airflow_flinkstyle.agent import lineages
 from airflow_flinkstyle.agent.errors import NOT_STARTED, QueryNameError
 from airflow_flinkstyle.agent.hadoop_store import HadoopStore, needs_hadoop
 from airflow_flinkstyle.agent.process import now_ms
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.sources import Source
     from airflow_flinkstyle.agent.untyped import Java, PySpark
     from airflow_flinkstyle.protocol.records import SourceIdentity
+    from airflow_flinkstyle.protocol.sink_records import Sinks
     from airflow_flinkstyle.storage.base import ObjectStore
     from airflow_flinkstyle.types import BatchId
 
@@ -53,6 +55,8 @@ class JobQuery:
     trigger: Mapping[str, Any] = field(default_factory=dict)
     """As the script set it; empty for Spark's default."""
     sink: Sink = field(default_factory=Sink)
+    carried: Sinks | None = None
+    """What its transactional sinks had written before this process began; None if nobody recorded it."""
     local_properties: Java = None
     """Of the thread that started it, like ``spark.scheduler.pool``: the query's jobs inherit them."""
     query: PySpark = None
@@ -122,6 +126,7 @@ class JobQuery:
             batch_committed_at_ms=self.committed_at_ms,
             sources=self.identities,
             sink=self.sink.name,
+            sinks=lineages.written(self),
         )
 
 
@@ -153,6 +158,10 @@ class Queries:
         """Return the queries that passed the guard and were started, by name."""
         with self._lock:
             return [query for _, query in sorted(self._known.items()) if query.query is not None]
+
+    def has_started(self, query_id: str) -> bool:
+        """Return whether Spark's start of the query with this id has returned."""
+        return any(str(query.query.id) == query_id for query in self.all())
 
     def names(self) -> set[str]:
         """Return the names that the script has used so far, those about to start included."""

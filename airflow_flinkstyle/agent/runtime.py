@@ -8,7 +8,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, TypeVar
 
-from airflow_flinkstyle.agent import capture, checks, compat, sinks, takeover
+from airflow_flinkstyle.agent import capture, checks, compat, lineages, sinks, takeover
 from airflow_flinkstyle.agent.aligned import AlignedCut
 from airflow_flinkstyle.agent.batch_watch import BatchWatch, CommitSetting
 from airflow_flinkstyle.agent.ending import Ending, Failure, RunEnd, ScriptEnded, Signalled, StopAsked
@@ -23,6 +23,7 @@ from airflow_flinkstyle.agent.sources import sources_of
 from airflow_flinkstyle.agent.takeover import NotOursError
 from airflow_flinkstyle.agent.wrapping import refuse_unsupported
 from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.sinks import resume
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.untyped import Java, PySpark
     from airflow_flinkstyle.agent.wrapping import Remembered
     from airflow_flinkstyle.protocol.board import JobBoard
-    from airflow_flinkstyle.protocol.records import Go, Request
+    from airflow_flinkstyle.protocol.records import Go, Heartbeat, Request
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.savepoint.repository import SavepointRepository
     from airflow_flinkstyle.types import BatchId
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 LINGER_S = 10.0
 """How long the script may clean up after its queries have drained."""
 _LOOK_EVERY_S = 1.0
+_LOOK_S = 0.02
+_STARTED_S = 30.0
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
@@ -73,6 +76,7 @@ class Runtime:
         self.exit_code = EXIT_DONE
         self._go: Go  # once it was given
         self._expected: checks.Expected = {}
+        self._origins: dict[str, lineages.Origin] = {}
         self._to_go_on: set[str] = set()
         self._taking = False
         self._starting = False
@@ -85,6 +89,7 @@ class Runtime:
         self.pulse.beat()
         Watchdog(self.pulse, self.process).start()
         PulseThread(self.pulse, self.process, news=self.queries.news).start()
+        resume.listen(self._note_sink)
         self.inbox.start()
 
     # --- starting queries -----------------------------------------------------------------------
@@ -154,6 +159,7 @@ class Runtime:
         else:
             takeover.require_predecessor(board, turn.claim, go, self._look)
             self._restore(go, first)
+        self._origins = lineages.origins(go, self.manifest, self._followed(), turn.generation)
         self._to_go_on = checks.queries_to_go_on(self.queries.checkpoint, go, self.manifest, turn.last_beat)
         self._guard(first)
         with self._gate:
@@ -220,6 +226,18 @@ class Runtime:
         self.manifest = self.repository.find(go.savepoint_id) if go.savepoint_id else None
         self._expected = checks.expected_identities(go, self.manifest, self.turn.last_beat)
 
+    def _followed(self) -> Heartbeat | None:
+        follows = self.turn.claim.follows
+        slot = self._patiently(lambda: self.board.heartbeat(follows)) if follows is not None else None
+        return slot.value if slot else None
+
+    def _note_sink(self, query_id: str) -> None:
+        """Write where a sink has opened before it writes there: whoever goes on must know of the place."""
+        until_s = time.monotonic() + _STARTED_S
+        while time.monotonic() < until_s and not self.queries.has_started(query_id):
+            time.sleep(_LOOK_S)  # a first batch may be faster than the return of Spark's start
+        self._patiently(self.pulse.beat)
+
     def _guard(self, query: JobQuery) -> None:
         checks.require_known(query, self._to_go_on, self.queries.names())
         spark = self.queries.spark
@@ -227,6 +245,8 @@ class Runtime:
         self.manifest = sinks.admit(query, newest, self._go, self.manifest, self.repository)
         compat.require_for_checkpoint(spark, query.name, query.checkpoint)
         checks.guard(self.jvm, query, self._expected.get(query.name, {}))
+        last = self.turn.last_beat.queries.get(query.name) if self.turn.last_beat else None
+        lineages.expect(query, self._origins.get(query.name), last)
 
     # --- what the script calls while it runs ----------------------------------------------------
 

@@ -6,6 +6,7 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
+from airflow_flinkstyle.agent import lineages
 from airflow_flinkstyle.agent.errors import PendingBatchError
 from airflow_flinkstyle.agent.guard import read_positions
 from airflow_flinkstyle.checkpoint.inventory import list_batches
@@ -107,7 +108,7 @@ def _run_once(query: JobQuery, look: Callable[[], None]) -> None:
     except PySparkException as error:
         raise PendingBatchError(
             f"Query {query.name} was expected to commit the batch it had planned, but that failed: "
-            f"{str(error).splitlines()[0] if str(error) else error!r}",
+            f"{lineages.refusal(query) or (str(error).splitlines() or [repr(error)])[0]}",
             left=_left(query),
             remedy="Correct what makes the batch fail, then start the job again.",
         ) from error

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.client import JobClient
     from airflow_flinkstyle.jobs.journal import CutoverJournal
     from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
-    from airflow_flinkstyle.protocol.records import Rewind
+    from airflow_flinkstyle.protocol.records import QueryBeat, Rewind
     from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
 
 log = logging.getLogger(__name__)
@@ -200,7 +200,7 @@ class Upgrade:
         stopped.lift_fence(client, fence, committed)
         ran_on = {name: batch for name, batch in committed.items() if batch > stop["batches"].get(name, -1)}
         if not ran_on:
-            carried = carry_pending(manifest, pending, client)
+            carried = carry_pending(manifest, pending, client, fence.last_words.queries)
             origin = FromSavepoint(savepoint_id=carried.savepoint_id, carry_pending=True)
             how = (
                 f"from {carried.savepoint_id}, pending batch of {sorted(pending) or 'no query'} carried over"
@@ -235,15 +235,23 @@ def _logs(
 
 
 def carry_pending(
-    manifest: Manifest, pending: Mapping[str, tuple[BatchId, str]], client: JobClient
+    manifest: Manifest,
+    pending: Mapping[str, tuple[BatchId, str]],
+    client: JobClient,
+    last_words: Mapping[str, QueryBeat],
 ) -> Manifest:
-    """Publish the savepoint with the batches that were planned behind it, by id and offsets."""
+    """Publish the savepoint with the batches that were planned behind it, by id and offsets.
+
+    What the sinks had written comes from the last words of who planned them: a part may stand there.
+    """
     if not pending:
         return manifest
     text = "".join(f"{name}\0{batch}\0{raw}\0" for name, (batch, raw) in sorted(pending.items()))
     digest = hashlib.sha256(f"{manifest.savepoint_id}\0{text}".encode()).hexdigest()[:20]
 
     def carry(query: QuerySnapshot) -> QuerySnapshot:
-        return replace(query, pending_offsets=pending[query.name][1]) if query.name in pending else query
+        if query.name not in pending:
+            return query
+        return replace(query, pending_offsets=pending[query.name][1], sinks=last_words[query.name].sinks)
 
     return publish_derived(manifest, client.repository, f"sp-carry-{digest}", carry)
