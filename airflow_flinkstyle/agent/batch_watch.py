@@ -117,17 +117,20 @@ class BatchWatch(threading.Thread):
 
     def finish(self) -> None:
         """Wait for what is on its way, for a short time."""
-        if not self.is_alive():
+        if not self._setting.on:
             return
         self.no_more()
         until_s = time.monotonic() + STOP_S
         found = self._looked.wait(STOP_S)
-        all_of_them = list(self._committers.values())
-        late = [c.group for c in all_of_them if not c.wait_idle(max(0.0, until_s - time.monotonic()))]
+        late = []
+        for committer in list(self._committers.values()):
+            if not committer.wait_idle(max(0.0, until_s - time.monotonic())):
+                late.append(str(committer.group))
+            committer.end()
         if late or not found:
             log.warning(
                 "The offsets of the last batch were not committed within %g s (%s): the lag of the group is "
-                "too high until the job goes on.", STOP_S, ", ".join(map(str, late)) or "no batch found",
+                "too high until the job goes on.", STOP_S, ", ".join(late) or "no batch found",
             )  # fmt: skip
 
     def with_groups(self, beats: dict[str, QueryBeat]) -> dict[str, QueryBeat]:

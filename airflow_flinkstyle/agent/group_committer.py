@@ -40,6 +40,9 @@ class Group(Protocol):
     def lag(self, offsets: Mapping[str, Mapping[int, NextOffset]]) -> dict[str, int]:
         """Return how far these offsets are behind the logs' ends, by topic."""
 
+    def close(self) -> None:
+        """Give back the client; waits for nothing."""
+
 
 class GroupCommitter(threading.Thread):
     """Sends one commit at a time, and looks from time to time how far the group lags behind."""
@@ -52,6 +55,7 @@ class GroupCommitter(threading.Thread):
         self._failure: str | None = None
         self._lag: dict[str, int] = {}
         self._looked_s = float("-inf")
+        self._ended = False
         self._changed = threading.Condition()
 
     def complete(self, batch: BatchOffsets) -> None:
@@ -77,20 +81,27 @@ class GroupCommitter(threading.Thread):
                 assert_never(step)
 
     def run(self) -> None:
-        """Commit what there is, for as long as the process lives."""
-        while True:
+        """Commit what there is until the end, and look at the lag meanwhile."""
+        while not self._ended:
             with self._changed:
-                self._changed.wait_for(lambda: not self._commits.is_idle, LAG_EVERY_S)
+                self._changed.wait_for(lambda: self._ended or not self._commits.is_idle, LAG_EVERY_S)
                 batch = self._commits.in_flight
             if batch is not None:
                 self._note(self._commit(batch))
             if time.monotonic() - self._looked_s >= LAG_EVERY_S:
                 self._look()
+        self.group.close()
 
     def wait_idle(self, timeout_s: float) -> bool:
         """Wait until nothing is in flight; returns whether it came to that."""
         with self._changed:
             return self._changed.wait_for(lambda: self._commits.is_idle, timeout_s)
+
+    def end(self) -> None:
+        """Send nothing more; returns at once."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
 
     def beat(self) -> GroupBeat:
         """Return what the heartbeat says of the group."""

@@ -63,6 +63,11 @@ class JvmGroup:
             for topic, numbers in offsets.items()
         }
 
+    def close(self) -> None:
+        """Give back the client; waits for nothing."""
+        if self._client is not None:
+            self._client.close(self._jvm.java.time.Duration.ZERO)
+
     def _admin(self) -> Java:
         if self._client is None:
             options = client_options(self._jvm, self._source, timeout_s=TIMEOUT_S)

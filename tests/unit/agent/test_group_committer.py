@@ -24,6 +24,7 @@ class SlowGroup:
     def __init__(self) -> None:
         self.asked: list[int] = []
         self.answers: list[Exception | None] = []
+        self.closed = threading.Event()
         self._answered = threading.Semaphore(0)
 
     def __str__(self) -> str:
@@ -42,6 +43,9 @@ class SlowGroup:
 
     def lag(self, offsets: Mapping[str, Mapping[int, NextOffset]]) -> dict[str, int]:
         return {topic: sum(100 - at for at in found.values()) for topic, found in offsets.items()}
+
+    def close(self) -> None:
+        self.closed.set()
 
 
 def after(batch: int) -> BatchOffsets:
@@ -118,3 +122,5 @@ def test_older_batch_is_not_committed(
     assert committer.wait_idle(0)
     assert "batch 1 has completed, but batch 2 had before" in caplog.text
     assert group.asked == [20]
+    committer.end()
+    assert group.closed.wait(10)

@@ -1,0 +1,111 @@
+"""One stream over Kafka, with windows in which its offsets are committed back and windows without, in turn.
+
+The job of commit_cost: ``python -m benchmarks.jobs.commit_windows SERVERS TOPIC WIDE PAIRS WINDOW_S``; prints
+one JSON document. The agent's own code commits, in the process of the driver, as under the agent.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import statistics
+import sys
+import tempfile
+import time
+from typing import TYPE_CHECKING, Any
+
+from airflow_flinkstyle.agent.batch_watch import BatchWatch, CommitSetting
+from airflow_flinkstyle.agent.jvm_groups import JvmGroup
+from airflow_flinkstyle.agent.queries import Queries
+from airflow_flinkstyle.agent.sources import Source, sources_of
+from airflow_flinkstyle.types import NextOffset
+from benchmarks.common import interleave
+from testbed.session import local_session
+from testbed.spark import spark_paths
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TRIGGER_MS, WARM_S = 100, 15.0
+ROWS = 100
+"""Per batch."""
+COMMITS = 30
+"""Of each width, timed one by one."""
+SETTLE_S = 1.0
+
+
+class Stream:
+    """A query that is warm, and its windows."""
+
+    def __init__(self, spark: SparkSession, servers: str, topic: str, folder: str) -> None:
+        self._spark = spark
+        reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", servers)
+        reader = reader.option("subscribe", topic).option("startingOffsets", "earliest")
+        frame = reader.option("maxOffsetsPerTrigger", ROWS).load()
+        self._queries = Queries(folder)
+        query = self._queries.register("stream", None, lambda: None, sources_of(frame))
+        writer = frame.writeStream.format("noop").option("checkpointLocation", query.location)
+        query.query = writer.trigger(processingTime=f"{TRIGGER_MS} milliseconds").start()
+        self._query = query
+
+    def window(self, seconds: float, *, commits: bool) -> dict[str, Any]:
+        """Return the mean batch of a window, and how many commits succeeded in it."""
+        watch = BatchWatch(self._queries)
+        watch.begin(self._spark._jvm, CommitSetting(on=commits, group="bench"))  # noqa: SLF001
+        time.sleep(SETTLE_S)  # a client's first connection is not a batch's cost
+        began_s = time.time()
+        time.sleep(seconds)
+        ended_s = time.time()
+        watch.finish()
+        beats = watch.with_groups({"stream": self._query.beat()})["stream"].groups
+        durations_ms = [
+            progress.durationMs["triggerExecution"]
+            for progress in self._query.query.recentProgress
+            if began_s <= dt.datetime.fromisoformat(progress.timestamp).timestamp() < ended_s
+            and progress.numInputRows
+        ]
+        return {
+            "batches": len(durations_ms),
+            "mean_ms": statistics.mean(durations_ms),
+            "commits": sum(beat.commits_succeeded for beat in beats.values()),
+            "failed": sum(beat.commits_failed for beat in beats.values()),
+        }
+
+
+def commit_ms(spark: SparkSession, servers: str, topic: str, partitions: int) -> list[float]:
+    """Commit so many partitions again and again; returns what each commit took."""
+    source = Source(position=0, name=None, provider="kafka", options={"kafka.bootstrap.servers": servers})
+    group = JvmGroup(spark._jvm, source, f"bench-{partitions}")  # noqa: SLF001
+    offsets = {topic: {number: NextOffset(0) for number in range(partitions)}}
+    taken = []
+    for _ in range(COMMITS + 1):
+        began_s = time.perf_counter()
+        group.commit(offsets)
+        taken.append(1000 * (time.perf_counter() - began_s))
+    group.close()
+    return taken[1:]
+
+
+def main() -> None:
+    """Run the windows, then the commits."""
+    servers, topic, wide, pairs, window_s = sys.argv[1:]
+    conf = {"spark.driver.memory": "1g", "spark.sql.streaming.numRecentProgressUpdates": "10000"}
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-commits-") as folder,
+        local_session(spark_paths(), conf) as spark,
+    ):
+        stream = Stream(spark, servers, topic, folder)
+        time.sleep(min(WARM_S, float(window_s) * 2))
+        windows = interleave(
+            {
+                "off": lambda: stream.window(float(window_s), commits=False),
+                "on": lambda: stream.window(float(window_s), commits=True),
+            },
+            rounds=int(pairs),
+        )
+        widths = {number: commit_ms(spark, servers, wide, number) for number in (1, 10, 100)}
+        print(json.dumps({"windows": windows, "commit_ms": widths}))  # noqa: T201  (its purpose)
+
+
+if __name__ == "__main__":
+    main()
