@@ -16,7 +16,7 @@ from airflow_flinkstyle.agent.group_committer import GroupCommitter
 from airflow_flinkstyle.agent.jvm_groups import JvmGroup
 from airflow_flinkstyle.agent.offset_commits import BatchOffsets
 from airflow_flinkstyle.checkpoint import offset_log
-from airflow_flinkstyle.checkpoint.errors import LogFormatError
+from airflow_flinkstyle.checkpoint.errors import CheckpointError
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.sinks import resume
 from airflow_flinkstyle.storage.errors import ObjectMissingError
@@ -65,8 +65,8 @@ class CommitSetting:
         return CommitSetting(on=given.lower() == "true", group=spark.conf.get(GROUP, None))
 
     def group_of(self, source: Source) -> str | None:
-        """Return the group of a source; None if it has none."""
-        return (source.option(GROUP_OPTION) or self.group) if source.is_kafka else None
+        """Return the group of a Kafka source; None if it has none."""
+        return source.option(GROUP_OPTION) or self.group
 
 
 class BatchWatch(threading.Thread):
@@ -151,46 +151,48 @@ class BatchWatch(threading.Thread):
     def _complete(self, query: JobQuery, batch: BatchId) -> None:
         try:
             offsets = offset_log.parse(query.checkpoint.read(f"offsets/{batch}").decode())
-        except (ObjectMissingError, LogFormatError) as error:
+        except (ObjectMissingError, CheckpointError) as error:
             log.warning(
                 "Query %s: batch %d has completed, but its offsets are unknown: %s", query.name, batch, error
             )
             return
         for source in query.sources:
-            group = self._setting.group_of(source)
-            if group is not None:
-                self._complete_source(query, source, group, batch, offsets)
+            if source.is_kafka:
+                self._complete_source(query, source, batch, offsets)
 
-    def _complete_source(
-        self, query: JobQuery, source: Source, group: str, batch: BatchId, planned: OffsetLog
-    ) -> None:
+    def _complete_source(self, query: JobQuery, source: Source, batch: BatchId, planned: OffsetLog) -> None:
         where = (query.name, source.key(planned.version))
         try:
             offsets = planned.kafka_offsets(where[1])
         except BadInputError as error:
             log.warning("Query %s: batch %d has no offsets of a source: %s", query.name, batch, error)
             return
-        if not offsets:
-            return
-        if (why := self._why_not(query, source, group, where, offsets)) is None:
+        group = self._setting.group_of(source)
+        why = self._why_not(query, source, group, where, offsets)
+        if offsets and group is not None and why is None:
             self._committer(where, source, group).complete(BatchOffsets(batch_id=batch, offsets=offsets))
-        elif where not in self._left_out:
+        elif why is not None and where not in self._left_out:
             self._left_out.add(where)
-            log.warning(
-                "Query %s, source %s: its offsets are not committed to group %s: %s", *where, group, why
-            )
+            log.warning("Query %s, source %s: its offsets are not committed: %s", *where, why)
 
     def _why_not(
-        self, query: JobQuery, source: Source, group: str, where: tuple[str, str], topics: Iterable[str]
+        self,
+        query: JobQuery,
+        source: Source,
+        group: str | None,
+        where: tuple[str, str],
+        topics: Iterable[str],
     ) -> str | None:
-        """Return who commits for the group instead; None if nobody does."""
+        """Return why the offsets of a source are not ours to commit; None if they are."""
+        if group is None:
+            return f"it has no group. Set {GROUP_OPTION} on it, or {GROUP}."
         if any(state.commits_group == group for state in resume.states(str(query.query.id))):
-            return "the query's sink does that with each batch."
+            return f"the query's sink commits group {group} with each batch."
         servers = source.option("kafka.bootstrap.servers") or ""
         for topic in topics:
             other = self._readers.setdefault((servers, group, topic), where)
             if other != where:
-                return f"source {other[1]} of query {other[0]} reads {topic} for it too. Give each its own."
+                return f"source {other[1]} of query {other[0]} reads {topic} for group {group} too."
         return None
 
     def _committer(self, where: tuple[str, str], source: Source, group: str) -> GroupCommitter:

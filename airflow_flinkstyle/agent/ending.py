@@ -175,6 +175,7 @@ class RunEnd:
 
     def _fail(self, failure: Failure) -> int:
         log.error("%s: %s", failure.code, failure.text)
+        self._runtime.commits.finish()
         error = (failure.code, failure.text)
         self._write(lambda: self._runtime.pulse.end("failed", error=error))
         return EXIT_FAILED

@@ -150,4 +150,5 @@ class GroupCommitter(threading.Thread):
         try:
             self._lag = self.group.lag(committed.offsets)
         except Exception as error:  # noqa: BLE001  # the next look may be luckier
+            self._lag = {}
             log.debug("%s: how far %s lags behind is not known: %s", self._source, self.group, error)

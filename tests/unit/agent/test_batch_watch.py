@@ -63,7 +63,6 @@ def test_setting_is_on_or_off_and_its_group_is_for_sources_without_one():
     assert setting.group_of(a_source()) == "billing"
     assert setting.group_of(a_source(Kafka__Group__Id="own")) == "own"
     assert setting_of(on="true").group_of(a_source()) is None
-    assert setting.group_of(Source(position=0, name=None, provider="rate", options={})) is None
     with pytest.raises(BadInputError, match=r"commitOffsets was expected to be true or false, found 'yes'"):
         setting_of(on="yes")
 
@@ -103,7 +102,7 @@ def test_second_reader_of_a_topic_for_one_group_is_left_out_and_named(
     with caplog.at_level(logging.WARNING):
         job.watch.look()
     assert sorted(job.groups()) == ["0", "2"]
-    assert "source 1: its offsets are not committed to group billing: source 0 of query orders" in caplog.text
+    assert "source 1: its offsets are not committed: source 0 of query orders reads orders for" in caplog.text
 
 
 def test_group_that_the_sink_commits_is_left_to_it(tmp_path: Path, caplog: pytest.LogCaptureFixture):
@@ -124,7 +123,21 @@ def test_group_that_the_sink_commits_is_left_to_it(tmp_path: Path, caplog: pytes
     with caplog.at_level(logging.WARNING):
         job.watch.look()
     assert list(job.groups()) == ["1"]
-    assert "not committed to group billing: the query's sink does that" in caplog.text
+    assert "source 0: its offsets are not committed: the query's sink commits group billing" in caplog.text
+
+
+def test_source_without_a_group_is_named_once_and_others_are_committed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    rate = Source(position=2, name=None, provider="rate", options={})
+    job = Job(tmp_path, a_source(0), a_source(1, kafka__group__id="other"), rate)
+    job.watch._setting = CommitSetting(on=True)
+    with caplog.at_level(logging.WARNING):
+        for batch in range(2):
+            job.commit(batch, {"orders": {"0": 5}}, {"clicks": {"0": 5}}, {"offset": 3})
+            job.watch.look()
+    assert list(job.groups()) == ["1"]
+    assert caplog.text.count("source 0: its offsets are not committed: it has no group.") == 1
 
 
 def test_end_of_a_run_is_not_held_up_where_nothing_is_watched(tmp_path: Path):
