@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.jobs import control_topics
 from airflow_flinkstyle.jobs.compat import spark_findings
 from airflow_flinkstyle.jobs.errors import PreflightError
 from airflow_flinkstyle.jobs.spec import from_launch
@@ -102,6 +103,7 @@ def run_preflight(
             ("mirror", lambda: _mirror(kafka, sources)),
             ("retention", lambda: _retention(kafka, sources, manifest)),
             ("fence", lambda: _fence(kafka, sources)),
+            ("control topics", lambda: _control_topics(client, kafka)),
             *checks,
         ]
     for name, check in checks:
@@ -233,6 +235,15 @@ def _retention(kafka: LiveKafka, sources: Sources, manifest: Manifest | None) ->
 def _fence(kafka: LiveKafka, sources: Sources) -> Finding:
     planned = kafka.watch.fence.plan(sorted(_on_old(kafka, sources)))
     return Finding(check="fence", level="ok", detail=planned.describe())
+
+
+def _control_topics(client: JobClient, kafka: LiveKafka) -> Finding:
+    status = client.status()
+    beats = status.heartbeat.queries.values() if isinstance(status, Running) else ()
+    sinks = [one for beat in beats if beat.sinks for one in beat.sinks.lineages]
+    found = control_topics.mirrored(kafka.new, kafka.mirror, sinks) if kafka.mirror and sinks else []
+    detail = " ".join(found) or f"None of {len(sinks)} is mirrored."
+    return Finding(check="control topics", level="refusal" if found else "ok", detail=detail)
 
 
 def _positions(

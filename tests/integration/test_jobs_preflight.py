@@ -28,6 +28,7 @@ from airflow_flinkstyle.protocol.records import (
     QueryBeat,
     SourceIdentity,
 )
+from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
 from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest, QuerySnapshot
 from airflow_flinkstyle.savepoint.repository import SavepointRepository
 from airflow_flinkstyle.storage.memory import MemoryStore
@@ -58,7 +59,9 @@ class Bench:
             deployment=DetachedDeployment(),
         )
 
-    def job_reads(self, *, topic_id: str | None = None, cluster_id: str | None = None) -> None:
+    def job_reads(
+        self, *, topic_id: str | None = None, cluster_id: str | None = None, sinks: Sinks | None = None
+    ) -> None:
         view, now_ms = describe(self.old, [self.topic]), time.time_ns() // 1_000_000
         spec = JobSpec(name="job", script="x.py", checkpoint_root=str(self.folder))
         target = SubmitTarget(master="local[1]", python="/usr/bin/python3", log_dir=str(self.folder))
@@ -77,7 +80,9 @@ class Bench:
             cluster_id=cluster_id or view.cluster_id,
             topic_ids={self.topic: topic_id or view.topics[self.topic].topic_id},
         )
-        beat = QueryBeat(query_id="q", batch_id=1, batch_committed_at_ms=now_ms, sources={"0": source})
+        beat = QueryBeat(
+            query_id="q", batch_id=1, batch_committed_at_ms=now_ms, sources={"0": source}, sinks=sinks
+        )
         heartbeat = Heartbeat(
             incarnation=1, state="running", beat=1, written_at_ms=now_ms, spark_version="4.2.0",
             application_id="app", queries={"orders": beat},
@@ -119,7 +124,7 @@ def test_everything_in_order_is_ok(bench: Bench, kafka_pair: KafkaPair, mirror: 
     found = bench.run()
     assert {finding.check: finding.level for finding in found.findings} == {
         "job": "ok", "spark": "ok", "clusters": "ok", "topics": "ok", "mirror": "ok", "retention": "ok",
-        "fence": "ok", "producer switch": "ok",
+        "fence": "ok", "control topics": "ok", "producer switch": "ok",
     }  # fmt: skip
     found.require_ok()
 
@@ -162,6 +167,32 @@ def test_target_that_would_delete_unread_mirrored_records_is_refused(bench: Benc
     with pytest.raises(PreflightError, match=r"Nothing was changed; the job runs on\. Correct them"):
         bench.run(manifest=bench.read_up_to(1)).require_ok()
     assert "retention" not in {f.check for f in bench.run(manifest=bench.read_up_to(3)).refusals}
+
+
+def test_control_topic_that_the_mirror_copies_is_refused(bench: Bench, kafka_pair: KafkaPair, mirror: Mirror):
+    from confluent_kafka import Producer
+
+    control = f"mirrored-{bench.topic}-ctl"
+    kafka_pair.old.create_topic(control, partitions=2, config={"cleanup.policy": "compact"})
+    lineage = SinkLineage(
+        lineage="out", shards=1, control_topic=control, completed_batch=1, markers={0: 1},
+        cluster_id=describe(bench.old, ()).cluster_id,
+    )  # fmt: skip
+    bench.job_reads(sinks=Sinks(lineages=(lineage,)))
+    kafka_pair.new.wait_for_topic(bench.topic)
+    assert "None of 1 is mirrored" in bench.run().as_markdown()
+
+    producer = Producer({"bootstrap.servers": kafka_pair.old.bootstrap})
+    producer.produce(control, b"a marker", partition=1)
+    producer.flush(30)
+    deadline_s = time.monotonic() + 60
+    while (table := bench.run().as_markdown()) and "is mirrored to" not in table:
+        assert time.monotonic() < deadline_s, table
+        time.sleep(0.5)
+    assert (
+        f"| control topics | refusal | {control}, the control topic of lineage out, is mirrored to" in table
+    )
+    assert f"topics.exclude={control}" in table
 
 
 def test_job_that_does_not_run_is_refused(bench: Bench):
