@@ -1,6 +1,6 @@
 """``flinkstyle transactions list|describe|abort``: who holds back what read-committed readers get."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict
 from typing import Annotated
 
@@ -8,7 +8,7 @@ import typer
 from rich.console import Group, RenderableType
 
 from airflow_flinkstyle.cli.kafka_options import KafkaConfig, KafkaConn, the_cluster
-from airflow_flinkstyle.cli.options import AsJson, Yes, complete_job
+from airflow_flinkstyle.cli.options import AsJson, Yes
 from airflow_flinkstyle.cli.output import confirm, moment, now_ms, show, table
 from airflow_flinkstyle.cli.places import client_of, jobs_of
 from airflow_flinkstyle.jobs.status import JobStatus, NeverStarted, Running, Starting, describe_status
@@ -74,25 +74,16 @@ def abort(
         str | None,
         typer.Option(
             envvar="FLINKSTYLE_ROOT",
-            help="Savepoint root: transactions of its running jobs are refused.",
-            is_eager=True,
+            help="Savepoint root whose jobs' records say which job a transaction is of, and whether it runs.",
             show_default=False,
-        ),
-    ] = None,
-    job: Annotated[
-        str | None,
-        typer.Option(
-            "--job",
-            "-j",
-            help="The job whose transactions they are, which must have ended; needs --root.",
-            autocompletion=complete_job,
         ),
     ] = None,
     min_age_s: Annotated[
         float | None,
         typer.Option(
             "--min-age",
-            help="Seconds without a sign of life that no producer at work reaches: longer than a batch.",
+            help="Of one that no job's records know: seconds without a sign of life that no producer at work "
+            "reaches, longer than a batch.",
             min=0,
             show_default="each transaction's own time-out",
         ),
@@ -102,18 +93,16 @@ def abort(
 ) -> None:
     """Abort the open transactions of producers that are dead, and fence these.
 
-    All are refused if one of them may be that of a producer at work: its job runs, or it is too young.
+    All are refused if one may be that of a producer at work: its job runs, or it is too young.
     """
     if not prefix:
         raise typer.BadParameter("an empty one matches every application", param_hint="--prefix")
-    if job and not root:
-        raise typer.BadParameter("needs --root", param_hint="--job")
     cluster = the_cluster(config, conn_id, "kafka")
     found = [one for one in matching(open_transactions(cluster), prefix) if one.state == "Ongoing"]
-    if root:
-        _require_ended(found, root, job)
-    if not job:
-        require_idle(found, now_ms(), None if min_age_s is None else round(min_age_s * 1000))
+    owners = _owners(root) if root else {}
+    _require_ended(found, owners)
+    unknown = [one for one in found if one.lineage not in owners]
+    require_idle(unknown, now_ms(), None if min_age_s is None else round(min_age_s * 1000))
     if found:
         names = ", ".join(one.transactional_id for one in found)
         confirm(f"Abort {len(found)} transactions ({names}) on {cluster}?", yes=yes)
@@ -123,20 +112,29 @@ def abort(
     show({"aborted": ids}, text, as_json=as_json)
 
 
-def _require_ended(found: Collection[OpenTransaction], root: str, job: str | None) -> None:
-    """Refuse transactions of a job at work: the one that was named, or any whose query's id they bear."""
-    for name in [job] if job else jobs_of(root):
-        status = client_of(root, name).status()
-        if job and isinstance(status, NeverStarted):
-            raise typer.BadParameter(f"there is no job {job} below {root}", param_hint="--job")
-        theirs = [one for one in found if job or one.transactional_id.startswith(_lineages(status))]
-        if theirs and _at_work(status):
-            raise TransactionInUseError(
-                f"Job {name} was expected to have ended, but {describe_status(status)}; "
-                f"{theirs[0].transactional_id} is its transaction.",
-                left="No transaction was aborted.",
-                remedy="Stop the job first; its next start ends what it has left open by itself.",
-            )
+def _owners(root: str) -> dict[str, dict[str, JobStatus]]:
+    """Return by lineage which jobs last wrote under it, and what each is doing."""
+    owners: dict[str, dict[str, JobStatus]] = {}
+    for job in jobs_of(root):
+        status = client_of(root, job).status()
+        heartbeat = None if isinstance(status, NeverStarted) else status.run.heartbeat
+        for query in heartbeat.queries.values() if heartbeat else ():
+            told = query.sinks.lineages if query.sinks else ()
+            for lineage in {query.query_id, *(one.lineage for one in told)}:
+                owners.setdefault(lineage, {})[job] = status
+    return owners
+
+
+def _require_ended(found: Collection[OpenTransaction], owners: Mapping[str, Mapping[str, JobStatus]]) -> None:
+    for one in found:
+        for job, status in owners.get(one.lineage, {}).items():
+            if _at_work(status):
+                raise TransactionInUseError(
+                    f"Job {job}, whose transaction {one.transactional_id} is, was expected to have ended, "
+                    f"but {describe_status(status)}.",
+                    left="No transaction was aborted.",
+                    remedy="Stop the job first; its next start ends what it has left open by itself.",
+                )
 
 
 def _at_work(status: JobStatus) -> bool:
@@ -146,12 +144,6 @@ def _at_work(status: JobStatus) -> bool:
     which it runs again.
     """
     return isinstance(status, (Running, Starting)) and status.run.silent_for_s < 2 * status.run.claim.lease_s
-
-
-def _lineages(status: JobStatus) -> tuple[str, ...]:
-    """Return the lineages that a job's sinks have by default: its queries' ids."""
-    heartbeat = status.run.heartbeat if isinstance(status, (Running, Starting)) else None
-    return tuple(query.query_id for query in heartbeat.queries.values()) if heartbeat else ()
 
 
 def _documents(found: Collection[OpenTransaction]) -> list[dict[str, object]]:

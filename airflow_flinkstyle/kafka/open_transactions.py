@@ -45,6 +45,11 @@ class OpenTransaction:
     started_ms: int
     """When it began, by the broker's clock."""
 
+    @property
+    def lineage(self) -> str:
+        """The lineage, if it is one of a transactional sink, whose ids are the lineage, a dash, the shard."""
+        return self.transactional_id.rpartition("-")[0]
+
     def __str__(self) -> str:
         """Return who it is, and how long it can take."""
         return (

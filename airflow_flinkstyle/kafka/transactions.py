@@ -113,8 +113,8 @@ def require_idle(transactions: Collection[OpenTransaction], now_ms: int, min_age
         f"{len(young)} of {len(transactions)} transactions may be those of a producer at work: "
         f"{youngest.transactional_id} gave its last sign of life {age_s:.0f} s ago, less than {wanted}.",
         left="No transaction was aborted.",
-        remedy="Name the job that has ended (--root and --job), or how long no batch of yours takes "
-        f"(--min-age); or wait: the brokers abort a transaction {timeout_s:.0f} s after its begin.",
+        remedy="Give the savepoint root of its job, whose records say that it has ended, or how long no "
+        f"batch of yours takes (--min-age); or wait: the brokers abort it {timeout_s:.0f} s after its begin.",
     )
 
 
