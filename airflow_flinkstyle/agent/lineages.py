@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.sinks.resume import SinkState
     from airflow_flinkstyle.types import Generation
 
+_SILENT = "kafka-transactional"
+"""Writes in processes of its own, and can tell this one nothing."""
 log = logging.getLogger(__name__)
 
 
@@ -148,7 +150,8 @@ def expect(query: JobQuery, origin: Origin | None, last: QueryBeat | None) -> No
     """Tell the sinks of a query that is about to start what they go on from."""
     told = last.sinks if last is not None else None
     query_id = _query_id(query)
-    query.carried = carried(origin, told, is_new=query_id is None)
+    if query.sink.name != _SILENT:
+        query.carried = carried(origin, told, is_new=query_id is None)
     if query_id is not None:
         known = resumes(origin, told)
         resume.expect(query_id, *known)

@@ -24,6 +24,7 @@ from airflow_flinkstyle.protocol.records import (
     RequestState,
     SourceIdentity,
 )
+from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
 from airflow_flinkstyle.types import Alignment, BatchId, Generation, Incarnation, NextOffset
 
 IDENTITY = SourceIdentity(cluster_id="abc", topic_ids={"orders": "t1"})
@@ -64,6 +65,19 @@ RECORDS: list[Record] = [
                 batch_committed_at_ms=6,
                 sources={"0": IDENTITY},
                 sink="kafka",
+                sinks=Sinks(
+                    lineages=(
+                        SinkLineage(
+                            lineage="totals.2",
+                            shards=2,
+                            control_topic="flinkstyle-totals.2.internal",
+                            cluster_id="out",
+                            completed_batch=4,
+                            markers={0: 4, 1: 4},
+                        ),
+                    ),
+                    begins="3",
+                ),
                 groups={
                     "0": GroupBeat(
                         group="billing",
@@ -151,8 +165,9 @@ def test_heartbeat_names_only_the_queries_that_have_committed() -> None:
 
 def test_heartbeat_of_an_agent_that_knows_no_sink_is_read() -> None:
     values = json.loads(next(record for record in RECORDS if isinstance(record, Heartbeat)).to_bytes())
-    del values["queries"]["orders"]["sink"]
-    assert Heartbeat.from_bytes(json.dumps(values).encode()).queries["orders"].sink is None
+    del values["queries"]["orders"]["sink"], values["queries"]["orders"]["sinks"]
+    beat = Heartbeat.from_bytes(json.dumps(values).encode()).queries["orders"]
+    assert (beat.sink, beat.sinks) == (None, None)
 
 
 def test_request_of_a_caller_that_knows_no_alignment_is_read() -> None:
