@@ -35,10 +35,12 @@ class FaultyLink(Forward):
         self._passed: dict[Direction, int] = {"sent": 0, "answered": 0}
         self._break: Break | None = None
         self.broken = threading.Event()
+        self._mended = threading.Event()
 
     def __exit__(self, *_: object) -> None:
         """Stop accepting and end every connection."""
         super().__exit__()
+        self._mended.set()
         self._end_all()
 
     @property
@@ -51,12 +53,14 @@ class FaultyLink(Forward):
         with self._lock:
             self._passed = {"sent": 0, "answered": 0}
             self._break = when
+            self._mended.clear()
 
     def mend(self) -> None:
         """Let everything pass again; what hung is cut, as a router that comes back does."""
         with self._lock:
             self._break = None
             self.broken.clear()
+        self._mended.set()
         self._end_all()
 
     def _connect(self, client: socket.socket) -> None:
@@ -73,9 +77,15 @@ class FaultyLink(Forward):
             self._sockets.discard(source)
 
     def _pass(self, data: bytes, target: socket.socket, *, sent: bool) -> bool:
+        """Pass what the break lets through; a connection that lost bytes passes nothing after them, ever."""
+        stalls = self._stalls()
         passing = self._allowed(data, "sent" if sent else "answered")
         target.sendall(passing)
-        return len(passing) == len(data) or self._stalls()
+        if len(passing) == len(data):
+            return True
+        if stalls:
+            self._mended.wait()
+        return False
 
     def _allowed(self, data: bytes, direction: Direction) -> bytes:
         """Count, and return what still passes."""
