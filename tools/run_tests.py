@@ -22,14 +22,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TIERS = ("unit", "model", "golden", "integration", "e2e")
-LANES = ("-n", "2", "--dist", "loadfile")
-"""Two processes, for two cores: tests wait for brokers and JVMs half of the time. A file stays in one."""
+LANES = ("-n", "2", "--dist", "worksteal")
+"""Two processes, for two cores: tests wait for brokers and JVMs half of the time. The one that is done first
+takes over from the other's end."""
 SLOWEST = ("--durations=12", "--durations-min=15")
 """Tests that make the run long are named at the end of their tier."""
 ALLOWED_SKIPS: frozenset[str] = frozenset()
 """Tests (``file::name`` as in the summary) that may be skipped, each with a reason beside it."""
 CODE = ("airflow_flinkstyle", "testbed", "tools", "demo", "benchmarks", "examples", "dags")
 TESTS = ROOT / "tests"
+_WHOLE_MODULE = 'scope="module"'
+"""In files whose tests share what is dear to set up: first, so that nobody takes over half of one."""
 _SPARK_MARK = re.compile(r"^(\s*@pytest\.|pytestmark = .*|\s+pytest\.)mark\.spark\b", re.MULTILINE)
 """A test or module marked ``spark``, as a decorator or in ``pytestmark``, also over several lines."""
 
@@ -82,7 +85,8 @@ def lint() -> list[Outcome]:
 
 def run_tier(tier: str) -> list[Outcome]:
     """Run a tier's tests, those marked ``spark`` in Spark's environment and the rest in Airflow's."""
-    files = sorted((TESTS / tier).rglob("test_*.py"))
+    found = sorted((TESTS / tier).rglob("test_*.py"))
+    files = sorted(found, key=lambda file: _WHOLE_MODULE not in file.read_text())
     with_spark = [file for file in files if _SPARK_MARK.search(file.read_text())]
     only_spark = {file for file in with_spark if _is_spark_only(file.read_text())}
     others = [file for file in files if file not in only_spark]
