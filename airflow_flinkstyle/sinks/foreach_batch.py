@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.errors import FlinkstyleError
@@ -14,9 +14,12 @@ from airflow_flinkstyle.sinks.control_topic import default_name
 from airflow_flinkstyle.sinks.errors import PlanChangedError, ReplayDiffersError
 from airflow_flinkstyle.sinks.lineage import open_lineage
 from airflow_flinkstyle.sinks.marker import Completion
+from airflow_flinkstyle.sinks.materialise import materialised
 from airflow_flinkstyle.sinks.resume import SinkState, expected, note_failure, tell
+from airflow_flinkstyle.sinks.running_query import RunningQuery
 from airflow_flinkstyle.sinks.settings import SinkSettings
 from airflow_flinkstyle.sinks.shard import WRAP, write_shard
+from airflow_flinkstyle.sinks.source_offsets import SourceOffsets
 from airflow_flinkstyle.sinks.speculation import require_no_speculation
 
 if TYPE_CHECKING:
@@ -26,7 +29,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from airflow_flinkstyle.sinks.lineage import Opened
-    from airflow_flinkstyle.sinks.resume import Resume
     from airflow_flinkstyle.sinks.settings import OnPhase
 
 log = logging.getLogger(__name__)
@@ -68,6 +70,8 @@ class TransactionalKafkaSink:
         lineage: str | None = None,
         control_topic: str | None = None,
         transaction_timeout_ms: int = 300_000,
+        materialise: bool = False,
+        commit_offsets: str | bool = False,
         on_phase: OnPhase | None = None,
     ) -> None:
         """Describe the sink; nothing is connected to before the first batch.
@@ -79,12 +83,18 @@ class TransactionalKafkaSink:
             lineage: Names the batch numbering; default: the query's id, which a fork changes.
             control_topic: Default: ``flinkstyle-<lineage>.internal``.
             transaction_timeout_ms: How long one shard of a batch may take.
+            materialise: Store each batch in the checkpoint before it is written, so that a plan that is not
+                deterministic can be used.
+            commit_offsets: Commit how far the Kafka sources were read together with each batch's completion:
+                for this group, or with True for the one that their option ``kafka.group.id`` names. Sources
+                and sink must be in one cluster.
             on_phase: Told batch, shard and phase, in the worker.
         """
         self._cluster = KafkaCluster(name="sink", config=dict(config))
         self._topic, self._shards, self._lineage = topic, shards, lineage
         self._control_topic = control_topic
         self._timeout_ms, self._on_phase = transaction_timeout_ms, on_phase
+        self._materialise, self._commit_offsets = materialise, commit_offsets
         self._run: _Run | None = None
         self.last_batch: BatchWritten | None = None
         """What became of the newest batch of this run."""
@@ -107,7 +117,22 @@ class TransactionalKafkaSink:
         own = self._lineage or query_id
         resume = expected(query_id, own)
         settings = self._settings(own, resume.lineage_of(own) if resume else own)
-        return _Run(settings, query_id, batch_id, resume)
+        opened = open_lineage(settings, query_id=query_id, batch_id=batch_id, resume=resume)
+        consumed, query = None, None
+        if self._materialise or self._commit_offsets:
+            query = RunningQuery(frame.sparkSession, query_id)
+        if query is not None and self._commit_offsets:
+            consumed = SourceOffsets(
+                query, self._commit_offsets, cluster=self._cluster, cluster_id=opened.cluster_id
+            )
+        return _Run(
+            settings=settings,
+            query_id=query_id,
+            next_batch=batch_id,
+            opened=opened,
+            stored_by=query if self._materialise else None,
+            consumed=consumed,
+        )
 
     def _settings(self, own: str, lineage: str) -> SinkSettings:
         named = self._control_topic
@@ -124,47 +149,60 @@ class TransactionalKafkaSink:
         )
 
 
+@dataclass(slots=True, kw_only=True)
 class _Run:
     """One run of a query: from the first batch after a start to the query's end."""
 
-    def __init__(self, settings: SinkSettings, query_id: str, batch_id: int, resume: Resume | None) -> None:
-        self.next_batch = batch_id
-        self._settings, self._query_id = settings, query_id
-        self._opened = open_lineage(settings, query_id=query_id, batch_id=batch_id, resume=resume)
-        self._state = SinkState(
+    settings: SinkSettings
+    query_id: str
+    next_batch: int
+    opened: Opened
+    stored_by: RunningQuery | None
+    """Whose checkpoint takes the batches first; None if they are not stored."""
+    consumed: SourceOffsets | None
+    """What is committed with each completion; None for nothing."""
+    state: SinkState = field(init=False)
+
+    def __post_init__(self) -> None:
+        settings, opened = self.settings, self.opened
+        self.state = SinkState(
             lineage=settings.lineage,
             shards=settings.shards,
             control_topic=settings.control_topic,
             topic=settings.topic,
             servers=settings.cluster.bootstrap_servers,
-            cluster_id=self._opened.cluster_id,
-            completed_batch=self._opened.completed.batch_id,
-            markers={shard: marker.batch_id for shard, marker in self._opened.markers.items()},
+            cluster_id=opened.cluster_id,
+            completed_batch=opened.completed.batch_id,
+            markers={shard: marker.batch_id for shard, marker in opened.markers.items()},
+            commits_group=self.consumed.group if self.consumed else None,
         )
-        tell(query_id, self._state)
+        tell(self.query_id, self.state)
 
     def write(self, frame: DataFrame, batch_id: int) -> BatchWritten:
-        rows = frames.shards_of(frame, self._settings)
-        plan = frames.plan_of(rows.schema, self._settings)
-        written = _found_whole(rows, self._opened, batch_id, plan)
+        settings = self.settings
+        if self.stored_by is not None:
+            frames.require_columns(frame.schema, topic=settings.topic)
+            frame = materialised(frame, self.stored_by, settings.lineage, batch_id)
+        rows = frames.shards_of(frame, settings)
+        plan = frames.plan_of(rows.schema, settings)
+        written = _found_whole(rows, self.opened, batch_id, plan)
         if written is None:
-            written = _write(rows, self._settings, batch_id, plan)
-            self._opened.completer.complete(self._completion(written))
-            made = dict.fromkeys(range(self._settings.shards), batch_id)
-            self._state = replace(self._state, markers={**self._state.markers, **made})
+            written = _write(rows, settings, batch_id, plan)
+            self._complete(written)
         self.next_batch = batch_id + 1
-        self._state = replace(self._state, completed_batch=batch_id, phase_s=written.phase_s)
-        tell(self._query_id, self._state)
-        log.info("Lineage %s: %s", self._settings.lineage, written)
+        self.state = replace(self.state, completed_batch=batch_id, phase_s=written.phase_s)
+        tell(self.query_id, self.state)
+        log.info("Lineage %s: %s", settings.lineage, written)
         return written
 
-    def _completion(self, written: BatchWritten) -> Completion:
-        return Completion(
-            batch_id=written.batch_id,
-            records=written.records,
-            shards=self._settings.shards,
-            query_id=self._query_id,
+    def _complete(self, written: BatchWritten) -> None:
+        shards, batch_id = self.settings.shards, written.batch_id
+        completion = Completion(
+            batch_id=batch_id, records=written.records, shards=shards, query_id=self.query_id
         )
+        self.opened.completer.complete(completion, self.consumed.of(batch_id) if self.consumed else None)
+        markers = {**self.state.markers, **dict.fromkeys(range(shards), batch_id)}
+        self.state = replace(self.state, markers=markers)
 
 
 def _write(rows: DataFrame, settings: SinkSettings, batch_id: int, plan: str) -> BatchWritten:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.sinks.marker import Marker
     from airflow_flinkstyle.sinks.resume import Resume
     from airflow_flinkstyle.sinks.settings import SinkSettings
+    from airflow_flinkstyle.sinks.source_offsets import Consumed
 
 log = logging.getLogger(__name__)
 _THREADS = 8
@@ -248,12 +249,15 @@ class Completer:
         self._settings = settings
         self._producer = initialised_producer(settings, settings.completion_id)
 
-    def complete(self, completion: Completion) -> None:
-        """Write that a batch is complete.
+    def complete(self, completion: Completion, consumed: Consumed | None = None) -> None:
+        """Write that a batch is complete, and with it how far its sources were read.
 
         Raises:
+            GroupInUseError: If the consumer group has members.
             ProducerFencedError: If another driver has begun to write under the lineage.
         """
+        from confluent_kafka import TopicPartition
+
         with translated(self._settings, self._settings.completion_id):
             self._producer.begin_transaction()
             self._producer.produce(
@@ -262,6 +266,11 @@ class Completer:
                 self._settings.completion_id,
                 partition=COMPLETIONS,
             )
+            if consumed is not None:
+                positions = [
+                    TopicPartition(topic, number, at) for (topic, number), at in consumed.offsets.items()
+                ]
+                self._producer.send_offsets_to_transaction(positions, consumed.group, _TIMEOUT_S)
             self._producer.commit_transaction()
 
 

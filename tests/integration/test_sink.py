@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.kafka.cluster import describe
-from airflow_flinkstyle.kafka.reading import ReadRange, scan
-from airflow_flinkstyle.kafka.settings import KafkaCluster
-from airflow_flinkstyle.sinks import TransactionalKafkaSink
+from airflow_flinkstyle.kafka.errors import GroupInUseError, GroupMissingError
+from airflow_flinkstyle.kafka.groups import group_offsets
 from airflow_flinkstyle.sinks.errors import (
     ControlTopicError,
     LineageError,
+    PlanChangedError,
     RecordRefusedError,
     ReplayDiffersError,
     ShardCountError,
+    SinkConfigError,
     SinkInputError,
     TransactionTimeoutError,
 )
+from airflow_flinkstyle.sinks.resume import states
 from testbed.session import local_session
+from tests.integration.sink_lab import ROWS, Lab, as_records, die, once, refused, topic_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from contextlib import AbstractContextManager
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from airflow_flinkstyle.kafka.reading import Record
+    from airflow_flinkstyle.sinks import TransactionalKafkaSink
     from testbed.kafka import Broker
     from testbed.spark import SparkPaths
 
@@ -42,9 +42,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
 ]
 
-ROWS = 40
-"""Per batch: values 0 to 39 in batch 0, and so on; the same whenever a batch is run."""
-
 
 @pytest.fixture(scope="module")
 def spark(spark_paths: SparkPaths) -> Iterator[SparkSession]:
@@ -55,96 +52,14 @@ def spark(spark_paths: SparkPaths) -> Iterator[SparkSession]:
 
 @pytest.fixture
 def topic(old_broker: Broker, request: pytest.FixtureRequest) -> str:
-    name = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_")).strip("-")
+    name = topic_of(request)
     old_broker.create_topic(name, partitions=3)
     return name
-
-
-class Lab:
-    """A stream of numbers into a topic through a sink; each start is a new run of the same query."""
-
-    def __init__(
-        self,
-        spark: SparkSession,
-        broker: Broker,
-        topic: str,
-        folder: Path,
-        config: Mapping[str, str] | None = None,
-    ) -> None:
-        self.spark, self.topic, self.folder = spark, topic, folder
-        servers = {"bootstrap.servers": broker.bootstrap, **(config or {})}
-        self.cluster = KafkaCluster(name="out", config=servers)
-
-    def sink(self, **options: Any) -> TransactionalKafkaSink:
-        given = {"topic": self.topic, "shards": 2, "lineage": f"{self.topic}-line", **options}
-        return TransactionalKafkaSink(self.cluster.config, **given)
-
-    def run(
-        self,
-        write: Callable[[DataFrame, int], None],
-        *,
-        batches: int,
-        shape: Callable[[DataFrame], DataFrame] | None = None,
-        checkpoint: str = "checkpoint",
-    ) -> None:
-        """Run the query until so many batches have ended in this run, or raise what it died of."""
-        done: list[int] = []
-
-        def counted(frame: DataFrame, batch_id: int) -> None:
-            if len(done) < batches:
-                write(frame, batch_id)
-                done.append(batch_id)
-
-        source = self.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS).load()
-        rows = (shape or as_records)(source)
-        writer = rows.writeStream.foreachBatch(counted).trigger(processingTime="0 seconds")
-        query = writer.option("checkpointLocation", str(self.folder / checkpoint)).start()
-        try:
-            while len(done) < batches or not (self.folder / checkpoint / f"commits/{done[-1]}").exists():
-                assert not query.awaitTermination(0.05), "the source has no end"
-        finally:
-            query.stop()
-            self.truncate(checkpoint, done)
-
-    def truncate(self, checkpoint: str, done: list[int]) -> None:
-        """Leave only the batches that were written: the run goes on a little longer than it is looked at."""
-        for name in ("offsets", "commits"):
-            for log in (self.folder / checkpoint / name).glob("*"):
-                number = log.name.strip(".").removesuffix(".crc")
-                if number.isdigit() and done and int(number) > done[-1]:
-                    log.unlink()
-
-    def forget_commit(self, batch_id: int) -> None:
-        """Let Spark run a batch again, as after a crash behind the sink's commit."""
-        for name in (str(batch_id), f".{batch_id}.crc"):
-            (self.folder / "checkpoint/commits" / name).unlink(missing_ok=True)
-
-    def records(self, isolation: str = "read_committed") -> list[Record]:
-        view = describe(self.cluster, [self.topic])
-        found: list[Record] = []
-        ranges = {
-            tp: ReadRange(low=span.start, high=span.last_stable)
-            for tp in view.partitions
-            if (span := view.log_range(tp))
-        }
-        scan(self.cluster, ranges, lambda _, record: found.append(record), isolation)  # type: ignore[arg-type]
-        return found
-
-    def counts(self) -> Counter[int]:
-        return Counter(int(record.value() or b"") for record in self.records())
 
 
 @pytest.fixture
 def lab(spark: SparkSession, old_broker: Broker, topic: str, tmp_path: Path) -> Lab:
     return Lab(spark, old_broker, topic, tmp_path)
-
-
-def as_records(source: DataFrame) -> DataFrame:
-    return source.selectExpr("cast(value % 7 as string) as key", "cast(value as string) as value")
-
-
-def once(batches: int) -> Counter[int]:
-    return Counter(range(batches * ROWS))
 
 
 def test_each_record_is_there_once_over_two_runs(lab: Lab):
@@ -166,19 +81,6 @@ def test_batch_that_spark_runs_again_is_not_written_again(lab: Lab):
     assert (sink.last_batch.batch_id, sink.last_batch.skipped_shards) == (1, 2)
     lab.run(lab.sink(shards=3).foreach_batch, batches=1)  # and the number of shards may change there
     assert lab.counts() == once(3)
-
-
-def refused(error: type[Exception], text: str) -> AbstractContextManager[object]:
-    """Expect a query to die of an error of ours; Spark has only its text."""
-    return pytest.raises(Exception, match=f"(?s){error.__name__}.*{text}")
-
-
-def die(batch: int, shard: int, phase: str) -> Callable[[int, int, str], None]:
-    def on_phase(at_batch: int, at_shard: int, at_phase: str) -> None:
-        if (at_batch, at_shard, at_phase) == (batch, shard, phase):
-            raise RuntimeError(f"dies in {phase}")
-
-    return on_phase
 
 
 @pytest.mark.parametrize("phase", ["begin", "pre-commit", "commit"])
@@ -213,6 +115,36 @@ def test_replay_with_other_rows_is_refused_and_leaves_what_was_written(lab: Lab)
     assert lab.counts() == half
     lab.run(lab.sink().foreach_batch, batches=1)
     assert lab.counts() == once(1)
+
+
+def test_half_written_batch_is_completed_with_the_number_of_shards_it_was_begun_with(lab: Lab):
+    lab.run(lab.sink().foreach_batch, batches=1)
+    with pytest.raises(Exception, match="dies in begin"):
+        lab.run(lab.sink(shards=3, on_phase=die(1, 1, "begin")).foreach_batch, batches=1)
+    with refused(ShardCountError, "half written with 3 shards"):
+        lab.run(lab.sink().foreach_batch, batches=1)
+    lab.run(lab.sink(shards=3).foreach_batch, batches=1)
+    assert lab.counts() == once(2)
+
+
+def test_half_written_batch_with_other_columns_is_refused_by_that_name(lab: Lab):
+    with pytest.raises(Exception, match="dies in begin"):
+        lab.run(lab.sink(on_phase=die(0, 1, "begin")).foreach_batch, batches=1)
+    half = lab.counts()
+    with refused(PlanChangedError, "shards 0 committed"):
+        lab.run(lab.sink().foreach_batch, batches=1, shape=lambda rows: as_records(rows).drop("key"))
+    assert lab.counts() == half
+
+
+def test_speculation_is_refused(lab: Lab):
+    conf = lab.spark.sparkContext._conf
+    conf.set("spark.speculation", "true")
+    try:
+        with refused(SinkConfigError, "spark.speculation"):
+            lab.run(lab.sink().foreach_batch, batches=1)
+    finally:
+        conf.set("spark.speculation", "false")
+    assert not lab.counts()
 
 
 def test_older_state_of_the_same_lineage_is_refused_not_skipped(lab: Lab):
@@ -299,7 +231,7 @@ def test_bad_input_is_refused_and_writes_nothing(
     error: type[Exception],
     match: str,
 ):
-    topic = re.sub(r"[^a-z0-9]+", "-", request.node.name)
+    topic = topic_of(request)
     old_broker.create_topic(topic, partitions=1)
     lab = Lab(spark, old_broker, topic, tmp_path, {"topic.metadata.propagation.max.ms": "1000"})
     with refused(error, match):
@@ -321,3 +253,101 @@ def test_control_topic_that_is_gone_or_deletes_is_refused(lab: Lab, old_broker: 
     with refused(ControlTopicError, "does not exist"):
         lab.run(lab.sink().foreach_batch, batches=1)
     assert lab.counts() == once(1)
+
+
+@pytest.mark.parametrize("materialise", [False, True])
+def test_plan_that_is_not_deterministic_is_written_once_if_its_batches_are_stored(
+    lab: Lab, materialise: bool
+):
+    def random_values(rows: DataFrame) -> DataFrame:
+        return rows.selectExpr("cast(value as string) as key", "uuid() as value")
+
+    def run(batches: int, **options: Any) -> None:
+        sink = lab.sink(materialise=materialise, **options)
+        lab.run(sink.foreach_batch, batches=batches, shape=random_values)
+
+    with pytest.raises(Exception, match="dies in begin"):
+        run(1, on_phase=die(0, 1, "begin"))
+    half = lab.records()
+    if not materialise:
+        with refused(ReplayDiffersError, "Batch 0"):
+            run(1)
+        assert len(lab.records()) == len(half)
+        return
+    run(2)
+    lab.forget_commit(1)
+    run(1)
+    assert Counter(int(record.key() or b"") for record in lab.records()) == once(2)
+    stored = (lab.folder / f"checkpoint/materialised/{lab.topic}-line").iterdir()
+    assert [folder.name.partition("-")[0] for folder in stored] == [
+        "1"
+    ]  # the newest, in case it is run again
+
+
+def read_from(lab: Lab, source: Broker, sink: TransactionalKafkaSink, **options: str) -> str:
+    """Run a query from a Kafka topic into the lab's until all is read; returns the query's id."""
+    reader = lab.spark.readStream.format("kafka").option("kafka.bootstrap.servers", source.bootstrap)
+    rows = reader.options(subscribe=f"{lab.topic}-in", startingOffsets="earliest", **options).load()
+    writer = rows.select("key", "value").writeStream.foreachBatch(sink.foreach_batch)
+    query = writer.option("checkpointLocation", str(lab.folder / "in")).trigger(availableNow=True).start()
+    try:
+        assert query.awaitTermination(60)
+    finally:
+        query.stop()
+    return str(query.id)
+
+
+def fill(broker: Broker, topic: str, values: range) -> None:
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for value in values:
+        producer.produce(topic, str(value), str(value % 7), partition=value % 2)
+    producer.flush()
+
+
+def test_consumed_offsets_are_committed_with_the_completion_and_only_there(lab: Lab, old_broker: Broker):
+    source, group = f"{lab.topic}-in", f"{lab.topic}-group"
+    old_broker.create_topic(source, partitions=2)
+    fill(old_broker, source, range(ROWS))
+    with pytest.raises(Exception, match="dies in commit"):  # shard 0 has committed by then
+        read_from(lab, old_broker, lab.sink(commit_offsets=group, on_phase=die(0, 1, "commit")))
+    assert lab.records()
+    with pytest.raises(GroupMissingError):
+        group_offsets(lab.cluster, group, [source])
+    query_id = read_from(lab, old_broker, lab.sink(commit_offsets=group))
+    assert group_offsets(lab.cluster, group, [source]) == {(source, 0): ROWS // 2, (source, 1): ROWS // 2}
+    fill(old_broker, source, range(ROWS, 2 * ROWS))
+    read_from(lab, old_broker, lab.sink(commit_offsets=True), **{"kafka.group.id": group})
+    assert group_offsets(lab.cluster, group, [source]) == {(source, 0): ROWS, (source, 1): ROWS}
+    assert states(query_id)[0].commits_group == group
+    assert lab.counts() == once(2)
+
+
+def test_group_with_members_is_not_committed_for(lab: Lab, old_broker: Broker):
+    from confluent_kafka import Consumer
+
+    source, group = f"{lab.topic}-in", f"{lab.topic}-group"
+    old_broker.create_topic(source, partitions=2)
+    fill(old_broker, source, range(ROWS))
+    member = Consumer({"bootstrap.servers": old_broker.bootstrap, "group.id": group})
+    member.subscribe([source])
+    try:
+        while not member.assignment():
+            member.poll(0.2)
+        with refused(GroupInUseError, "expected to have no members"):
+            read_from(lab, old_broker, lab.sink(commit_offsets=group))
+    finally:
+        member.close()
+    read_from(lab, old_broker, lab.sink(commit_offsets=group))
+    assert lab.counts() == once(1)
+
+
+def test_offsets_cannot_be_committed_across_clusters(lab: Lab, old_broker: Broker, new_broker: Broker):
+    new_broker.create_topic(f"{lab.topic}-in", partitions=1)
+    fill(new_broker, f"{lab.topic}-in", range(0, 2, 2))
+    with refused(SinkConfigError, "since a transaction cannot span two"):
+        read_from(lab, new_broker, lab.sink(commit_offsets="group"))
+    with refused(SinkConfigError, "option kafka.group.id, found none"):
+        read_from(lab, new_broker, lab.sink(commit_offsets=True))
+    assert not lab.records()

@@ -1,0 +1,104 @@
+"""How far a batch has read its Kafka sources, to be committed with its completion and only there.
+
+A shard's transaction would be too early: it can commit before another shard has written its part.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow_flinkstyle.checkpoint.offset_log import parse
+from airflow_flinkstyle.kafka.settings import KafkaCluster, admin_client, consumer
+from airflow_flinkstyle.sinks.errors import SinkConfigError
+from airflow_flinkstyle.sinks.options import client_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from airflow_flinkstyle.sinks.running_query import KafkaSource, RunningQuery
+
+_GROUP = "kafka.group.id"
+_LOGIN = ("kafka.bootstrap.servers", "kafka.security.", "kafka.sasl.", "kafka.ssl.")
+_TIMEOUT_S = 20.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consumed:
+    """What is committed for a consumer group together with a batch."""
+
+    group: Any
+    """The client's metadata of a group without members."""
+    offsets: Mapping[tuple[str, int], int]
+    """Next offset to read by topic and partition."""
+
+
+class SourceOffsets:
+    """The Kafka sources of a query whose progress is committed."""
+
+    def __init__(
+        self, query: RunningQuery, group: str | bool, *, cluster: KafkaCluster, cluster_id: str
+    ) -> None:
+        """Find the sources, and check that they and the sink are in one cluster.
+
+        Args:
+            query: Whose sources they are.
+            group: The group to commit for; True for the one that the sources' ``kafka.group.id`` names.
+            cluster: The sink's.
+            cluster_id: Given by that cluster.
+
+        Raises:
+            SinkConfigError: If there is no such source, or more than one group, or another cluster.
+        """
+        found = query.kafka_sources()
+        self._query = query
+        self._sources = [source for source in found if group is not True or _GROUP in source.options]
+        self.group = _one_group(self._sources) if group is True else str(group)
+        if not self._sources:
+            raise _refused("a Kafka source to commit offsets of", "none", "Leave out commit_offsets.")
+        for source in self._sources:
+            _require_same_cluster(source, cluster, cluster_id)
+        with consumer(cluster, "read_committed", group=self.group) as client:
+            self._metadata = client.consumer_group_metadata()
+
+    def of(self, batch_id: int) -> Consumed:
+        """Return where the sources stand behind a batch."""
+        log = parse(self._query.planned(batch_id))
+        offsets: dict[tuple[str, int], int] = {}
+        for source in self._sources:
+            key = str(source.position) if log.by_position else str(source.name)
+            for topic, partitions in log.kafka_offsets(key).items():
+                offsets |= {(topic, number): int(offset) for number, offset in partitions.items()}
+        return Consumed(group=self._metadata, offsets=offsets)
+
+
+def _one_group(sources: Sequence[KafkaSource]) -> str:
+    groups = sorted({source.options[_GROUP] for source in sources})
+    if len(groups) != 1:
+        raise _refused(
+            f"one consumer group in the sources' option {_GROUP}",
+            ", ".join(groups) or "none",
+            "Name the group: commit_offsets='...', which is for all Kafka sources of the query.",
+        )
+    return groups[0]
+
+
+def _require_same_cluster(source: KafkaSource, cluster: KafkaCluster, cluster_id: str) -> None:
+    login = {name: value for name, value in source.options.items() if name.startswith(_LOGIN)}
+    settings = client_settings({name.removeprefix("kafka."): value for name, value in login.items()})
+    read = KafkaCluster(name=f"source {source.name or source.position}", config=settings)
+    with admin_client(read) as admin:
+        found = str(admin.list_topics(timeout=_TIMEOUT_S).cluster_id)
+    if found != cluster_id:
+        raise _refused(
+            f"the sources in the sink's cluster {cluster_id} ({cluster.bootstrap_servers}), since a "
+            "transaction cannot span two",
+            f"{read} in cluster {found}",
+            "Leave out commit_offsets, and let the agent commit offsets instead.",
+        )
+
+
+def _refused(expected: str, found: str, remedy: str) -> SinkConfigError:
+    return SinkConfigError(
+        f"commit_offsets expected {expected}, found {found}.", left="Nothing was written.", remedy=remedy
+    )
