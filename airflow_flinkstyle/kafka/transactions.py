@@ -134,11 +134,11 @@ def abort_transactions(
     Raises:
         ClusterDeniedError: If the credentials may not write under an id.
     """
-    wanted = {(one.transactional_id, one.producer_id, one.epoch) for one in transactions}
+    wanted = {(one.transactional_id, one.started_ms) for one in transactions}
     still = [
         one
         for one in open_transactions(cluster)
-        if one.state == "Ongoing" and (one.transactional_id, one.producer_id, one.epoch) in wanted
+        if one.state == "Ongoing" and (one.transactional_id, one.started_ms) in wanted
     ]
     for one in still:
         _abort(cluster, one)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -268,7 +268,9 @@ def test_open_transaction_is_kept_from_its_commit_only_by_a_denial_of_its_id(
     assert readable(cluster, "f.id", 2) == 0
 
 
-def test_credentials_that_may_not_see_or_end_transactions_are_told_which_acl_they_lack(broker: Broker):
+def test_credentials_that_may_not_see_or_end_transactions_are_told_which_acl_they_lack(
+    broker: Broker, cluster: KafkaCluster
+):
     broker.create_topic("f.guest", partitions=1)
     shop = a_producer(broker, **{"transactional.id": "shop-4"})
     shop.init_transactions(20)
@@ -276,18 +278,22 @@ def test_credentials_that_may_not_see_or_end_transactions_are_told_which_acl_the
     assert written(shop, "f.guest") == [None]
     guest = KafkaCluster(name="guest", config=as_user("guest"))
     found = matching(open_transactions(guest), "shop-4")
-    cluster = KafkaCluster(name="guarded", config={"bootstrap.servers": broker.bootstrap})
-    denied = AclRule(name="__transaction_state", principal="User:guest", operation="ALL", permission="deny")
-    others = AclRule(name="__transaction_state", principal=EVERYBODY, operation="ALL", permission="allow")
-    ids = AclRule.from_dict({**denied.as_dict(), "name": "shop-4", "resource": "transactional_id"})
-    create_rules(cluster, [ids])
+
+    def without(**place: Any) -> list[AclRule]:
+        """Return the entries that keep the guest, and nobody else, from something."""
+        guests = AclRule(principal="User:guest", operation="ALL", permission="deny", **place)
+        return [guests, AclRule(principal=EVERYBODY, operation="ALL", permission="allow", **place)]
+
+    rules = without(name="shop-4", resource="transactional_id")
+    create_rules(cluster, rules)
     with pytest.raises(ClusterDeniedError, match="WRITE and DESCRIBE on the transactional id"):
         abort_transactions(guest, found)
-    delete_rules(cluster, [ids])
-    create_rules(cluster, [denied, others])
+    delete_rules(cluster, rules)
+    rules = without(name="__transaction_state")
+    create_rules(cluster, rules)
     with pytest.raises(ClusterDeniedError, match="READ and DESCRIBE on topic __transaction_state"):
         open_transactions(guest)
-    delete_rules(cluster, [denied, others])
+    delete_rules(cluster, rules)
     shop.commit_transaction(20)
 
 
