@@ -28,6 +28,10 @@ _NEWEST = 64
 _FETCH_WAIT_MS = 5
 """The end of a partition is told only once the broker has waited so long for more."""
 _TIMEOUT_S = 20.0
+_SETTLED_S = 3.0
+"""In which brokers agree on a topic that was just created, or on who leads its partitions."""
+_UNKNOWN = frozenset(("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC"))
+_UNSETTLED = frozenset(("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE"))
 
 
 def default_name(lineage: str) -> str:
@@ -76,14 +80,19 @@ def _newest(settings: SinkSettings, partitions: Iterable[int]) -> dict[str, byte
 def _watermarks(client: Consumer, settings: SinkSettings, number: int) -> tuple[int, int]:
     from confluent_kafka import KafkaException, TopicPartition
 
-    try:
-        return client.get_watermark_offsets(
-            TopicPartition(settings.control_topic, number), timeout=_TIMEOUT_S
-        )
-    except KafkaException as error:
-        if error.args[0].name() in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC"):
-            raise _missing(settings, f"partition {number}") from error
-        raise
+    place = TopicPartition(settings.control_topic, number)
+    deadline_s = time.monotonic() + _SETTLED_S
+    while True:
+        try:
+            return client.get_watermark_offsets(place, timeout=_TIMEOUT_S)
+        except KafkaException as error:
+            name = error.args[0].name()
+            if time.monotonic() < deadline_s and name in _UNSETTLED | _UNKNOWN:
+                time.sleep(0.05)
+            elif name in _UNKNOWN:
+                raise _missing(settings, f"partition {number}") from error
+            else:
+                raise
 
 
 def _read(client: Consumer, settings: SinkSettings, number: int, start: int, high: int) -> dict[str, bytes]:

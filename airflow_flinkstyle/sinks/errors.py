@@ -92,6 +92,22 @@ class ProducerFencedError(FlinkstyleError):
     retryable = True
 
 
+class ProducersPoolEmptyError(FlinkstyleError):
+    """A worker has as many open producers as it may have."""
+
+    code = "PRODUCERS_POOL_EMPTY"
+
+    @classmethod
+    def of(cls, transactional_id: str, size: int, taken: Collection[str]) -> ProducersPoolEmptyError:
+        """Name the size, its setting and who has the producers."""
+        return cls(
+            f"Transaction {transactional_id} needs a producer, but this worker may have {size} open "
+            f"(producer_pool_size), and has, for {', '.join(sorted(taken))}.",
+            left=REPLAYS,
+            remedy="Write fewer shards at the same time in one process, or raise producer_pool_size.",
+        )
+
+
 class RecordRefusedError(FlinkstyleError):
     """The broker, or the client, will not take a record."""
 

@@ -6,7 +6,7 @@ import hashlib
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from airflow_flinkstyle.sinks.errors import SinkInputError
+from airflow_flinkstyle.sinks.errors import REPLAYS, SinkInputError
 from airflow_flinkstyle.sinks.shard import WRAP, Chunk
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ _ARGUMENTS: Final = (
     *(("timestamp", 0), ("headers", None)),
 )
 """What the client's ``produce`` takes behind the topic, by position, and what it is without a column."""
+_SLICE = 1000
+"""Rows that are Python objects at the same time."""
 HASH = "__hash"
 SHARDS = "shards"
 """Under this name the hash column's metadata tells over how many shards the rows are spread."""
@@ -119,7 +121,9 @@ def chunks_of(batches: Iterator[pa.RecordBatch], topic: str | None) -> Iterator[
     for batch in batches:
         hashes = batch.column(batch.schema.names.index(HASH)).to_numpy(zero_copy_only=False)
         digest = int(hashes.view("uint64").sum(dtype="uint64")) % WRAP
-        yield Chunk(records=_arguments(batch, topic), count=batch.num_rows, digest=digest)
+        chunk = Chunk(records=_arguments(batch, topic), count=batch.num_rows, digest=digest)
+        del batch, hashes  # or there would be two of them when the next one comes
+        yield chunk
 
 
 def _arguments(batch: pa.RecordBatch, topic: str | None) -> Iterator[tuple[Any, ...]]:
@@ -127,7 +131,9 @@ def _arguments(batch: pa.RecordBatch, topic: str | None) -> Iterator[tuple[Any, 
     wanted = [("topic", topic), *_ARGUMENTS]
     while wanted[-1][0] not in names:
         wanted.pop()
-    yield from zip(*(_column(batch, names, *argument) for argument in wanted), strict=False)  # some repeat
+    for start in range(0, batch.num_rows, _SLICE):
+        rows = batch.slice(start, _SLICE)
+        yield from zip(*(_column(rows, names, *argument) for argument in wanted), strict=False)  # some repeat
 
 
 def _column(batch: pa.RecordBatch, names: list[str], name: str, default: object) -> Iterable[Any]:
@@ -139,4 +145,11 @@ def _column(batch: pa.RecordBatch, names: list[str], name: str, default: object)
         return [[(one["key"], one["value"]) for one in headers] if headers else None for headers in lists]
     if column.null_count and default is not None:
         column = column.fill_null(default)
+    elif column.null_count and name == "topic":
+        raise SinkInputError(
+            f"Every record was expected to have a topic, found {column.null_count} without, and the sink "
+            "has none for them.",
+            left=REPLAYS,
+            remedy="Give the sink a topic, or leave such records out; then start the job again.",
+        )
     return cast("list[Any]", column.to_pylist())

@@ -36,14 +36,16 @@ class SinkSettings:
     """Compacted; partition n holds the marker of shard n."""
     transaction_timeout_ms: int = 300_000
     """How long one shard of one batch may take; the broker's limit is 900,000 by default."""
+    producer_pool_size: int = 5
+    """Shards that one process writes at the same time, at most; tasks of PySpark write one each."""
     on_phase: OnPhase | None = field(default=None, repr=False)
     """For metrics and tests; called in the worker."""
 
     def __post_init__(self) -> None:
-        if not self.lineage or not 1 <= self.shards <= _MOST_SHARDS:
+        if not self.lineage or not 1 <= self.shards <= _MOST_SHARDS or self.producer_pool_size < 1:
             raise BadInputError(
-                f"A sink needs a lineage and 1 to {_MOST_SHARDS} shards, found lineage {self.lineage!r} and "
-                f"{self.shards} shards.",
+                f"A sink needs a lineage, 1 to {_MOST_SHARDS} shards and a producer_pool_size of 1 or more, "
+                f"found lineage {self.lineage!r}, {self.shards} shards and {self.producer_pool_size}.",
                 left="Nothing was written.",
                 remedy="Correct the arguments of TransactionalKafkaSink.",
             )

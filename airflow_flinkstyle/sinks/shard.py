@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_flinkstyle.sinks.control_topic import marker_partition, read_marker
 from airflow_flinkstyle.sinks.errors import LineageError, PlanChangedError, ReplayDiffersError
 from airflow_flinkstyle.sinks.marker import Marker
+from airflow_flinkstyle.sinks.pool import WORKER
 from airflow_flinkstyle.sinks.producer import open_producer
 
 if TYPE_CHECKING:
@@ -64,11 +65,13 @@ def write_shard(
         ReplayDiffersError: If it was written before with other records.
         LineageError: If a later batch was written before.
         ProducerFencedError: If another attempt has begun, or time ran out; nothing of this one is visible.
+        ProducersPoolEmptyError: If this process writes too many shards at the same time.
     """
     watch = _Watch(settings, batch_id, shard)
     transactional_id = settings.transactional_id(shard)
     watch.enter("init")
-    with open_producer(settings, transactional_id) as producer:
+    place = WORKER.place(transactional_id, size=settings.producer_pool_size)
+    with place, open_producer(settings, transactional_id) as producer:
         before = read_marker(settings, shard)
         if before is not None and before.batch_id >= batch_id:
             watch.enter("skip")

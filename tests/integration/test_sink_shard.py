@@ -1,0 +1,140 @@
+"""One shard of the transactional sink against a real broker, without Spark."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from airflow_flinkstyle.kafka.cluster import describe
+from airflow_flinkstyle.kafka.reading import ReadRange, scan
+from airflow_flinkstyle.kafka.settings import KafkaCluster
+from airflow_flinkstyle.sinks.control_topic import read_marker, require_control_topic
+from airflow_flinkstyle.sinks.errors import ProducerFencedError, ProducersPoolEmptyError, SinkInputError
+from airflow_flinkstyle.sinks.frame import HASH, chunks_of
+from airflow_flinkstyle.sinks.settings import SinkSettings
+from airflow_flinkstyle.sinks.shard import write_shard
+from testbed.scenario import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from airflow_flinkstyle.kafka.reading import Record
+    from testbed.kafka import Broker
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.spark,  # for pyarrow
+    pytest.mark.kafka,
+    pytest.mark.timeout(60),
+]
+
+
+class Lab:
+    """A lineage of its own, with a topic of one partition."""
+
+    def __init__(self, broker: Broker, name: str) -> None:
+        self.cluster = KafkaCluster(name="out", config={"bootstrap.servers": broker.bootstrap})
+        self.topic = name
+        broker.create_topic(name, partitions=1)
+        require_control_topic(self.settings(), may_create=True)
+
+    def settings(self, config: dict[str, str] | None = None, **options: Any) -> SinkSettings:
+        cluster = KafkaCluster(name="out", config={**self.cluster.config, **(config or {})})
+        given = {"cluster": cluster, "topic": self.topic, "lineage": f"{self.topic}-line", "shards": 9}
+        return SinkSettings(**{**given, "control_topic": f"{self.topic}-control", **options})
+
+    def records(self) -> list[Record]:
+        found: list[Record] = []
+        wait_until("the end of every transaction", self.settled, timeout_s=20)  # a commit's end comes later
+        view = describe(self.cluster, [self.topic])
+        spans = {tp: span for tp in view.partitions if (span := view.log_range(tp))}
+        ranges = {tp: ReadRange(low=span.start, high=span.end) for tp, span in spans.items()}
+        scan(self.cluster, ranges, lambda _, record: found.append(record), "read_committed")
+        return found
+
+    def settled(self) -> bool:
+        view = describe(self.cluster, [self.topic])
+        spans = [view.log_range(tp) for tp in view.partitions]
+        return all(span is not None and span.last_stable == span.end for span in spans)
+
+    def values(self) -> list[bytes | None]:
+        return [record.value() for record in self.records()]
+
+
+@pytest.fixture
+def lab(old_broker: Broker, request: pytest.FixtureRequest) -> Lab:
+    return Lab(old_broker, re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_"))[:60])
+
+
+def rows(*values: bytes | None, **columns: pa.Array) -> pa.RecordBatch:
+    hashes = pa.array(range(len(values)), pa.int64())
+    return pa.RecordBatch.from_pydict({"value": pa.array(values, pa.binary()), **columns, HASH: hashes})
+
+
+def write(settings: SinkSettings, batch_id: int, shard: int, batches: Iterator[pa.RecordBatch]) -> bool:
+    return write_shard(settings, batch_id, shard, "plan", chunks_of(batches, settings.topic)).skipped
+
+
+def while_shards_are_open(settings: SinkSettings, shards: list[int]) -> Iterator[pa.RecordBatch]:
+    """Write the first shard while this one is open, and so on: all of them are open at the same time."""
+    if shards:
+        write(settings, 0, shards[0], while_shards_are_open(settings, shards[1:]))
+    yield rows(b"row")
+
+
+def test_process_has_no_more_open_producers_than_its_pool_has_places(lab: Lab) -> None:
+    write(lab.settings(), 0, 0, while_shards_are_open(lab.settings(), [1, 2, 3, 4]))
+    assert lab.values() == [b"row"] * 5
+    settings = lab.settings(lineage="another", producer_pool_size=2)
+    with pytest.raises(ProducersPoolEmptyError, match=r"may have 2 open \(producer_pool_size\)"):
+        write(settings, 0, 0, while_shards_are_open(settings, [1, 2]))
+    assert len(lab.values()) == 5
+    write(settings, 0, 0, while_shards_are_open(settings, [1]))  # the places are free again
+    assert len(lab.values()) == 7
+
+
+def test_attempt_that_another_one_overtakes_is_fenced_and_nothing_of_it_is_seen(lab: Lab) -> None:
+    def overtaken() -> Iterator[pa.RecordBatch]:
+        yield rows(b"late")
+        assert not write(lab.settings(), 0, 0, iter([rows(b"first")]))
+
+    with pytest.raises(ProducerFencedError, match="another attempt of the shard began"):
+        write(lab.settings(), 0, 0, overtaken())
+    assert lab.values() == [b"first"]
+    assert write(lab.settings(), 0, 0, iter([rows(b"first")]))  # the marker is that of the one that won
+
+
+def test_batch_larger_than_the_clients_queue_is_written_whole_and_in_order(lab: Lab) -> None:
+    values = [b"%04d" % number for number in range(3000)]
+    settings = lab.settings({"queue.buffering.max.messages": "50"})
+    write(settings, 0, 0, iter([rows(*values[:2500]), rows(), rows(*values[2500:])]))
+    assert lab.values() == values
+    marker = read_marker(settings, 0)
+    assert marker is not None
+    assert marker.records == 3000
+
+
+def test_nulls_are_what_the_client_takes_for_nothing(lab: Lab) -> None:
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    columns = {
+        "topic": pa.array([None, lab.topic, None], pa.string()),
+        "key": pa.array([b"k", None, None], pa.binary()),
+        "headers": pa.array([[{"key": "h", "value": None}], [], None], kind),
+        "partition": pa.array([0, None, None], pa.int32()),
+        "timestamp": pa.array([1000, 2000, None], pa.int64()),
+    }
+    write(lab.settings(), 0, 0, iter([rows(b"a", b"b", None, **columns)]))
+    found = lab.records()
+    assert [(record.value(), record.key(), record.headers()) for record in found] == [
+        (b"a", b"k", [("h", None)]),
+        (b"b", None, None),
+        (None, None, None),
+    ]
+    assert [record.timestamp()[1] for record in found[:2]] == [1000, 2000]
+    assert found[2].timestamp()[1] > 1_600_000_000_000  # now
+    with pytest.raises(SinkInputError, match="found 2 without"):
+        write(lab.settings(topic=None), 1, 0, iter([rows(b"a", b"b", None, **columns)]))
+    assert len(lab.records()) == 3
