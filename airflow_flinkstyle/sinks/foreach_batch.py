@@ -72,6 +72,7 @@ class TransactionalKafkaSink:
         transaction_timeout_ms: int = 300_000,
         materialise: bool = False,
         commit_offsets: str | bool = False,
+        producer_pool_size: int = 5,
         on_phase: OnPhase | None = None,
     ) -> None:
         """Describe the sink; nothing is connected to before the first batch.
@@ -88,6 +89,7 @@ class TransactionalKafkaSink:
             commit_offsets: Commit how far the Kafka sources were read together with each batch's completion:
                 for this group, or with True for the one that their option ``kafka.group.id`` names. Sources
                 and sink must be in one cluster.
+            producer_pool_size: Shards that one process writes at the same time, at most.
             on_phase: Told batch, shard and phase, in the worker.
         """
         self._cluster = KafkaCluster(name="sink", config=dict(config))
@@ -95,6 +97,7 @@ class TransactionalKafkaSink:
         self._control_topic = control_topic
         self._timeout_ms, self._on_phase = transaction_timeout_ms, on_phase
         self._materialise, self._commit_offsets = materialise, commit_offsets
+        self._pool_size = producer_pool_size
         self._run: _Run | None = None
         self.last_batch: BatchWritten | None = None
         """What became of the newest batch of this run."""
@@ -145,6 +148,7 @@ class TransactionalKafkaSink:
             shards=self._shards,
             control_topic=named or default_name(lineage),
             transaction_timeout_ms=self._timeout_ms,
+            producer_pool_size=self._pool_size,
             on_phase=self._on_phase,
         )
 
