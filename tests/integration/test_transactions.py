@@ -15,6 +15,7 @@ from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.open_transactions import open_transactions
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.kafka.transactions import abort_transactions, matching
+from testbed.scenario import wait_until
 from tests.unit.cli.conftest import Root
 
 if TYPE_CHECKING:
@@ -61,15 +62,14 @@ class Shell:
         assert producer.flush(20) == 0
         return producer
 
-    def last_stable(self, partition: int = 0) -> int:
-        return describe(self.cluster, [self.topic]).topics[self.topic].partitions[partition].last_stable
+    def wait_for(self, *, readable: int, end: int | None = None) -> None:
+        """Wait for the ends of partition 0: a transaction's end follows its commit by a moment."""
 
-    def wait_readable(self, offset: int) -> bool:
-        """A transaction's marker may follow its end by a moment."""
-        deadline_s = time.monotonic() + 10
-        while self.last_stable() < offset and time.monotonic() < deadline_s:
-            time.sleep(0.05)
-        return self.last_stable() == offset
+        def is_there() -> bool:
+            span = describe(self.cluster, [self.topic]).topics[self.topic].partitions[0]
+            return (span.last_stable, span.end) == (readable, end or readable)
+
+        wait_until(f"{readable} readable offsets", is_there, timeout_s=10)
 
     def ids(self, prefix: str) -> list[str]:
         return [one["transactional_id"] for one in self.json("list", "--prefix", prefix)["transactions"]]
@@ -86,7 +86,7 @@ def test_what_a_dead_producer_holds_back_is_shown_and_readable_after_the_abort(s
     dead = shell.open("t1.line-0")
     later = shell.open("t1.other-0", records=3)
     later.commit_transaction(20)
-    assert shell.last_stable() == 0
+    shell.wait_for(readable=0, end=6)
     (listed,) = shell.json("list", "--prefix", "t1.")["transactions"]
     assert (listed["transactional_id"], listed["state"]) == ("t1.line-0", "Ongoing")
     assert listed["partitions"] == [{"topic": shell.topic, "partition": 0}]
@@ -96,7 +96,7 @@ def test_what_a_dead_producer_holds_back_is_shown_and_readable_after_the_abort(s
     assert shell.json("abort", "--prefix", "t1.line-", "--min-age", "0", "--yes") == {
         "aborted": ["t1.line-0"]
     }
-    assert shell.wait_readable(7)
+    shell.wait_for(readable=7)
     with pytest.raises(KafkaException, match=r"(?i)fenced"):
         dead.commit_transaction(20)
     assert "nothing was aborted" in shell.run("abort", "--prefix", "t1.line-", "--yes")
@@ -123,7 +123,7 @@ def test_transaction_younger_than_its_time_out_is_refused_unless_somebody_says_w
         assert said.startswith("TRANSACTION_IN_USE: 1 of 1 transactions")
         assert "t3.line-0" in said
     producer.commit_transaction(20)
-    assert shell.wait_readable(3)
+    shell.wait_for(readable=3)
 
 
 def test_transactions_of_a_running_job_are_refused_whatever_their_age(shell: Shell):
@@ -133,7 +133,7 @@ def test_transactions_of_a_running_job_are_refused_whatever_their_age(shell: She
     said = shell.run("abort", *root, "--min-age", "0", code=1)
     assert "TRANSACTION_IN_USE: Job orders, whose transaction t4-query-0 is" in said
     producer.commit_transaction(20)
-    assert shell.wait_readable(3)
+    shell.wait_for(readable=3)
 
 
 def test_transactions_of_a_job_that_has_ended_are_aborted_whatever_their_age_and_no_others(shell: Shell):
@@ -146,7 +146,7 @@ def test_transactions_of_a_job_that_has_ended_are_aborted_whatever_their_age_and
     assert "t5-query-more-0" in shell.run("abort", *root, "t5-query-", code=1)
     other.commit_transaction(20)
     assert shell.json("abort", *root, "t5-query-") == {"aborted": ["t5-query-0"]}
-    assert shell.wait_readable(3)
+    shell.wait_for(readable=3)
 
 
 def test_transaction_that_went_on_since_it_was_looked_at_is_left_alone(shell: Shell):

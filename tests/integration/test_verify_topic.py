@@ -10,11 +10,13 @@ from confluent_kafka import Producer
 from typer.testing import CliRunner
 
 from airflow_flinkstyle.cli.app import app
+from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.errors import TopicMissingError
 from airflow_flinkstyle.kafka.id_counts import FoundId
 from airflow_flinkstyle.kafka.record_ids import by_header, by_key, by_value
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.kafka.verify_topic import TopicIds, verify_topic
+from testbed.scenario import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -44,7 +46,14 @@ def write(broker: Broker, topic: str, ids: Iterable[int], *, end: str = "commit"
         producer.commit_transaction(20)
     if end == "abort":
         producer.abort_transaction(20)
+    if end != "open":
+        wait_until("the end of the transaction", lambda: is_settled(broker, topic), timeout_s=10)
     return producer
+
+
+def is_settled(broker: Broker, topic: str) -> bool:
+    spans = describe(cluster_of(broker), [topic]).topics[topic].partitions.values()
+    return all(span.last_stable == span.end for span in spans)
 
 
 def test_aborted_copies_do_not_count_and_open_ones_are_held_back(old_broker: Broker):
