@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import logging
 import random
 import shutil
 import sys
@@ -67,6 +68,8 @@ def main() -> int:
     options = parser.parse_args()
     seed = random.SystemRandom().randrange(1_000_000) if options.seed is None else options.seed
     say(f"seed {seed}")
+    logging.basicConfig(format="%(asctime)s %(message)s", stream=sys.stdout)
+    logging.getLogger("testbed").setLevel(logging.INFO)
     with scratch() as folder:
         report = chaos(folder, whole(options.kills, options.only), seed=seed)
         say(f"\n{report.as_markdown()}\n")

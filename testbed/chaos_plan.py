@@ -34,15 +34,15 @@ WORKER_ZOMBIE = Target(kind="Python worker", frozen=True)
 DRIVER_ZOMBIE = Target(kind="driver", frozen=True)
 EXECUTOR_ZOMBIE = Target(kind="executor", frozen=True)
 
-LOCAL: Mapping[Target, int] = {WORKER: 17, WORKER_ZOMBIE: 3, DRIVER: 1, DRIVER_ZOMBIE: 2, BROKER: 2}
+LOCAL: Mapping[Target, int] = {WORKER: 24, WORKER_ZOMBIE: 3, DRIVER: 1, DRIVER_ZOMBIE: 2, BROKER: 2}
 CLUSTER: Mapping[Target, int] = {
-    WORKER: 8,
+    WORKER: 12,
     WORKER_ZOMBIE: 1,
-    DRIVER: 2,
+    DRIVER: 1,
     BROKER: 2,
-    EXECUTOR: 10,
-    EXECUTOR_ZOMBIE: 4,
-    STANDALONE: 2,
+    EXECUTOR: 12,
+    EXECUTOR_ZOMBIE: 6,
+    STANDALONE: 3,
 }
 """How often each is struck, in proportion; the driver of a frozen worker is killed, too."""
 
@@ -74,8 +74,8 @@ def whole(kills: int, only: Sequence[str] = ()) -> list[StagePlan]:
     """Return the stages that make so many kills together; only those whose name has all given words."""
     shares: dict[tuple[Plan, bool], int] = {
         ("stateless", False): 30,
-        ("stateful", False): 26,
-        ("stateless", True): 24,
+        ("stateful", False): 30,
+        ("stateless", True): 20,
         ("stateful", True): 20,
     }
     plans = [

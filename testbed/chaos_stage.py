@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import signal
@@ -41,11 +42,12 @@ if TYPE_CHECKING:
     from testbed.kafka import Broker
     from testbed.spark import SparkCluster
 
+log = logging.getLogger(__name__)
 _DELAY_S = {"init": 0.03, "data": 0.008, "pre-commit": 0.010, "marker": 0.004, "commit": 0.010}
 """From a phase's begin to the strike at most."""
 _PATIENCE = 30
 _BROKER_DOWN_S = 2.0
-_HIT_WITHIN_S, _READ_WITHIN_S = 150.0, 240.0
+_HIT_WITHIN_S, _READ_WITHIN_S = 300.0, 300.0
 
 
 def run(
@@ -120,7 +122,9 @@ class _Stage:
             return current and sight.phase == aimed and sight.pid not in zombies
 
         shot = self._tend_until(self._trace.aim(wanted, delay_s=delay_s, strike=strike))
-        self.hits.append(Hit(target=target, phase=self._trace.phase_of(shot)))
+        hit = Hit(target=target, phase=self._trace.phase_of(shot))
+        self.hits.append(hit)
+        log.info("Kill %d, %s in %s of batch %d", len(self.hits), target, hit.phase, shot.sight.batch)
         return shot
 
     def _tend_until(self, struck: Future[Shot]) -> Shot:

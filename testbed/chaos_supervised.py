@@ -33,6 +33,7 @@ _FUTILE = 20
 _CONF = {
     "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "2",
+    "spark.ui.showConsoleProgress": "false",
     "spark.task.maxFailures": "1000",
     "spark.stage.maxConsecutiveAttempts": "1000",
     # A frozen executor is given up after seconds, not after two minutes.

@@ -73,7 +73,7 @@ class Trace:
         self._synced = threading.Event()
         os.mkfifo(self.pipe)
         self._fd = os.open(self.pipe, os.O_RDWR)  # held open for writing too: it never ends
-        self._file = (folder / "phases.txt").open("wb")
+        self._file = (folder / "phases.txt").open("wb", buffering=0)
         self._thread = threading.Thread(target=self._collect, name="chaos-trace", daemon=True)
 
     def __enter__(self) -> Self:

@@ -11,8 +11,11 @@ from airflow_flinkstyle.errors import BadInputError
 if TYPE_CHECKING:
     from airflow_flinkstyle.kafka.settings import KafkaCluster
 
-Phase = Literal["init", "begin", "data", "pre-commit", "marker", "commit", "skip", "abort"]
-"""Of one shard of one batch, in this order; ``pre-commit`` is the flush, ``skip`` a replay that is there."""
+Phase = Literal["init", "begin", "data", "pre-commit", "marker", "commit", "done", "skip", "abort"]
+"""Of one shard of one batch, in this order; ``pre-commit`` is the flush, ``skip`` a replay that is there.
+
+``done`` is no work: the broker has answered that the transaction is committed.
+"""
 
 OnPhase = Callable[[int, int, Phase], None]
 """Told batch, shard and phase when the phase begins."""

@@ -86,6 +86,7 @@ def write_shard(
             with suppress(Exception):  # the next attempt's init aborts it all the same
                 producer.abort_transaction(5.0)
             raise
+        settings.tell(batch_id, shard, "done")
     return ShardWritten(shard=shard, records=count, skipped=False, phase_s=watch.stop())
 
 
