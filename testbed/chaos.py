@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import logging
+import math
 import random
 import shutil
 import sys
@@ -31,17 +32,23 @@ if TYPE_CHECKING:
 KILLS = 300
 
 
-def chaos(folder: Path, plans: Sequence[StagePlan], *, seed: int) -> Report:
-    """Run the stages one after another on one broker, and one cluster for those that need it."""
-    began_s = time.monotonic()
+def chaos(folder: Path, plans: Sequence[StagePlan], *, seed: int, minutes: float = math.inf) -> Report:
+    """Run the stages one after another on one broker, and one cluster for those that need it.
+
+    After so many minutes, shared out among the stages, there are no more strikes.
+    """
+    began_s = until_s = time.monotonic()
+    total = sum(plan.kills for plan in plans)
     results = []
     with Broker("chaos", folder / "kafka") as broker, contextlib.ExitStack() as stack:
         cluster: SparkCluster | None = None
         for number, plan in enumerate(plans):
             if plan.on_cluster and cluster is None:
                 cluster = stack.enter_context(SparkCluster(folder / "cluster"))
+            until_s += 60 * minutes * plan.kills / total
             where = folder / plan.name.replace(" ", "-")
-            result = run(plan, where, broker, cluster if plan.on_cluster else None, seed=seed + number)
+            used = cluster if plan.on_cluster else None
+            result = run(plan, where, broker, used, seed=seed + number, until_s=until_s)
             say(f"{plan.name}: {len(result.hits)} kills, {result.seconds:.0f} s; {result.verdict}")
             results.append(result)
     return Report(results=results, seed=seed, seconds=time.monotonic() - began_s)
@@ -64,6 +71,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="testbed.chaos", description=__doc__)
     parser.add_argument("--kills", type=int, default=KILLS)
     parser.add_argument("--seed", type=int, help="by default another one every time")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="no strikes after so many")
     parser.add_argument("--only", nargs="*", default=[], help="local, cluster, stateless, stateful")
     options = parser.parse_args()
     seed = random.SystemRandom().randrange(1_000_000) if options.seed is None else options.seed
@@ -71,7 +79,8 @@ def main() -> int:
     logging.basicConfig(format="%(asctime)s %(message)s", stream=sys.stdout)
     logging.getLogger("testbed").setLevel(logging.INFO)
     with scratch() as folder:
-        report = chaos(folder, whole(options.kills, options.only), seed=seed)
+        plans = whole(options.kills, options.only)
+        report = chaos(folder, plans, seed=seed, minutes=options.minutes)
         say(f"\n{report.as_markdown()}\n")
         broken = report.broken_promises(options.kills)
         if broken:

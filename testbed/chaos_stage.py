@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import random
 import signal
@@ -51,9 +52,24 @@ _HIT_WITHIN_S, _READ_WITHIN_S = 300.0, 300.0
 
 
 def run(
-    plan: StagePlan, folder: Path, broker: Broker, cluster: SparkCluster | None, *, seed: int
+    plan: StagePlan,
+    folder: Path,
+    broker: Broker,
+    cluster: SparkCluster | None,
+    *,
+    seed: int,
+    until_s: float = math.inf,
 ) -> StageResult:
-    """Run the job, strike until there were as many kills as planned, let it come to rest, and judge."""
+    """Run the job, strike until there were as many kills as planned, let it come to rest, and judge.
+
+    Args:
+        plan: How many kills, and of what.
+        folder: For checkpoint, logs and trace; new.
+        broker: Where the job reads and writes.
+        cluster: Where it runs; None: in the driver.
+        seed: Of the order and the moments.
+        until_s: When to stop striking though there were fewer kills; monotonic clock.
+    """
     began_s = time.monotonic()
     folder.mkdir(parents=True)
     with Trace(folder) as trace:
@@ -61,7 +77,7 @@ def run(
         job = SupervisedJob(folder, broker, plan.plan, trace, master)
         stage = _Stage(trace, job, broker, cluster, random.Random(seed))  # noqa: S311  # moments, no secrets
         try:
-            stage.strike_all(plan)
+            stage.strike_all(plan, until_s)
             verdict = stage.come_to_rest(plan.plan)
         finally:
             stage.end()
@@ -103,10 +119,10 @@ class _Stage:
             BROKER: self._kill_broker,
         }
 
-    def strike_all(self, plan: StagePlan) -> None:
-        """Strike until there were so many kills as planned."""
+    def strike_all(self, plan: StagePlan, until_s: float) -> None:
+        """Strike until there were so many kills as planned, or it is time."""
         targets = plan.deal(self._random)
-        while len(self.hits) < plan.kills:
+        while len(self.hits) < plan.kills and time.monotonic() < until_s:
             self._strikes[next(targets)]()
 
     def _hit(self, target: Target, strike: Callable[[int], None]) -> Shot:
