@@ -45,7 +45,7 @@ pytestmark = [
     pytest.mark.integration,
     pytest.mark.spark,
     pytest.mark.kafka,
-    pytest.mark.timeout(180),
+    pytest.mark.timeout(600),
     pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
 ]
 
@@ -88,7 +88,7 @@ class Job:
         writer = rows.writeStream.outputMode("update").foreachBatch(each_batch).trigger(availableNow=True)
         query = writer.option("checkpointLocation", str(self.folder / checkpoint)).start()
         try:
-            assert query.awaitTermination(60)
+            assert query.awaitTermination(180)
             (progress,) = [one for one in query.recentProgress if one["numInputRows"]]
             return progress
         finally:
