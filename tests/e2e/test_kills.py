@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from testbed.scenario import OrdersScenario
 
 pytestmark = pytest.mark.e2e
-ATTEMPTS = 60
 
 
 def test_kill_9_of_the_driver_during_a_savepoint_leaves_none_and_the_job_resumes(
@@ -87,10 +86,7 @@ def test_a_window_killed_at_every_journal_write_is_completed_by_its_retries(
         "killed_at": str(killed_at),
     }
     program = [sys.executable, str(Path(__file__).parent / "window.py"), json.dumps(settings)]
-    for _ in range(ATTEMPTS):
-        done = subprocess.run(program, cwd=paths.ROOT, capture_output=True, text=True, timeout=240)
-        if done.returncode != -signal.SIGKILL:
-            break
+    done = subprocess.run(program, cwd=paths.ROOT, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     phases = [phase for phase in PHASES if phase != "back"]
     expected = {f"{phase} {point}" for phase in phases for point in ("intent", "unrecorded", "result")}

@@ -1,4 +1,6 @@
-"""One attempt at a migration's window that kills itself at the first journal write not killed at before."""
+"""A migration's window, tried until it is done: each attempt is a process of its own, which kills itself at
+the first journal write not killed at before.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +9,17 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from airflow_flinkstyle.storage.local import LocalStore
 from testbed.kafka import Broker
 from testbed.scenario import OrdersScenario
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ATTEMPTS = 60
 
 
 class KillingStore(LocalStore):
@@ -45,8 +53,21 @@ class KillingStore(LocalStore):
 
 
 def main() -> None:
+    """Start attempts until one ends by itself; its exit code is ours."""
+    import confluent_kafka.admin  # noqa: F401  # once, not in every attempt
+
+    for _ in range(ATTEMPTS):
+        attempt = os.fork()
+        if attempt == 0:
+            return run(json.loads(sys.argv[1]))
+        code = os.waitstatus_to_exitcode(os.waitpid(attempt, 0)[1])
+        if code != -signal.SIGKILL:
+            sys.exit(code)
+    sys.exit(f"{ATTEMPTS} attempts were killed")
+
+
+def run(settings: Mapping[str, Any]) -> None:
     """Run one attempt."""
-    settings = json.loads(sys.argv[1])
     folder = Path(settings["folder"])
     scenario = OrdersScenario(
         folder=folder,
