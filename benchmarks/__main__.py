@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 NAMES = (
     *("copy_speed", "flink_native", "slowdown", "copies_people_make"),
     *("translation_accuracy", "translation_speed"),
-    "commit_cost",
+    *("commit_cost", "sink_speed"),
 )
 """Modules of this package with ``run(*, quick: bool) -> Report``, in the order of the docs."""
 
