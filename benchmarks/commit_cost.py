@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PARTITIONS, WIDE = 8, 100
-PAIRS, WINDOW_S = 8, 20.0
+PAIRS, WINDOW_S = 12, 20.0
 RECORDS_PER_S, RECORD_BYTES = 1_000, 100
 """The stream reads 100 records every 100 ms."""
 _TIMEOUT_S = 900
@@ -89,7 +89,7 @@ def report(found: Mapping[str, Any], window_s: float) -> Report:
         ),
         tables=(
             Table(columns=("commits", "mean batch", "batches", "commits succeeded", "failed"), rows=rows),
-            Table(columns=("partitions", "one commit, beside the query"), rows=widths),
+            Table(columns=("partitions", "one commit, without the query"), rows=widths),
         ),
         targets=(Target(what="mean batch longer", limit=1.0, found=added, unit=" ms"),),
         raw=dict(found),

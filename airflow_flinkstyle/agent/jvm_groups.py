@@ -47,10 +47,14 @@ class JvmGroup:
 
         try:
             wanted = self._jvm.java.util.HashMap()
+            # Taken out of the loop: py4j asks the JVM for every part of a class's name.
+            partition = self._jvm.org.apache.kafka.common.TopicPartition
+            position = self._jvm.org.apache.kafka.clients.consumer.OffsetAndMetadata
             for topic, numbers in offsets.items():
                 for number, offset in numbers.items():
-                    wanted.put(self._partition(topic, number), self._offset(offset))
-            self._wait(self._admin().alterConsumerGroupOffsets(self.name, wanted).all())
+                    wanted.put(partition(topic, number), position(offset))
+            answer = self._admin().alterConsumerGroupOffsets(self.name, wanted).all()
+            answer.get(TIMEOUT_S + 1, self._jvm.java.util.concurrent.TimeUnit.SECONDS)
         except Py4JJavaError as error:
             raise self._refused(error) from error
 
@@ -73,15 +77,6 @@ class JvmGroup:
             options = client_options(self._jvm, self._source, timeout_s=TIMEOUT_S)
             self._client = self._jvm.org.apache.kafka.clients.admin.AdminClient.create(options)
         return self._client
-
-    def _partition(self, topic: str, number: int) -> Java:
-        return self._jvm.org.apache.kafka.common.TopicPartition(topic, number)
-
-    def _offset(self, offset: int) -> Java:
-        return self._jvm.org.apache.kafka.clients.consumer.OffsetAndMetadata(offset)
-
-    def _wait(self, future: Java) -> None:
-        future.get(TIMEOUT_S + 1, self._jvm.java.util.concurrent.TimeUnit.SECONDS)
 
     def _refused(self, error: Java) -> FlinkstyleError:
         name, text = root_cause(error)

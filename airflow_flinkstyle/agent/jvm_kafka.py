@@ -134,8 +134,9 @@ def _offsets(
     jvm: Java, admin: Java, partitions: list[tuple[str, int]], spec: Java, *, committed: bool = False
 ) -> dict[tuple[str, int], int]:
     wanted = jvm.java.util.HashMap()
+    partition = jvm.org.apache.kafka.common.TopicPartition  # py4j asks for every part of a class's name
     for topic, number in partitions:
-        wanted.put(jvm.org.apache.kafka.common.TopicPartition(topic, number), spec)
+        wanted.put(partition(topic, number), spec)
     levels = jvm.org.apache.kafka.common.IsolationLevel
     options = jvm.org.apache.kafka.clients.admin.ListOffsetsOptions(
         levels.READ_COMMITTED if committed else levels.READ_UNCOMMITTED

@@ -26,7 +26,8 @@ from testbed.spark import spark_paths
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TRIGGER_MS, WARM_S = 100, 15.0
+TRIGGER_MS = 100
+WARM_BATCHES, WARM_S = 100, 180.0
 ROWS = 100
 """Per batch."""
 COMMITS = 30
@@ -47,6 +48,18 @@ class Stream:
         writer = frame.writeStream.format("noop").option("checkpointLocation", query.location)
         query.query = writer.trigger(processingTime=f"{TRIGGER_MS} milliseconds").start()
         self._query = query
+
+    def warm(self) -> None:
+        """Return once enough batches have run."""
+        until_s = time.monotonic() + WARM_S
+        while (self._query.look() or 0) < WARM_BATCHES:
+            if time.monotonic() > until_s:
+                raise TimeoutError(f"{WARM_BATCHES} batches were expected within {WARM_S:g} s")
+            time.sleep(0.5)
+
+    def stop(self) -> None:
+        """End the query."""
+        self._query.query.stop()
 
     def window(self, seconds: float, *, commits: bool) -> dict[str, Any]:
         """Return the mean batch of a window, and how many commits succeeded in it."""
@@ -95,7 +108,8 @@ def main() -> None:
         local_session(spark_paths(), conf) as spark,
     ):
         stream = Stream(spark, servers, topic, folder)
-        time.sleep(min(WARM_S, float(window_s) * 2))
+        stream.warm()
+        stream.window(float(window_s), commits=True)  # the client's classes are loaded and compiled
         windows = interleave(
             {
                 "off": lambda: stream.window(float(window_s), commits=False),
@@ -103,6 +117,7 @@ def main() -> None:
             },
             rounds=int(pairs),
         )
+        stream.stop()
         widths = {number: commit_ms(spark, servers, wide, number) for number in (1, 10, 100)}
         print(json.dumps({"windows": windows, "commit_ms": widths}))  # noqa: T201  (its purpose)
 
