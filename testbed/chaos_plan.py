@@ -34,17 +34,17 @@ WORKER_ZOMBIE = Target(kind="Python worker", frozen=True)
 DRIVER_ZOMBIE = Target(kind="driver", frozen=True)
 EXECUTOR_ZOMBIE = Target(kind="executor", frozen=True)
 
-LOCAL: Mapping[Target, int] = {WORKER: 24, WORKER_ZOMBIE: 3, DRIVER: 1, DRIVER_ZOMBIE: 2, BROKER: 2}
+LOCAL: Mapping[Target, int] = {WORKER: 34, WORKER_ZOMBIE: 2, DRIVER: 1, DRIVER_ZOMBIE: 1, BROKER: 2}
 CLUSTER: Mapping[Target, int] = {
-    WORKER: 12,
-    WORKER_ZOMBIE: 1,
+    WORKER: 16,
+    WORKER_ZOMBIE: 2,
     DRIVER: 1,
     BROKER: 2,
-    EXECUTOR: 12,
-    EXECUTOR_ZOMBIE: 6,
-    STANDALONE: 3,
+    EXECUTOR: 8,
+    EXECUTOR_ZOMBIE: 4,
+    STANDALONE: 2,
 }
-"""How often each is struck, in proportion; the driver of a frozen worker is killed, too."""
+"""How often each is struck, in proportion; who waits for a frozen worker is killed, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

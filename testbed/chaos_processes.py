@@ -97,15 +97,17 @@ class Driver:
         """Signal Python and JVM at once; workers are in a group of their own."""
         os.killpg(self._process.pid, number)
 
-    def reap(self) -> None:
-        """Wait for a driver that was killed; its workers end, or remain as orphans."""
+    def kill(self) -> None:
+        """Kill Python and JVM; workers end, or remain as orphans."""
+        with contextlib.suppress(ProcessLookupError):
+            self.send(signal.SIGKILL)
         self._process.wait(60)
 
     def clear(self) -> None:
         """End everything of it, orphans too."""
         for pid in session_of(self._process.pid):
             send(pid, signal.SIGKILL)
-        self.reap()
+        self._process.wait(60)
 
     def last_words(self) -> str:
         """Return the end of its log."""

@@ -26,7 +26,7 @@ from testbed.chaos_plan import (
     WORKER,
     WORKER_ZOMBIE,
 )
-from testbed.chaos_processes import executor_of, freeze_worker, standalone_worker_of
+from testbed.chaos_processes import executor_of, freeze_worker, send, standalone_worker_of
 from testbed.chaos_report import Hit, StageResult
 from testbed.chaos_supervised import SupervisedJob
 from testbed.chaos_trace import Trace
@@ -165,17 +165,27 @@ class _Stage:
 
     def _kill_driver(self) -> None:
         self._hit(DRIVER, lambda _: self._job.driver.send(signal.SIGKILL))
-        self._job.driver.reap()
+        self._end_driver()
+
+    def _end_driver(self) -> None:
+        self._job.driver.kill()
         self._job.start_next()
 
     def _freeze_worker(self) -> None:
-        """Its driver would wait for it for ever: so it is killed, too, and the next one goes on."""
-        shot = self._hit(WORKER_ZOMBIE, freeze_worker)
-        self._job.driver.send(signal.SIGKILL)
-        self.hits.append(Hit(target=DRIVER, phase=self.hits[-1].phase))
-        self._job.driver.reap()
+        """Its executor would wait for it for ever: so that is killed, too; where there is none, the driver."""
+        executors: list[int] = []
+
+        def strike(pid: int) -> None:
+            executors.extend([executor_of(pid)] if self._cluster else [])
+            freeze_worker(pid)
+
+        shot = self._hit(WORKER_ZOMBIE, strike)
         self._add_zombie(shot, pids=(shot.sight.pid,))
-        self._job.start_next()
+        if executors:
+            send(executors[-1], signal.SIGKILL)
+        else:
+            self._end_driver()
+        self.hits.append(Hit(target=EXECUTOR if executors else DRIVER, phase=self.hits[-1].phase))
 
     def _freeze_driver(self) -> None:
         with_worker = self._random.random() < 0.5
