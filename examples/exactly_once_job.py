@@ -71,7 +71,8 @@ def main() -> None:
     receipts = TransactionalKafkaSink(out, topic=args.receipts, shards=args.shards)
     write(as_records(orders, "customer", "number"), "receipts", receipts, args)
     totals = TransactionalKafkaSink(out, topic=args.totals, shards=args.shards)
-    write(as_records(totals_per_customer(orders), "orders", "amount"), "orders", totals, args)
+    counted = totals_per_customer(orders).withColumn("different", F.bitmap_count("numbers"))
+    write(as_records(counted, "orders", "amount", "different"), "orders", totals, args)
     spark.streams.awaitAnyTermination()
 
 
