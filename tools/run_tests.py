@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TIERS = ("unit", "model", "golden", "integration", "e2e")
-LANES = ("-n", "2", "--dist", "worksteal")
-"""Two processes, for two cores: tests wait for brokers and JVMs half of the time. The one that is done first
-takes over from the other's end."""
+LANES = ("-n", "2", "--dist", "loadfile")
+"""Two processes, for two cores: tests wait for brokers and JVMs half of the time. A file stays in one."""
+STORY_LANES = ("-n", "2", "--dist", "worksteal")
+"""Stories are long and share nothing: the process that is done first takes over from the other's end."""
 SLOWEST = ("--durations=12", "--durations-min=15")
 """Tests that make the run long are named at the end of their tier."""
 ALLOWED_SKIPS: frozenset[str] = frozenset()
@@ -32,7 +33,7 @@ ALLOWED_SKIPS: frozenset[str] = frozenset()
 CODE = ("airflow_flinkstyle", "testbed", "tools", "demo", "benchmarks", "examples", "dags")
 TESTS = ROOT / "tests"
 _WHOLE_MODULE = 'scope="module"'
-"""In files whose tests share what is dear to set up: first, so that nobody takes over half of one."""
+"""In files whose tests share what is dear to set up: first, so that nobody takes over a part of one."""
 _SPARK_MARK = re.compile(r"^(\s*@pytest\.|pytestmark = .*|\s+pytest\.)mark\.spark\b", re.MULTILINE)
 """A test or module marked ``spark``, as a decorator or in ``pytestmark``, also over several lines."""
 
@@ -109,6 +110,7 @@ def _is_spark_only(text: str) -> bool:
 def run_pytest(tier: str, venv: Path, files: list[Path], markers: str) -> Outcome:
     """Run one pytest under a guard that ends whatever it leaves, and read its report."""
     name = f"{tier} ({venv.name.removeprefix('venv-')})"
+    lanes = STORY_LANES if tier == "e2e" else LANES
     say(f"--- {name}: {len(files)} files")
     scratch = HOME / "tmp" / f"{tier}-{venv.name}-{os.getpid()}"
     shutil.rmtree(scratch, ignore_errors=True)
@@ -116,7 +118,7 @@ def run_pytest(tier: str, venv: Path, files: list[Path], markers: str) -> Outcom
     junit = scratch.with_suffix(".xml")
     command = [
         *(sys.executable, ROOT / "testbed" / "guard.py", "--"),
-        *(venv / "bin" / "python", "-m", "pytest", "-q", "-m", markers, *LANES, *SLOWEST),
+        *(venv / "bin" / "python", "-m", "pytest", "-q", "-m", markers, *lanes, *SLOWEST),
         *(f"--basetemp={scratch}", f"--junitxml={junit}", "-o", "junit_family=xunit1"),
         *(str(file.relative_to(ROOT)) for file in files),
     ]
