@@ -172,7 +172,7 @@ class _Stage:
         self._job.start_next()
 
     def _freeze_worker(self) -> None:
-        """Its executor would wait for it for ever: so that is killed, too; where there is none, the driver."""
+        """Who waits for it would wait for ever: its executor is killed; without one, the driver."""
         executors: list[int] = []
 
         def strike(pid: int) -> None:
