@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
@@ -13,14 +13,15 @@ from airflow_flinkstyle.kafka.settings import KafkaCluster
 from tests.integration.agent_lab import Lab
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from airflow_flinkstyle.protocol.sink_records import SinkLineage
     from testbed.kafka import Broker
     from tests.conftest import KafkaPair
 
-pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.timeout(400)]
+T = TypeVar("T")
+pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.timeout(900)]
 
 ROWS = 20
 """Per batch: values 0 to 19 in batch 0, and so on; the same whenever a batch is run."""
@@ -58,6 +59,9 @@ class Outputs(Lab):
         self.generation = 0
         for broker in pair:
             broker.create_topic(self.topic, partitions=2)
+
+    def until(self, what: str, check: Callable[[], T], timeout_s: float = 200) -> T:
+        return super().until(what, check, timeout_s)
 
     def args(self, broker: Broker, shards: int) -> tuple[str, ...]:
         return broker.bootstrap, self.topic, str(shards), str(self.gate)
