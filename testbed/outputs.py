@@ -101,7 +101,10 @@ def judge_outputs(
 
 
 def read_committed(broker: Broker, topic: str) -> Iterable[Written]:
-    """Yield every committed record of a topic; a customer's in the order of the log."""
+    """Yield every committed record of a topic; a customer's in the order of the log.
+
+    A commit's end is written to each partition a moment after it is answered: the whole log is waited for.
+    """
     from confluent_kafka import Consumer, KafkaException, TopicPartition
 
     consumer = Consumer(
@@ -115,9 +118,9 @@ def read_committed(broker: Broker, topic: str) -> Iterable[Written]:
         }
     )
     try:
-        starts = {number: start for number, (start, _) in broker.log_range(topic).items()}
-        consumer.assign([TopicPartition(topic, number, start) for number, start in starts.items()])
-        left = set(starts)
+        spans = broker.log_range(topic)
+        consumer.assign([TopicPartition(topic, number, start) for number, (start, _) in spans.items()])
+        left = set(spans)
         while left:
             records: Sequence[Any] = consumer.consume(1000, timeout=_TIMEOUT_S)
             if not records:
@@ -126,10 +129,10 @@ def read_committed(broker: Broker, topic: str) -> Iterable[Written]:
                 error = record.error()
                 if error is None:
                     yield _written(broker.name, record)
-                elif error.name() == "_PARTITION_EOF":
-                    left.discard(record.partition())
-                else:
+                elif error.name() != "_PARTITION_EOF":
                     raise KafkaException(error)
+                elif record.offset() >= spans[record.partition()][1]:
+                    left.discard(record.partition())
     finally:
         consumer.close()
 
