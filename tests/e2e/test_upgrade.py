@@ -43,23 +43,19 @@ def test_a_new_version_goes_on_where_the_old_one_stopped(scenario: OrdersScenari
     assert judgement.right, judgement
 
 
-@pytest.mark.parametrize(
-    ("script", "first_commit_timeout_s", "said"),
-    [
+def test_a_broken_version_goes_back_by_itself(scenario: OrdersScenario, reader: StateReader):
+    """One job and three broken versions, one after another."""
+    scenario.start_producer()
+    scenario.start()
+    for script, first_commit_timeout_s, said in (
         ("raises_at_import", 180, "raised at import"),
         ("raises_in_first_batch", 180, "is broken: batch"),
         ("commits_nothing", 45, "committed none within 45 s"),
-    ],
-)
-def test_a_broken_version_goes_back_by_itself(
-    scenario: OrdersScenario, reader: StateReader, script: str, first_commit_timeout_s: float, said: str
-):
-    scenario.start_producer()
-    scenario.start()
-    with pytest.raises(UpgradeWentBackError) as failed:
-        upgrade(scenario, script, first_commit_timeout_s=first_commit_timeout_s).run()
-    assert said in str(failed.value)
-    assert scenario.running().run.claim.launch["spec"]["script"] == scenario.spec.script
-    scenario.wait_commits(2)
+    ):
+        with pytest.raises(UpgradeWentBackError) as failed:
+            upgrade(scenario, script, first_commit_timeout_s=first_commit_timeout_s).run()
+        assert said in str(failed.value)
+        assert scenario.running().run.claim.launch["spec"]["script"] == scenario.spec.script
+        scenario.wait_commits(2)
     judgement = scenario.judge(reader, scenario.old)
     assert judgement.right, judgement
