@@ -98,8 +98,8 @@ def test_group_follows_the_job_and_wrong_offsets_in_it_change_nothing(tmp_path: 
     produce(old_broker, topic, range(20))
     try:
         lab.start(1, script, *args)
-        ends = {(topic, 0): 10, (topic, 1): 10}
-        lab.until("all is committed", lambda: committed(old_broker, group, topic) == ends)
+        until_told(lab, 1, {topic: {"0": 10, "1": 10}})
+        assert group_offsets(cluster, group, [topic]) == {(topic, 0): 10, (topic, 1): 10}
         produce(old_broker, topic, range(20, 40))
         stop = lab.ask(1, "stop_with_savepoint")
         assert lab.end_of(1, stop).outcome == "done"
@@ -109,7 +109,7 @@ def test_group_follows_the_job_and_wrong_offsets_in_it_change_nothing(tmp_path: 
         assert (told.commits_failed, told.commits_superseded) == (0, 0)
         saved = lab.repository.read(stop.savepoint_id).query("orders").kafka["0"].offsets[topic]
         read = {(topic, number): offset for number, offset in saved.items()}
-        assert committed(old_broker, group, topic) == read
+        assert group_offsets(cluster, group, [topic]) == read
         assert told.offsets == {topic: {str(number): offset for number, offset in saved.items()}}
         lag = sum(end - read[topic, n] for n, (_, end) in old_broker.log_range(topic).items())
         assert lag == 40 - sum(len(row["values"]) for row in lab.rows())
@@ -117,21 +117,23 @@ def test_group_follows_the_job_and_wrong_offsets_in_it_change_nothing(tmp_path: 
         set_group_offsets(cluster, group, {(topic, 0): 0, (topic, 1): 999})
         lab.start(2, script, *args, savepoint_id=stop.savepoint_id)
         produce(old_broker, topic, range(40, 50))
-        ends = {(topic, 0): 25, (topic, 1): 25}
-        lab.until("all is committed again", lambda: committed(old_broker, group, topic) == ends)
+        until_told(lab, 2, {topic: {"0": 25, "1": 25}})
+        assert group_offsets(cluster, group, [topic]) == {(topic, 0): 25, (topic, 1): 25}
         assert lab.end_of(2, lab.ask(2, "stop")).outcome == "done"
         assert sorted(value for row in lab.rows() for value in row["values"]) == list(range(50))
     finally:
         lab.close()
 
 
-def committed(broker: Broker, group: str, topic: str) -> dict[tuple[str, int], int]:
-    from airflow_flinkstyle.kafka.errors import GroupMissingError
+def until_told(lab: Lab, generation: int, offsets: dict[str, dict[str, int]]) -> None:
+    """Wait until the heartbeat says that these offsets are committed."""
 
-    try:
-        return group_offsets(cluster_of(broker), group, [topic])
-    except GroupMissingError:
-        return {}
+    def told() -> bool:
+        beat = lab.heartbeat(generation)
+        group = beat.queries["orders"].groups.get("0") if beat and "orders" in beat.queries else None
+        return group is not None and group.offsets == offsets
+
+    lab.until(f"{offsets} are committed", told, timeout_s=120)
 
 
 # --- queries of this process, whose offsets are committed over a link that breaks -------------------
@@ -204,7 +206,8 @@ class Orders:
         until("a committer is there", lambda: self.watch._committers)
         until(f"batch {batch} is committed", lambda: self.group.batch_id == batch)
         half = self._sent // PARTITIONS
-        assert committed(self.broker, "watched", self.topic) == {(self.topic, 0): half, (self.topic, 1): half}
+        found = group_offsets(cluster_of(self.broker), "watched", [self.topic])
+        assert found == {(self.topic, 0): half, (self.topic, 1): half}
         assert self.group.offsets == {self.topic: {"0": half, "1": half}}
 
 
