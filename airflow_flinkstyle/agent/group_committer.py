@@ -133,14 +133,15 @@ class GroupCommitter(threading.Thread):
         return None
 
     def _note(self, failure: str | None) -> None:
+        """Tell what is new, then let go of whoever waits for it."""
+        if failure is not None and failure != self._failure:
+            log.warning("%s: %s", self._source, failure)
+        if failure is None and self._failure is not None:
+            log.info("%s: offsets are committed to %s again", self._source, self.group)
         with self._changed:
-            before, self._failure = self._failure, failure
+            self._failure = failure
             self._commits.answer(succeeded=failure is None)
             self._changed.notify_all()
-        if failure is not None and failure != before:
-            log.warning("%s: %s", self._source, failure)
-        if failure is None and before is not None:
-            log.info("%s: offsets are committed to %s again", self._source, self.group)
 
     def _look(self) -> None:
         self._looked_s = time.monotonic()
