@@ -181,11 +181,12 @@ def test_control_topic_that_the_mirror_copies_is_refused(bench: Bench, kafka_pai
     bench.job_reads(sinks=Sinks(lineages=(lineage,)))
     kafka_pair.new.wait_for_topic(bench.topic)
     assert "None of 1 is mirrored" in bench.run().as_markdown()
+    kafka_pair.new.wait_for_topic(control)  # MirrorMaker has found it
 
     producer = Producer({"bootstrap.servers": kafka_pair.old.bootstrap})
-    producer.produce(control, b"a marker", partition=1)
+    producer.produce(control, b"a marker", b"out-0", partition=1)
     producer.flush(30)
-    deadline_s = time.monotonic() + 60
+    deadline_s = time.monotonic() + 120
     while (table := bench.run().as_markdown()) and "is mirrored to" not in table:
         assert time.monotonic() < deadline_s, table
         time.sleep(0.5)
