@@ -40,6 +40,7 @@ from airflow_flinkstyle.protocol.records import (
     QueryBeat,
     SourceIdentity,
 )
+from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
 from airflow_flinkstyle.rewrite.apply import apply_plan
 from airflow_flinkstyle.rewrite.plan import SourceRef, SourceVerdicts, plan_rewrite
 from airflow_flinkstyle.savepoint.errors import TakeCancelledError
@@ -416,6 +417,7 @@ class Driver(threading.Thread):
                     "0": SourceIdentity(cluster_id=self.cluster, topic_ids={TOPIC: f"{self.cluster}-id"})
                 },
                 sink="kafka",
+                sinks=written_by(self.generation),
             )
         self.beats += 1
         heartbeat = Heartbeat(
@@ -429,6 +431,15 @@ class Driver(threading.Thread):
             **last,
         )
         self.version = self.board.beat(self.generation, heartbeat, seen=self.version)
+
+
+def written_by(generation: int) -> Sinks:
+    """Return what a run says of its sink: it has a cluster of its own."""
+    lineage = SinkLineage(
+        lineage="out", shards=1, control_topic="c", cluster_id=f"out-{generation}", completed_batch=0,
+        markers={0: 0},
+    )  # fmt: skip
+    return Sinks(lineages=(lineage,))
 
 
 class World:

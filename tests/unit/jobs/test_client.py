@@ -27,6 +27,7 @@ from airflow_flinkstyle.kafka.errors import LoginMissingError
 from airflow_flinkstyle.protocol.records import KafkaOverride
 from airflow_flinkstyle.savepoint.errors import SinkSkipsError
 from airflow_flinkstyle.savepoint.ids import new_savepoint_id
+from tests.unit.jobs.conftest import written_by
 
 if TYPE_CHECKING:
     from tests.unit.jobs.conftest import Mood, World
@@ -291,6 +292,7 @@ def test_stopped_job_is_saved_by_the_caller_and_goes_on(world: World):
     manifest = take_stopped(client, "nightly")
     assert manifest.queries[0].batch_id == 0
     assert manifest.queries[0].sink == "kafka", "as its driver said"
+    assert manifest.queries[0].sinks == written_by(1)
     assert take_stopped(client, "nightly") == manifest
     world.logs.produce(3)
     origin = FromSavepoint(savepoint_id=manifest.savepoint_id)
