@@ -198,7 +198,7 @@ def settled(settings: SinkSettings) -> Completion | None:
     """Return what the lineage has completed; for writers that keep nothing between two batches.
 
     With the same number of shards as before, each shard's own producer ends what earlier runs of it left
-    open. With another one, all are ended here, and the number is noted before a batch is written with it.
+    open. With another one, or before the first completion, which notes the number, all are ended here.
 
     Raises:
         TransactionTimeoutError: If the broker does not allow transactions that long.
@@ -208,7 +208,7 @@ def settled(settings: SinkSettings) -> Completion | None:
     _require_timeout(settings)
     room = require_control_topic(settings, may_create=True)
     found = _completion(settings)
-    if (found.shards if found else room) == settings.shards:
+    if found is not None and found.shards == settings.shards:
         return found
     completer = Completer(settings)
     _fence(settings, range(room))
@@ -253,7 +253,6 @@ class Completer:
         """Write that a batch is complete, and with it how far its sources were read.
 
         Raises:
-            GroupInUseError: If the consumer group has members.
             ProducerFencedError: If another driver has begun to write under the lineage.
         """
         from confluent_kafka import TopicPartition

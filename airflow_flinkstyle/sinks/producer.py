@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from airflow_flinkstyle.kafka.errors import ClusterDeniedError, GroupInUseError
+from airflow_flinkstyle.kafka.errors import ClusterDeniedError
 from airflow_flinkstyle.kafka.settings import translated_errors
 from airflow_flinkstyle.sinks.errors import (
     REPLAYS,
@@ -35,7 +35,6 @@ _FENCED = frozenset(
         "INVALID_TXN_STATE",
     )
 )
-_HAS_MEMBERS = frozenset(("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "STALE_MEMBER_EPOCH"))
 _REFUSED = frozenset(
     (
         *("MSG_SIZE_TOO_LARGE", "INVALID_RECORD", "UNKNOWN_TOPIC_OR_PART"),
@@ -121,13 +120,6 @@ def _error_for(settings: SinkSettings, transactional_id: str, cause: KafkaError)
             left=REPLAYS,
             remedy="Create the topic, raise its max.message.bytes and the sink's message.max.bytes, or "
             "correct the job; then start it again.",
-        )
-    if name in _HAS_MEMBERS:
-        return GroupInUseError(
-            f"The group that commit_offsets names was expected to have no members in {settings.cluster}, but "
-            f"has some: {cause.str()}.",
-            left="The batch is written but not complete; Spark runs it again, which writes nothing twice.",
-            remedy="Name a group of the job's own, or stop its members; then start the job again.",
         )
     if name in ("UNSUPPORTED_VERSION", "_UNSUPPORTED_FEATURE"):
         return SinkConfigError(

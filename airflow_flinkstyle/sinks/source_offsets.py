@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.checkpoint.offset_log import parse
+from airflow_flinkstyle.kafka.errors import GroupInUseError
 from airflow_flinkstyle.kafka.settings import KafkaCluster, admin_client, consumer
 from airflow_flinkstyle.sinks.errors import SinkConfigError
 from airflow_flinkstyle.sinks.options import client_settings
@@ -49,6 +50,7 @@ class SourceOffsets:
 
         Raises:
             SinkConfigError: If there is no such source, or more than one group, or another cluster.
+            GroupInUseError: If the group has members, who commit for it too.
         """
         found = query.kafka_sources()
         self._query = query
@@ -58,6 +60,7 @@ class SourceOffsets:
             raise _refused("a Kafka source to commit offsets of", "none", "Leave out commit_offsets.")
         for source in self._sources:
             _require_same_cluster(source, cluster, cluster_id)
+        _require_no_members(cluster, self.group)
         with consumer(cluster, "read_committed", group=self.group) as client:
             self._metadata = client.consumer_group_metadata()
 
@@ -95,6 +98,26 @@ def _require_same_cluster(source: KafkaSource, cluster: KafkaCluster, cluster_id
             "transaction cannot span two",
             f"{read} in cluster {found}",
             "Leave out commit_offsets, and let the agent commit offsets instead.",
+        )
+
+
+def _require_no_members(cluster: KafkaCluster, group: str) -> None:
+    """Check it before the first batch: a broker takes a transaction's offsets whoever is in the group."""
+    from confluent_kafka import KafkaException
+
+    with admin_client(cluster) as admin:
+        try:
+            found = admin.describe_consumer_groups([group])[group].result(_TIMEOUT_S)
+        except KafkaException as error:
+            if error.args[0].name() == "GROUP_ID_NOT_FOUND":
+                return
+            raise
+    if found.members:
+        raise GroupInUseError(
+            f"Group {group} of commit_offsets was expected to have no members in {cluster}, found "
+            f"{len(found.members)}.",
+            left="Nothing was written.",
+            remedy="Name a group of the job's own, or stop its members; then start the job again.",
         )
 
 

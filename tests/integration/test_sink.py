@@ -38,7 +38,7 @@ pytestmark = [
     pytest.mark.integration,
     pytest.mark.spark,
     pytest.mark.kafka,
-    pytest.mark.timeout(180),
+    pytest.mark.timeout(400),
     pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
 ]
 
@@ -291,7 +291,7 @@ def read_from(lab: Lab, source: Broker, sink: TransactionalKafkaSink, **options:
     writer = rows.select("key", "value").writeStream.foreachBatch(sink.foreach_batch)
     query = writer.option("checkpointLocation", str(lab.folder / "in")).trigger(availableNow=True).start()
     try:
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(150)
     finally:
         query.stop()
     return str(query.id)

@@ -31,7 +31,7 @@ pytestmark = [
     pytest.mark.integration,
     pytest.mark.spark,
     pytest.mark.kafka,
-    pytest.mark.timeout(180),
+    pytest.mark.timeout(400),
     pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
 ]
 
@@ -75,7 +75,7 @@ class FileLab(Lab):
         writer.options(**given).option("checkpointLocation", str(self.folder / checkpoint))
         query = writer.start()
         try:
-            assert query.awaitTermination(60)
+            assert query.awaitTermination(150)
         finally:
             query.stop()
 
