@@ -82,6 +82,7 @@ class Driver:
             self._process = subprocess.Popen(  # noqa: S603  # starting it is the purpose
                 command,
                 env=dict(env),
+                cwd=log.parent,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
