@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 COMPLETIONS = 0
 _NEWEST = 64
 """Offsets read at first: each batch adds a record and a transaction marker."""
-_FETCH_WAIT_MS = 5
+_FETCH_WAIT_MS = 1
 """The end of a partition is told only once the broker has waited so long for more."""
 _TIMEOUT_S = 20.0
 _SETTLED_S = 3.0

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     import pyarrow as pa
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
     from airflow_flinkstyle.sinks.settings import SinkSettings
@@ -28,6 +28,12 @@ COLUMNS: Final = {
     "timestamp": ("timestamp",),
 }
 """Column -> types it may have; ``timestamp`` is the record's, which Spark's own sink cannot set."""
+_RECORD: Final = {
+    "key": "cast(key as binary) as key",
+    "value": "cast(value as binary) as value",
+    "timestamp": "unix_millis(`timestamp`) as `timestamp`",
+}
+"""SQL, because each call of a column's function costs a batch a trip to the JVM."""
 _ARGUMENTS: Final = (
     *(("value", None), ("key", None), ("partition", -1)),
     *(("callback", None), ("on_delivery", None)),
@@ -53,7 +59,7 @@ def shards_of(frame: DataFrame, settings: SinkSettings) -> DataFrame:
 
 def as_records(frame: DataFrame) -> DataFrame:
     """Return the columns of Kafka's records, in the types that the sink takes."""
-    return frame.select([_as_record(name) for name in COLUMNS if name in frame.columns])
+    return frame.selectExpr([_RECORD.get(name, name) for name in COLUMNS if name in frame.columns])
 
 
 def spread(records: DataFrame, shards: int) -> DataFrame:
@@ -64,20 +70,10 @@ def spread(records: DataFrame, shards: int) -> DataFrame:
     """
     from pyspark.sql import functions as F
 
-    digest = F.xxhash64(*[F.col(name) for name in sorted(records.columns)])
-    hashed = records.select("*", digest.alias(HASH, metadata={SHARDS: shards}))
-    by = F.coalesce("key", "value") if "key" in records.columns else F.col("value")
-    return hashed.repartition(shards, by)
-
-
-def _as_record(name: str) -> Column:
-    from pyspark.sql import functions as F
-
-    if name in ("key", "value"):
-        return F.col(name).cast("binary").alias(name)
-    if name == "timestamp":
-        return F.unix_millis(F.col(name)).alias(name)
-    return F.col(name)
+    names = records.columns
+    digest = F.expr(f"xxhash64({', '.join(sorted(names))})").alias(HASH, metadata={SHARDS: shards})
+    by = F.expr("coalesce(key, value)" if "key" in names else "value")
+    return records.select("*", digest).repartition(shards, by)
 
 
 def require_columns(schema: StructType, *, topic: str | None) -> None:
