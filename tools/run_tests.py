@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TIERS = ("unit", "model", "golden", "integration", "e2e")
-LANES = ("-n", "2", "--dist", "loadfile")
+LANES = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 """Two processes, for two cores: tests wait for brokers and JVMs half of the time. A file stays in one."""
 STORY_LANES = ("-n", "2", "--dist", "worksteal")
 """Stories are long and share nothing: the process that is done first takes over from the other's end."""
@@ -32,8 +32,21 @@ ALLOWED_SKIPS: frozenset[str] = frozenset()
 """Tests (``file::name`` as in the summary) that may be skipped, each with a reason beside it."""
 CODE = ("airflow_flinkstyle", "testbed", "tools", "demo", "benchmarks", "examples", "dags")
 TESTS = ROOT / "tests"
-_WHOLE_MODULE = 'scope="module"'
-"""In files whose tests share what is dear to set up: first, so that nobody takes over a part of one."""
+LONG_FILES = (
+    "e2e/test_ways.py",  # the only story in parts, which share a set-up: begun first, nobody takes some over
+    "integration/test_savepoint_operators.py",
+    "integration/test_agent.py",
+    "integration/test_aligned.py",
+    "integration/test_airflow_dags.py",
+    "integration/test_jobs_detached.py",
+    "integration/test_rewinding.py",
+    "integration/test_savepoint_faults.py",
+    "integration/test_agent_guard.py",
+    "integration/test_components.py",
+    "integration/test_translation.py",
+    "integration/test_sink.py",
+)
+"""Files of more than a minute, run before the others, so that both processes end at about the same time."""
 _SPARK_MARK = re.compile(r"^(\s*@pytest\.|pytestmark = .*|\s+pytest\.)mark\.spark\b", re.MULTILINE)
 """A test or module marked ``spark``, as a decorator or in ``pytestmark``, also over several lines."""
 
@@ -86,8 +99,7 @@ def lint() -> list[Outcome]:
 
 def run_tier(tier: str) -> list[Outcome]:
     """Run a tier's tests, those marked ``spark`` in Spark's environment and the rest in Airflow's."""
-    found = sorted((TESTS / tier).rglob("test_*.py"))
-    files = sorted(found, key=lambda file: _WHOLE_MODULE not in file.read_text())
+    files = sorted((TESTS / tier).rglob("test_*.py"), key=_place)
     with_spark = [file for file in files if _SPARK_MARK.search(file.read_text())]
     only_spark = {file for file in with_spark if _is_spark_only(file.read_text())}
     others = [file for file in files if file not in only_spark]
@@ -99,6 +111,12 @@ def run_tier(tier: str) -> list[Outcome]:
     if not outcomes:
         outcomes.append(Outcome(name=tier, passed=0, failed=(f"{tier}: no test file",), seconds=0))
     return outcomes
+
+
+def _place(file: Path) -> tuple[int, Path]:
+    """Return what orders files: the long ones come first, the others by name."""
+    name = file.relative_to(TESTS).as_posix()
+    return (LONG_FILES.index(name) if name in LONG_FILES else len(LONG_FILES)), file
 
 
 def _is_spark_only(text: str) -> bool:

@@ -41,6 +41,13 @@ def test_tier_without_tests_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert run_tests.run_tier("unit")[0].failed == ("unit: no test file",)
 
 
+def test_long_files_exist_and_come_first():
+    files = [run_tests.TESTS / name for name in run_tests.LONG_FILES]
+    assert all(file.is_file() for file in files)
+    early = run_tests.TESTS / "integration" / "test_a.py"
+    assert sorted([early, *reversed(files)], key=run_tests._place) == [*files, early]
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
