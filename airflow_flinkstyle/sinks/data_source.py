@@ -9,7 +9,7 @@ query and batch, checks that they follow what was found; and the commit complete
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
@@ -24,7 +24,7 @@ from airflow_flinkstyle.sinks.shard import write_shard
 from airflow_flinkstyle.sinks.speculation import require_no_speculation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -70,8 +70,6 @@ class ShardDone(WriterCommitMessage):
     query_id: str
     shard: int
     records: int
-    skipped: bool
-    phase_s: Mapping[str, float] = field(default_factory=dict)
 
 
 class KafkaTransactional(DataSource):
@@ -125,9 +123,7 @@ class ShardWriter(DataSourceStreamArrowWriter):
         require_follows(self._settings, self._completed, query_id=query_id, batch_id=batch_id)
         chunks = frames.chunks_of(iterator, self._settings.topic)
         done = write_shard(self._settings, batch_id, shard, self._plan, chunks)
-        return ShardDone(
-            query_id=query_id, shard=shard, records=done.records, skipped=done.skipped, phase_s=done.phase_s
-        )
+        return ShardDone(query_id=query_id, shard=shard, records=done.records)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Complete the batch, in the driver."""
