@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.kafka.settings import admin_client
 from airflow_flinkstyle.sinks.control_topic import (
     COMPLETIONS,
+    marker_partition,
     read_completion,
+    read_marker,
     read_markers,
     require_control_topic,
 )
 from airflow_flinkstyle.sinks.errors import LineageError, ProducerFencedError, ShardCountError
-from airflow_flinkstyle.sinks.marker import Completion
+from airflow_flinkstyle.sinks.marker import Completion, Marker
 from airflow_flinkstyle.sinks.producer import (
     initialised_producer,
     open_producer,
@@ -32,7 +34,6 @@ from airflow_flinkstyle.sinks.producer import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_flinkstyle.sinks.marker import Marker
     from airflow_flinkstyle.sinks.resume import Resume
     from airflow_flinkstyle.sinks.settings import SinkSettings
     from airflow_flinkstyle.sinks.source_offsets import Consumed
@@ -94,6 +95,7 @@ def open_lineage(
         markers=read_markers(settings, range(room)),
     )
     _require_next(settings, opened, query_id=query_id, batch_id=batch_id)
+    _note_shards(settings, range(room), opened.completed, opened.markers)
     return opened
 
 
@@ -194,6 +196,34 @@ def _require_shards(
         )
 
 
+def _note_shards(
+    settings: SinkSettings, shards: range, completed: Completion | None, markers: Mapping[int, Marker]
+) -> None:
+    """Note a new number of shards in every marker, before anything is written with it.
+
+    A task of a driver that was frozen with the old number, and is tried again when it wakes, begins anew
+    under its id; its shard may not be one of today's. It finds here that its number is not the lineage's.
+    """
+    if len(shards) == settings.shards and all(m.shards == settings.shards for m in markers.values()):
+        return
+
+    def note(shard: int) -> None:
+        transactional_id = settings.transactional_id(shard)
+        with open_producer(settings, transactional_id) as producer:
+            found = read_marker(settings, shard)
+            _require_shards(settings, completed, {} if found is None else {shard: found})
+            before = found or Marker(batch_id=-1, records=0, digest=0, plan="0-")
+            if before.shards != settings.shards:
+                producer.begin_transaction()
+                noted, number = before.noted(settings.shards).to_bytes(), marker_partition(shard)
+                producer.produce(settings.control_topic, noted, transactional_id, partition=number)
+                producer.commit_transaction()
+
+    with ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="note") as pool:
+        list(pool.map(note, shards))
+    log.info("Lineage %s is written with %d shards from now on", settings.lineage, settings.shards)
+
+
 def settled(settings: SinkSettings) -> Completion | None:
     """Return what the lineage has completed; for writers that keep nothing between two batches.
 
@@ -212,7 +242,9 @@ def settled(settings: SinkSettings) -> Completion | None:
         return found
     completer = Completer(settings)
     _fence(settings, range(room))
-    _require_shards(settings, found, read_markers(settings, range(room)))
+    markers = read_markers(settings, range(room))
+    _require_shards(settings, found, markers)
+    _note_shards(settings, range(room), found, markers)
     if found is not None:
         found = replace(found, shards=settings.shards)
         completer.complete(found)

@@ -5,7 +5,7 @@ A marker is part of the shard's transaction: that it can be read is the proof th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from airflow_flinkstyle.protocol.records import Record
@@ -22,12 +22,16 @@ class Marker(Record):
     digest: int
     """Sum of the records' 64-bit hashes, modulo 2**64: their order may differ in a replay."""
     plan: str
-    """The number of shards the records were spread over, and a hash of their columns and topic."""
+    """The number of shards that the lineage is written with, and a hash of the records' columns and topic."""
 
     @property
     def shards(self) -> int:
-        """Over how many shards the batch is spread."""
+        """With how many shards the lineage is written: the batch was, unless a later run noted another."""
         return int(self.plan.partition("-")[0])
+
+    def noted(self, shards: int) -> Marker:
+        """Return the marker with another number of shards, with which the lineage goes on."""
+        return replace(self, plan=f"{shards}-{self.plan.partition('-')[2]}")
 
     def same_columns(self, plan: str) -> bool:
         """Return whether a plan has the same columns and topic; the number of shards may be another."""

@@ -11,14 +11,21 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.sinks.control_topic import marker_partition, read_marker
-from airflow_flinkstyle.sinks.errors import LineageError, PlanChangedError, ReplayDiffersError
+from airflow_flinkstyle.sinks.errors import (
+    REPLAYS,
+    LineageError,
+    PlanChangedError,
+    ReplayDiffersError,
+    ShardCountError,
+)
 from airflow_flinkstyle.sinks.marker import Marker
 from airflow_flinkstyle.sinks.pool import WORKER
 from airflow_flinkstyle.sinks.producer import open_producer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from confluent_kafka import Producer
 
@@ -64,6 +71,7 @@ def write_shard(
         PlanChangedError: If the shard was written before with other columns.
         ReplayDiffersError: If it was written before with other records.
         LineageError: If a later batch was written before.
+        ShardCountError: If a later run has begun to write with another number of shards.
         ProducerFencedError: If another attempt has begun, or time ran out; nothing of this one is visible.
         ProducersPoolEmptyError: If this process writes too many shards at the same time.
     """
@@ -77,6 +85,8 @@ def write_shard(
             watch.enter("skip")
             count = _require_same(settings, batch_id, shard, plan, before, chunks)
             return ShardWritten(shard=shard, records=count, skipped=True, phase_s=watch.stop())
+        if before is not None and before.shards != settings.shards:
+            raise _another_number(settings, shard, before)
         watch.enter("begin")
         producer.begin_transaction()
         try:
@@ -88,6 +98,30 @@ def write_shard(
             raise
         settings.tell(batch_id, shard, "done")
     return ShardWritten(shard=shard, records=count, skipped=False, phase_s=watch.stop())
+
+
+def final_answer(write: Callable[[], ShardWritten]) -> ShardWritten | FlinkstyleError:
+    """Return what became of a shard, or the error that no other attempt of the task can mend.
+
+    Spark would try a task that fails several times. A driver that was frozen and wakes tries shards that were
+    written long ago; each time it would fence, in vain, who writes them now.
+    """
+    try:
+        return write()
+    except FlinkstyleError as error:
+        if error.retryable:
+            raise
+        return error
+
+
+def written_by_all(answers: Iterable[ShardWritten | FlinkstyleError]) -> list[ShardWritten]:
+    """Return the shards of a batch, or raise the error that one of them ended with."""
+    written = []
+    for answer in answers:
+        if isinstance(answer, FlinkstyleError):
+            raise answer
+        written.append(answer)
+    return written
 
 
 def _write(
@@ -126,6 +160,15 @@ def _produce_when_sent(producer: Producer, record: tuple[Any, ...]) -> None:
         except BufferError:
             continue
         return
+
+
+def _another_number(settings: SinkSettings, shard: int, before: Marker) -> ShardCountError:
+    return ShardCountError(
+        f"Shard {shard} of lineage {settings.lineage} was expected to be one of {settings.shards}, but a "
+        f"later run has begun to write with {before.shards}.",
+        left=REPLAYS,
+        remedy="Nothing is to be done if the job goes on; else look for a second driver of it.",
+    )
 
 
 def _require_same(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from airflow_flinkstyle.kafka.errors import GroupInUseError, GroupMissingError
 from airflow_flinkstyle.kafka.groups import group_offsets
+from airflow_flinkstyle.sinks.control_topic import default_name
 from airflow_flinkstyle.sinks.errors import (
     ControlTopicError,
     LineageError,
@@ -20,7 +22,11 @@ from airflow_flinkstyle.sinks.errors import (
     SinkInputError,
     TransactionTimeoutError,
 )
+from airflow_flinkstyle.sinks.lineage import open_lineage
+from airflow_flinkstyle.sinks.marker import Completion
 from airflow_flinkstyle.sinks.resume import states
+from airflow_flinkstyle.sinks.settings import SinkSettings
+from airflow_flinkstyle.sinks.shard import Chunk, write_shard
 from testbed.session import local_session
 from tests.integration.sink_lab import ROWS, Lab, as_records, die, once, refused, topic_of
 
@@ -31,6 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from airflow_flinkstyle.sinks import TransactionalKafkaSink
+    from airflow_flinkstyle.sinks.lineage import Opened
     from testbed.kafka import Broker
     from testbed.spark import SparkPaths
 
@@ -125,6 +132,33 @@ def test_half_written_batch_is_completed_with_the_number_of_shards_it_was_begun_
         lab.run(lab.sink().foreach_batch, batches=1)
     lab.run(lab.sink(shards=3).foreach_batch, batches=1)
     assert lab.counts() == once(2)
+
+
+def test_task_of_a_frozen_run_with_another_number_of_shards_writes_nothing_when_it_wakes(lab: Lab):
+    line = f"{lab.topic}-line"
+    old = SinkSettings(
+        cluster=lab.cluster, topic=lab.topic, lineage=line, shards=3, control_topic=default_name(line)
+    )
+
+    def write(settings: SinkSettings, batch_id: int, shard: int) -> None:
+        chunk = Chunk(records=[(lab.topic, b"1")], count=1, digest=1)
+        write_shard(settings, batch_id, shard, f"{settings.shards}-columns", [chunk])
+
+    def complete(settings: SinkSettings, opened: Opened, batch_id: int) -> None:
+        for shard in range(settings.shards):
+            write(settings, batch_id, shard)
+        done = Completion(batch_id=batch_id, records=3, shards=settings.shards, query_id="q")
+        opened.completer.complete(done)
+
+    complete(old, open_lineage(old, query_id="q", batch_id=0), 0)
+    new = replace(old, shards=2)
+    opened = open_lineage(new, query_id="q", batch_id=1)  # the old run is frozen in batch 1
+    for shard in range(3):
+        with pytest.raises(ShardCountError, match="later run has begun to write with 2"):
+            write(old, 1, shard)
+    complete(new, opened, 1)
+    complete(old, open_lineage(old, query_id="q", batch_id=2), 2)  # and back
+    assert len(lab.records()) == 3 + 2 + 3
 
 
 def test_half_written_batch_with_other_columns_is_refused_by_that_name(lab: Lab):
