@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.sinks.settings import SinkSettings
 
 INIT_TIMEOUT_S = 60.0
-_QUEUE_KIB = 32 * 1024
+_NO_TOPIC = "/"
+"""Asked for only to have a connection: brokers may create a topic that is asked for, but never this one."""
+_QUEUE_KIB = 16 * 1024
 """Records a producer holds; bounds a worker's memory however large a batch is."""
 _FENCED = frozenset(
     (
@@ -51,7 +53,7 @@ def initialised_producer(settings: SinkSettings, transactional_id: str) -> Produ
     with translated(settings, transactional_id):
         producer = Producer(_config(settings, transactional_id))
         for _ in range(2):  # the first may be answered by the bootstrap connection, which is then closed
-            producer.list_topics(settings.control_topic, timeout=INIT_TIMEOUT_S)
+            producer.list_topics(_NO_TOPIC, timeout=INIT_TIMEOUT_S)
         producer.init_transactions(INIT_TIMEOUT_S)  # 500 ms longer where it finds no connection
         return producer
 
