@@ -165,7 +165,7 @@ def _lineage(document: object, where: str) -> SinkLineage:
     fields = _Fields(document, where)
     found = SinkLineage(
         lineage=fields.take("lineage", str, check=bool),
-        shards=fields.take("shards", int, check=bool),
+        shards=fields.take("shards", int, check=_is_positive),
         control_topic=fields.take("control_topic", str, check=bool),
         cluster_id=fields.take("cluster_id", str, check=bool),
         completed_batch=fields.take("completed_batch", int, check=_is_batch_or_none_yet),
@@ -245,6 +245,10 @@ def _is_sha256(value: str) -> bool:
 def _is_digest(value: str) -> bool:
     kind, _, digest = value.partition(":")
     return bool(digest) and (kind != "sha256" or _is_sha256(digest))
+
+
+def _is_positive(value: int) -> bool:
+    return value > 0
 
 
 def _is_batch_or_none_yet(value: int) -> bool:

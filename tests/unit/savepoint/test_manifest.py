@@ -169,6 +169,7 @@ def test_unknown_fields_are_refused(path: tuple[str | int, ...]):
         (("queries", 0, "sinks"), {"begins": None}),
         (("queries", 0, "sinks", "lineages", 0), {"lineage": ""}),
         (("queries", 0, "sinks", "lineages", 0), {"shards": 0}),
+        (("queries", 0, "sinks", "lineages", 0), {"shards": -1}),
         (("queries", 0, "sinks", "lineages", 0), {"completed_batch": -2}),
         (("queries", 0, "sinks", "lineages", 0), {"markers": {"x": 1}}),
         (("queries", 0), {"pinned_confs": {"a": 1}}),
