@@ -12,17 +12,23 @@ from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.reading import ReadRange, scan
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.sinks.control_topic import read_marker, require_control_topic
-from airflow_flinkstyle.sinks.errors import ProducerFencedError, ProducersPoolEmptyError, SinkInputError
+from airflow_flinkstyle.sinks.errors import (
+    ControlTopicError,
+    ProducerFencedError,
+    ProducersPoolEmptyError,
+    SinkInputError,
+)
 from airflow_flinkstyle.sinks.frame import HASH, chunks_of
 from airflow_flinkstyle.sinks.settings import SinkSettings
 from airflow_flinkstyle.sinks.shard import write_shard
+from testbed.kafka import Broker
 from testbed.scenario import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from airflow_flinkstyle.kafka.reading import Record
-    from testbed.kafka import Broker
 
 pytestmark = [
     pytest.mark.integration,
@@ -75,7 +81,7 @@ def rows(*values: bytes | None, **columns: pa.Array) -> pa.RecordBatch:
 
 
 def write(settings: SinkSettings, batch_id: int, shard: int, batches: Iterator[pa.RecordBatch]) -> bool:
-    return write_shard(settings, batch_id, shard, "plan", chunks_of(batches, settings.topic)).skipped
+    return write_shard(settings, batch_id, shard, "9-plan", chunks_of(batches, settings.topic)).skipped
 
 
 def while_shards_are_open(settings: SinkSettings, shards: list[int]) -> Iterator[pa.RecordBatch]:
@@ -138,3 +144,13 @@ def test_nulls_are_what_the_client_takes_for_nothing(lab: Lab) -> None:
     with pytest.raises(SinkInputError, match="found 2 without"):
         write(lab.settings(topic=None), 1, 0, iter([rows(b"a", b"b", None, **columns)]))
     assert len(lab.records()) == 3
+
+
+def test_control_topic_that_is_gone_is_not_made_anew_by_a_broker_that_creates_topics(tmp_path: Path) -> None:
+    with Broker("eager", tmp_path / "broker", settings={"auto.create.topics.enable": "true"}) as broker:
+        lab = Lab(broker, "lost")
+        settings = lab.settings(control_topic="gone")
+        with pytest.raises(ControlTopicError, match="control topic gone was expected to hold their markers"):
+            write(settings, 1, 0, iter([rows(b"row")]))
+        assert "gone" not in broker.admin().list_topics(timeout=20).topics
+        assert not lab.values()
