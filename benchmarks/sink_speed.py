@@ -23,7 +23,7 @@ TINY_MS, WORKER_MIB = 100, 150
 SLOWEST = {1000: 1.0, 100: 1 / 0.9}
 """Bytes of a record's value -> how much longer than Spark's own sink a batch may take."""
 PHASES = ("init", "data", "pre-commit", "commit")
-SETTINGS = {"file.delete.delay.ms": "1000", "log.initial.task.delay.ms": "600000"}
+SETTINGS = {"log.segment.delete.delay.ms": "1000", "log.initial.task.delay.ms": "600000"}
 TIMEOUT_S = 1800
 
 
