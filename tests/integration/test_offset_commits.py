@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from testbed.faulty_link import LinkFault
     from testbed.spark import SparkPaths
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
 
 PARTITIONS = 2
 JOB = """
