@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import chain, product
 from typing import TYPE_CHECKING
 
 from testbed import paths
 from testbed.ledger import read_ledger
-from testbed.outputs import OutputJudgement, judge_outputs, read_committed
+from testbed.outputs import OutputJudgement, Written, judge_outputs, read_committed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from airflow_flinkstyle.jobs.spec import JobSpec
     from testbed.judge import Judgement, StateReader
     from testbed.kafka import Broker
@@ -30,14 +31,11 @@ class ExactlyOnceJob:
 
     def __post_init__(self) -> None:
         """Create the output topics, and let the scenario run this job from now on; it writes to ``old``."""
-        for broker, topic in product(self._brokers, self.topics):
-            broker.create_topic(topic, partitions=3)
+        for broker in (self.orders.old, self.orders.new):
+            for topic in self.topics:
+                broker.create_topic(topic, partitions=3)
         self.orders.target = replace(self.orders.target, master=_MASTER)
         self.orders.spec = self.spec(shards=2, out=self.orders.old)
-
-    @property
-    def _brokers(self) -> tuple[Broker, Broker]:
-        return self.orders.old, self.orders.new
 
     @property
     def topics(self) -> tuple[str, str]:
@@ -60,14 +58,16 @@ class ExactlyOnceJob:
         env = {"PYTHONPATH": str(paths.ROOT)}
         return replace(self.orders.spec, script=str(SCRIPT), args=flat, env=env)
 
+    def _written(self, topic: str) -> Iterator[Written]:
+        """Yield what stands in a topic of both clusters."""
+        for broker in (self.orders.old, self.orders.new):
+            yield from read_committed(broker, topic)
+
     def judge(self, reader: StateReader, broker: Broker) -> tuple[Judgement, OutputJudgement]:
         """End the producer, let both queries read everything, and judge state and output."""
         judgement = self.orders.judge(reader, broker)
         self.orders.wait_all_read(broker, query="receipts")
-        receipts, totals = (
-            chain.from_iterable(read_committed(broker, topic) for broker in self._brokers)
-            for topic in self.topics
-        )
+        receipts, totals = map(self._written, self.topics)
         state = reader.read(self.orders.checkpoint())
         return judgement, judge_outputs(
             read_ledger(self.orders.ledger), state, receipts=receipts, totals=totals
