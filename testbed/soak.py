@@ -2,7 +2,7 @@
 
 ``hot``: 200 savepoints of a job that runs on, each started by Spark and judged. ``cycles``: a job that
 writes through the transactional sink is stopped with a savepoint and started from it 50 times, and moved to
-another Kafka cluster or back 10 times. Exits 0 if everything was right. The seed is printed; ``--seed``
+another Kafka cluster or back 10 times, input and output. Exits 0 if everything was right. The seed is printed; ``--seed``
 repeats the moments of a run.
 """
 
@@ -35,7 +35,6 @@ def main() -> int:
     parser.add_argument("--savepoints", type=int, default=SAVEPOINTS)
     parser.add_argument("--cycles", type=int, default=CYCLES)
     parser.add_argument("--migrations", type=int, default=MIGRATIONS)
-    parser.add_argument("--moving-sink", action="store_true", help="the output moves with the source")
     parser.add_argument("--seed", type=int, help="by default another one every time")
     options = parser.parse_args()
     seed = random.SystemRandom().randrange(1_000_000) if options.seed is None else options.seed
@@ -82,7 +81,7 @@ def stop_and_move(folder: Path, seed: int, options: argparse.Namespace) -> bool:
         state_reader(folder) as reader,
     ):
         orders.create_topic(deleted={0: 100, 1: 40})
-        moves = cycles.Moves(ExactlyOnceJob(orders=orders), moving_sink=options.moving_sink)
+        moves = cycles.Moves(ExactlyOnceJob(orders=orders), moving_sink=True)
         orders.start_producer(rate_per_s=CYCLES_RATE_PER_S)
         moves.start()
         stops, migrations = cycles.Downtimes(), cycles.Downtimes()
@@ -91,7 +90,8 @@ def stop_and_move(folder: Path, seed: int, options: argparse.Namespace) -> bool:
             say(f"cycle {number}: {cycle}, down {stops.seconds[-1]:.1f} s")
             while len(migrations.seconds) * options.cycles < number * options.migrations:
                 migrations.seconds.append(moves.migrate(f"move{len(migrations.seconds) + 1}"))
-                say(f"migration {len(migrations.seconds)} to {moves.reads.name}")
+                went = f"to {moves.reads.name}, down {migrations.seconds[-1]:.1f} s"
+                say(f"migration {len(migrations.seconds)} {went}")
         state, output = moves.judge(reader)
     minutes = (time.monotonic() - began_s) / 60
     say(f"{len(stops.seconds)} stops with savepoint and starts from it: {stops}")
