@@ -2,8 +2,8 @@
 
 ``hot``: 200 savepoints of a job that runs on, each started by Spark and judged. ``cycles``: a job that
 writes through the transactional sink is stopped with a savepoint and started from it 50 times, and moved to
-another Kafka cluster or back 10 times, input and output. Exits 0 if everything was right. The seed is printed; ``--seed``
-repeats the moments of a run.
+another Kafka cluster or back 10 times, input and output. Exits 0 if everything was right. The seed is
+printed; ``--seed`` repeats the moments of a run.
 """
 
 from __future__ import annotations
