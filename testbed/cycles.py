@@ -53,6 +53,11 @@ class Cycle:
     kill_after_s: float | None
     """When the started driver gets its ``kill -9``; None: never."""
 
+    def __str__(self) -> str:
+        """Return what is done."""
+        killed = "" if self.kill_after_s is None else f", kill -9 after {self.kill_after_s:.1f} s"
+        return f"ran {self.run_s:.1f} s, then {self.shards} shards{killed}"
+
 
 def cycles_of(seed: int, count: int) -> Iterator[Cycle]:
     """Yield cycles at random moments; every third may change the shards, every fifth is killed. Pure."""
