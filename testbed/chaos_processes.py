@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,12 +15,18 @@ if TYPE_CHECKING:
 
 PROC = Path("/proc")
 _LOG_TAIL = 4000
+_DIES_WITHIN_S = 1.0
 
 
 def parent_of(pid: int) -> int:
     """Return the parent's process id."""
+    return int(_stat(pid)[1])
+
+
+def _stat(pid: int) -> list[str]:
+    """Return what Linux tells of a process, from its state on."""
     # The command name stands in brackets and may hold anything, brackets too.
-    return int((PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
+    return (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
 
 
 def daemon_of(worker: int) -> int:
@@ -44,6 +51,12 @@ def _expected(pid: int, command: bytes) -> int:
     return pid
 
 
+def _is_alive(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return _stat(pid)[0] not in "ZX"  # dead only then: its session has learnt of it
+    return False
+
+
 def is_python_worker(pid: int) -> bool:
     """Tell whether a process is a Python worker, dead ones apart; its number may be another's by now."""
     with contextlib.suppress(OSError):
@@ -52,10 +65,17 @@ def is_python_worker(pid: int) -> bool:
 
 
 def freeze_worker(pid: int) -> None:
-    """Stop a Python worker's clock, and kill the daemon that would tell it to end with its executor."""
+    """Kill the daemon that would tell a Python worker to end with its executor; then stop the worker's clock.
+
+    The other way round Linux would end the worker: a group that loses its last tie to its session gets
+    SIGHUP and SIGCONT if one of its processes is stopped.
+    """
     daemon = daemon_of(pid)
-    os.kill(pid, signal.SIGSTOP)
     os.kill(daemon, signal.SIGKILL)
+    deadline_s = time.monotonic() + _DIES_WITHIN_S
+    while _is_alive(daemon) and time.monotonic() < deadline_s:
+        time.sleep(0.0002)
+    os.kill(pid, signal.SIGSTOP)
 
 
 def session_of(leader: int) -> Iterator[int]:

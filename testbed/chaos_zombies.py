@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from testbed.chaos_processes import is_python_worker, send
+from testbed.chaos_trace import BATCH_DONE
 
 if TYPE_CHECKING:
     from testbed.chaos_processes import Driver
@@ -54,7 +55,8 @@ class Zombie:
 
     def phases_since(self, trace: Trace) -> Counter[str]:
         """Return the phases that its worker, or its driver's workers, began after they were thawed."""
-        return Counter(sight.phase for sight in trace.after(self.thawed_ns) if self._is_mine(sight))
+        sights = (sight for sight in trace.after(self.thawed_ns) if sight.phase != BATCH_DONE)
+        return Counter(sight.phase for sight in sights if self._is_mine(sight))
 
     def _is_mine(self, sight: Sight) -> bool:
         of_driver = self.driver is not None and sight.incarnation == self.sight.incarnation
