@@ -41,7 +41,7 @@ class Origin:
     suffix: str
     """Of the lineages that ``fork`` and ``re-emit`` begin."""
     under_way: bool
-    """The batch after it was planned already, and comes with its id and offsets."""
+    """The batch after it was planned already, whether or not it comes along: a part may have been written."""
 
 
 def origins(
@@ -62,7 +62,7 @@ def origins(
                 query.batch_id,
                 query.sinks,
                 generation,
-                under_way=go.carry_pending and query.pending_offsets is not None,
+                under_way=query.pending_offsets is not None,
             )
             for query in manifest.queries
         }

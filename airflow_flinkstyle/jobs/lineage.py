@@ -113,7 +113,10 @@ def _require_forgetful(manifest: Manifest) -> None:
 
 
 def _from_checkpoint(runs: JobRuns, claim_key: str) -> StartPlan:
-    """Adopt the checkpoint of a run that closed; copy that of a run that did not, fenced first."""
+    """Adopt the checkpoint of a run that closed; copy that of a run that did not, fenced first.
+
+    Where a caller said ``closed`` in a dead driver's place, a batch may be under way: the copy says so.
+    """
     status = runs.status()
     if isinstance(status, NeverStarted):
         raise JobNotRunningError(
@@ -121,7 +124,7 @@ def _from_checkpoint(runs: JobRuns, claim_key: str) -> StartPlan:
             left="Nothing was started.",
             remedy="Start it fresh, or from a savepoint.",
         )
-    if isinstance(status, Closed):
+    if isinstance(status, Closed) and status.heartbeat.incarnation != stopped.CALLER:
         location = status.run.claim.checkpoint_location
         return StartPlan(checkpoint_location=location, go=go_on(status.heartbeat))
     manifest = stopped.take_stopped(runs, f"{claim_key}/checkpoint")

@@ -11,6 +11,7 @@ from airflow_flinkstyle.agent.lineages import Origin, carried, origins, resumes
 from airflow_flinkstyle.protocol.records import Go, Heartbeat, QueryBeat
 from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
 from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
+from airflow_flinkstyle.sinks.errors import LineageError
 from airflow_flinkstyle.sinks.resume import Resume, expect, expected
 from airflow_flinkstyle.types import BatchId, Generation, Incarnation
 
@@ -123,15 +124,13 @@ def test_sink_that_moved_in_this_generation_does_not_move_again_at_a_relaunch():
     assert begins(unmoved, "new", None) == K
 
 
-def test_planned_batch_that_comes_along_keeps_the_sink_where_it_is():
-    carried_on = a_go(carry_pending=True)
-    manifest = a_savepoint(SAVED, pending=True)
-    origin = origins(carried_on, manifest, None, Generation(7))["totals"]
-    found = goes_on(origin)
-    assert found is not None
-    assert found.under_way
-    left_behind = origins(a_go(), manifest, None, Generation(7))["totals"]
-    assert not left_behind.under_way
+@pytest.mark.parametrize("comes_along", [True, False])
+def test_planned_batch_keeps_the_sink_where_it_may_have_written_a_part_of_it(comes_along: bool):
+    go, manifest = a_go(carry_pending=comes_along), a_savepoint(SAVED, pending=True)
+    found = goes_on(origins(go, manifest, None, Generation(7))["totals"])
+    with pytest.raises(LineageError, match="batch 11 was planned already"):
+        begins(found, "new", None)
+    assert begins(found, "old", K) is None
 
 
 def test_query_that_gets_its_first_transactional_sink_begins_behind_the_savepoint():

@@ -343,6 +343,21 @@ def test_start_from_the_checkpoint_of_a_killed_run_copies_it_behind_a_fence(worl
     world.judge()
 
 
+def test_batch_that_was_under_way_is_told_to_who_goes_on_behind_a_savepoint_of_the_dead_job(world: World):
+    client = world.start()
+    world.until(lambda: len(world.logs.counted) == 10)
+    world.kill(1)
+    checkpoint = world.drivers[1].checkpoint
+    checkpoint.write("offsets/1", checkpoint.read("offsets/0"))
+    take_stopped(client, "nightly")  # says that the run has closed
+    handle = client.start(world.spec(), world.target(), claim_key="second", origin=FromCheckpoint())
+    go = client.board.go(handle.generation)
+    assert go.carry_pending
+    assert world.repository.read(go.savepoint_id).queries[0].pending_offsets is not None
+    world.logs.produce(4)
+    world.judge()
+
+
 def test_each_driver_gets_the_logins_its_overrides_name_as_they_are_then(world: World):
     spec = world.spec()
     rule = KafkaOverride(role="source", servers="old:9092", options={CONNECTION: "kafka_old"})
