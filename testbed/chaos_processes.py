@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 PROC = Path("/proc")
 _LOG_TAIL = 4000
@@ -51,10 +51,17 @@ def _expected(pid: int, command: bytes) -> int:
     return pid
 
 
-def _is_alive(pid: int) -> bool:
+def _state(pid: int) -> str:
+    """Return Z for a dead process that its parent has not noted, X for one that has gone."""
     with contextlib.suppress(OSError):
-        return _stat(pid)[0] not in "ZX"  # dead only then: its session has learnt of it
-    return False
+        return _stat(pid)[0]
+    return "X"
+
+
+def _wait_while(busy: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + _DIES_WITHIN_S
+    while busy() and time.monotonic() < deadline_s:
+        time.sleep(0.0002)
 
 
 def is_python_worker(pid: int) -> bool:
@@ -68,14 +75,14 @@ def freeze_worker(pid: int) -> None:
     """Kill the daemon that would tell a Python worker to end with its executor; then stop the worker's clock.
 
     The other way round Linux would end the worker: a group that loses its last tie to its session gets
-    SIGHUP and SIGCONT if one of its processes is stopped.
+    SIGHUP and SIGCONT if one of its processes is stopped. That goes for the death of the daemon, and for its
+    parent's if that has not yet taken note of it.
     """
     daemon = daemon_of(pid)
     os.kill(daemon, signal.SIGKILL)
-    deadline_s = time.monotonic() + _DIES_WITHIN_S
-    while _is_alive(daemon) and time.monotonic() < deadline_s:
-        time.sleep(0.0002)
+    _wait_while(lambda: _state(daemon) not in "ZX")
     os.kill(pid, signal.SIGSTOP)
+    _wait_while(lambda: _state(daemon) != "X")
 
 
 def session_of(leader: int) -> Iterator[int]:

@@ -11,19 +11,20 @@ import time
 from collections import Counter
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from airflow_flinkstyle.kafka.id_counts import FoundId, TopicVerdict, Wrong
 from testbed.chaos_plan import CLUSTER, DRIVER_ZOMBIE, PHASES, StagePlan, whole
+from testbed.chaos_processes import freeze_worker
 from testbed.chaos_report import Hit, Report, StageResult
 from testbed.chaos_trace import Sight, Trace
 from testbed.chaos_zombies import Zombie
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 MIX = {**CLUSTER, DRIVER_ZOMBIE: 1}
 NONE = Wrong(count=0, first=())
@@ -172,3 +173,34 @@ def test_zombie_is_thawed_once_others_have_overtaken_its_shard(trace: Trace):
     trace.pipe.write_bytes(line_of(a_sight(pid=9, at_ns=15, batch=6, shard=1)))
     trace.sync()
     assert zombie.is_due(trace)
+
+
+TREE = """
+import os, sys, time
+daemon = os.fork()
+if daemon == 0:
+    os.setpgid(0, 0)
+    if os.fork() == 0:
+        print(os.getpid(), flush=True)
+else:
+    os.wait()
+time.sleep(60)
+"""
+
+
+def test_frozen_worker_outlives_its_daemon_and_its_driver():
+    command = [sys.executable, "-c", TREE, "pyspark.daemon"]  # driver, daemon and worker
+    with subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE) as driver:
+        assert driver.stdout is not None
+        worker = int(driver.stdout.readline())
+        freeze_worker(worker)
+        driver.kill()
+    try:
+        time.sleep(0.2)
+        assert state_of(worker) == "T"
+    finally:
+        os.kill(worker, signal.SIGKILL)
+
+
+def state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
