@@ -64,26 +64,27 @@ def test_migration_through_the_dag(
     job = OrdersScenario(folder=tmp_path, old=old_broker, new=secured, topic=TOPIC, s3=s3_server)
     connections = {**job.connections(), "kafka_new": login(secured)}
     airflow = Airflow(tmp_path / "airflow", paths.ROOT / "dags", connections=connections)
-    with airflow, job:
-        job.create_topic(deleted={0: 100})
-        job.start_producer()
-        api = airflow.api
-        for dag in ("start_job", DAG):
-            api.wait_for_dag(dag)
-        started = api.trigger("start_job", job.start_form())
-        assert api.wait_for_run("start_job", started, timeout_s=180) == "success"
-        job.wait_commits(2)
+    with job:
+        with airflow:
+            job.create_topic(deleted={0: 100})
+            job.start_producer()
+            api = airflow.api
+            for dag in ("start_job", DAG):
+                api.wait_for_dag(dag)
+            started = api.trigger("start_job", job.start_form())
+            assert api.wait_for_run("start_job", started, timeout_s=180) == "success"
+            job.wait_commits(2)
 
-        run = api.trigger(DAG, job.migration_form())
-        api.wait_for_task(DAG, run, "approve", ("awaiting_input", "deferred"), timeout_s=120)
-        assert "| orders |" in api.approval(DAG, run, "approve")["body"]
-        api.respond(DAG, run, "approve", ["Approve"])
-        assert api.wait_for_run(DAG, run, timeout_s=300) == "success", api.logs(DAG, run, "migrate")
-        report = api.xcom(DAG, run, "migrate")
-        assert "refused" not in report["table"]
-        wait_until("orders go to new", lambda: job.producer_is_at() == "new", timeout_s=20)
-        job.wait_commits(2)
-        judgement = job.judge(reader, secured)
+            run = api.trigger(DAG, job.migration_form())
+            api.wait_for_task(DAG, run, "approve", ("awaiting_input", "deferred"), timeout_s=120)
+            assert "| orders |" in api.approval(DAG, run, "approve")["body"]
+            api.respond(DAG, run, "approve", ["Approve"])
+            assert api.wait_for_run(DAG, run, timeout_s=300) == "success", api.logs(DAG, run, "migrate")
+            report = api.xcom(DAG, run, "migrate")
+            assert "refused" not in report["table"]
+            wait_until("orders go to new", lambda: job.producer_is_at() == "new", timeout_s=20)
+            job.wait_commits(2)
+        judgement = job.judge(reader, secured)  # the driver that Airflow has started outlives it
         assert judgement.right, judgement
     # Airflow's database with its XComs, all logs, the checkpoints; plans, journal and savepoints.
     assert files_with(tmp_path, PASSWORD) == files_with(s3_server.data, PASSWORD) == []

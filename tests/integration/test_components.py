@@ -1,4 +1,4 @@
-"""Every real component starts, answers, stops, and leaves no process."""
+"""Real components start, answer, stop, and leave no process; stories try those that are not here."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from testbed import paths
-from testbed.airflow import Airflow
 from testbed.kafka import Broker
-from testbed.mirror import Mirror, MirrorSettings
 from testbed.ports import free_port, is_listening
 from testbed.process import Service, ServiceError
 from testbed.s3 import S3Server
@@ -86,26 +84,6 @@ def test_broker_stopped_or_killed_keeps_its_data_and_cluster_id(tmp_path: Path):
 
 
 @pytest.mark.usefixtures("marked")
-def test_mirror_carries_records_over_and_offsets_differ_by_what_was_deleted(tmp_path: Path):
-    with Broker("old", tmp_path / "old") as old, Broker("new", tmp_path / "new") as new:
-        old.create_topic("orders", partitions=1)
-        produce(old, "orders", 150)
-        old.delete_records("orders", {0: 100})
-        settings = MirrorSettings(
-            source_bootstrap=old.bootstrap, target_bootstrap=new.bootstrap, topics=r"or.ers"
-        )
-        with Mirror(tmp_path / "mirror", settings) as mirror:
-            new.wait_for_topic("orders")
-            # Exactly-once mirroring adds a transaction marker behind its records.
-            wait_until(lambda: new.log_range("orders")[0][1] >= 51)
-            mirror.kill()
-            assert new.log_range("orders")[0] == (0, 51)
-            produce(old, "orders", 10)
-            mirror.start()
-            wait_until(lambda: new.log_range("orders")[0][1] >= 62)
-
-
-@pytest.mark.usefixtures("marked")
 def test_s3_server_refuses_second_create_and_keeps_buckets_over_restart(tmp_path: Path):
     from botocore.exceptions import ClientError
 
@@ -117,44 +95,6 @@ def test_s3_server_refuses_second_create_and_keeps_buckets_over_restart(tmp_path
         server.kill()
         server.start()
         assert server.client().get_object(Bucket="savepoints", Key="k")["Body"].read() == b"first"
-
-
-def test_airflow_runs_a_dag_that_awaits_approval_and_stops_without_its_detached_processes(
-    tmp_path: Path, marked: Callable[[], set[int]]
-):
-    (tmp_path / "dags").mkdir()
-    (tmp_path / "dags" / "approved.py").write_text(
-        textwrap.dedent("""
-        import subprocess
-        from airflow.providers.standard.operators.hitl import ApprovalOperator
-        from airflow.sdk import dag, task
-
-        @dag(schedule=None, params={"greeting": "hello"})
-        def approved():
-            @task
-            def start(**context):
-                print("says", context["params"]["greeting"])
-                return subprocess.Popen(["sleep", "600"], start_new_session=True).pid
-
-            start() >> ApprovalOperator(task_id="approve", subject="go on?", body="| from | to |")
-
-        approved()
-        """)
-    )
-    with Airflow(tmp_path / "airflow", tmp_path / "dags") as airflow:
-        api = airflow.api
-        api.wait_for_dag("approved")
-        run_id = api.trigger("approved", {"greeting": "good morning"})
-        api.wait_for_task("approved", run_id, "approve", ["awaiting_input"], timeout_s=90)
-        assert api.approval("approved", run_id, "approve")["body"] == "| from | to |"
-        api.respond("approved", run_id, "approve", ["Approve"])
-        assert api.wait_for_run("approved", run_id, timeout_s=60) == "success"
-        assert "says good morning" in api.logs("approved", run_id, "start")
-        detached = api.xcom("approved", run_id, "start")
-        assert detached in marked()
-    assert marked() == {detached}  # it is not Airflow's; the command's own guard ends such drivers
-    os.kill(detached, signal.SIGKILL)
-    wait_until(lambda: not marked())
 
 
 @pytest.mark.usefixtures("marked")
