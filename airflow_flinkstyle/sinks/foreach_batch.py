@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import logging
+import pickle
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from airflow_flinkstyle.sinks.materialise import materialised
 from airflow_flinkstyle.sinks.resume import SinkState, expected, note_failure, tell
 from airflow_flinkstyle.sinks.running_query import RunningQuery
 from airflow_flinkstyle.sinks.settings import SinkSettings
-from airflow_flinkstyle.sinks.shard import WRAP, write_shard
+from airflow_flinkstyle.sinks.shard import WRAP, final_answer, write_shard, written_by_all
 from airflow_flinkstyle.sinks.source_offsets import SourceOffsets
 from airflow_flinkstyle.sinks.speculation import require_no_speculation
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _QUERY_ID = "sql.streaming.queryId"
-_WRITTEN = "shard long, records long, skipped boolean, phase_s string"
+_ANSWER = "answer binary"
 _SEEN = "shard long, records long, digest string"
 
 
@@ -213,14 +213,15 @@ def _write(rows: DataFrame, settings: SinkSettings, batch_id: int, plan: str) ->
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow
 
-        done = write_shard(settings, batch_id, _shard(), plan, frames.chunks_of(batches, settings.topic))
-        row = {"records": done.records, "skipped": done.skipped, "phase_s": json.dumps(done.phase_s)}
-        yield pyarrow.RecordBatch.from_pydict({"shard": [done.shard], **{k: [v] for k, v in row.items()}})
+        chunks = frames.chunks_of(batches, settings.topic)
+        answer = final_answer(lambda: write_shard(settings, batch_id, _shard(), plan, chunks))
+        yield pyarrow.RecordBatch.from_pydict({"answer": [pickle.dumps(answer)]})
 
-    results = rows.mapInArrow(write, _WRITTEN).collect()
+    answers = [pickle.loads(row.answer) for row in rows.mapInArrow(write, _ANSWER).collect()]  # noqa: S301  # ours
+    results = written_by_all(answers)
     phase_s: dict[str, float] = {}
     for result in results:
-        for phase, seconds in json.loads(result.phase_s).items():
+        for phase, seconds in result.phase_s.items():
             phase_s[phase] = max(seconds, phase_s.get(phase, 0.0))
     return BatchWritten(
         batch_id=batch_id,
