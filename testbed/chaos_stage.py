@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from testbed.spark import SparkCluster
 
 log = logging.getLogger(__name__)
-_DELAY_S = {"init": 0.03, "data": 0.008, "pre-commit": 0.010, "marker": 0.004, "commit": 0.006}
+_DELAY_S = {"init": 0.03, "data": 0.006, "pre-commit": 0.006, "marker": 0.005, "commit": 0.004}
 """From a phase's begin to the strike at most."""
 _PATIENCE = 30
 _BROKER_DOWN_S = 2.0

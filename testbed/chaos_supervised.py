@@ -23,11 +23,11 @@ ROWS = 200
 """Per batch."""
 _LEAD = 10
 """Batches that wait to be read."""
-_DELAY_S = 10 * ROWS
+_DELAY_S = 4 * ROWS
 """Of the watermark: partitions are read side by side, never so far apart."""
 _REPEAT_EVERY, _REPEAT_BEHIND = 7, 20
-PAUSE_S = {"data": 0.004, "marker": 0.004}
-"""Phases that take microseconds with so few rows are made longer, so that a kill can hit them."""
+PAUSE_S = {"data": 0.006, "pre-commit": 0.004, "marker": 0.006}
+"""Phases that take microseconds with few rows or none are made longer, so that a kill can hit them."""
 _FUTILE = 20
 """Drivers in a row that end by themselves without a batch: the job cannot go on."""
 _CONF = {
