@@ -11,12 +11,16 @@ import hashlib
 import uuid
 from typing import TYPE_CHECKING
 
+from airflow_flinkstyle.sinks.errors import SinkConfigError
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from airflow_flinkstyle.sinks.running_query import RunningQuery
 
 _FOLDER = "materialised"
+_STATE = "state"
+"""Spark makes it when it plans the first batch of a query with state, and of no other."""
 
 
 def materialised(frame: DataFrame, query: RunningQuery, lineage: str, batch_id: int) -> DataFrame:
@@ -27,7 +31,11 @@ def materialised(frame: DataFrame, query: RunningQuery, lineage: str, batch_id: 
         query: Whose batch it is.
         lineage: Under which it is written.
         batch_id: The batch.
+
+    Raises:
+        SinkConfigError: If the query has state.
     """
+    _require_no_state(query)
     plan = hashlib.sha256(query.planned(batch_id).encode()).hexdigest()[:16]
     parent, kept = f"{_FOLDER}/{lineage}", f"{batch_id}-{plan}"
     for name in query.folders(parent):
@@ -40,3 +48,20 @@ def materialised(frame: DataFrame, query: RunningQuery, lineage: str, batch_id: 
         query.create(f"{folder}/chosen", attempt)
     chosen = query.read(f"{folder}/chosen")
     return frame.sparkSession.read.schema(frame.schema).parquet(f"{query.checkpoint}/{folder}/{chosen}")
+
+
+def _require_no_state(query: RunningQuery) -> None:
+    """Refuse a query with state: a batch that is read from what was stored does not run its plan.
+
+    So Spark would miss what the plan tells it: the watermark does not move, and the state stores report no
+    commit. Then 4.2 fails behind the batch's commit; with state checkpoint ids it can never commit it.
+    """
+    if query.folders(_STATE):
+        raise SinkConfigError(
+            f"materialise expected a query without state, found {query.checkpoint}/{_STATE}: a batch "
+            "that is run again is read from what was stored, so its plan would not tell Spark the state's "
+            "commits and the watermark.",
+            left="Nothing was written.",
+            remedy="Leave out materialise, and what is not deterministic; or write the totals to a topic "
+            "first, and do the rest in a query of its own, with materialise.",
+        )
