@@ -49,7 +49,7 @@ def lab(spark: SparkSession, old_broker: Broker, tmp_path: Path, request: pytest
 def start_from(lab: Lab, after_batch: int, **changed: Any) -> None:
     """Tell the sink of the lab's query what it starts from, as the agent does."""
     given = {"mode": "continue", "lineage": f"{lab.topic}-line", "cluster_id": cluster_id(lab.cluster)}
-    expect(lab.query_id, Resume(**{"after_batch": after_batch, "suffix": "g7", **given, **changed}))
+    expect(lab.query_id, Resume(**{"after_batch": after_batch, "suffix": "7", **given, **changed}))
 
 
 def cluster_id(cluster: KafkaCluster) -> str:
@@ -76,7 +76,7 @@ def test_chosen_rewind_writes_again_what_came_after_the_savepoint(lab: Lab, mode
     again = once(3) - once(1)
     assert lab.counts() == once(3) + again
     state = states(lab.query_id)[-1]
-    assert (state.lineage, state.completed_batch) == (f"{lab.topic}-line.g7", 2)
+    assert (state.lineage, state.completed_batch) == (f"{lab.topic}-line.7", 2)
     assert state.markers == {0: 2, 1: 2}
 
 
@@ -94,7 +94,7 @@ def test_continue_goes_on_with_a_lineage_that_a_fork_began(lab: Lab):
     rewound(lab, to=0, run=2)
     start_from(lab, 0, mode="fork")
     lab.run(lab.sink().foreach_batch, batches=1)
-    start_from(lab, 1, lineage=f"{lab.topic}-line.g7")
+    start_from(lab, 1, lineage=f"{lab.topic}-line.7")
     lab.run(lab.sink().foreach_batch, batches=1)
     assert lab.counts() == once(3) + (once(2) - once(1))
 

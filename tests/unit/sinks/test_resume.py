@@ -31,7 +31,7 @@ def query_id() -> str:
 
 
 def a_resume(**changed: Any) -> Resume:
-    given = {"mode": "continue", "after_batch": K, "lineage": "line", "cluster_id": "old", "suffix": "g7"}
+    given = {"mode": "continue", "after_batch": K, "lineage": "line", "cluster_id": "old", "suffix": "7"}
     return Resume(**{**given, **changed})
 
 
@@ -93,24 +93,32 @@ def test_cluster_that_is_not_known_did_not_change():
 
 
 def test_continue_goes_on_with_the_savepoints_lineage():
-    assert a_resume(lineage="line.g3").lineage_of("line") == "line.g3"
+    assert a_resume(lineage="line.3").lineage_of("line") == "line.3"
     assert a_resume(lineage=None).lineage_of("line") == "line"
 
 
 def test_new_lineage_is_named_after_the_generation_and_does_not_grow():
-    assert a_resume(mode="fork", lineage="line.g3").lineage_of("line") == "line.g7"
-    assert a_resume(mode="re-emit", lineage=None).lineage_of("line") == "line.g7"
+    assert a_resume(mode="fork", lineage="line.3").lineage_of("line") == "line.7"
+    assert a_resume(mode="re-emit", lineage=None).lineage_of("line") == "line.7"
 
 
 def test_each_sink_of_a_query_finds_what_is_about_it(query_id: str):
-    lines, more = a_resume(lineage="line.g3"), a_resume(lineage="line.g3.more")
-    other = a_resume(lineage="other")
-    expect(query_id, lines, more, other)
+    lines, more = a_resume(lineage="line.3"), a_resume(lineage="line.3.more")
+    late, other = a_resume(lineage="line.late.3"), a_resume(lineage="other")
+    expect(query_id, late, more, lines, other)
     assert expected(query_id, "other") == other
     assert expected(query_id, "line") == lines
-    assert expected(query_id, "line.g3.more") == more
+    assert expected(query_id, "line.late") == late
+    assert expected(query_id, "line.3.more") == more
     assert expected(query_id, "renamed") is None  # and is then refused, since it has written nothing
     assert expected("another query", "line") is None
+
+
+def test_sink_never_goes_on_with_another_one_whose_name_begins_like_its_own(query_id: str):
+    expect(query_id, a_resume(lineage="line.late.7"), a_resume(mode="fork", lineage=None))
+    found = expected(query_id, "line")
+    assert found is not None
+    assert found.lineage_of("line") == "line.7"
 
 
 def test_fork_is_for_every_sink_whatever_its_lineage_was(query_id: str):
