@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.sinks import frame as frames
 from airflow_flinkstyle.sinks.errors import SinkConfigError, SinkInputError
 from airflow_flinkstyle.sinks.lineage import complete_next, require_follows, settled
 from airflow_flinkstyle.sinks.marker import Completion
 from airflow_flinkstyle.sinks.options import settings_of
-from airflow_flinkstyle.sinks.shard import write_shard
+from airflow_flinkstyle.sinks.shard import final_answer, write_shard
 from airflow_flinkstyle.sinks.speculation import require_no_speculation
 
 if TYPE_CHECKING:
@@ -72,6 +73,13 @@ class ShardDone(WriterCommitMessage):
     records: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardRefused(WriterCommitMessage):
+    """What a task tells the commit if no other attempt could do better."""
+
+    error: FlinkstyleError
+
+
 class KafkaTransactional(DataSource):
     """Spark's way to the sink."""
 
@@ -111,7 +119,7 @@ class ShardWriter(DataSourceStreamArrowWriter):
     def __init__(self, settings: SinkSettings, plan: str, completed: Completion | None) -> None:
         self._settings, self._plan, self._completed = settings, plan, completed
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> ShardDone:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> ShardDone | ShardRefused:
         """Write one shard, in a task."""
         shard, query_id, batch_id = _place()
         if shard >= self._settings.shards:
@@ -122,11 +130,16 @@ class ShardWriter(DataSourceStreamArrowWriter):
             )
         require_follows(self._settings, self._completed, query_id=query_id, batch_id=batch_id)
         chunks = frames.chunks_of(iterator, self._settings.topic)
-        done = write_shard(self._settings, batch_id, shard, self._plan, chunks)
+        done = final_answer(lambda: write_shard(self._settings, batch_id, shard, self._plan, chunks))
+        if isinstance(done, FlinkstyleError):
+            return ShardRefused(error=done)
         return ShardDone(query_id=query_id, shard=shard, records=done.records)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Complete the batch, in the driver."""
+        for message in messages:
+            if isinstance(message, ShardRefused):
+                raise message.error
         done = [message for message in messages if isinstance(message, ShardDone)]
         found = sorted(message.shard for message in done)
         if found != list(range(self._settings.shards)):
