@@ -41,7 +41,8 @@ def stateful(ids: DataFrame, delay_s: float) -> DataFrame:
     """Drop repeated numbers, gather them in windows, and write each once when its window is closed."""
     from pyspark.sql import functions as F
 
-    timed = ids.withColumn("at", F.timestamp_seconds("id")).withWatermark("at", f"{delay_s:g} seconds")
+    at = F.timestamp_seconds(F.col("id") + 1)  # 0 would be late: the first watermark is the epoch
+    timed = ids.withColumn("at", at).withWatermark("at", f"{delay_s:g} seconds")
     once = timed.dropDuplicatesWithinWatermark(["id"])
     windows = once.groupBy(F.window("at", f"{WINDOW_S} seconds")).agg(F.collect_list("id").alias("ids"))
     return windows.select(F.explode("ids").alias("id"))
