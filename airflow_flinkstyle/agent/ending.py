@@ -127,7 +127,6 @@ class RunEnd:
             queries = runtime.queries.all()
         stop_at_boundary(runtime.jvm, queries)
         if failure is not None:
-            runtime.commits.finish()
             return self._fail(self._cause(failure))
         request = why.request if isinstance(why, StopAsked) else None
         try:

@@ -168,17 +168,19 @@ def _query_id(query: JobQuery) -> str | None:
 def written(query: JobQuery) -> Sinks | None:
     """Return where the sinks of a query stand: as they told, or before that as what it goes on from says."""
     told = resume.states(str(query.query.id)) if query.query is not None else ()
-    return Sinks(lineages=tuple(map(_lineage, told))) if told else query.carried
+    return Sinks(lineages=tuple(map(recorded, told))) if told else query.carried
 
 
-def _lineage(state: SinkState) -> SinkLineage:
+def recorded(state: SinkState) -> SinkLineage:
+    """Return what heartbeats and savepoints say of a sink. Pure."""
     return SinkLineage(
         lineage=state.lineage,
         shards=state.shards,
         control_topic=state.control_topic,
         cluster_id=state.cluster_id,
         completed_batch=state.completed_batch,
-        markers=dict(state.markers),
+        # A marker of no batch only notes the number of shards.
+        markers={shard: batch for shard, batch in state.markers.items() if batch >= 0},
     )
 
 

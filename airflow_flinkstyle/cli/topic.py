@@ -98,8 +98,9 @@ def _told() -> Iterator[None]:
 
 
 def _text(found: TopicVerdict) -> RenderableType:
+    in_part = " in what is left and can be read by now" if found.deleted or found.held_back else ""
     rows = [
-        ("verdict", "each id once" if found.exactly_once else "not exactly once"),
+        ("verdict", f"each id once{in_part}" if found.exactly_once else "not exactly once"),
         ("records", f"{found.read:,}"),
         ("ids", f"{found.distinct:,} of {found.expected:,} expected"),
         ("missing", found.missing),

@@ -120,7 +120,7 @@ def _owners(root: str) -> dict[str, dict[str, JobStatus]]:
         heartbeat = None if isinstance(status, NeverStarted) else status.run.heartbeat
         for query in heartbeat.queries.values() if heartbeat else ():
             told = query.sinks.lineages if query.sinks else ()
-            for lineage in {query.query_id, *(one.lineage for one in told)}:
+            for lineage in {query.query_id, *(one.lineage for one in told)} - {""}:  # not started yet
                 owners.setdefault(lineage, {})[job] = status
     return owners
 

@@ -252,6 +252,7 @@ def carry_pending(
     def carry(query: QuerySnapshot) -> QuerySnapshot:
         if query.name not in pending:
             return query
-        return replace(query, pending_offsets=pending[query.name][1], sinks=last_words[query.name].sinks)
+        told = last_words[query.name].sinks or query.sinks
+        return replace(query, pending_offsets=pending[query.name][1], sinks=told)
 
     return publish_derived(manifest, client.repository, f"sp-carry-{digest}", carry)

@@ -47,8 +47,9 @@ class OpenTransaction:
 
     @property
     def lineage(self) -> str:
-        """The lineage, if it is one of a transactional sink, whose ids are the lineage, a dash, the shard."""
-        return self.transactional_id.rpartition("-")[0]
+        """The lineage, if the id is as those of a transactional sink: lineage, dash, shard; else empty."""
+        lineage, _, of = self.transactional_id.rpartition("-")
+        return lineage if of == "complete" or of.isdigit() else ""
 
     def __str__(self) -> str:
         """Return who it is, and how long it can take."""

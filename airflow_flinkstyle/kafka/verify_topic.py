@@ -10,7 +10,7 @@ from airflow_flinkstyle.kafka.id_counts import Numbers, TopicVerdict, compare
 from airflow_flinkstyle.kafka.reading import ReadRange, count_records, scan
 
 if TYPE_CHECKING:
-    from airflow_flinkstyle.kafka.cluster import TopicPartition
+    from airflow_flinkstyle.kafka.cluster import LogRange, TopicPartition
     from airflow_flinkstyle.kafka.id_counts import OnId
     from airflow_flinkstyle.kafka.reading import Record
     from airflow_flinkstyle.kafka.record_ids import Ident
@@ -33,7 +33,8 @@ def verify_topic(
 ) -> TopicVerdict:
     """Read a topic as ``read_committed`` readers do, and compare its ids with those that it should hold.
 
-    Both topics are read from the oldest record that exists to the last stable offset at the start.
+    Both topics are read from the oldest record that exists to where their readers got at the start: the last
+    stable offset, or the end of one that is read uncommitted.
 
     Args:
         cluster: Where the topic is.
@@ -53,6 +54,11 @@ def verify_topic(
     return replace(verdict, hidden=found.aborted(verdict.read)) if count_hidden else verdict
 
 
+def readable(span: LogRange, isolation: Isolation) -> ReadRange:
+    """Return what readers get of a partition."""
+    return ReadRange(low=span.start, high=span.last_stable if isolation == "read_committed" else span.end)
+
+
 class _Log:
     """The ids of a topic, up to where it ended when this was made."""
 
@@ -61,8 +67,8 @@ class _Log:
         self.topic = ids.topic
         view = describe(ids.cluster, [ids.topic])
         spans = {tp: span for tp in view.partitions if (span := view.log_range(tp))}
-        self._ranges = {tp: ReadRange(low=span.start, high=span.last_stable) for tp, span in spans.items()}
-        self.held_back = sum(span.end - span.last_stable for span in spans.values())
+        self._ranges = {tp: readable(span, ids.isolation) for tp, span in spans.items()}
+        self.held_back = sum(span.end - self._ranges[tp].high for tp, span in spans.items())
         self.deleted = sum(span.start for span in spans.values())
 
     def each(self, on_id: OnId) -> None:

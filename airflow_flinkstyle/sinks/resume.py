@@ -49,8 +49,10 @@ class Resume:
 
     def is_for(self, own: str) -> bool:
         """Return whether this is about the sink whose lineage is named so in the script."""
-        new = self.mode != "continue" or self.lineage is None
-        return new or self.lineage == own or str(self.lineage).startswith(f"{own}.")
+        if self.mode != "continue" or self.lineage is None:
+            return True
+        name, _, generation = self.lineage.rpartition(".")
+        return self.lineage == own or (name == own and generation.isdigit())
 
     def begins_behind(self, *, cluster_id: str, batch_id: int, completed: int | None) -> int | None:
         """Return the batch behind which the lineage begins on a cluster; None to take it as it is there.

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.agent.lineages import Origin, carried, origins, resumes
+from airflow_flinkstyle.agent.lineages import Origin, carried, origins, recorded, resumes
 from airflow_flinkstyle.protocol.records import Go, Heartbeat, QueryBeat
 from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
+from airflow_flinkstyle.savepoint import manifest_json
 from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
 from airflow_flinkstyle.sinks.errors import LineageError
-from airflow_flinkstyle.sinks.resume import Resume, expect, expected
+from airflow_flinkstyle.sinks.resume import Resume, SinkState, expect, expected
 from airflow_flinkstyle.types import BatchId, Generation, Incarnation
 
 if TYPE_CHECKING:
@@ -159,3 +160,14 @@ def test_driver_without_a_batch_hands_on_what_it_goes_on_from():
     assert carried(None, None, is_new=True) == Sinks()
     assert carried(None, None, is_new=False) is None
     assert carried(an_origin("fork", sinks=None), None, is_new=False) == Sinks(begins="7")
+
+
+def test_shard_of_which_only_the_number_of_shards_was_noted_has_written_nothing():
+    state = SinkState(
+        lineage="out", shards=4, control_topic="c", topic="out", servers="kafka:9092", cluster_id="old",
+        completed_batch=K, markers={0: K, 1: K, 2: -1, 3: -1},
+    )  # fmt: skip
+    told = recorded(state)
+    assert told.markers == {0: K, 1: K}
+    manifest = a_savepoint(Sinks(lineages=(told,)))
+    assert manifest_json.from_json(manifest_json.to_json(manifest)) == manifest

@@ -171,6 +171,7 @@ class Mood:
     fails_guard: bool = False
     slow_takes_s: float = 0.0
     slow_start_s: float = 0.0
+    tells_no_sinks: bool = False
 
 
 class _Leave(Exception):
@@ -391,7 +392,8 @@ class Driver(threading.Thread):
             alignment=request.alignment,
             cut_id=request.cut_id,
         )
-        sources = [QuerySource(name=QUERY, checkpoint=self.checkpoint, kafka={"0": log})]
+        sinks = written_by(self.generation)
+        sources = [QuerySource(name=QUERY, checkpoint=self.checkpoint, kafka={"0": log}, sinks=sinks)]
         return take_savepoint(self.world.repository, sources, label).savepoint_id
 
     def end(self, request: Any, outcome: Any, *, savepoint_id: str | None = None, detail: str = "") -> None:
@@ -417,7 +419,7 @@ class Driver(threading.Thread):
                     "0": SourceIdentity(cluster_id=self.cluster, topic_ids={TOPIC: f"{self.cluster}-id"})
                 },
                 sink="kafka",
-                sinks=written_by(self.generation),
+                sinks=None if self.mood.tells_no_sinks else written_by(self.generation),
             )
         self.beats += 1
         heartbeat = Heartbeat(

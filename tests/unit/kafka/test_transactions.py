@@ -46,3 +46,11 @@ def test_one_that_is_too_young_refuses_all_and_is_named(min_age_ms: int | None, 
 def test_a_clock_that_is_behind_the_brokers_makes_nobody_look_dead():
     with pytest.raises(TransactionInUseError, match=" 0 s ago"):
         require_idle([a_transaction("line-0", age_s=-100)], NOW_MS, 1)
+
+
+@pytest.mark.parametrize(
+    ("transactional_id", "lineage"),
+    [("a-b-12", "a-b"), ("out.7-complete", "out.7"), ("out-enricher", ""), ("out", ""), ("out-", "")],
+)
+def test_only_ids_as_a_sink_makes_them_are_taken_for_those_of_a_lineage(transactional_id: str, lineage: str):
+    assert a_transaction(transactional_id).lineage == lineage

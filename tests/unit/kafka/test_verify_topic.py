@@ -13,8 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.kafka.cluster import LogRange
 from airflow_flinkstyle.kafka.id_counts import SHOWN, FoundId, Numbers, TopicVerdict, compare
+from airflow_flinkstyle.kafka.reading import ReadRange
 from airflow_flinkstyle.kafka.record_ids import parse_ident
+from airflow_flinkstyle.kafka.verify_topic import readable
+from airflow_flinkstyle.types import NextOffset
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,6 +95,12 @@ def test_the_verdict_is_that_of_counting_every_id(found: list[bytes | None], wan
     assert verdict.unexpected.count == len(counts.keys() - set(wanted))
     assert verdict.doubled.count == sum(count > 1 for count in counts.values())
     assert verdict.without_id.count == found.count(None)
+
+
+def test_topic_that_is_read_uncommitted_is_expected_to_its_end():
+    span = LogRange(start=NextOffset(1), end=NextOffset(9), last_stable=NextOffset(5))
+    assert readable(span, "read_committed") == ReadRange(low=1, high=5)
+    assert readable(span, "read_uncommitted") == ReadRange(low=1, high=9)
 
 
 def test_an_id_takes_about_nine_bytes_however_long_it_is():
