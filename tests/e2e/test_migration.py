@@ -11,6 +11,8 @@ import pytest
 from airflow_flinkstyle.jobs.cutover import CutoverSettings
 from airflow_flinkstyle.jobs.errors import DriverFailedError, WentBackError
 from airflow_flinkstyle.jobs.lineage import FromCheckpoint
+from testbed.cycles import Cycle, Moves
+from testbed.exactly_once import ExactlyOnceJob
 from testbed.forward import BootstrapName
 from testbed.scenario import wait_until
 
@@ -24,8 +26,14 @@ pytestmark = pytest.mark.e2e
 def test_migration_moves_the_job_and_a_relaunched_old_driver_exits_before_spark_starts(
     scenario: OrdersScenario, reader: StateReader
 ):
+    """The job writes through the transactional sink, and has been started from savepoints before."""
+    job = ExactlyOnceJob(orders=scenario)
     scenario.start_producer(opening={0: 949})
-    old = scenario.start()
+    moves = Moves(job)
+    moves.start()
+    moves.cycle("more shards", Cycle(run_s=0, shards=3, kill_after_s=None))
+    moves.cycle("killed", Cycle(run_s=0.4, shards=1, kill_after_s=6))
+    old = scenario.running().run.generation
     report = scenario.cutover(hot=scenario.hot_savepoint()).run()
     assert report.generation != old
     assert not report.plan.refused
@@ -38,8 +46,9 @@ def test_migration_moves_the_job_and_a_relaunched_old_driver_exits_before_spark_
     assert "SparkContext" not in relaunched.log
     assert scenario.running().run.generation == report.generation
 
-    judgement = scenario.judge(reader, scenario.new)
+    judgement, output = job.judge(reader, scenario.new)
     assert judgement.right, judgement
+    assert output.right, output
 
 
 def test_a_window_in_which_nothing_is_left_to_read(scenario: OrdersScenario, reader: StateReader):
