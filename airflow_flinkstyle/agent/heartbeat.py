@@ -44,6 +44,7 @@ class Pulse:
         lease_s: float,
         seen: str | None,
         queries: Callable[[], Mapping[str, QueryBeat]],
+        before: Mapping[str, QueryBeat],
     ) -> None:
         self.board, self.generation, self.incarnation = board, generation, incarnation
         self.lease_s = lease_s
@@ -52,6 +53,9 @@ class Pulse:
         self.ended = False
         self._version = seen
         self._queries = queries
+        self._before = before
+        """What an earlier incarnation said, said again of queries that this one has not come to yet: if it
+        dies first, whoever goes on must know of them. Not in ``closed``, which is exact."""
         self._lock = threading.Lock()
         self._newest = Heartbeat(
             incarnation=incarnation,
@@ -106,12 +110,13 @@ class Pulse:
             if self.ended:
                 return
             begun_s = lease_clock_s()
+            state = state or self._newest.state  # as it is now: another thread may have changed it
             heartbeat = replace(
                 self._newest,
-                state=state or self._newest.state,  # as it is now: another thread may have changed it
+                state=state,
                 beat=self._newest.beat + 1,
                 written_at_ms=now_ms(),
-                queries=queries,
+                queries=queries if state == "closed" else {**self._before, **queries},
                 request_id=request_id,
                 savepoint_id=savepoint_id,
                 error=error,

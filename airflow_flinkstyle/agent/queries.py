@@ -204,6 +204,7 @@ class Queries:
                 location=_as_spark_writes(f"{self.root}/{chosen}"),
                 sources=sources,
                 identities=known.identities if known else {},
+                carried=known.carried if known else None,
             )
             if known is not None and known.query is not None:
                 if known.is_active:

@@ -64,6 +64,7 @@ class Runtime:
             lease_s=turn.claim.lease_s,
             seen=turn.prior.version if turn.prior else None,
             queries=lambda: self.commits.with_groups(self.queries.beats()),
+            before=turn.last_beat.queries if turn.last_beat else {},
         )
         self.inbox = Inbox(board, turn.generation, turn.incarnation, self)
         self.jvm: Java = None
@@ -244,9 +245,9 @@ class Runtime:
         newest = sinks.newest_batch(spark, query.sink)
         self.manifest = sinks.admit(query, newest, self._go, self.manifest, self.repository)
         compat.require_for_checkpoint(spark, query.name, query.checkpoint)
-        checks.guard(self.jvm, query, self._expected.get(query.name, {}))
         last = self.turn.last_beat.queries.get(query.name) if self.turn.last_beat else None
         lineages.expect(query, self._origins.get(query.name), last)
+        checks.guard(self.jvm, query, self._expected.get(query.name, {}))  # from then on heartbeats name it
 
     # --- what the script calls while it runs ----------------------------------------------------
 

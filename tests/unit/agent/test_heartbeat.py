@@ -1,19 +1,22 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from airflow_flinkstyle.agent import heartbeat
 from airflow_flinkstyle.agent.errors import SupersededError
 from airflow_flinkstyle.agent.heartbeat import Pulse
 from airflow_flinkstyle.protocol.board import JobBoard
-from airflow_flinkstyle.protocol.records import Current
+from airflow_flinkstyle.protocol.records import Current, QueryBeat
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from airflow_flinkstyle.storage.memory import MemoryStore
+from airflow_flinkstyle.types import BatchId
 from tests.unit.agent.conftest import G1, G2, I1, I2, a_heartbeat
 
 
 def a_pulse(board: JobBoard, **changes: object) -> Pulse:
-    values: dict[str, object] = {"lease_s": 6.0, "seen": None, "queries": dict}
+    values: dict[str, object] = {"lease_s": 6.0, "seen": None, "queries": dict, "before": {}}
     return Pulse(board, G1, I2, **{**values, **changes})  # type: ignore[arg-type]
 
 
@@ -36,6 +39,29 @@ def test_beat_in_the_background_takes_back_no_state() -> None:
     pulse.beat("standby")
     pulse.beat()
     assert state_of(board) == "running"
+
+
+def test_driver_that_dies_before_its_queries_start_hands_on_what_was_known_of_them() -> None:
+    board = JobBoard(MemoryStore(), "orders")
+    before = {
+        name: QueryBeat(query_id=name, batch_id=BatchId(7), batch_committed_at_ms=1, sources={})
+        for name in "ab"
+    }
+    own: dict[str, QueryBeat] = {}
+    pulse = a_pulse(board, queries=lambda: own, before=before)
+
+    def said() -> dict[str, int]:
+        slot = board.heartbeat(G1)
+        assert slot is not None
+        return slot.value.batches()
+
+    pulse.beat("starting")
+    assert said() == {"a": 7, "b": 7}
+    own["a"] = replace(before["a"], batch_id=BatchId(8))
+    pulse.beat("running")
+    assert said() == {"a": 8, "b": 7}
+    pulse.end("closed")
+    assert said() == {"a": 8}, "it would be believed, and b may have gone on since"
 
 
 def test_last_word_stays_the_last_one() -> None:

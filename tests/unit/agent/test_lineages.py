@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.agent.lineages import Origin, carried, origins, recorded, resumes
+from airflow_flinkstyle.agent.lineages import Origin, carried, origins, recorded, resumes, written
+from airflow_flinkstyle.agent.queries import Queries
 from airflow_flinkstyle.protocol.records import Go, Heartbeat, QueryBeat
 from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
 from airflow_flinkstyle.savepoint import manifest_json
@@ -17,6 +18,8 @@ from airflow_flinkstyle.sinks.resume import Resume, SinkState, expect, expected
 from airflow_flinkstyle.types import BatchId, Generation, Incarnation
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from airflow_flinkstyle.protocol.records import Rewind
 
 K = BatchId(10)
@@ -171,3 +174,9 @@ def test_shard_of_which_only_the_number_of_shards_was_noted_has_written_nothing(
     assert told.markers == {0: K, 1: K}
     manifest = a_savepoint(Sinks(lineages=(told,)))
     assert manifest_json.from_json(manifest_json.to_json(manifest)) == manifest
+
+
+def test_query_that_its_script_starts_again_is_still_known_by_what_it_goes_on_from(tmp_path: Path):
+    queries = Queries(str(tmp_path))
+    queries.register("totals", None, lambda: None, ()).carried = SAVED
+    assert written(queries.register("totals", None, lambda: None, ())) == SAVED
