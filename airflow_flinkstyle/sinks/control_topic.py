@@ -71,10 +71,23 @@ def _newest(settings: SinkSettings, partitions: Iterable[int]) -> dict[str, byte
             low, high = _watermarks(client, settings, number)
             for start in (max(low, high - _NEWEST), low):
                 records = _read(client, settings, number, start, high)
+                _require_alone(settings, number, records)
                 found.update(records)
                 if records or start == low:
                     break
     return found
+
+
+def _require_alone(settings: SinkSettings, number: int, keys: Iterable[str]) -> None:
+    """Check that nobody else writes to a partition, whose records would hide this lineage's newest."""
+    own = settings.completion_id if number == COMPLETIONS else settings.transactional_id(number - 1)
+    if others := sorted(set(keys) - {own}):
+        raise ControlTopicError(
+            f"Partition {number} of {settings.control_topic} was expected to hold records of {own} only, "
+            f"found some of {others[0] or 'nobody'}.",
+            left="Nothing was written.",
+            remedy="Give each lineage a control topic of its own; the default is one.",
+        )
 
 
 def _watermarks(client: Consumer, settings: SinkSettings, number: int) -> tuple[int, int]:

@@ -18,10 +18,10 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, Writ
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.sinks import frame as frames
 from airflow_flinkstyle.sinks.errors import SinkConfigError, SinkInputError
-from airflow_flinkstyle.sinks.lineage import complete_next, require_follows, settled
+from airflow_flinkstyle.sinks.lineage import complete_next, require_follows, require_same_batch, settled
 from airflow_flinkstyle.sinks.marker import Completion
 from airflow_flinkstyle.sinks.options import settings_of
-from airflow_flinkstyle.sinks.shard import final_answer, write_shard
+from airflow_flinkstyle.sinks.shard import WRAP, final_answer, summed, write_shard
 from airflow_flinkstyle.sinks.speculation import require_no_speculation
 
 if TYPE_CHECKING:
@@ -71,6 +71,8 @@ class ShardDone(WriterCommitMessage):
     query_id: str
     shard: int
     records: int
+    digest: int = 0
+    """Of a batch that was complete before; 0 for one that was written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +131,9 @@ class ShardWriter(DataSourceStreamArrowWriter):
                 remedy="Write what sharded(frame, n) returns, with nothing between it and writeStream.",
             )
         require_follows(self._settings, self._completed, query_id=query_id, batch_id=batch_id)
+        if self._is_complete(batch_id):  # perhaps with another number of shards
+            records, digest = summed(frames.chunks_of(iterator, None))
+            return ShardDone(query_id=query_id, shard=shard, records=records, digest=digest)
         chunks = frames.chunks_of(iterator, self._settings.topic)
         done = final_answer(lambda: write_shard(self._settings, batch_id, shard, self._plan, chunks))
         if isinstance(done, FlinkstyleError):
@@ -149,14 +154,22 @@ class ShardWriter(DataSourceStreamArrowWriter):
                 left="What was written stays; the batch is not complete.",
                 remedy="Write what sharded(frame, n) returns, with nothing between it and writeStream.",
             )
+        records = sum(message.records for message in done)
+        if self._is_complete(batchId):
+            digest = sum(message.digest for message in done) % WRAP
+            require_same_batch(self._settings, batchId, records=records, digest=digest)
+            return
         completion = Completion(
             batch_id=batchId,
-            records=sum(message.records for message in done),
+            records=records,
             shards=self._settings.shards,
             query_id=done[0].query_id,
         )
         complete_next(self._settings, completion)
         log.info("Lineage %s: %s", self._settings.lineage, completion)
+
+    def _is_complete(self, batch_id: int) -> bool:
+        return self._completed is not None and self._completed.batch_id == batch_id
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Leave it to the next attempt, which finds by the markers what was committed."""

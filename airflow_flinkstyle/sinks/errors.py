@@ -92,6 +92,23 @@ class ProducerFencedError(FlinkstyleError):
     retryable = True
 
 
+class RunSupersededError(FlinkstyleError):
+    """A later run of the query has claimed the shards of its sink."""
+
+    code = "RUN_SUPERSEDED"
+
+    @classmethod
+    def of(cls, lineage: str, shard: int) -> RunSupersededError:
+        """Name the shard."""
+        return cls(
+            f"Shard {shard} of lineage {lineage} was expected to be this run's to write, found that another "
+            "run has begun to write since (or that the control topic was deleted).",
+            left="Nothing of this attempt is visible to read_committed readers.",
+            remedy="Nothing is to be done if the other run is the one that is wanted; else end it, and start "
+            "this one again.",
+        )
+
+
 class ProducersPoolEmptyError(FlinkstyleError):
     """A worker has as many open producers as it may have."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+import uuid
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from airflow_flinkstyle.sinks.materialise import materialised
 from airflow_flinkstyle.sinks.resume import SinkState, expected, note_failure, tell
 from airflow_flinkstyle.sinks.running_query import RunningQuery
 from airflow_flinkstyle.sinks.settings import SinkSettings
-from airflow_flinkstyle.sinks.shard import WRAP, final_answer, write_shard, written_by_all
+from airflow_flinkstyle.sinks.shard import WRAP, final_answer, summed, write_shard, written_by_all
 from airflow_flinkstyle.sinks.source_offsets import SourceOffsets
 from airflow_flinkstyle.sinks.speculation import require_no_speculation
 
@@ -98,7 +99,7 @@ class TransactionalKafkaSink:
         self._timeout_ms, self._on_phase = transaction_timeout_ms, on_phase
         self._materialise, self._commit_offsets = materialise, commit_offsets
         self._pool_size = producer_pool_size
-        self._run: _Run | None = None
+        self._runs: dict[str, _Run] = {}
         self.last_batch: BatchWritten | None = None
         """What became of the newest batch of this run."""
 
@@ -106,11 +107,12 @@ class TransactionalKafkaSink:
         """Write one micro-batch; for ``writeStream.foreachBatch``."""
         query_id = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
         try:
-            if self._run is None or self._run.next_batch != batch_id:  # the query has been started (again)
-                self._run = self._open(frame, query_id, batch_id)
-            self.last_batch = self._run.write(frame, batch_id)
+            run = self._runs.get(query_id)
+            if run is None or run.next_batch != batch_id:  # the query has been started (again)
+                run = self._runs[query_id] = self._open(frame, query_id, batch_id)
+            self.last_batch = run.write(frame, batch_id)
         except BaseException as error:
-            self._run = None
+            self._runs.pop(query_id, None)
             if isinstance(error, FlinkstyleError):
                 note_failure(query_id, error)
             raise
@@ -120,6 +122,7 @@ class TransactionalKafkaSink:
         own = self._lineage or query_id
         resume = expected(query_id, own)
         settings = self._settings(own, resume.lineage_of(own) if resume else own)
+        settings = replace(settings, run=uuid.uuid4().hex)
         opened = open_lineage(settings, query_id=query_id, batch_id=batch_id, resume=resume)
         consumed, query = None, None
         if self._materialise or self._commit_offsets:
@@ -265,9 +268,7 @@ def _look(rows: DataFrame) -> dict[int, tuple[int, int]]:
     def see(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow
 
-        count, digest = 0, 0
-        for chunk in frames.chunks_of(batches, None):  # nothing is produced
-            count, digest = count + chunk.count, (digest + chunk.digest) % WRAP
+        count, digest = summed(frames.chunks_of(batches, None))
         yield pyarrow.RecordBatch.from_pydict(
             {"shard": [_shard()], "records": [count], "digest": [str(digest)]}
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -22,7 +23,13 @@ from airflow_flinkstyle.sinks.control_topic import (
     read_markers,
     require_control_topic,
 )
-from airflow_flinkstyle.sinks.errors import LineageError, ProducerFencedError, ShardCountError
+from airflow_flinkstyle.sinks.errors import (
+    REPLAYS,
+    LineageError,
+    ProducerFencedError,
+    ReplayDiffersError,
+    ShardCountError,
+)
 from airflow_flinkstyle.sinks.marker import Completion, Marker
 from airflow_flinkstyle.sinks.producer import (
     initialised_producer,
@@ -30,6 +37,7 @@ from airflow_flinkstyle.sinks.producer import (
     timeout_too_long,
     translated,
 )
+from airflow_flinkstyle.sinks.shard import WRAP
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,11 +88,14 @@ def open_lineage(
     cluster_id = _require_timeout(settings)
     behind = partial(_begins_behind, resume, cluster_id, batch_id)
     room = require_control_topic(settings, may_create=batch_id == 0 or behind(None) is not None)
+    with suppress(ProducerFencedError):  # who is refused here has hurt nobody
+        _require_owner(settings, read_completion(settings), query_id)
     completer = Completer(settings)  # before the completion is read: an open one of an earlier run ends
     found = read_completion(settings)
     _fence(settings, range(room))
     if (after_batch := behind(found)) is not None:
         _require_owner(settings, found, query_id)
+        _require_nothing_half_written(settings, found, read_markers(settings, range(room)))
         found = _begun(settings, query_id, after_batch)
         completer.complete(found)
         log.info("Lineage %s begins behind batch %d on %s", settings.lineage, after_batch, settings.cluster)
@@ -95,7 +106,7 @@ def open_lineage(
         markers=read_markers(settings, range(room)),
     )
     _require_next(settings, opened, query_id=query_id, batch_id=batch_id)
-    _note_shards(settings, range(room), opened.completed, opened.markers)
+    _claim(settings, range(room), opened.markers)
     return opened
 
 
@@ -196,32 +207,63 @@ def _require_shards(
         )
 
 
-def _note_shards(
-    settings: SinkSettings, shards: range, completed: Completion | None, markers: Mapping[int, Marker]
+def _require_nothing_half_written(
+    settings: SinkSettings, completed: Completion | None, markers: Mapping[int, Marker]
 ) -> None:
-    """Note a new number of shards in every marker, before anything is written with it.
+    """Check, on a cluster that a lineage comes back to, that no part of a batch came while it was away."""
+    done = completed.batch_id if completed else -1
+    beyond = {shard: marker.batch_id for shard, marker in markers.items() if marker.batch_id > done}
+    if beyond:
+        raise LineageError(
+            f"Lineage {settings.lineage} was expected to have left {settings.cluster} behind batch {done}, "
+            f"found that shards {sorted(beyond)} have written up to batch {max(beyond.values())} there: a "
+            "driver that was taken for dead has gone on after the sink moved away.",
+            left="Nothing was written; those records are in the output a second time.",
+            remedy="Remove them from what reads the output, and start with rewind=fork (a new lineage).",
+        )
 
-    A task of a driver that was frozen with the old number, and is tried again when it wakes, begins anew
-    under its id; its shard may not be one of today's. It finds here that its number is not the lineage's.
+
+def _claim(settings: SinkSettings, shards: range, seen: Mapping[int, Marker]) -> None:
+    """Note the run, and with how many shards it writes, in every marker, before anything is written.
+
+    A task of an earlier run's driver, which was frozen and wakes, begins anew under its shard's id; that
+    shard may not be one of today's. It finds here that the lineage is not its to write any more.
+
+    Args:
+        settings: The sink.
+        shards: All that the control topic has room for.
+        seen: The markers as they were looked at.
+
+    Raises:
+        ProducerFencedError: If a shard was written since.
     """
-    if len(shards) == settings.shards and all(m.shards == settings.shards for m in markers.values()):
-        return
 
-    def note(shard: int) -> None:
+    def claim(shard: int) -> None:
         transactional_id = settings.transactional_id(shard)
         with open_producer(settings, transactional_id) as producer:
             found = read_marker(settings, shard)
-            _require_shards(settings, completed, {} if found is None else {shard: found})
+            if found != seen.get(shard):
+                raise _written_meanwhile(settings, shard)
             before = found or Marker(batch_id=-1, records=0, digest=0, plan="0-")
-            if before.shards != settings.shards:
+            noted = before.claimed(shards=settings.shards, run=settings.run)
+            if noted != found:
                 producer.begin_transaction()
-                noted, number = before.noted(settings.shards).to_bytes(), marker_partition(shard)
-                producer.produce(settings.control_topic, noted, transactional_id, partition=number)
+                number = marker_partition(shard)
+                producer.produce(settings.control_topic, noted.to_bytes(), transactional_id, partition=number)
                 producer.commit_transaction()
 
-    with ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="note") as pool:
-        list(pool.map(note, shards))
+    with ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="claim") as pool:
+        list(pool.map(claim, shards))
     log.info("Lineage %s is written with %d shards from now on", settings.lineage, settings.shards)
+
+
+def _written_meanwhile(settings: SinkSettings, shard: int) -> ProducerFencedError:
+    return ProducerFencedError(
+        f"Shard {shard} of lineage {settings.lineage} was expected to rest while a run begins, found "
+        "that another one has written it.",
+        left=REPLAYS,
+        remedy="Nothing is to be done if the job goes on; else look for a second driver of it.",
+    )
 
 
 def settled(settings: SinkSettings) -> Completion | None:
@@ -244,7 +286,7 @@ def settled(settings: SinkSettings) -> Completion | None:
     _fence(settings, range(room))
     markers = read_markers(settings, range(room))
     _require_shards(settings, found, markers)
-    _note_shards(settings, range(room), found, markers)
+    _claim(settings, range(room), markers)
     if found is not None:
         found = replace(found, shards=settings.shards)
         completer.complete(found)
@@ -271,6 +313,19 @@ def complete_next(settings: SinkSettings, completion: Completion) -> None:
     require_follows(settings, found, query_id=completion.query_id, batch_id=completion.batch_id)
     if found is None or found.batch_id < completion.batch_id:
         completer.complete(completion)
+
+
+def require_same_batch(settings: SinkSettings, batch_id: int, *, records: int, digest: int) -> None:
+    """Check that a complete batch, run again by however many shards, would be what was written.
+
+    Raises:
+        ReplayDiffersError: If it has other records.
+    """
+    room = require_control_topic(settings, may_create=False)
+    was = {shard: m for shard, m in read_markers(settings, range(room)).items() if m.batch_id == batch_id}
+    total = sum(m.records for m in was.values()), sum(m.digest for m in was.values()) % WRAP
+    if total != (records, digest):
+        raise ReplayDiffersError.of(batch_id, was)
 
 
 class Completer:

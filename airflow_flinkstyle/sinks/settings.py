@@ -41,6 +41,8 @@ class SinkSettings:
     """How long one shard of one batch may take; the broker's limit is 900,000 by default."""
     producer_pool_size: int = 5
     """Shards that one process writes at the same time, at most; tasks of PySpark write one each."""
+    run: str = ""
+    """The run of the query that has claimed the shards; empty for writers that know none."""
     on_phase: OnPhase | None = field(default=None, repr=False)
     """For metrics and tests; called in the worker."""
 

@@ -18,6 +18,7 @@ from airflow_flinkstyle.sinks.errors import (
     LineageError,
     PlanChangedError,
     ReplayDiffersError,
+    RunSupersededError,
     ShardCountError,
 )
 from airflow_flinkstyle.sinks.marker import Marker
@@ -72,6 +73,7 @@ def write_shard(
         ReplayDiffersError: If it was written before with other records.
         LineageError: If a later batch was written before.
         ShardCountError: If a later run has begun to write with another number of shards.
+        RunSupersededError: If a later run has begun to write.
         ProducerFencedError: If another attempt has begun, or time ran out; nothing of this one is visible.
         ProducersPoolEmptyError: If this process writes too many shards at the same time.
     """
@@ -85,8 +87,7 @@ def write_shard(
             watch.enter("skip")
             count = _require_same(settings, batch_id, shard, plan, before, chunks)
             return ShardWritten(shard=shard, records=count, skipped=True, phase_s=watch.stop())
-        if before is not None and before.shards != settings.shards:
-            raise _another_number(settings, shard, before)
+        _require_claimed(settings, shard, before)
         watch.enter("begin")
         producer.begin_transaction()
         try:
@@ -139,7 +140,7 @@ def _write(
     watch.enter("pre-commit")
     producer.flush()
     watch.enter("marker")
-    made = Marker(batch_id=watch.batch_id, records=count, digest=digest, plan=plan)
+    made = Marker(batch_id=watch.batch_id, records=count, digest=digest, plan=plan, run=settings.run)
     producer.produce(
         settings.control_topic,
         made.to_bytes(),
@@ -160,6 +161,19 @@ def _produce_when_sent(producer: Producer, record: tuple[Any, ...]) -> None:
         except BufferError:
             continue
         return
+
+
+def _require_claimed(settings: SinkSettings, shard: int, before: Marker | None) -> None:
+    """Check that the shard is this run's to write.
+
+    A task of a driver that was frozen may begin when a later run has gone on: on a lineage that came back
+    from another cluster even with a batch that no marker here knows. Its init ends nobody's work for good;
+    this check is what keeps it from writing.
+    """
+    if before is not None and before.shards != settings.shards:
+        raise _another_number(settings, shard, before)
+    if settings.run and (before is None or before.run != settings.run):
+        raise RunSupersededError.of(settings.lineage, shard)
 
 
 def _another_number(settings: SinkSettings, shard: int, before: Marker) -> ShardCountError:
@@ -184,12 +198,18 @@ def _require_same(
         )
     if before.plan != plan:
         raise PlanChangedError.of(batch_id, [shard])
+    seen = summed(chunks)
+    if seen != (before.records, before.digest):
+        raise ReplayDiffersError.of(batch_id, [shard])
+    return seen[0]
+
+
+def summed(chunks: Iterable[Chunk]) -> tuple[int, int]:
+    """Return records and digest of what would be written; nothing is."""
     count, digest = 0, 0
     for chunk in chunks:
         count, digest = count + chunk.count, (digest + chunk.digest) % WRAP
-    if (count, digest) != (before.records, before.digest):
-        raise ReplayDiffersError.of(batch_id, [shard])
-    return count
+    return count, digest
 
 
 class _Watch:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +14,7 @@ from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.reading import ReadRange, scan
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.sinks import TransactionalKafkaSink
+from testbed.scenario import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -98,6 +100,8 @@ class Lab:
             (self.folder / "checkpoint/commits" / name).unlink(missing_ok=True)
 
     def records(self, isolation: str = "read_committed") -> list[Record]:
+        with suppress(TimeoutError):  # what is left open, on purpose, is not read
+            wait_until("the end of every transaction", self.is_stable, timeout_s=3)
         view = describe(self.cluster, [self.topic])
         found: list[Record] = []
         ranges = {
@@ -107,6 +111,12 @@ class Lab:
         }
         scan(self.cluster, ranges, lambda _, record: found.append(record), isolation)  # type: ignore[arg-type]
         return found
+
+    def is_stable(self) -> bool:
+        """Return whether no transaction is open: a commit is answered before its end stands in the topic."""
+        view = describe(self.cluster, [self.topic])
+        spans = [view.log_range(tp) for tp in view.partitions]
+        return all(span is not None and span.last_stable == span.end for span in spans)
 
     def counts(self) -> Counter[int]:
         return Counter(int(record.value() or b"") for record in self.records())

@@ -17,6 +17,7 @@ from airflow_flinkstyle.sinks.errors import (
     PlanChangedError,
     RecordRefusedError,
     ReplayDiffersError,
+    RunSupersededError,
     ShardCountError,
     SinkConfigError,
     SinkInputError,
@@ -24,7 +25,7 @@ from airflow_flinkstyle.sinks.errors import (
 )
 from airflow_flinkstyle.sinks.lineage import open_lineage
 from airflow_flinkstyle.sinks.marker import Completion
-from airflow_flinkstyle.sinks.resume import states
+from airflow_flinkstyle.sinks.resume import Resume, states
 from airflow_flinkstyle.sinks.settings import SinkSettings
 from airflow_flinkstyle.sinks.shard import Chunk, write_shard
 from testbed.session import local_session
@@ -134,22 +135,78 @@ def test_half_written_batch_is_completed_with_the_number_of_shards_it_was_begun_
     assert lab.counts() == once(2)
 
 
-def test_task_of_a_frozen_run_with_another_number_of_shards_writes_nothing_when_it_wakes(lab: Lab):
+def settings_of(lab: Lab, shards: int, run: str = "") -> SinkSettings:
     line = f"{lab.topic}-line"
-    old = SinkSettings(
-        cluster=lab.cluster, topic=lab.topic, lineage=line, shards=3, control_topic=default_name(line)
+    return SinkSettings(
+        cluster=lab.cluster,
+        topic=lab.topic,
+        lineage=line,
+        shards=shards,
+        control_topic=default_name(line),
+        run=run,
     )
 
-    def write(settings: SinkSettings, batch_id: int, shard: int) -> None:
-        chunk = Chunk(records=[(lab.topic, b"1")], count=1, digest=1)
-        write_shard(settings, batch_id, shard, f"{settings.shards}-columns", [chunk])
 
-    def complete(settings: SinkSettings, opened: Opened, batch_id: int) -> None:
-        for shard in range(settings.shards):
-            write(settings, batch_id, shard)
-        done = Completion(batch_id=batch_id, records=3, shards=settings.shards, query_id="q")
-        opened.completer.complete(done)
+def write(settings: SinkSettings, batch_id: int, shard: int) -> None:
+    chunk = Chunk(records=[(settings.topic, b"1")], count=1, digest=1)
+    write_shard(settings, batch_id, shard, f"{settings.shards}-columns", [chunk])
 
+
+def complete(settings: SinkSettings, opened: Opened, batch_id: int) -> None:
+    for shard in range(settings.shards):
+        write(settings, batch_id, shard)
+    done = Completion(batch_id=batch_id, records=settings.shards, shards=settings.shards, query_id="q")
+    opened.completer.complete(done)
+
+
+def test_task_of_a_frozen_run_writes_nothing_when_it_wakes_after_the_sink_came_back(lab: Lab):
+    old, new = settings_of(lab, 2, "old"), settings_of(lab, 2, "new")
+    complete(old, open_lineage(old, query_id="q", batch_id=0), 0)  # and is frozen in batch 1
+    back = Resume(mode="continue", after_batch=5, lineage=old.lineage, cluster_id="elsewhere", suffix="")
+    opened = open_lineage(new, query_id="q", batch_id=6, resume=back)
+    for shard in range(2):
+        with pytest.raises(RunSupersededError, match="another run has begun to write since"):
+            write(old, 1, shard)  # a batch that no marker here knows
+    complete(new, opened, 6)
+    assert len(lab.records()) == 2 + 2
+
+
+def test_sink_does_not_come_back_to_where_a_frozen_run_wrote_while_it_was_away(lab: Lab):
+    old = settings_of(lab, 2, "old")
+    complete(old, open_lineage(old, query_id="q", batch_id=0), 0)
+    write(old, 1, 0)
+    back = Resume(mode="continue", after_batch=5, lineage=old.lineage, cluster_id="elsewhere", suffix="")
+    with pytest.raises(LineageError, match=r"shards \[0\] have written up to batch 1 there"):
+        open_lineage(settings_of(lab, 2, "new"), query_id="q", batch_id=6, resume=back)
+
+
+def test_query_that_is_refused_under_a_lineage_hurts_nobody_who_writes_it(lab: Lab):
+    rightful = settings_of(lab, 2, "run")
+    opened = open_lineage(rightful, query_id="q", batch_id=0)
+    complete(rightful, opened, 0)
+    with pytest.raises(LineageError, match="written by query other"):
+        open_lineage(settings_of(lab, 3, "another"), query_id="other", batch_id=0)
+    complete(rightful, opened, 1)
+    assert len(lab.records()) == 2 + 2
+
+
+def test_lineages_with_one_control_topic_are_refused(lab: Lab):
+    first = settings_of(lab, 2, "run")
+    complete(first, open_lineage(first, query_id="q", batch_id=0), 0)
+    with pytest.raises(ControlTopicError, match="hold records of other-complete only"):
+        open_lineage(replace(first, lineage="other"), query_id="p", batch_id=0)
+
+
+def test_one_sink_may_serve_two_queries(lab: Lab):
+    sink = lab.sink(lineage=None)
+    lab.run(sink.foreach_batch, batches=1)
+    lab.run(sink.foreach_batch, batches=1, checkpoint="another")
+    lab.run(sink.foreach_batch, batches=1)
+    assert lab.counts() == once(2) + once(1)
+
+
+def test_task_of_a_frozen_run_with_another_number_of_shards_writes_nothing_when_it_wakes(lab: Lab):
+    old = settings_of(lab, 3)
     complete(old, open_lineage(old, query_id="q", batch_id=0), 0)
     new = replace(old, shards=2)
     opened = open_lineage(new, query_id="q", batch_id=1)  # the old run is frozen in batch 1

@@ -102,6 +102,15 @@ def test_each_record_is_there_once_over_runs_and_a_batch_that_is_run_again(lab: 
     assert lab.counts() == once(4)
 
 
+def test_complete_batch_that_is_run_again_by_more_shards_is_not_written_again(lab: FileLab):
+    lab.add(1)
+    lab.write()
+    lab.forget_commit(0)
+    lab.add(1)
+    lab.write(shards=3)
+    assert lab.counts() == once(2)
+
+
 def test_totals_of_a_query_with_state_are_there_once(lab: FileLab):
     def totals(rows: DataFrame) -> DataFrame:
         return rows.groupBy("key").count().selectExpr("key", "string(count) value")

@@ -94,7 +94,8 @@ def while_shards_are_open(settings: SinkSettings, shards: list[int]) -> Iterator
 def test_process_has_no_more_open_producers_than_its_pool_has_places(lab: Lab) -> None:
     write(lab.settings(), 0, 0, while_shards_are_open(lab.settings(), [1, 2, 3, 4]))
     assert lab.values() == [b"row"] * 5
-    settings = lab.settings(lineage="another", producer_pool_size=2)
+    settings = lab.settings(lineage="another", control_topic=f"{lab.topic}-another", producer_pool_size=2)
+    require_control_topic(settings, may_create=True)
     with pytest.raises(ProducersPoolEmptyError, match=r"may have 2 open \(producer_pool_size\)"):
         write(settings, 0, 0, while_shards_are_open(settings, [1, 2]))
     assert len(lab.values()) == 5
