@@ -156,6 +156,7 @@ def tell(query_id: str, state: SinkState) -> None:
         known = _states.setdefault(query_id, {})
         before = known.get(state.lineage)
         known[state.lineage] = state
+        _failures.pop(query_id, None)  # the query has gone on since
         listeners = list(_listeners) if before is None or before.place != state.place else []
     for listener in listeners:
         listener(query_id)
