@@ -176,9 +176,20 @@ def require_control_topic(settings: SinkSettings, *, may_create: bool) -> int:
 
 
 def _partition_count(settings: SinkSettings) -> int | None:
+    """Return how many partitions the control topic has; None if it does not exist.
+
+    Asking for a topic's metadata would make brokers create it that do so, and not as it has to be.
+    """
+    from confluent_kafka import KafkaException, TopicCollection
+
     with admin_client(settings.cluster) as admin:
-        found = admin.list_topics(settings.control_topic, timeout=_TIMEOUT_S).topics[settings.control_topic]
-        return len(found.partitions) if found.error is None else None
+        asked = admin.describe_topics(TopicCollection([settings.control_topic]), request_timeout=_TIMEOUT_S)
+        try:
+            return len(asked[settings.control_topic].result(_TIMEOUT_S).partitions)
+        except KafkaException as error:
+            if error.args[0].name() in _UNKNOWN:
+                return None
+            raise
 
 
 def _create(settings: SinkSettings, partitions: int) -> None:

@@ -66,11 +66,13 @@ def stop_slow():
 def await_fast():
     fast.awaitTermination()
     print("FAST ENDED", flush=True)
-for target in (stop_slow, await_fast):
-    threading.Thread(target=target, daemon=True).start()
+threading.Thread(target=stop_slow, daemon=True).start()
+awaits = threading.Thread(target=await_fast, daemon=True)
+awaits.start()
 while fast.isActive or slow.isActive:
     spark.streams.awaitAnyTermination(1)
     time.sleep(0.1)
+awaits.join()  # else the process may end before it prints
 print("BOTH ENDED")
 """
 """Two queries on one topic; the slow one stays in its batch while a file says so."""
