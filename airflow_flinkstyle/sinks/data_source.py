@@ -18,10 +18,16 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, Writ
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.sinks import frame as frames
 from airflow_flinkstyle.sinks.errors import SinkConfigError, SinkInputError
-from airflow_flinkstyle.sinks.lineage import complete_next, require_follows, require_same_batch, settled
+from airflow_flinkstyle.sinks.lineage import (
+    complete_next,
+    require_follows,
+    require_same_batch,
+    settled,
+    written_by,
+)
 from airflow_flinkstyle.sinks.marker import Completion
 from airflow_flinkstyle.sinks.options import settings_of
-from airflow_flinkstyle.sinks.shard import WRAP, final_answer, summed, write_shard
+from airflow_flinkstyle.sinks.shard import final_answer, summed, write_shard
 from airflow_flinkstyle.sinks.speculation import require_no_speculation
 
 if TYPE_CHECKING:
@@ -154,14 +160,13 @@ class ShardWriter(DataSourceStreamArrowWriter):
                 left="What was written stays; the batch is not complete.",
                 remedy="Write what sharded(frame, n) returns, with nothing between it and writeStream.",
             )
-        records = sum(message.records for message in done)
         if self._is_complete(batchId):
-            digest = sum(message.digest for message in done) % WRAP
-            require_same_batch(self._settings, batchId, records=records, digest=digest)
+            now = [(message.records, message.digest) for message in done]
+            require_same_batch(batchId, written_by(self._settings, batchId), now)
             return
         completion = Completion(
             batch_id=batchId,
-            records=records,
+            records=sum(message.records for message in done),
             shards=self._settings.shards,
             query_id=done[0].query_id,
         )

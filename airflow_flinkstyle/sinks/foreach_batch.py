@@ -13,18 +13,18 @@ from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.sinks import frame as frames
 from airflow_flinkstyle.sinks.control_topic import default_name
 from airflow_flinkstyle.sinks.errors import PlanChangedError, ReplayDiffersError
-from airflow_flinkstyle.sinks.lineage import open_lineage
+from airflow_flinkstyle.sinks.lineage import open_lineage, require_same_batch
 from airflow_flinkstyle.sinks.marker import Completion
 from airflow_flinkstyle.sinks.materialise import materialised
 from airflow_flinkstyle.sinks.resume import SinkState, expected, note_failure, tell
 from airflow_flinkstyle.sinks.running_query import RunningQuery
 from airflow_flinkstyle.sinks.settings import SinkSettings
-from airflow_flinkstyle.sinks.shard import WRAP, final_answer, summed, write_shard, written_by_all
+from airflow_flinkstyle.sinks.shard import final_answer, summed, write_shard, written_by_all
 from airflow_flinkstyle.sinks.source_offsets import SourceOffsets
 from airflow_flinkstyle.sinks.speculation import require_no_speculation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     import pyarrow as pa
     from pyspark.sql import DataFrame
@@ -122,7 +122,6 @@ class TransactionalKafkaSink:
         own = self._lineage or query_id
         resume = expected(query_id, own)
         settings = self._settings(own, resume.lineage_of(own) if resume else own)
-        settings = replace(settings, run=uuid.uuid4().hex)
         opened = open_lineage(settings, query_id=query_id, batch_id=batch_id, resume=resume)
         consumed, query = None, None
         if self._materialise or self._commit_offsets:
@@ -152,6 +151,7 @@ class TransactionalKafkaSink:
             control_topic=named or default_name(lineage),
             transaction_timeout_ms=self._timeout_ms,
             producer_pool_size=self._pool_size,
+            run=uuid.uuid4().hex,
             on_phase=self._on_phase,
         )
 
@@ -251,15 +251,8 @@ def _found_whole(rows: DataFrame, opened: Opened, batch_id: int, plan: str) -> B
         if differ:
             raise ReplayDiffersError.of(batch_id, differ)
         return None
-    was = _total((marker.records, marker.digest) for marker in before.values())
-    if _total(now.values()) != was:  # the number of shards may be another one by now
-        raise ReplayDiffersError.of(batch_id, before)
-    return BatchWritten(batch_id=batch_id, records=was[0], skipped_shards=len(before), phase_s={})
-
-
-def _total(parts: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    counts, digests = zip(*parts, strict=True)
-    return sum(counts), sum(digests) % WRAP
+    records = require_same_batch(batch_id, before, now.values())
+    return BatchWritten(batch_id=batch_id, records=records, skipped_shards=len(before), phase_s={})
 
 
 def _look(rows: DataFrame) -> dict[int, tuple[int, int]]:

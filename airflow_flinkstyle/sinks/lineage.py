@@ -40,7 +40,7 @@ from airflow_flinkstyle.sinks.producer import (
 from airflow_flinkstyle.sinks.shard import WRAP
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from airflow_flinkstyle.sinks.resume import Resume
     from airflow_flinkstyle.sinks.settings import SinkSettings
@@ -93,9 +93,10 @@ def open_lineage(
     completer = Completer(settings)  # before the completion is read: an open one of an earlier run ends
     found = read_completion(settings)
     _fence(settings, range(room))
+    markers = read_markers(settings, range(room))
     if (after_batch := behind(found)) is not None:
         _require_owner(settings, found, query_id)
-        _require_nothing_half_written(settings, found, read_markers(settings, range(room)))
+        _require_nothing_half_written(settings, found, markers)
         found = _begun(settings, query_id, after_batch)
         completer.complete(found)
         log.info("Lineage %s begins behind batch %d on %s", settings.lineage, after_batch, settings.cluster)
@@ -103,10 +104,10 @@ def open_lineage(
         cluster_id=cluster_id,
         completer=completer,
         completed=found or _none_yet(settings, query_id, batch_id),
-        markers=read_markers(settings, range(room)),
+        markers=markers,
     )
     _require_next(settings, opened, query_id=query_id, batch_id=batch_id)
-    _claim(settings, range(room), opened.markers)
+    _claim(settings, range(room), markers)
     return opened
 
 
@@ -191,12 +192,21 @@ def _require_next(settings: SinkSettings, opened: Opened, *, query_id: str, batc
     _require_shards(settings, completed, opened.markers)
 
 
+def _done(completed: Completion | None) -> int:
+    return completed.batch_id if completed else -1
+
+
+def _half_written(completed: Completion | None, markers: Mapping[int, Marker]) -> dict[int, Marker]:
+    """Return the shards that have written a batch which is not complete."""
+    return {shard: marker for shard, marker in markers.items() if marker.batch_id > _done(completed)}
+
+
 def _require_shards(
     settings: SinkSettings, completed: Completion | None, markers: Mapping[int, Marker]
 ) -> None:
     """Check that what is half written was written with as many shards as the job asks for."""
-    done = completed.batch_id if completed else -1
-    half = next((m for m in markers.values() if m.batch_id > done and m.shards != settings.shards), None)
+    beyond = _half_written(completed, markers).values()
+    half = next((marker for marker in beyond if marker.shards != settings.shards), None)
     if half is not None:
         raise ShardCountError(
             f"Batch {half.batch_id} is half written with {half.shards} shards, but the job asks for "
@@ -211,13 +221,13 @@ def _require_nothing_half_written(
     settings: SinkSettings, completed: Completion | None, markers: Mapping[int, Marker]
 ) -> None:
     """Check, on a cluster that a lineage comes back to, that no part of a batch came while it was away."""
-    done = completed.batch_id if completed else -1
-    beyond = {shard: marker.batch_id for shard, marker in markers.items() if marker.batch_id > done}
+    beyond = _half_written(completed, markers)
     if beyond:
+        newest = max(marker.batch_id for marker in beyond.values())
         raise LineageError(
-            f"Lineage {settings.lineage} was expected to have left {settings.cluster} behind batch {done}, "
-            f"found that shards {sorted(beyond)} have written up to batch {max(beyond.values())} there: a "
-            "driver that was taken for dead has gone on after the sink moved away.",
+            f"Lineage {settings.lineage} was expected to have left {settings.cluster} behind batch "
+            f"{_done(completed)}, found that shards {sorted(beyond)} have written up to batch {newest} "
+            "there: a driver that was taken for dead has gone on after the sink moved away.",
             left="Nothing was written; those records are in the output a second time.",
             remedy="Remove them from what reads the output, and start with rewind=fork (a new lineage).",
         )
@@ -315,17 +325,35 @@ def complete_next(settings: SinkSettings, completion: Completion) -> None:
         completer.complete(completion)
 
 
-def require_same_batch(settings: SinkSettings, batch_id: int, *, records: int, digest: int) -> None:
-    """Check that a complete batch, run again by however many shards, would be what was written.
+def written_by(settings: SinkSettings, batch_id: int) -> dict[int, Marker]:
+    """Return the shards that have written a batch, and nothing since."""
+    room = require_control_topic(settings, may_create=False)
+    return {shard: m for shard, m in read_markers(settings, range(room)).items() if m.batch_id == batch_id}
+
+
+def require_same_batch(batch_id: int, was: Mapping[int, Marker], now: Iterable[tuple[int, int]]) -> int:
+    """Check that a complete batch, run again by however many shards, would be what was written. Pure.
+
+    Args:
+        batch_id: The batch.
+        was: The markers of the shards that have written it.
+        now: Records and digest of each shard as it would be written.
+
+    Returns:
+        The number of its records.
 
     Raises:
         ReplayDiffersError: If it has other records.
     """
-    room = require_control_topic(settings, may_create=False)
-    was = {shard: m for shard, m in read_markers(settings, range(room)).items() if m.batch_id == batch_id}
-    total = sum(m.records for m in was.values()), sum(m.digest for m in was.values()) % WRAP
-    if total != (records, digest):
+    total = _total((marker.records, marker.digest) for marker in was.values())
+    if _total(now) != total:
         raise ReplayDiffersError.of(batch_id, was)
+    return total[0]
+
+
+def _total(parts: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    listed = list(parts)
+    return sum(records for records, _ in listed), sum(digest for _, digest in listed) % WRAP
 
 
 class Completer:

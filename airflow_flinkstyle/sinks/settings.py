@@ -36,7 +36,7 @@ class SinkSettings:
     shards: int
     """Transactions that share a batch, fixed for a lineage."""
     control_topic: str
-    """Compacted; partition n holds the marker of shard n."""
+    """Compacted; partition 0 holds completions, partition n + 1 the markers of shard n."""
     transaction_timeout_ms: int = 300_000
     """How long one shard of one batch may take; the broker's limit is 900,000 by default."""
     producer_pool_size: int = 5

@@ -110,8 +110,10 @@ def test_relaunched_driver_goes_on_and_a_frozen_one_ends_when_it_wakes(lab: Lab)
     lab.until_state(2, "running")
     assert time.monotonic() - frozen_at_s > lab.lease_s
     os.killpg(relaunched.process.pid, signal.SIGCONT)
-    # Its watchdog finds the lease lost, or its heartbeat finds the successor: whichever wakes first.
-    assert relaunched.wait(10) in (EXIT_LEASE_LOST, EXIT_DONE)
+    # Its watchdog finds the lease lost, or its heartbeat finds the successor: whichever wakes first. A JVM
+    # that is still slow from having been frozen does not answer in time, and is killed.
+    assert relaunched.wait(10) in (EXIT_LEASE_LOST, EXIT_DONE, -signal.SIGKILL)
+    assert "Ending the driver at once, exit code" in relaunched.text
     assert process_started(agent) is None
     lab.until_batch(2, above=hot.batches["counts"])
 
