@@ -27,8 +27,8 @@ from airflow_flinkstyle.sinks.lineage import (
 )
 from airflow_flinkstyle.sinks.marker import Completion
 from airflow_flinkstyle.sinks.options import settings_of
-from airflow_flinkstyle.sinks.shard import final_answer, summed, write_shard
 from airflow_flinkstyle.sinks.speculation import require_no_speculation
+from airflow_flinkstyle.sinks.task import final_answer, summed, write_shards
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 NAME = "kafka-transactional"
 _QUERY_ID, _BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
+_SHARDS = "shards"
+"""Under this name the shard column's metadata tells over how many shards the rows are spread."""
 log = logging.getLogger(__name__)
 
 
@@ -67,7 +69,7 @@ def sharded(frame: DataFrame, shards: int) -> DataFrame:
     """
     require_no_speculation(frame.sparkSession)
     frames.require_columns(frame.schema, topic="the option's")
-    return frames.spread(frames.as_records(frame), shards)
+    return frames.spread(frame, shards=shards, tasks=shards).withMetadata(frames.SHARD, {_SHARDS: shards})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +111,7 @@ class KafkaTransactional(DataSource):
 
 
 def _shards(schema: StructType) -> int:
-    shards = next((f.metadata.get(frames.SHARDS) for f in schema.fields if f.name == frames.HASH), None)
+    shards = next((f.metadata.get(_SHARDS) for f in schema.fields if f.name == frames.SHARD), None)
     if shards is None:
         raise SinkConfigError(
             f"Format {NAME} expected rows that are spread over shards, found the columns "
@@ -138,13 +140,14 @@ class ShardWriter(DataSourceStreamArrowWriter):
             )
         require_follows(self._settings, self._completed, query_id=query_id, batch_id=batch_id)
         if self._is_complete(batch_id):  # perhaps with another number of shards
-            records, digest = summed(frames.chunks_of(iterator, None))
+            chunks = frames.chunks_of(iterator, None, [shard])
+            records, digest = summed(chunks, [shard])[shard]
             return ShardDone(query_id=query_id, shard=shard, records=records, digest=digest)
-        chunks = frames.chunks_of(iterator, self._settings.topic)
-        done = final_answer(lambda: write_shard(self._settings, batch_id, shard, self._plan, chunks))
+        chunks = frames.chunks_of(iterator, self._settings.topic, [shard])
+        done = final_answer(lambda: write_shards(self._settings, batch_id, [shard], self._plan, chunks))
         if isinstance(done, FlinkstyleError):
             return ShardRefused(error=done)
-        return ShardDone(query_id=query_id, shard=shard, records=done.records)
+        return ShardDone(query_id=query_id, shard=shard, records=done[0].records)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Complete the batch, in the driver."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import pickle
 import uuid
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -19,9 +18,10 @@ from airflow_flinkstyle.sinks.materialise import materialised
 from airflow_flinkstyle.sinks.resume import SinkState, expected, note_failure, tell
 from airflow_flinkstyle.sinks.running_query import RunningQuery
 from airflow_flinkstyle.sinks.settings import SinkSettings
-from airflow_flinkstyle.sinks.shard import final_answer, summed, write_shard, written_by_all
 from airflow_flinkstyle.sinks.source_offsets import SourceOffsets
 from airflow_flinkstyle.sinks.speculation import require_no_speculation
+from airflow_flinkstyle.sinks.spread import Spread
+from airflow_flinkstyle.sinks.task import final_answer, summed, write_shards, written_by_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -31,11 +31,10 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.sinks.lineage import Opened
     from airflow_flinkstyle.sinks.settings import OnPhase
+    from airflow_flinkstyle.sinks.shard import ShardWritten
 
 log = logging.getLogger(__name__)
 _QUERY_ID = "sql.streaming.queryId"
-_ANSWER = "answer binary"
-_SEEN = "shard long, records long, digest string"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,16 +80,16 @@ class TransactionalKafkaSink:
         Args:
             config: Client settings in librdkafka's names, ``bootstrap.servers`` at least.
             topic: For records without a ``topic`` column.
-            shards: Transactions that share a batch; about as many as cores that write.
+            shards: Transactions that share a batch; a multiple of the cores that write.
             lineage: Names the batch numbering; default: the query's id, which a fork changes.
             control_topic: Default: ``flinkstyle-<lineage>.internal``.
-            transaction_timeout_ms: How long one shard of a batch may take.
+            transaction_timeout_ms: How long one task's shards of a batch may take.
             materialise: Store each batch in the checkpoint before it is written, so that a plan that is not
                 deterministic can be used.
             commit_offsets: Commit how far the Kafka sources were read together with each batch's completion:
                 for this group, or with True for the one that their option ``kafka.group.id`` names. Sources
                 and sink must be in one cluster.
-            producer_pool_size: Shards that one process writes at the same time, at most.
+            producer_pool_size: Shards that one task writes at the same time, at most.
             on_phase: Told batch, shard and phase, in the worker.
         """
         self._cluster = KafkaCluster(name="sink", config=dict(config))
@@ -187,11 +186,11 @@ class _Run:
 
     def write(self, frame: DataFrame, batch_id: int) -> BatchWritten:
         settings = self.settings
+        frames.require_columns(frame.schema, topic=settings.topic)
+        plan = frames.plan_of(frame.schema, settings)
         if self.stored_by is not None:
-            frames.require_columns(frame.schema, topic=settings.topic)
             frame = materialised(frame, self.stored_by, settings.lineage, batch_id)
-        rows = frames.shards_of(frame, settings)
-        plan = frames.plan_of(rows.schema, settings)
+        rows = Spread.of(frame, settings)
         written = _found_whole(rows, self.opened, batch_id, plan)
         if written is None:
             written = _write(rows, settings, batch_id, plan)
@@ -212,15 +211,12 @@ class _Run:
         self.state = replace(self.state, markers=markers)
 
 
-def _write(rows: DataFrame, settings: SinkSettings, batch_id: int, plan: str) -> BatchWritten:
-    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow
+def _write(rows: Spread, settings: SinkSettings, batch_id: int, plan: str) -> BatchWritten:
+    def write(batches: Iterator[pa.RecordBatch], shards: range) -> list[ShardWritten] | FlinkstyleError:
+        chunks = frames.chunks_of(batches, settings.topic, shards)
+        return final_answer(lambda: write_shards(settings, batch_id, shards, plan, chunks))
 
-        chunks = frames.chunks_of(batches, settings.topic)
-        answer = final_answer(lambda: write_shard(settings, batch_id, _shard(), plan, chunks))
-        yield pyarrow.RecordBatch.from_pydict({"answer": [pickle.dumps(answer)]})
-
-    answers = [pickle.loads(row.answer) for row in rows.mapInArrow(write, _ANSWER).collect()]  # noqa: S301  # ours
+    answers = rows.answers(write)
     results = written_by_all(answers)
     phase_s: dict[str, float] = {}
     for result in results:
@@ -234,7 +230,7 @@ def _write(rows: DataFrame, settings: SinkSettings, batch_id: int, plan: str) ->
     )
 
 
-def _found_whole(rows: DataFrame, opened: Opened, batch_id: int, plan: str) -> BatchWritten | None:
+def _found_whole(rows: Spread, opened: Opened, batch_id: int, plan: str) -> BatchWritten | None:
     """Compare a batch that an earlier run has written with what it would be now, before anything is written.
 
     Returns:
@@ -255,25 +251,10 @@ def _found_whole(rows: DataFrame, opened: Opened, batch_id: int, plan: str) -> B
     return BatchWritten(batch_id=batch_id, records=records, skipped_shards=len(before), phase_s={})
 
 
-def _look(rows: DataFrame) -> dict[int, tuple[int, int]]:
+def _look(rows: Spread) -> dict[int, tuple[int, int]]:
     """Return records and digest per shard."""
 
-    def see(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow
+    def see(batches: Iterator[pa.RecordBatch], shards: range) -> dict[int, tuple[int, int]]:
+        return summed(frames.chunks_of(batches, None, shards), shards)
 
-        count, digest = summed(frames.chunks_of(batches, None))
-        yield pyarrow.RecordBatch.from_pydict(
-            {"shard": [_shard()], "records": [count], "digest": [str(digest)]}
-        )
-
-    return {row.shard: (row.records, int(row.digest)) for row in rows.mapInArrow(see, _SEEN).collect()}
-
-
-def _shard() -> int:
-    """Return the shard that this task is for."""
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    if context is None:  # pragma: no cover - only a task calls this
-        raise RuntimeError("a shard is written by a Spark task")
-    return context.partitionId()
+    return {shard: found for answer in rows.answers(see) for shard, found in answer.items()}

@@ -6,11 +6,11 @@ import hashlib
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from airflow_flinkstyle.sinks.errors import REPLAYS, SinkInputError
+from airflow_flinkstyle.sinks.errors import REPLAYS, SinkConfigError, SinkInputError
 from airflow_flinkstyle.sinks.shard import WRAP, Chunk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame
@@ -29,11 +29,14 @@ COLUMNS: Final = {
 }
 """Column -> types it may have; ``timestamp`` is the record's, which Spark's own sink cannot set."""
 _RECORD: Final = {
-    "key": "cast(key as binary) as key",
-    "value": "cast(value as binary) as value",
-    "timestamp": "unix_millis(`timestamp`) as `timestamp`",
+    "key": ("binary", "cast(key as binary)"),
+    "value": ("binary", "cast(value as binary)"),
+    "timestamp": ("bigint", "unix_millis(`timestamp`)"),
 }
-"""SQL, because each call of a column's function costs a batch a trip to the JVM."""
+"""Column -> the type and the SQL of what is sent, where that is not the column itself.
+
+SQL, because each call of a column's function costs a batch a trip to the JVM.
+"""
 _ARGUMENTS: Final = (
     *(("value", None), ("key", None), ("partition", -1)),
     *(("callback", None), ("on_delivery", None)),
@@ -42,38 +45,30 @@ _ARGUMENTS: Final = (
 """What the client's ``produce`` takes behind the topic, by position, and what it is without a column."""
 _SLICE = 1000
 """Rows that are Python objects at the same time."""
-HASH = "__hash"
-SHARDS = "shards"
-"""Under this name the hash column's metadata tells over how many shards the rows are spread."""
+HASH, SHARD = "__hash", "__shard"
 
 
-def shards_of(frame: DataFrame, settings: SinkSettings) -> DataFrame:
-    """Return the rows as records, with one partition per shard.
+def spread(frame: DataFrame, *, shards: int, tasks: int) -> DataFrame:
+    """Return the rows as records, with hash and shard, each shard whole in one of the tasks' partitions.
 
-    Raises:
-        SinkInputError: If a column is missing, unknown, or of another type.
-    """
-    require_columns(frame.schema, topic=settings.topic)
-    return spread(as_records(frame), settings.shards)
+    A key always belongs to the same shard, and the rows of one task of the source keep their order within
+    it. Rows without a key are spread by their values.
 
-
-def as_records(frame: DataFrame) -> DataFrame:
-    """Return the columns of Kafka's records, in the types that the sink takes."""
-    return frame.selectExpr([_RECORD.get(name, name) for name in COLUMNS if name in frame.columns])
-
-
-def spread(records: DataFrame, shards: int) -> DataFrame:
-    """Return records with their hashes, one partition per shard.
-
-    A key always belongs to the same shard, and the rows of one task keep their order within it. Rows
-    without a key are spread by their values.
+    Args:
+        frame: With columns as ``require_columns`` wants them.
+        shards: Of the lineage.
+        tasks: A divisor of it: Spark spreads by the same hash, so partition p holds shards p, p + tasks, ...
     """
     from pyspark.sql import functions as F
 
-    names = records.columns
-    digest = F.expr(f"xxhash64({', '.join(sorted(names))})").alias(HASH, metadata={SHARDS: shards})
-    by = F.expr("coalesce(key, value)" if "key" in names else "value")
-    return records.select("*", digest).repartition(shards, by)
+    sent = {name: _RECORD.get(name, ("", name))[1] for name in COLUMNS if name in frame.columns}
+    by = f"coalesce({sent['key']}, {sent['value']})" if "key" in sent else sent["value"]
+    records = frame.selectExpr(
+        *(f"{sql} as `{name}`" for name, sql in sent.items()),
+        f"xxhash64({', '.join(sent[name] for name in sorted(sent))}) as {HASH}",
+        f"pmod(hash({by}), {shards}) as {SHARD}",
+    )
+    return records.repartition(tasks, F.expr("coalesce(key, value)" if "key" in sent else "value"))
 
 
 def require_columns(schema: StructType, *, topic: str | None) -> None:
@@ -102,24 +97,52 @@ def _types(schema: StructType) -> dict[str, str]:
 
 
 def plan_of(schema: StructType, settings: SinkSettings) -> str:
-    """Return what must not change between two runs of a batch: the number of shards, columns and topic."""
-    described = f"{settings.topic} {sorted(_types(schema).items())}"
+    """Return what must not change between two runs of a batch: the number of shards, columns and topic.
+
+    Args:
+        schema: Of the rows that the job gives the sink, or of what ``spread`` made of them.
+        settings: The sink.
+    """
+    types = {name: kind for name, kind in _types(schema).items() if name in COLUMNS}
+    types |= {name: kind for name, (kind, _) in _RECORD.items() if name in types}
+    described = f"{settings.topic} {sorted(types.items())}"
     return f"{settings.shards}-{hashlib.sha256(described.encode()).hexdigest()[:16]}"
 
 
-def chunks_of(batches: Iterator[pa.RecordBatch], topic: str | None) -> Iterator[Chunk]:
-    """Return the records of one shard, as they come from Spark.
+def chunks_of(batches: Iterator[pa.RecordBatch], topic: str | None, shards: Sequence[int]) -> Iterator[Chunk]:
+    """Return the records of a task's shards, as they come from Spark.
 
     Args:
         batches: Rows as ``spread`` made them.
         topic: For records without a topic.
+        shards: Those of the task.
+
+    Raises:
+        SinkConfigError: If there are rows of other shards.
     """
+    from numpy import bincount
+    from pyarrow import array
+
     for batch in batches:
-        hashes = batch.column(batch.schema.names.index(HASH)).to_numpy(zero_copy_only=False)
-        digest = int(hashes.view("uint64").sum(dtype="uint64")) % WRAP
-        chunk = Chunk(records=_arguments(batch, topic), count=batch.num_rows, digest=digest)
-        del batch, hashes  # or there would be two of them when the next one comes
-        yield chunk
+        hashes = batch.column(batch.schema.names.index(HASH)).to_numpy().view("uint64")
+        shard_of = batch.column(batch.schema.names.index(SHARD)).to_numpy()
+        found = [int(shard) for shard in bincount(shard_of).nonzero()[0]]
+        if not set(found) <= set(shards):
+            raise _respread(found, shards)
+        for shard in found:
+            mine = shard_of == shard
+            rows = batch if len(found) == 1 else batch.filter(array(mine))
+            digest = int(hashes[mine].sum(dtype="uint64")) % WRAP
+            yield Chunk(shard=shard, records=_arguments(rows, topic), count=rows.num_rows, digest=digest)
+        batch = hashes = shard_of = rows = None  # or there would be two of them when the next one comes
+
+
+def _respread(found: Sequence[int], shards: Sequence[int]) -> SinkConfigError:
+    return SinkConfigError(
+        f"A task was expected to have rows of the shards {list(shards)}, found rows of the shards {found}.",
+        left="Shards may have been written; none of them is part of a complete batch.",
+        remedy="Write what sharded(frame, n) returns, with nothing between it and writeStream.",
+    )
 
 
 def _arguments(batch: pa.RecordBatch, topic: str | None) -> Iterator[tuple[Any, ...]]:

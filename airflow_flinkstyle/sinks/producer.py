@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 INIT_TIMEOUT_S = 60.0
 _NO_TOPIC = "/"
 """Asked for only to have a connection: brokers may create a topic that is asked for, but never this one."""
-_QUEUE_KIB = 16 * 1024
-"""Records a producer holds; bounds a worker's memory however large a batch is."""
+QUEUE_KIB = 16 * 1024
+"""Records that wait in a process's producers; bounds its memory however large a batch is."""
 _FENCED = frozenset(
     (
         "_FENCED",
@@ -46,12 +46,14 @@ _REFUSED = frozenset(
 )
 
 
-def initialised_producer(settings: SinkSettings, transactional_id: str) -> Producer:
+def initialised_producer(
+    settings: SinkSettings, transactional_id: str, *, queue_kib: int = QUEUE_KIB
+) -> Producer:
     """Return a producer whose id is initialised: earlier ones are fenced, their transactions aborted."""
     from confluent_kafka import Producer
 
     with translated(settings, transactional_id):
-        producer = Producer(_config(settings, transactional_id))
+        producer = Producer(_config(settings, transactional_id, queue_kib))
         for _ in range(2):  # the first may be answered by the bootstrap connection, which is then closed
             producer.list_topics(_NO_TOPIC, timeout=INIT_TIMEOUT_S)
         producer.init_transactions(INIT_TIMEOUT_S)  # 500 ms longer where it finds no connection
@@ -65,12 +67,12 @@ def open_producer(settings: SinkSettings, transactional_id: str) -> Iterator[Pro
         yield initialised_producer(settings, transactional_id)
 
 
-def _config(settings: SinkSettings, transactional_id: str) -> dict[str, Any]:
+def _config(settings: SinkSettings, transactional_id: str, queue_kib: int) -> dict[str, Any]:
     return {
         "log_level": 2,
         "linger.ms": "5",
         "reconnect.backoff.ms": "10",  # by its half the second connection is held back; the client's is 100
-        "queue.buffering.max.kbytes": str(_QUEUE_KIB),
+        "queue.buffering.max.kbytes": str(queue_kib),
         **settings.cluster.config,
         "partitioner": "murmur2_random",  # as Spark's own sink; the client's default differs
         "transactional.id": transactional_id,

@@ -38,9 +38,9 @@ class SinkSettings:
     control_topic: str
     """Compacted; partition 0 holds completions, partition n + 1 the markers of shard n."""
     transaction_timeout_ms: int = 300_000
-    """How long one shard of one batch may take; the broker's limit is 900,000 by default."""
+    """How long one task's shards of a batch may take; the broker's limit is 900,000 by default."""
     producer_pool_size: int = 5
-    """Shards that one process writes at the same time, at most; tasks of PySpark write one each."""
+    """Shards that one task writes at the same time, at most."""
     run: str = ""
     """The run of the query that has claimed the shards; empty for writers that know none."""
     on_phase: OnPhase | None = field(default=None, repr=False)

@@ -1,4 +1,4 @@
-"""Write one shard of one batch in one transaction, unless its marker says that it is there.
+"""One shard of one batch in one transaction, unless its marker says that it is there.
 
 The phases are Flink's: begin, pre-commit (the flush), commit, abort. The marker makes the commit the proof
 that the batch was written: no second phase is needed, and nothing can be committed twice.
@@ -11,7 +11,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.sinks.control_topic import marker_partition, read_marker
 from airflow_flinkstyle.sinks.errors import (
     REPLAYS,
@@ -22,23 +21,24 @@ from airflow_flinkstyle.sinks.errors import (
     ShardCountError,
 )
 from airflow_flinkstyle.sinks.marker import Marker
-from airflow_flinkstyle.sinks.pool import WORKER
-from airflow_flinkstyle.sinks.producer import open_producer
+from airflow_flinkstyle.sinks.producer import initialised_producer, translated
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from confluent_kafka import Producer
 
     from airflow_flinkstyle.sinks.settings import Phase, SinkSettings
 
 WRAP = 1 << 64
+_ABORT_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
     """Some records of a shard, and the sum of their hashes."""
 
+    shard: int
     records: Iterable[tuple[Any, ...]]
     """As the client's ``produce`` takes them, by position: an object for each would cost more than that."""
     count: int
@@ -56,100 +56,159 @@ class ShardWritten:
     phase_s: dict[str, float] = field(default_factory=dict)
 
 
-def write_shard(
-    settings: SinkSettings, batch_id: int, shard: int, plan: str, chunks: Iterable[Chunk]
-) -> ShardWritten:
-    """Write a shard of a batch once, however often it is called.
+class ShardTransaction:
+    """Writes one shard of one batch once, however often it is tried: open, add, pre-commit, commit; or abort.
 
-    Args:
-        settings: The sink.
-        batch_id: Spark's; grows within a lineage.
-        shard: From 0.
-        plan: What the records are made with.
-        chunks: The shard's records; read at most once.
-
-    Raises:
-        PlanChangedError: If the shard was written before with other columns.
-        ReplayDiffersError: If it was written before with other records.
-        LineageError: If a later batch was written before.
-        ShardCountError: If a later run has begun to write with another number of shards.
-        RunSupersededError: If a later run has begun to write.
-        ProducerFencedError: If another attempt has begun, or time ran out; nothing of this one is visible.
-        ProducersPoolEmptyError: If this process writes too many shards at the same time.
+    Methods may be called in any thread, one at a time.
     """
-    watch = _Watch(settings, batch_id, shard)
-    transactional_id = settings.transactional_id(shard)
-    watch.enter("init")
-    place = WORKER.place(transactional_id, size=settings.producer_pool_size)
-    with place, open_producer(settings, transactional_id) as producer:
-        before = read_marker(settings, shard)
-        if before is not None and before.batch_id >= batch_id:
-            watch.enter("skip")
-            count = _require_same(settings, batch_id, shard, plan, before, chunks)
-            return ShardWritten(shard=shard, records=count, skipped=True, phase_s=watch.stop())
-        _require_claimed(settings, shard, before)
-        watch.enter("begin")
-        producer.begin_transaction()
-        try:
-            count = _write(producer, settings, watch, plan, chunks)
-        except BaseException:
-            watch.enter("abort")
+
+    def __init__(self, settings: SinkSettings, batch_id: int, shard: int, plan: str) -> None:
+        """Describe the shard; nothing is connected to before it is opened.
+
+        Args:
+            settings: The sink.
+            batch_id: Spark's; grows within a lineage.
+            shard: From 0.
+            plan: What the records are made with.
+        """
+        self.shard = shard
+        self._settings, self._batch_id, self._plan = settings, batch_id, plan
+        self._id = settings.transactional_id(shard)
+        self._watch = _Watch(settings, batch_id, shard)
+        self._producer: Producer | None = None
+        """None before the transaction, behind it, and in a replay of what is there."""
+        self._before: Marker | None = None
+        self._count, self._digest = 0, 0
+
+    def open(self, queue_kib: int) -> None:
+        """Fence every earlier attempt; begin a transaction, unless the shard was written before.
+
+        Args:
+            queue_kib: Records that wait in memory to be sent, at most.
+
+        Raises:
+            PlanChangedError: If the shard was written before with other columns.
+            LineageError: If a later batch was written before.
+            ShardCountError: If a later run has begun to write with another number of shards.
+            RunSupersededError: If a later run has begun to write.
+        """
+        self._watch.enter("init")
+        with translated(self._settings, self._id):
+            producer = initialised_producer(self._settings, self._id, queue_kib=queue_kib)
+            before = read_marker(self._settings, self.shard)
+            if before is not None and before.batch_id >= self._batch_id:
+                self._watch.enter("skip")
+                self._before = self._required_same_plan(before)
+                return
+            self._require_claimed(before)
+            self._watch.enter("begin")
+            producer.begin_transaction()
+            self._producer = producer
+            self._watch.enter("data")
+
+    def add(self, chunk: Chunk) -> None:
+        """Send records, or only count them in a replay.
+
+        Raises:
+            ProducerFencedError: If another attempt has begun, or time ran out.
+        """
+        if self._producer is not None:
+            with translated(self._settings, self._id):
+                _produce(self._producer, chunk.records)
+        self._count, self._digest = self._count + chunk.count, (self._digest + chunk.digest) % WRAP
+
+    def pre_commit(self) -> None:
+        """Have the broker take all that was added; of a replay, compare it with what is there.
+
+        Raises:
+            ReplayDiffersError: If the shard was written before with other records.
+            ProducerFencedError: If another attempt has begun, or time ran out; nothing is visible.
+        """
+        if self._producer is not None:
+            self._watch.enter("pre-commit")
+            with translated(self._settings, self._id):
+                self._producer.flush()
+        elif self._before and (self._count, self._digest) != (self._before.records, self._before.digest):
+            raise ReplayDiffersError.of(self._batch_id, [self.shard])
+
+    def commit(self) -> ShardWritten:
+        """Make what was added visible, together with its marker.
+
+        Raises:
+            ProducerFencedError: If another attempt has begun, or time ran out; nothing is visible.
+            RecordRefusedError: If the broker did not take a record; nothing is visible.
+        """
+        producer, settings = self._producer, self._settings
+        if producer is not None:
+            made = Marker(
+                batch_id=self._batch_id,
+                records=self._count,
+                digest=self._digest,
+                plan=self._plan,
+                run=settings.run,
+            )
+            place = marker_partition(self.shard)
+            with translated(settings, self._id):
+                self._watch.enter("marker")
+                producer.produce(settings.control_topic, made.to_bytes(), self._id, partition=place)
+                self._watch.enter("commit")
+                producer.commit_transaction()
+            self._producer = None
+            settings.tell(self._batch_id, self.shard, "done")
+        return ShardWritten(
+            shard=self.shard,
+            records=self._count,
+            skipped=self._before is not None,
+            phase_s=self._watch.stop(),
+        )
+
+    def abort(self) -> None:
+        """End a transaction that is open; that no broker answers is no error."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            self._watch.enter("abort")
             with suppress(Exception):  # the next attempt's init aborts it all the same
-                producer.abort_transaction(5.0)
-            raise
-        settings.tell(batch_id, shard, "done")
-    return ShardWritten(shard=shard, records=count, skipped=False, phase_s=watch.stop())
+                producer.abort_transaction(_ABORT_TIMEOUT_S)
+
+    def _require_claimed(self, before: Marker | None) -> None:
+        """Check that the shard is this run's to write.
+
+        A task of a driver that was frozen may begin when a later run has gone on: on a lineage that came
+        back from another cluster even with a batch that no marker here knows. Its init ends nobody's work
+        for good; this check is what keeps it from writing.
+        """
+        settings = self._settings
+        if before is not None and before.shards != settings.shards:
+            raise ShardCountError(
+                f"Shard {self.shard} of lineage {settings.lineage} was expected to be one of "
+                f"{settings.shards}, but a later run has begun to write with {before.shards}.",
+                left=REPLAYS,
+                remedy="Nothing is to be done if the job goes on; else look for a second driver of it.",
+            )
+        if settings.run and (before is None or before.run != settings.run):
+            raise RunSupersededError.of(settings.lineage, self.shard)
+
+    def _required_same_plan(self, before: Marker) -> Marker:
+        """Return the marker of this batch, after a check that it was made as it would be now."""
+        if before.batch_id > self._batch_id:
+            raise LineageError(
+                f"Shard {self.shard} of lineage {self._settings.lineage} was expected to end before batch "
+                f"{self._batch_id}, but has written batch {before.batch_id}: an older state was restored.",
+                left="Nothing was written; the batch would have been left out silently.",
+                remedy="Start the job with rewind=fork (a new lineage) or re-emit.",
+            )
+        if before.plan != self._plan:
+            raise PlanChangedError.of(self._batch_id, [self.shard])
+        return before
 
 
-def final_answer(write: Callable[[], ShardWritten]) -> ShardWritten | FlinkstyleError:
-    """Return what became of a shard, or the error that no other attempt of the task can mend.
-
-    Spark would try a task that fails several times. A driver that was frozen and wakes tries shards that were
-    written long ago; each time it would fence, in vain, who writes them now.
-    """
-    try:
-        return write()
-    except FlinkstyleError as error:
-        if error.retryable:
-            raise
-        return error
-
-
-def written_by_all(answers: Iterable[ShardWritten | FlinkstyleError]) -> list[ShardWritten]:
-    """Return the shards of a batch, or raise the error that one of them ended with."""
-    written = []
-    for answer in answers:
-        if isinstance(answer, FlinkstyleError):
-            raise answer
-        written.append(answer)
-    return written
-
-
-def _write(
-    producer: Producer, settings: SinkSettings, watch: _Watch, plan: str, chunks: Iterable[Chunk]
-) -> int:
-    watch.enter("data")
-    count, digest, produce = 0, 0, producer.produce
-    for chunk in chunks:
-        for record in chunk.records:
-            try:
-                produce(*record)
-            except BufferError:
-                _produce_when_sent(producer, record)
-        count, digest = count + chunk.count, (digest + chunk.digest) % WRAP
-    watch.enter("pre-commit")
-    producer.flush()
-    watch.enter("marker")
-    made = Marker(batch_id=watch.batch_id, records=count, digest=digest, plan=plan, run=settings.run)
-    producer.produce(
-        settings.control_topic,
-        made.to_bytes(),
-        settings.transactional_id(watch.shard),
-        partition=marker_partition(watch.shard),
-    )
-    watch.enter("commit")
-    producer.commit_transaction()
-    return count
+def _produce(producer: Producer, records: Iterable[tuple[Any, ...]]) -> None:
+    produce = producer.produce
+    for record in records:
+        try:
+            produce(*record)
+        except BufferError:
+            _produce_when_sent(producer, record)
 
 
 def _produce_when_sent(producer: Producer, record: tuple[Any, ...]) -> None:
@@ -163,60 +222,11 @@ def _produce_when_sent(producer: Producer, record: tuple[Any, ...]) -> None:
         return
 
 
-def _require_claimed(settings: SinkSettings, shard: int, before: Marker | None) -> None:
-    """Check that the shard is this run's to write.
-
-    A task of a driver that was frozen may begin when a later run has gone on: on a lineage that came back
-    from another cluster even with a batch that no marker here knows. Its init ends nobody's work for good;
-    this check is what keeps it from writing.
-    """
-    if before is not None and before.shards != settings.shards:
-        raise _another_number(settings, shard, before)
-    if settings.run and (before is None or before.run != settings.run):
-        raise RunSupersededError.of(settings.lineage, shard)
-
-
-def _another_number(settings: SinkSettings, shard: int, before: Marker) -> ShardCountError:
-    return ShardCountError(
-        f"Shard {shard} of lineage {settings.lineage} was expected to be one of {settings.shards}, but a "
-        f"later run has begun to write with {before.shards}.",
-        left=REPLAYS,
-        remedy="Nothing is to be done if the job goes on; else look for a second driver of it.",
-    )
-
-
-def _require_same(
-    settings: SinkSettings, batch_id: int, shard: int, plan: str, before: Marker, chunks: Iterable[Chunk]
-) -> int:
-    """Check that a shard that was written holds what would be written now; returns the number of records."""
-    if before.batch_id > batch_id:
-        raise LineageError(
-            f"Shard {shard} of lineage {settings.lineage} was expected to end before batch {batch_id}, but "
-            f"has written batch {before.batch_id}: an older state was restored.",
-            left="Nothing was written; the batch would have been left out silently.",
-            remedy="Start the job with rewind=fork (a new lineage) or re-emit.",
-        )
-    if before.plan != plan:
-        raise PlanChangedError.of(batch_id, [shard])
-    seen = summed(chunks)
-    if seen != (before.records, before.digest):
-        raise ReplayDiffersError.of(batch_id, [shard])
-    return seen[0]
-
-
-def summed(chunks: Iterable[Chunk]) -> tuple[int, int]:
-    """Return records and digest of what would be written; nothing is."""
-    count, digest = 0, 0
-    for chunk in chunks:
-        count, digest = count + chunk.count, (digest + chunk.digest) % WRAP
-    return count, digest
-
-
 class _Watch:
     """Tells phases as they begin, and how long each took."""
 
     def __init__(self, settings: SinkSettings, batch_id: int, shard: int) -> None:
-        self.settings, self.batch_id, self.shard = settings, batch_id, shard
+        self._settings, self._batch_id, self._shard = settings, batch_id, shard
         self._spent: dict[str, float] = {}
         self._phase: Phase | None = None
         self._since_s = time.monotonic()
@@ -224,7 +234,7 @@ class _Watch:
     def enter(self, phase: Phase) -> None:
         self.stop()
         self._phase = phase
-        self.settings.tell(self.batch_id, self.shard, phase)
+        self._settings.tell(self._batch_id, self._shard, phase)
 
     def stop(self) -> dict[str, float]:
         now_s = time.monotonic()

@@ -27,7 +27,8 @@ from airflow_flinkstyle.sinks.lineage import open_lineage
 from airflow_flinkstyle.sinks.marker import Completion
 from airflow_flinkstyle.sinks.resume import Resume, states
 from airflow_flinkstyle.sinks.settings import SinkSettings
-from airflow_flinkstyle.sinks.shard import Chunk, write_shard
+from airflow_flinkstyle.sinks.shard import Chunk
+from airflow_flinkstyle.sinks.task import write_shards
 from testbed.session import local_session
 from tests.integration.sink_lab import ROWS, Lab, as_records, die, once, refused, topic_of
 
@@ -148,8 +149,8 @@ def settings_of(lab: Lab, shards: int, run: str = "") -> SinkSettings:
 
 
 def write(settings: SinkSettings, batch_id: int, shard: int) -> None:
-    chunk = Chunk(records=[(settings.topic, b"1")], count=1, digest=1)
-    write_shard(settings, batch_id, shard, f"{settings.shards}-columns", [chunk])
+    chunk = Chunk(shard=shard, records=[(settings.topic, b"1")], count=1, digest=1)
+    write_shards(settings, batch_id, [shard], f"{settings.shards}-columns", iter([chunk]))
 
 
 def complete(settings: SinkSettings, opened: Opened, batch_id: int) -> None:

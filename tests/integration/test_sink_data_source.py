@@ -135,7 +135,7 @@ def test_half_written_batch_is_completed_by_the_next_run(lab: FileLab, old_broke
 
     def routed(frame: DataFrame) -> DataFrame:
         topic = f"if(cast(key as string) = '{key}', '{late}', '{lab.topic}') topic"
-        return frame.selectExpr("key", "value", "__hash", topic)
+        return frame.selectExpr("key", "value", "__hash", "__shard", topic)
 
     lab.add(1)
     with refused(RecordRefusedError, "failed delivery"):  # shard 0 has committed its part by then
@@ -165,10 +165,13 @@ def test_older_state_and_another_query_are_refused(lab: FileLab):
 def test_rows_that_are_not_spread_as_asked_are_refused_before_anything_is_written(lab: FileLab):
     lab.add(1)
     with refused(SinkConfigError, "spread over shards"):
-        lab.write(shape=lambda frame: frame.drop("__hash"))
+        lab.write(shape=lambda frame: frame.drop("__shard"))
     with refused(SinkConfigError, "none for lineage"):
         lab.write(lineage="")
     with refused(SinkConfigError, "found one numbered 2"):
         lab.write(shape=lambda frame: frame.coalesce(1).repartition(3))
+    with refused(SinkConfigError, r"rows of the shards \[0\], found rows of the shards \[0, 1\]"):
+        lab.write(shape=lambda frame: frame.coalesce(1).repartition(2))
+    assert not lab.counts()
     with pytest.raises(SinkInputError, match="missed value"):
         sharded(lab.spark.range(1), 2)

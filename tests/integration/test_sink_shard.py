@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from binascii import crc32
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -16,16 +17,18 @@ from airflow_flinkstyle.sinks.errors import (
     ControlTopicError,
     ProducerFencedError,
     ProducersPoolEmptyError,
+    ReplayDiffersError,
+    SinkConfigError,
     SinkInputError,
 )
-from airflow_flinkstyle.sinks.frame import HASH, chunks_of
+from airflow_flinkstyle.sinks.frame import HASH, SHARD, chunks_of
 from airflow_flinkstyle.sinks.settings import SinkSettings
-from airflow_flinkstyle.sinks.shard import write_shard
+from airflow_flinkstyle.sinks.task import write_shards
 from testbed.kafka import Broker
 from testbed.scenario import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from airflow_flinkstyle.kafka.reading import Record
@@ -75,49 +78,79 @@ def lab(old_broker: Broker, request: pytest.FixtureRequest) -> Lab:
     return Lab(old_broker, re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_"))[:60])
 
 
-def rows(*values: bytes | None, **columns: pa.Array) -> pa.RecordBatch:
-    hashes = pa.array(range(len(values)), pa.int64())
-    return pa.RecordBatch.from_pydict({"value": pa.array(values, pa.binary()), **columns, HASH: hashes})
+def rows(*values: bytes | None, shards: Sequence[int] = (), **columns: pa.Array) -> pa.RecordBatch:
+    """Return rows of shard 0, or of a shard each."""
+    hashes = pa.array([crc32(value or b"") for value in values], pa.int64())
+    of_rows = pa.array(shards or [0] * len(values), pa.int32())
+    return pa.RecordBatch.from_pydict(
+        {"value": pa.array(values, pa.binary()), **columns, HASH: hashes, SHARD: of_rows}
+    )
 
 
-def write(settings: SinkSettings, batch_id: int, shard: int, batches: Iterator[pa.RecordBatch]) -> bool:
-    return write_shard(settings, batch_id, shard, "9-plan", chunks_of(batches, settings.topic)).skipped
+def write(settings: SinkSettings, batch_id: int, shards: list[int], batches: Iterator[pa.RecordBatch]) -> int:
+    """Write a task's shards; returns how many of them were there."""
+    chunks = chunks_of(batches, settings.topic, shards)
+    return sum(one.skipped for one in write_shards(settings, batch_id, shards, "9-plan", chunks))
 
 
-def while_shards_are_open(settings: SinkSettings, shards: list[int]) -> Iterator[pa.RecordBatch]:
-    """Write the first shard while this one is open, and so on: all of them are open at the same time."""
-    if shards:
-        write(settings, 0, shards[0], while_shards_are_open(settings, shards[1:]))
-    yield rows(b"row")
+def nested(settings: SinkSettings, shards: list[int]) -> int:
+    """Write the first shard, and while it is open the next, and so on."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        if shards[1:]:
+            nested(settings, shards[1:])
+        yield rows(b"row", shards=shards[:1])
+
+    return write(settings, 0, shards[:1], batches())
 
 
 def test_process_has_no_more_open_producers_than_its_pool_has_places(lab: Lab) -> None:
-    write(lab.settings(), 0, 0, while_shards_are_open(lab.settings(), [1, 2, 3, 4]))
+    nested(lab.settings(), [0, 1, 2, 3, 4])
     assert lab.values() == [b"row"] * 5
     settings = lab.settings(lineage="another", control_topic=f"{lab.topic}-another", producer_pool_size=2)
     require_control_topic(settings, may_create=True)
     with pytest.raises(ProducersPoolEmptyError, match=r"may have 2 open \(producer_pool_size\)"):
-        write(settings, 0, 0, while_shards_are_open(settings, [1, 2]))
+        nested(settings, [0, 1, 2])
     assert len(lab.values()) == 5
-    write(settings, 0, 0, while_shards_are_open(settings, [1]))  # the places are free again
+    nested(settings, [0, 1])  # the places are free again
     assert len(lab.values()) == 7
 
 
 def test_attempt_that_another_one_overtakes_is_fenced_and_nothing_of_it_is_seen(lab: Lab) -> None:
     def overtaken() -> Iterator[pa.RecordBatch]:
         yield rows(b"late")
-        assert not write(lab.settings(), 0, 0, iter([rows(b"first")]))
+        assert not write(lab.settings(), 0, [0], iter([rows(b"first")]))
 
     with pytest.raises(ProducerFencedError, match="another attempt of the shard began"):
-        write(lab.settings(), 0, 0, overtaken())
+        write(lab.settings(), 0, [0], overtaken())
     assert lab.values() == [b"first"]
-    assert write(lab.settings(), 0, 0, iter([rows(b"first")]))  # the marker is that of the one that won
+    assert write(lab.settings(), 0, [0], iter([rows(b"first")]))  # the marker is that of the one that won
+
+
+def test_task_writes_its_shards_side_by_side_and_those_that_are_there_are_only_compared(lab: Lab) -> None:
+    assert write(lab.settings(), 0, [2], iter([rows(b"b", b"d", shards=[2, 2])])) == 0
+    batches = [rows(b"a", b"b", shards=[0, 2]), rows(), rows(b"c", b"d", b"e", shards=[1, 2, 0])]
+    assert write(lab.settings(), 0, [0, 1, 2, 3], iter(batches)) == 0 + 1
+    assert sorted(lab.values()) == [b"a", b"b", b"c", b"d", b"e"]
+    found = {shard: read_marker(lab.settings(), shard) for shard in range(5)}
+    counts = {shard: marker.records for shard, marker in found.items() if marker}
+    assert counts == {0: 2, 1: 1, 2: 2, 3: 0}  # a shard without rows has its marker, too
+
+
+def test_no_shard_of_a_task_is_written_if_one_that_is_there_was_other_records(lab: Lab) -> None:
+    write(lab.settings(), 0, [1], iter([rows(b"b", shards=[1])]))
+    with pytest.raises(ReplayDiffersError, match="shards 1 committed"):
+        write(lab.settings(), 0, [0, 1], iter([rows(b"a", b"b", b"c", shards=[0, 1, 1])]))
+    assert lab.values() == [b"b"]
+    with pytest.raises(SinkConfigError, match=r"shards \[0, 1\], found rows of the shards \[0, 2\]"):
+        write(lab.settings(), 1, [0, 1], iter([rows(b"a", b"x", shards=[0, 2])]))
+    assert lab.values() == [b"b"]
 
 
 def test_batch_larger_than_the_clients_queue_is_written_whole_and_in_order(lab: Lab) -> None:
     values = [b"%04d" % number for number in range(3000)]
     settings = lab.settings({"queue.buffering.max.messages": "50"})
-    write(settings, 0, 0, iter([rows(*values[:2500]), rows(), rows(*values[2500:])]))
+    write(settings, 0, [0], iter([rows(*values[:2500]), rows(), rows(*values[2500:])]))
     assert lab.values() == values
     marker = read_marker(settings, 0)
     assert marker is not None
@@ -133,7 +166,7 @@ def test_nulls_are_what_the_client_takes_for_nothing(lab: Lab) -> None:
         "partition": pa.array([0, None, None], pa.int32()),
         "timestamp": pa.array([1000, 2000, None], pa.int64()),
     }
-    write(lab.settings(), 0, 0, iter([rows(b"a", b"b", None, **columns)]))
+    write(lab.settings(), 0, [0], iter([rows(b"a", b"b", None, **columns)]))
     found = lab.records()
     assert [(record.value(), record.key(), record.headers()) for record in found] == [
         (b"a", b"k", [("h", None)]),
@@ -143,7 +176,7 @@ def test_nulls_are_what_the_client_takes_for_nothing(lab: Lab) -> None:
     assert [record.timestamp()[1] for record in found[:2]] == [1000, 2000]
     assert found[2].timestamp()[1] > 1_600_000_000_000  # now
     with pytest.raises(SinkInputError, match="found 2 without"):
-        write(lab.settings(topic=None), 1, 0, iter([rows(b"a", b"b", None, **columns)]))
+        write(lab.settings(topic=None), 1, [0], iter([rows(b"a", b"b", None, **columns)]))
     assert len(lab.records()) == 3
 
 
@@ -152,6 +185,6 @@ def test_control_topic_that_is_gone_is_not_made_anew_by_a_broker_that_creates_to
         lab = Lab(broker, "lost")
         settings = lab.settings(control_topic="gone")
         with pytest.raises(ControlTopicError, match="control topic gone was expected to hold their markers"):
-            write(settings, 1, 0, iter([rows(b"row")]))
+            write(settings, 1, [0], iter([rows(b"row")]))
         assert "gone" not in broker.admin().list_topics(timeout=20).topics
         assert not lab.values()

@@ -1,0 +1,60 @@
+"""A batch spread over Spark tasks, each of which answers for its shards."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow_flinkstyle.sinks.frame import spread
+from airflow_flinkstyle.sinks.task import shards_of_task, tasks_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from airflow_flinkstyle.sinks.settings import SinkSettings
+
+_ANSWER = "answer binary"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """A batch's records, spread over tasks that write some shards each."""
+
+    records: DataFrame
+    tasks: int
+    shards: int
+
+    @classmethod
+    def of(cls, frame: DataFrame, settings: SinkSettings) -> Spread:
+        """Spread a batch by its keys, over as many tasks as the job has cores for at this moment."""
+        cores = frame.sparkSession.sparkContext.defaultParallelism
+        tasks = tasks_for(settings.shards, cores=cores, pool_size=settings.producer_pool_size)
+        records = spread(frame, shards=settings.shards, tasks=tasks)
+        return cls(records=records, tasks=tasks, shards=settings.shards)
+
+    def answers(self, work: Callable[[Iterator[pa.RecordBatch], range], object]) -> list[Any]:
+        """Return what each task answers to its rows and the shards they belong to."""
+        tasks, shards = self.tasks, self.shards
+
+        def answer(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            import pyarrow
+
+            found = work(batches, shards_of_task(_task(), tasks=tasks, shards=shards))
+            yield pyarrow.RecordBatch.from_pydict({"answer": [pickle.dumps(found)]})
+
+        rows = self.records.mapInArrow(answer, _ANSWER).collect()
+        return [pickle.loads(row.answer) for row in rows]  # noqa: S301  # ours
+
+
+def _task() -> int:
+    """Return the number of this task's partition."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    if context is None:  # pragma: no cover - only a task calls this
+        raise RuntimeError("a shard is written by a Spark task")
+    return context.partitionId()

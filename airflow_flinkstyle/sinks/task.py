@@ -1,0 +1,123 @@
+"""What one Spark task does for a batch: all of its shards side by side, from one stream of rows.
+
+A lineage may have more shards than the job has cores. One task each would come in turns, and each turn costs
+what starting a task and a transaction costs; so a task writes several. Which shard a row belongs to depends
+on its key alone, never on the number of tasks: that may change with every batch.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, TypeVar
+
+from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.sinks.pool import WORKER
+from airflow_flinkstyle.sinks.producer import QUEUE_KIB
+from airflow_flinkstyle.sinks.shard import WRAP, ShardTransaction, ShardWritten
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from concurrent.futures import Future
+
+    from airflow_flinkstyle.sinks.settings import SinkSettings
+    from airflow_flinkstyle.sinks.shard import Chunk
+
+T = TypeVar("T")
+
+
+def tasks_for(shards: int, *, cores: int, pool_size: int) -> int:
+    """Return over how many tasks to spread the shards of a batch: as few as use all cores.
+
+    Args:
+        shards: Of the lineage.
+        cores: That the job has now.
+        pool_size: Shards that a task writes at the same time, at most.
+
+    Returns:
+        A divisor of ``shards``: then Spark's own spreading of keys over so many tasks keeps shards whole.
+    """
+    wanted = min(cores, shards)
+    fitting = (n for n in range(1, shards + 1) if shards % n == 0 and shards // n <= pool_size)
+    return next(n for n in fitting if n >= wanted)
+
+
+def shards_of_task(task: int, *, tasks: int, shards: int) -> range:
+    """Return the shards whose rows Spark brings to a task."""
+    return range(task, shards, tasks)
+
+
+def write_shards(
+    settings: SinkSettings, batch_id: int, shards: Sequence[int], plan: str, chunks: Iterator[Chunk]
+) -> list[ShardWritten]:
+    """Write shards of a batch once, however often it is called.
+
+    Args:
+        settings: The sink.
+        batch_id: Spark's; grows within a lineage.
+        shards: Those of this task.
+        plan: What the records are made with.
+        chunks: Records of these shards; read at most once.
+
+    Raises:
+        ProducersPoolEmptyError: If this process writes too many shards at the same time.
+        FlinkstyleError: Of ``ShardTransaction``. Of shards that are not committed nothing is visible.
+    """
+    writing = {shard: ShardTransaction(settings, batch_id, shard, plan) for shard in shards}
+    with ExitStack() as stack:
+        for shard in shards:
+            place = WORKER.place(settings.transactional_id(shard), size=settings.producer_pool_size)
+            stack.enter_context(place)
+        threads = stack.enter_context(ThreadPoolExecutor(len(writing), thread_name_prefix="shard"))
+        opening = [threads.submit(one.open, QUEUE_KIB // len(writing)) for one in writing.values()]
+        try:
+            chunk = next(chunks, None)  # the rows are made while the producers connect
+            _all(opening)
+            while chunk is not None:
+                writing[chunk.shard].add(chunk)
+                chunk = next(chunks, None)
+            _all([threads.submit(one.pre_commit) for one in writing.values()])
+            return _all([threads.submit(one.commit) for one in writing.values()])
+        except BaseException:
+            wait(opening)
+            _all([threads.submit(one.abort) for one in writing.values()])
+            raise
+
+
+def _all(futures: Sequence[Future[T]]) -> list[T]:
+    """Return all results, or raise one of the errors once everything has ended."""
+    wait(futures)
+    return [future.result() for future in futures]
+
+
+def summed(chunks: Iterable[Chunk], shards: Iterable[int]) -> dict[int, tuple[int, int]]:
+    """Return records and digest of each shard as it would be written; nothing is."""
+    totals = dict.fromkeys(shards, (0, 0))
+    for chunk in chunks:
+        count, digest = totals[chunk.shard]
+        totals[chunk.shard] = count + chunk.count, (digest + chunk.digest) % WRAP
+    return totals
+
+
+def final_answer(write: Callable[[], list[ShardWritten]]) -> list[ShardWritten] | FlinkstyleError:
+    """Return what became of a task's shards, or the error that no other attempt of the task can mend.
+
+    Spark would try a task that fails several times. A driver that was frozen and wakes tries shards that were
+    written long ago; each time it would fence, in vain, who writes them now.
+    """
+    try:
+        return write()
+    except FlinkstyleError as error:
+        if error.retryable:
+            raise
+        return error
+
+
+def written_by_all(answers: Iterable[list[ShardWritten] | FlinkstyleError]) -> list[ShardWritten]:
+    """Return the shards of a batch, or raise the error that one of its tasks ended with."""
+    written: list[ShardWritten] = []
+    for answer in answers:
+        if isinstance(answer, FlinkstyleError):
+            raise answer
+        written += answer
+    return written
