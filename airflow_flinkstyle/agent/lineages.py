@@ -8,7 +8,7 @@ stands what earlier incarnations told, since a sink moves with a new generation 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.checkpoint import metadata
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.queries import JobQuery
     from airflow_flinkstyle.errors import FlinkstyleError
     from airflow_flinkstyle.protocol.records import Go, Heartbeat, QueryBeat, Rewind
-    from airflow_flinkstyle.savepoint.manifest import Manifest
+    from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
     from airflow_flinkstyle.sinks.resume import SinkState
     from airflow_flinkstyle.types import Generation
 
@@ -40,8 +40,6 @@ class Origin:
     sinks: Sinks | None
     suffix: str
     """Of the lineages that ``fork`` and ``re-emit`` begin."""
-    under_way: bool
-    """The batch after it was planned already, whether or not it comes along: a part may have been written."""
 
 
 def origins(
@@ -57,31 +55,33 @@ def origins(
     """
     if manifest is not None:
         return {
-            query.name: _origin(
-                go.rewind,
-                query.batch_id,
-                query.sinks,
-                generation,
-                under_way=query.pending_offsets is not None,
-            )
+            query.name: _origin(go.rewind, query.batch_id, _saved(query), generation)
             for query in manifest.queries
         }
     if go.savepoint_id is not None or followed is None:
         return {}
     return {
-        name: _origin(go.rewind, beat.batch_id, beat.sinks, generation, under_way=False)
+        name: _origin(go.rewind, beat.batch_id, beat.sinks, generation)
         for name, beat in followed.queries.items()
         if beat.batch_id is not None
     }
 
 
-def _origin(
-    mode: Rewind, after_batch: int, sinks: Sinks | None, generation: Generation, *, under_way: bool
-) -> Origin:
+def _saved(query: QuerySnapshot) -> Sinks | None:
+    """Return what a savepoint says of a query's sinks.
+
+    A batch that was planned behind it may stand there in part, whether or not its offsets come along.
+    """
+    if query.sinks is None or query.pending_offsets is None:
+        return query.sinks
+    return replace(query.sinks, under_way=True)
+
+
+def _origin(mode: Rewind, after_batch: int, sinks: Sinks | None, generation: Generation) -> Origin:
     suffix = str(generation)
     if mode == "continue" and sinks is not None and sinks.begins:
         mode, suffix = "fork", sinks.begins
-    return Origin(mode=mode, after_batch=after_batch, sinks=sinks, suffix=suffix, under_way=under_way)
+    return Origin(mode=mode, after_batch=after_batch, sinks=sinks, suffix=suffix)
 
 
 def resumes(origin: Origin | None, told: Sinks | None) -> tuple[Resume, ...]:
@@ -110,7 +110,9 @@ def resumes(origin: Origin | None, told: Sinks | None) -> tuple[Resume, ...]:
     if not origin.sinks.lineages:  # a sink that the query gets now
         new = Resume(mode="continue", after_batch=after_batch, lineage=None, cluster_id="", suffix="")
         return (*own, new)
-    went_on = (_continued(one, after_batch, under_way=origin.under_way) for one in origin.sinks.lineages)
+    went_on = (
+        _continued(one, after_batch, under_way=origin.sinks.under_way) for one in origin.sinks.lineages
+    )
     return (*own, *went_on)
 
 

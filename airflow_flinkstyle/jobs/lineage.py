@@ -18,7 +18,7 @@ from airflow_flinkstyle.savepoint.errors import SinkSkipsError
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.runs import JobRuns
-    from airflow_flinkstyle.protocol.records import Heartbeat, Rewind
+    from airflow_flinkstyle.protocol.records import AgentState, Heartbeat, QueryBeat, Rewind
     from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
     from airflow_flinkstyle.savepoint.repository import SavepointRepository
     from airflow_flinkstyle.types import ClaimMode, Generation
@@ -42,10 +42,9 @@ class FromSavepoint:
 
     savepoint_id: str
     rewind: Rewind = "continue"
-    """``continue`` demands the lineage's last batch. If the job has committed batches after the savepoint,
-    ``fork`` gives the query a new id and counts on behind what its sink remembers, ``re-emit`` keeps the id
-    and uses batch ids again."""
-    carry_pending: bool = False
+    """``continue`` demands the lineage's last batch, and takes along the one that was planned behind it. If
+    the job has committed batches after the savepoint, ``fork`` gives the query a new id and counts on behind
+    what its sink remembers, ``re-emit`` keeps the id and uses batch ids again."""
     skip_known_batches: bool = False
     """Accept that a sink which remembers batch ids leaves out those that it knows."""
     claim_mode: ClaimMode = "no_claim"
@@ -71,7 +70,7 @@ def plan_start(runs: JobRuns, origin: Origin, claim_key: str) -> StartPlan:
             return StartPlan(checkpoint_location=None, go=_go(runs, None))
         case FromSavepoint():
             manifest = _rewound(runs, origin, claim_key)
-            go = _go(runs, manifest, carry_pending=origin.carry_pending)
+            go = _go(runs, manifest, carry_pending=origin.rewind == "continue")
             go = replace(
                 go,
                 rewind=origin.rewind,
@@ -171,10 +170,12 @@ def require_newest(runs: JobRuns, manifest: Manifest) -> None:
     """Require that the job has committed nothing after the savepoint, on its lineage.
 
     Raises:
-        RewindError: If it has, or if that cannot be known because the last run did not close.
+        RewindError: If it has, or if that cannot be known because the last run did not close; or if the
+            savepoint lacks a batch of which transactional sinks may have written a part.
     """
     for query in manifest.queries:
-        found, again = _last_batch(runs, query), _emitted_again(runs, manifest, query)
+        last, again = _last_words(runs, query), _emitted_again(runs, manifest, query)
+        found = _last_batch(last)
         if (found is not None and found != query.batch_id) or again is not None:
             went = f"went on to batch {found}" if found != -1 else "ended at a batch that no run recorded"
             if again is not None:
@@ -187,16 +188,39 @@ def require_newest(runs: JobRuns, manifest: Manifest) -> None:
                 "(new query id, new batch numbers where the sink needs them) or rewind='re-emit' (batch ids "
                 "are used again).",
             )
+        _require_under_way(manifest, query, last)
 
 
-def _last_batch(runs: JobRuns, query: QuerySnapshot) -> int | None:
+def _require_under_way(
+    manifest: Manifest, query: QuerySnapshot, last: tuple[QueryBeat, AgentState] | None
+) -> None:
+    """Require that a savepoint knows of the batch of which transactional sinks may have written a part."""
+    sinks = last[0].sinks if last is not None else None
+    half_written = sinks is not None and bool(sinks.lineages) and sinks.under_way
+    if half_written and query.pending_offsets is None and not (query.sinks and query.sinks.under_way):
+        raise RewindError(
+            f"Savepoint {manifest.savepoint_id} was expected to hold batch {query.batch_id + 1} of query "
+            f"{query.name}, which a driver had planned before it died, found no offsets of it: parts of "
+            "the batch may stand in the output of the query's transactional sinks.",
+            left="Nothing was started.",
+            remedy="Start from the checkpoint (FromCheckpoint) or a savepoint that was taken since, to "
+            "complete that batch; or choose rewind='fork' or rewind='re-emit', which write it again.",
+        )
+
+
+def _last_batch(last: tuple[QueryBeat, AgentState] | None) -> int | None:
     """Return the lineage's last batch; -1 if it ended unseen, None if no run of this job had it."""
+    return None if last is None else last[0].batch_id if last[1] == "closed" else -1
+
+
+def _last_words(runs: JobRuns, query: QuerySnapshot) -> tuple[QueryBeat, AgentState] | None:
+    """Return what the last run of the query's lineage said of it, and how it ended."""
     for generation in reversed(runs.board.generations()):
         slot = runs.board.heartbeat(generation)
         beat = slot.value.queries.get(query.name) if slot else None
         if slot is None or beat is None or beat.query_id != query.query_id or beat.batch_id is None:
             continue
-        return beat.batch_id if slot.value.state == "closed" else -1
+        return beat, slot.value.state
     return None
 
 

@@ -26,9 +26,10 @@ from airflow_flinkstyle.storage.errors import ObjectExistsError
 from airflow_flinkstyle.types import Generation, Incarnation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from airflow_flinkstyle.jobs.runs import JobRuns
+    from airflow_flinkstyle.protocol.sink_records import Sinks
     from airflow_flinkstyle.savepoint.copier import CaptureProgress
     from airflow_flinkstyle.storage.base import ObjectStore
     from airflow_flinkstyle.types import BatchId
@@ -72,7 +73,12 @@ def take_stopped(
     fence = raise_fence(runs, key)
     if existing is None:
         existing = _take(runs, fence, savepoint_id, progress)
-    lift_fence(runs, fence, {query.name: query.batch_id for query in existing.queries})
+    lift_fence(
+        runs,
+        fence,
+        {query.name: query.batch_id for query in existing.queries},
+        under_way={query.name for query in existing.queries if query.pending_offsets is not None},
+    )
     return existing
 
 
@@ -97,10 +103,21 @@ def raise_fence(runs: JobRuns, key: str, *, driver_has_ended: bool = False) -> F
     return fence
 
 
-def lift_fence(runs: JobRuns, fence: Fence, batches: Mapping[str, BatchId]) -> None:
-    """Say ``closed`` in the driver's place, so that the next start may go on from here."""
+def lift_fence(
+    runs: JobRuns, fence: Fence, batches: Mapping[str, BatchId], *, under_way: Collection[str]
+) -> None:
+    """Say ``closed`` in the driver's place, so that the next start may go on from here.
+
+    Args:
+        runs: The job.
+        fence: What the caller holds.
+        batches: Query name -> last committed batch.
+        under_way: The queries of which a batch was planned behind that one.
+    """
     queries = {
-        name: replace(beat, batch_id=batches.get(name, beat.batch_id))
+        name: replace(
+            beat, batch_id=batches.get(name, beat.batch_id), sinks=_left(beat.sinks, name in under_way)
+        )
         for name, beat in fence.last_words.queries.items()
     }
     closed = replace(
@@ -118,6 +135,11 @@ def lift_fence(runs: JobRuns, fence: Fence, batches: Mapping[str, BatchId]) -> N
         runs.board.beat(fence.generation, closed, seen=None)
     except ObjectExistsError:
         return  # an earlier attempt of the same call lifted it
+
+
+def _left(sinks: Sinks | None, under_way: bool) -> Sinks | None:
+    """Return what is known of sinks whose driver died."""
+    return replace(sinks, under_way=True) if sinks is not None and under_way else sinks
 
 
 def await_end(runs: JobRuns, run: Run) -> None:

@@ -197,11 +197,11 @@ class Upgrade:
         manifest = client.repository.read(stop["savepoint_id"])
         fence = stopped.raise_fence(client, key, driver_has_ended=driver_has_ended)
         committed, pending = _logs(client, fence)
-        stopped.lift_fence(client, fence, committed)
+        stopped.lift_fence(client, fence, committed, under_way=pending.keys())
         ran_on = {name: batch for name, batch in committed.items() if batch > stop["batches"].get(name, -1)}
         if not ran_on:
             carried = carry_pending(manifest, pending, client, fence.last_words.queries)
-            origin = FromSavepoint(savepoint_id=carried.savepoint_id, carry_pending=True)
+            origin = FromSavepoint(savepoint_id=carried.savepoint_id)
             how = (
                 f"from {carried.savepoint_id}, pending batch of {sorted(pending) or 'no query'} carried over"
             )

@@ -34,6 +34,9 @@ class Sinks:
     """By name."""
     begins: str = ""
     """Suffix of new lineages that a rewind chose, and that no batch has begun yet; empty: none."""
+    under_way: bool = False
+    """The batch behind the query's last one was planned by a run that died: a part of it may stand in the
+    output. True until a sink has looked there."""
 
 
 def sinks_from_json(value: Mapping[str, Any] | None) -> Sinks | None:
@@ -44,4 +47,4 @@ def sinks_from_json(value: Mapping[str, Any] | None) -> Sinks | None:
         SinkLineage(**{**one, "markers": {int(shard): batch for shard, batch in one["markers"].items()}})
         for one in value["lineages"]
     ]
-    return Sinks(lineages=tuple(lineages), begins=value["begins"])
+    return Sinks(**{**value, "lineages": tuple(lineages)})

@@ -155,7 +155,11 @@ def _sinks(query: _Fields, where: str) -> Sinks | None:
     if document is None:
         return None
     fields = _Fields(document, f"{where}, sinks")
-    sinks = Sinks(lineages=fields.take_list("lineages", _lineage), begins=fields.take("begins", str))
+    sinks = Sinks(
+        lineages=fields.take_list("lineages", _lineage),
+        begins=fields.take("begins", str),
+        under_way=fields.take("under_way", bool),
+    )
     fields.require_empty()
     _require_unique(f"{where}, sinks", [one.lineage for one in sinks.lineages])
     return sinks

@@ -137,6 +137,20 @@ def test_planned_batch_keeps_the_sink_where_it_may_have_written_a_part_of_it(com
     assert begins(found, "old", K) is None
 
 
+def test_batch_that_may_be_half_written_is_handed_on_until_a_sink_has_looked():
+    go, planned = a_go(), a_savepoint(SAVED, pending=True)
+    first = origins(go, planned, None, Generation(7))["totals"]
+    told = carried(first, None, is_new=False)
+    assert told == replace(SAVED, under_way=True)
+    # That driver dies before its first batch: nothing is planned in its checkpoint.
+    manifest = a_savepoint(told)
+    assert manifest_json.from_json(manifest_json.to_json(manifest)) == manifest
+    adopted = origins(a_go(savepoint_id=None), None, last_words(told), Generation(8))
+    for origin in (origins(go, manifest, None, Generation(8))["totals"], adopted["totals"]):
+        with pytest.raises(LineageError, match="batch 11 was planned already"):
+            begins(goes_on(origin), "new", None)
+
+
 def test_query_that_gets_its_first_transactional_sink_begins_behind_the_savepoint():
     found = goes_on(an_origin(sinks=Sinks()))
     assert begins(found, "old", None) == K

@@ -30,6 +30,7 @@ from airflow_flinkstyle.savepoint.ids import new_savepoint_id
 from tests.unit.jobs.conftest import written_by
 
 if TYPE_CHECKING:
+    from airflow_flinkstyle.jobs.client import JobClient
     from tests.unit.jobs.conftest import Mood, World
 
 
@@ -356,6 +357,42 @@ def test_batch_that_was_under_way_is_told_to_who_goes_on_behind_a_savepoint_of_t
     assert world.repository.read(go.savepoint_id).queries[0].pending_offsets is not None
     world.logs.produce(4)
     world.judge()
+
+
+def killed_within_a_batch(world: World) -> tuple[JobClient, str]:
+    """Return the client of a job that died with batch 1 planned, and a savepoint from before that."""
+    client = world.start()
+    _, hot = client.wait(client.request_savepoint("hot"), timeout_s=10)
+    world.kill(1)
+    checkpoint = world.drivers[1].checkpoint
+    checkpoint.write("offsets/1", checkpoint.read("offsets/0"))
+    return client, hot.savepoint_id
+
+
+def test_savepoint_without_the_batch_that_sinks_may_have_written_in_part_cannot_go_on(world: World):
+    client, hot = killed_within_a_batch(world)
+    since = take_stopped(client, "nightly")  # says that the run has closed, at the batch of both savepoints
+    with pytest.raises(
+        RewindError, match=f"{hot} was expected to hold batch 1 of query orders, which a driver"
+    ):
+        client.start(world.spec(), world.target(), claim_key="s2", origin=FromSavepoint(savepoint_id=hot))
+    origin = FromSavepoint(savepoint_id=since.savepoint_id)
+    handle = client.start(world.spec(), world.target(), claim_key="s3", origin=origin)
+    assert client.board.go(handle.generation).carry_pending
+    world.logs.produce(4)
+    world.judge()
+
+
+def test_savepoint_without_a_batch_that_was_planned_goes_on_where_no_sink_tells_what_it_wrote(
+    world: World, mood: type[Mood]
+):
+    world.moods["v1.py"] = mood(tells_no_sinks=True)
+    client, hot = killed_within_a_batch(world)
+    take_stopped(client, "nightly")
+    handle = client.start(
+        world.spec(), world.target(), claim_key="s2", origin=FromSavepoint(savepoint_id=hot)
+    )
+    client.wait_running(handle.generation, timeout_s=10)
 
 
 def test_each_driver_gets_the_logins_its_overrides_name_as_they_are_then(world: World):

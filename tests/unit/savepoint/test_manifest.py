@@ -37,7 +37,7 @@ def a_manifest(**changes: Any) -> Manifest:
         pinned_confs={"spark.sql.shuffle.partitions": "2"},
         kafka={"0": position},
         sink="foreachBatch",
-        sinks=Sinks(lineages=(a_lineage(),), begins="7"),
+        sinks=Sinks(lineages=(a_lineage(),), begins="7", under_way=True),
         files=(entry, replace(entry, path="metadata", digest=None)),
     )
     manifest = Manifest(
@@ -167,6 +167,7 @@ def test_unknown_fields_are_refused(path: tuple[str | int, ...]):
         (("queries", 0), {"batch_id": True}),
         (("queries", 0), {"sinks": []}),
         (("queries", 0, "sinks"), {"begins": None}),
+        (("queries", 0, "sinks"), {"under_way": 1}),
         (("queries", 0, "sinks", "lineages", 0), {"lineage": ""}),
         (("queries", 0, "sinks", "lineages", 0), {"shards": 0}),
         (("queries", 0, "sinks", "lineages", 0), {"shards": -1}),
