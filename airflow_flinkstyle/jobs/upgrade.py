@@ -1,15 +1,14 @@
 """Stop with a savepoint, start a new version from it, and go back if that fails before it commits.
 
-Once the new version has committed a batch, going back would repeat batches or lose them: then a person
-must have chosen ``fork`` or ``re-emit`` beforehand.
+Once the new version has committed a batch, or moved a sink and may have written there, going back would
+repeat batches or lose them: then a person must have chosen ``fork`` or ``re-emit`` beforehand.
 """
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.checkpoint.inventory import list_batches
@@ -23,11 +22,11 @@ from airflow_flinkstyle.jobs.errors import (
     UpgradeChoiceError,
     UpgradeWentBackError,
 )
+from airflow_flinkstyle.jobs.failed_version import carry_pending, look_at
 from airflow_flinkstyle.jobs.lineage import FromSavepoint
 from airflow_flinkstyle.jobs.spec import from_launch
 from airflow_flinkstyle.jobs.status import Dead, Running
-from airflow_flinkstyle.savepoint.derive import publish_derived
-from airflow_flinkstyle.types import BatchId, Generation
+from airflow_flinkstyle.types import Generation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -35,8 +34,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.client import JobClient
     from airflow_flinkstyle.jobs.journal import CutoverJournal
     from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
-    from airflow_flinkstyle.protocol.records import QueryBeat, Rewind
-    from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
+    from airflow_flinkstyle.protocol.records import Rewind
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +68,7 @@ class Upgrade:
     """The new version."""
     target: SubmitTarget
     if_committed: Rewind = "continue"
-    """How to go back from a version that had committed; ``continue`` cannot, so that it raises."""
+    """How to go back from a version that had committed, or moved a sink; ``continue`` cannot, and raises."""
     stop_timeout_s: float = 300.0
     first_commit_timeout_s: float = 180.0
     """For the new version to come up and commit its first batch."""
@@ -196,63 +194,24 @@ class Upgrade:
         client, key = self.client, f"{self.journal.migration_id}/back"
         manifest = client.repository.read(stop["savepoint_id"])
         fence = stopped.raise_fence(client, key, driver_has_ended=driver_has_ended)
-        committed, pending = _logs(client, fence)
-        stopped.lift_fence(client, fence, committed, under_way=pending.keys())
-        ran_on = {name: batch for name, batch in committed.items() if batch > stop["batches"].get(name, -1)}
-        if not ran_on:
-            carried = carry_pending(manifest, pending, client, fence.last_words.queries)
+        failed = look_at(client, fence)
+        stopped.lift_fence(client, fence, failed.committed, under_way=failed.pending.keys())
+        why_not = failed.why_not_back(manifest)
+        if why_not is None:
+            carried = carry_pending(manifest, failed, client)
             origin = FromSavepoint(savepoint_id=carried.savepoint_id)
-            how = (
-                f"from {carried.savepoint_id}, pending batch of {sorted(pending) or 'no query'} carried over"
-            )
+            which = sorted(failed.pending) or "no query"
+            how = f"from {carried.savepoint_id}, pending batch of {which} carried over"
         elif self.if_committed == "continue":
             raise UpgradeChoiceError(
-                f"The new version was expected to fail before its first commit, found batches {ran_on}.",
+                f"The new version was expected to fail before it wrote anything, found that {why_not}.",
                 left=f"The job is stopped. Savepoint {stop['savepoint_id']} is from before the upgrade.",
                 remedy="Correct the new version and start it from the checkpoint (FromCheckpoint), or the "
                 "old one from that savepoint with rewind='fork' or rewind='re-emit'.",
             )
         else:
             origin = FromSavepoint(savepoint_id=manifest.savepoint_id, rewind=self.if_committed)
-            how = f"from {manifest.savepoint_id} ({self.if_committed}), behind it {ran_on} was committed"
+            how = f"from {manifest.savepoint_id} ({self.if_committed}), although {why_not}"
         old = client.run(Generation(stop["generation"]))
         spec, target = from_launch(old.claim.launch, secret_env=client.secret_env)
         return client.start(spec, target, claim_key=key, origin=origin), how
-
-
-def _logs(
-    client: JobClient, fence: stopped.Fence
-) -> tuple[dict[str, BatchId], dict[str, tuple[BatchId, str]]]:
-    """Return per query the newest committed batch, and the batch that was planned behind it."""
-    committed, pending = {}, {}
-    for name in fence.last_words.queries:
-        checkpoint = stopped.read_checkpoint(client, fence.last, name)
-        done, planned = list_batches(checkpoint, "commits"), list_batches(checkpoint, "offsets")
-        committed[name] = BatchId(max(done, default=-1))
-        if planned and max(planned) == committed[name] + 1:
-            pending[name] = (max(planned), checkpoint.read(f"offsets/{max(planned)}").decode())
-    return committed, pending
-
-
-def carry_pending(
-    manifest: Manifest,
-    pending: Mapping[str, tuple[BatchId, str]],
-    client: JobClient,
-    last_words: Mapping[str, QueryBeat],
-) -> Manifest:
-    """Publish the savepoint with the batches that were planned behind it, by id and offsets.
-
-    What the sinks had written comes from the last words of who planned them: a part may stand there.
-    """
-    if not pending:
-        return manifest
-    text = "".join(f"{name}\0{batch}\0{raw}\0" for name, (batch, raw) in sorted(pending.items()))
-    digest = hashlib.sha256(f"{manifest.savepoint_id}\0{text}".encode()).hexdigest()[:20]
-
-    def carry(query: QuerySnapshot) -> QuerySnapshot:
-        if query.name not in pending:
-            return query
-        told = last_words[query.name].sinks or query.sinks
-        return replace(query, pending_offsets=pending[query.name][1], sinks=told)
-
-    return publish_derived(manifest, client.repository, f"sp-carry-{digest}", carry)

@@ -22,8 +22,9 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
     :param script: The new script. (templated)
     :param args: Its arguments. (templated)
     :param conf: Spark settings to change; null takes one away. (templated)
-    :param if_committed: How to go back from a version that had committed: ``fork`` (new query id) or
-        ``re-emit`` (batch ids are used again); ``continue`` fails and leaves the choice. (templated)
+    :param if_committed: How to go back from a version that had committed, or had opened a transactional sink
+        on another cluster: ``fork`` (new query id) or ``re-emit`` (batch ids are used again); ``continue``
+        fails and leaves the choice. (templated)
     :param spark_conn_id: Where the new version runs; None: where the job runs now. (templated)
     :param stop_timeout_s: How long draining and savepoint may take.
     :param first_commit_timeout_s: How long the new version may take to commit its first batch. (templated)

@@ -172,6 +172,7 @@ class Mood:
     slow_takes_s: float = 0.0
     slow_start_s: float = 0.0
     tells_no_sinks: bool = False
+    moves_sink: bool = False
 
 
 class _Leave(Exception):
@@ -419,7 +420,7 @@ class Driver(threading.Thread):
                     "0": SourceIdentity(cluster_id=self.cluster, topic_ids={TOPIC: f"{self.cluster}-id"})
                 },
                 sink="kafka",
-                sinks=None if self.mood.tells_no_sinks else written_by(self.generation),
+                sinks=self.sinks(),
             )
         self.beats += 1
         heartbeat = Heartbeat(
@@ -434,11 +435,16 @@ class Driver(threading.Thread):
         )
         self.version = self.board.beat(self.generation, heartbeat, seen=self.version)
 
+    def sinks(self) -> Sinks | None:
+        if self.mood.tells_no_sinks:
+            return None
+        return written_by(self.generation, cluster="another" if self.mood.moves_sink else "out")
 
-def written_by(generation: int) -> Sinks:
-    """Return what a run says of its sink: it has a cluster of its own."""
+
+def written_by(generation: int, *, cluster: str = "out") -> Sinks:
+    """Return what a run says of its sink: it has a number of shards of its own."""
     lineage = SinkLineage(
-        lineage="out", shards=1, control_topic="c", cluster_id=f"out-{generation}", completed_batch=0,
+        lineage="out", shards=generation, control_topic="c", cluster_id=cluster, completed_batch=0,
         markers={0: 0},
     )  # fmt: skip
     return Sinks(lineages=(lineage,))

@@ -9,7 +9,7 @@ from airflow_flinkstyle.jobs.compat import spark_findings
 from airflow_flinkstyle.jobs.errors import UpgradeChoiceError, UpgradeWentBackError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.preflight import spark_finding
-from airflow_flinkstyle.jobs.status import Running
+from airflow_flinkstyle.jobs.status import Closed, Running
 from airflow_flinkstyle.jobs.upgrade import UPGRADE_PHASES, Upgrade
 from airflow_flinkstyle.savepoint.errors import SparkIncompatibleError
 from tests.unit.jobs.conftest import written_by
@@ -89,6 +89,31 @@ def test_pending_batch_of_the_new_version_is_carried_over_with_its_offsets(
     assert '{"orders":{"0":115}}' in carried.queries[0].pending_offsets
     # A part of the batch may stand where the new one wrote; where it told nothing, the lineage stays known.
     assert carried.queries[0].sinks == written_by(1 if tells_no_sinks else 2)
+
+
+def test_version_that_moved_its_sink_and_may_have_written_goes_back_by_choice_only(
+    world: World, mood: type[Mood]
+):
+    world.moods["v2.py"] = mood(fails_in_batch=True, moves_sink=True)
+    world.start()
+    upgrade = an_upgrade(world)
+    begin = upgrade._start
+    upgrade._start = lambda stop: (world.logs.produce(5), begin(stop))[1]  # type: ignore[method-assign]
+    with pytest.raises(UpgradeChoiceError, match="a part of that batch may stand on cluster another"):
+        upgrade.run()
+    assert isinstance(world.client().status(), Closed)
+    with pytest.raises(UpgradeWentBackError, match="re-emit"):
+        an_upgrade(world, if_committed="re-emit").run()
+    assert world.client().status().run.claim.launch["spec"]["script"] == "v1.py"
+
+
+def test_version_that_would_have_moved_its_sink_but_planned_no_batch_goes_back_by_itself(
+    world: World, mood: type[Mood]
+):
+    world.moods["v2.py"] = mood(fails_guard=True, moves_sink=True)
+    world.start()
+    with pytest.raises(UpgradeWentBackError, match="The old version runs again"):
+        an_upgrade(world).run()
 
 
 @pytest.mark.parametrize("choice", ["fork", "re-emit"])
