@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 TICK_S = 0.02
 SWITCH_POLL_S = 0.2
 FLUSH_S = 30.0
+LINGER_MS = 100
+"""Each request of a producer costs brokers and mirror a fetch, and the mirror a transaction besides."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,8 +176,8 @@ class OrderProducer:
     def _connect(self, cluster: str, **more: str) -> Producer:
         from confluent_kafka import Producer
 
-        options = {"bootstrap.servers": self._settings.servers[cluster], "acks": "all", "linger.ms": "5"}
-        return Producer({**options, "enable.idempotence": "true", **more})
+        options = {"bootstrap.servers": self._settings.servers[cluster], "acks": "all"}
+        return Producer({**options, "linger.ms": LINGER_MS, "enable.idempotence": "true", **more})
 
     def _send(self, producer: Producer, order: Order) -> None:
         cluster = self._cluster or "?"
