@@ -18,6 +18,7 @@ from airflow_flinkstyle.kafka.mirror_start import set_mirror_start, wait_copied
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.types import Generation
 from testbed.exactly_once import QUERIES
+from testbed.keeper import Keeper
 from testbed.mirror import Mirror
 from testbed.mirror import MirrorSettings as MirrorProcess
 from testbed.scenario import wait_until
@@ -95,6 +96,8 @@ class Moves:
         """
         self._job, self._orders, self._moving_sink = job, job.orders, moving_sink
         self._shards, self._on_new = 2, False
+        self.mirrors_restarted = 0
+        """How often a mirror died while the job moved, and was started again."""
         self._begins: Mapping[TopicPartition, int] = {}
         """First record that the next mirror is to copy, per partition of the cluster that the job reads."""
 
@@ -136,7 +139,7 @@ class Moves:
         here, there = _cluster(self.reads), _cluster(to)
         rules = MirrorSettings(source_alias=f"{name}from", target_alias=f"{name}to")
         set_mirror_start(there, rules, self._begins)
-        with self._mirror(rules, here, there):
+        with Keeper(self._mirror(rules, here, there), self._count_restart):
             to.wait_for_topic(orders.topic, timeout_s=_TIMEOUT_S)
             copied = wait_copied(here, there, rules, [orders.topic], timeout_s=_TIMEOUT_S)
             if not isinstance(copied, CaughtUp):
@@ -175,6 +178,9 @@ class Moves:
             more={f"{back}.emit.heartbeats.enabled": "false"},  # else it runs that way, too
         )
         return Mirror(self._orders.folder / rules.source_alias, settings)
+
+    def _count_restart(self) -> None:
+        self.mirrors_restarted += 1
 
     def _wait_commits(self, generation: Generation, after: Mapping[str, int]) -> None:
         """Wait for each query's next batch; a driver that died without a word is started again."""

@@ -17,6 +17,7 @@ _POLICIES = {
     "identity": "org.apache.kafka.connect.mirror.IdentityReplicationPolicy",
     "default": "org.apache.kafka.connect.mirror.DefaultReplicationPolicy",
 }
+_GAVE_UP = "Task is being killed and will not recover until manually restarted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +80,7 @@ class Mirror:
     def __init__(self, folder: Path, settings: MirrorSettings, *, heap_mb: int = 256) -> None:
         self.settings = settings
         self._folder = folder
-        self._rest_port = free_port()
+        self._rest_port, self._log_from = free_port(), 0
         self.service = Service(
             "MirrorMaker 2",
             [
@@ -113,6 +114,11 @@ class Mirror:
         """Return once MirrorMaker's workers run."""
         self.service.wait_ready()
 
+    @property
+    def has_died(self) -> bool:
+        """Whether the process has ended, or one of its tasks gave up; the others then go on without it."""
+        return not self.service.is_running or _GAVE_UP in self.service.log_text()[self._log_from :]
+
     def stop(self) -> None:
         """Stop mirroring in order."""
         self.service.stop()
@@ -131,6 +137,7 @@ class Mirror:
 
     def _configure(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
+        self._log_from = len(self.service.log_text())
         properties = self.settings.as_properties(self._rest_port)
         text = "".join(f"{key} = {value}\n" for key, value in properties.items())
         (self._folder / "mm2.properties").write_text(text)

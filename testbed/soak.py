@@ -95,7 +95,8 @@ def stop_and_move(folder: Path, seed: int, options: argparse.Namespace) -> bool:
         state, output = moves.judge(reader)
     minutes = (time.monotonic() - began_s) / 60
     say(f"{len(stops.seconds)} stops with savepoint and starts from it: {stops}")
-    say(f"{len(migrations.seconds)} migrations under load: {migrations}")
+    restarted = f"mirrors that died and were started again: {moves.mirrors_restarted}"
+    say(f"{len(migrations.seconds)} migrations under load: {migrations}; {restarted}")
     say(f"state: {state}")
     say(f"output: {output}; {minutes:.0f} min, seed {seed}")
     return state.right and output.right
