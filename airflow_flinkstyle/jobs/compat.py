@@ -21,9 +21,9 @@ from airflow_flinkstyle.savepoint.compat import check_confs, check_version, requ
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from airflow_flinkstyle.jobs.runs import JobRuns
     from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
     from airflow_flinkstyle.jobs.status import Run
+    from airflow_flinkstyle.jobs.view import JobView
     from airflow_flinkstyle.savepoint.compat import Finding
 
 _ASK = "import importlib.metadata as m; print(m.version('pyspark'))"
@@ -32,7 +32,7 @@ _VERSION = re.compile(r"\d+\.\d+\.\d+\S*")
 log = logging.getLogger(__name__)
 
 
-def require_fitting(runs: JobRuns, spec: JobSpec, target: SubmitTarget) -> None:
+def require_fitting(runs: JobView, spec: JobSpec, target: SubmitTarget) -> None:
     """Check that a start of this version would go on from what the job has now.
 
     Raises:
@@ -42,7 +42,7 @@ def require_fitting(runs: JobRuns, spec: JobSpec, target: SubmitTarget) -> None:
     require_compatible(f"job {runs.board.job}", findings, left="Nothing was stopped; the job runs on.")
 
 
-def spark_findings(runs: JobRuns, spec: JobSpec, target: SubmitTarget) -> tuple[Finding, ...]:
+def spark_findings(runs: JobView, spec: JobSpec, target: SubmitTarget) -> tuple[Finding, ...]:
     """Return what would have to change; nothing for a job that does not run."""
     status = runs.status()
     if not isinstance(status, Running):
@@ -81,7 +81,7 @@ def _changed(run: Run, spec: JobSpec, target: SubmitTarget) -> dict[str, str]:
     return {name: value for name, value in after.items() if before.get(name) != value}
 
 
-def _pinned(runs: JobRuns, status: Running) -> Iterator[tuple[str, Mapping[str, str]]]:
+def _pinned(runs: JobView, status: Running) -> Iterator[tuple[str, Mapping[str, str]]]:
     """Yield per query the settings that its checkpoint pins, as far as it can be read from here."""
     for name in status.heartbeat.queries:
         try:

@@ -17,7 +17,7 @@ from airflow_flinkstyle.savepoint.derive import changed_file, publish_derived
 from airflow_flinkstyle.savepoint.errors import SinkSkipsError
 
 if TYPE_CHECKING:
-    from airflow_flinkstyle.jobs.runs import JobRuns
+    from airflow_flinkstyle.jobs.view import JobView
     from airflow_flinkstyle.protocol.records import AgentState, Heartbeat, QueryBeat, Rewind
     from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
     from airflow_flinkstyle.savepoint.repository import SavepointRepository
@@ -63,7 +63,7 @@ class StartPlan:
     go: Go
 
 
-def plan_start(runs: JobRuns, origin: Origin, claim_key: str) -> StartPlan:
+def plan_start(runs: JobView, origin: Origin, claim_key: str) -> StartPlan:
     """Decide what a start goes on from; may take a savepoint of a job whose driver died."""
     match origin:
         case Fresh():
@@ -82,7 +82,7 @@ def plan_start(runs: JobRuns, origin: Origin, claim_key: str) -> StartPlan:
             return _from_checkpoint(runs, claim_key)
 
 
-def _rewound(runs: JobRuns, origin: FromSavepoint, claim_key: str) -> Manifest:
+def _rewound(runs: JobView, origin: FromSavepoint, claim_key: str) -> Manifest:
     """Return the savepoint to restore, once its rewind is known to be legal."""
     manifest = runs.repository.read(origin.savepoint_id)
     match origin.rewind:
@@ -111,7 +111,7 @@ def _require_forgetful(manifest: Manifest) -> None:
         )
 
 
-def _from_checkpoint(runs: JobRuns, claim_key: str) -> StartPlan:
+def _from_checkpoint(runs: JobView, claim_key: str) -> StartPlan:
     """Adopt the checkpoint of a run that closed; copy that of a run that did not, fenced first.
 
     Where a caller said ``closed`` in a dead driver's place, a batch may be under way: the copy says so.
@@ -146,7 +146,7 @@ def go_restored(manifest: Manifest, *, closed_at: dict[str, int] | None, carry_p
     )
 
 
-def _go(runs: JobRuns, manifest: Manifest | None, *, carry_pending: bool = False) -> Go:
+def _go(runs: JobView, manifest: Manifest | None, *, carry_pending: bool = False) -> Go:
     status = runs.status()
     closed_at = status.heartbeat.batches() if isinstance(status, Closed) else None
     if manifest is None:
@@ -166,7 +166,7 @@ def identities(manifest: Manifest) -> dict[str, dict[str, SourceIdentity]]:
     }
 
 
-def require_newest(runs: JobRuns, manifest: Manifest) -> None:
+def require_newest(runs: JobView, manifest: Manifest) -> None:
     """Require that the job has committed nothing after the savepoint, on its lineage.
 
     Raises:
@@ -213,7 +213,7 @@ def _last_batch(last: tuple[QueryBeat, AgentState] | None) -> int | None:
     return None if last is None else last[0].batch_id if last[1] == "closed" else -1
 
 
-def _last_words(runs: JobRuns, query: QuerySnapshot) -> tuple[QueryBeat, AgentState] | None:
+def _last_words(runs: JobView, query: QuerySnapshot) -> tuple[QueryBeat, AgentState] | None:
     """Return what the last run of the query's lineage said of it, and how it ended."""
     for generation in reversed(runs.board.generations()):
         slot = runs.board.heartbeat(generation)
@@ -224,7 +224,7 @@ def _last_words(runs: JobRuns, query: QuerySnapshot) -> tuple[QueryBeat, AgentSt
     return None
 
 
-def _emitted_again(runs: JobRuns, manifest: Manifest, query: QuerySnapshot) -> Generation | None:
+def _emitted_again(runs: JobView, manifest: Manifest, query: QuerySnapshot) -> Generation | None:
     """Return a generation that went back behind the savepoint after it was taken: equal ids tell nothing."""
     taken_from = manifest.taken_from_generation
     if taken_from is None:

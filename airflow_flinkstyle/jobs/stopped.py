@@ -28,7 +28,7 @@ from airflow_flinkstyle.types import Generation, Incarnation
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from airflow_flinkstyle.jobs.runs import JobRuns
+    from airflow_flinkstyle.jobs.view import JobView
     from airflow_flinkstyle.protocol.sink_records import Sinks
     from airflow_flinkstyle.savepoint.copier import CaptureProgress
     from airflow_flinkstyle.storage.base import ObjectStore
@@ -49,7 +49,7 @@ class Fence:
 
 
 def take_stopped(
-    runs: JobRuns, key: str, *, progress: Callable[[CaptureProgress], None] = ignore
+    runs: JobView, key: str, *, progress: Callable[[CaptureProgress], None] = ignore
 ) -> Manifest:
     """Take a savepoint of a job that does not run; a retry with the same key finds it again.
 
@@ -82,7 +82,7 @@ def take_stopped(
     return existing
 
 
-def raise_fence(runs: JobRuns, key: str, *, driver_has_ended: bool = False) -> Fence:
+def raise_fence(runs: JobView, key: str, *, driver_has_ended: bool = False) -> Fence:
     """Hold the job against every driver, once the last one has ended; a retry goes on where it was.
 
     Args:
@@ -104,7 +104,7 @@ def raise_fence(runs: JobRuns, key: str, *, driver_has_ended: bool = False) -> F
 
 
 def lift_fence(
-    runs: JobRuns, fence: Fence, batches: Mapping[str, BatchId], *, under_way: Collection[str]
+    runs: JobView, fence: Fence, batches: Mapping[str, BatchId], *, under_way: Collection[str]
 ) -> None:
     """Say ``closed`` in the driver's place, so that the next start may go on from here.
 
@@ -142,7 +142,7 @@ def _left(sinks: Sinks | None, under_way: bool) -> Sinks | None:
     return replace(sinks, under_way=True) if sinks is not None and under_way else sinks
 
 
-def await_end(runs: JobRuns, run: Run) -> None:
+def await_end(runs: JobView, run: Run) -> None:
     """Wait until a run has certainly ended: it closed, or was silent for its lease on this clock.
 
     Raises:
@@ -166,12 +166,12 @@ def await_end(runs: JobRuns, run: Run) -> None:
         time.sleep(runs.poll_s)
 
 
-def read_checkpoint(runs: JobRuns, run: Run, query: str) -> ObjectStore:
+def read_checkpoint(runs: JobView, run: Run, query: str) -> ObjectStore:
     """Open one query's checkpoint of a run."""
     return runs.open_checkpoint(f"{run.claim.checkpoint_location.rstrip('/')}/{query}")
 
 
-def _unspent_id(runs: JobRuns, key: str) -> str:
+def _unspent_id(runs: JobView, key: str) -> str:
     """Return the id that the caller's savepoint has, or can still have."""
     keys = itertools.chain([key], (f"{key} again {attempt}" for attempt in itertools.count(2)))
     ids = (new_savepoint_id(runs.board.job, one) for one in keys)
@@ -182,7 +182,7 @@ def _is_own(run: Run, key: str) -> bool:
     return run.claim.claim_key == f"fence:{key}"
 
 
-def _claim(runs: JobRuns, key: str) -> Run:
+def _claim(runs: JobView, key: str) -> Run:
     current = runs.board.current()
     if current is None:
         raise JobNotRunningError(
@@ -214,7 +214,7 @@ def _claim(runs: JobRuns, key: str) -> Run:
     return runs.run(generation)
 
 
-def _fence(runs: JobRuns, own: Run) -> Fence:
+def _fence(runs: JobView, own: Run) -> Fence:
     """Find the last driver's words: behind the claims of callers that ended half-way."""
     run = own
     while run.claim.follows is not None:
@@ -228,7 +228,7 @@ def _fence(runs: JobRuns, own: Run) -> Fence:
     )
 
 
-def _require_recorded(runs: JobRuns, fence: Fence) -> None:
+def _require_recorded(runs: JobView, fence: Fence) -> None:
     """Require that this machine sees the checkpoints that the last run wrote, before anything is held."""
     closed = fence.last_words.state == "closed"
     for name, beat in fence.last_words.queries.items():
@@ -253,7 +253,7 @@ def _mismatch(checkpoint: ObjectStore, beat: QueryBeat, found: str) -> Checkpoin
 
 
 def _take(
-    runs: JobRuns, fence: Fence, savepoint_id: str, progress: Callable[[CaptureProgress], None]
+    runs: JobView, fence: Fence, savepoint_id: str, progress: Callable[[CaptureProgress], None]
 ) -> Manifest:
     queries = []
     for name, beat in sorted(fence.last_words.queries.items()):
