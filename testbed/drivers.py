@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.storage.s3 import S3Settings
 from testbed import paths
 from testbed.judge import StateReader
+from testbed.jvm import spark_options
+from testbed.spark import JAR_SETS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,8 +17,6 @@ if TYPE_CHECKING:
     from testbed.s3 import S3Server
 
 SPARK_PYTHON = paths.VENV_SPARK / "bin" / "python"
-# The first tier of the JIT only: start-up is most of what a short-lived driver does.
-_QUICK_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
 def spark_env() -> dict[str, str]:
@@ -31,11 +31,11 @@ def spark_env() -> dict[str, str]:
 
 def spark_conf() -> dict[str, str]:
     """Return the Spark settings that every driver of the test bed gets."""
-    kafka = paths.class_path("spark-kafka")
+    jars = paths.class_path(*JAR_SETS)
     return {
-        "spark.driver.extraClassPath": kafka,
-        "spark.executor.extraClassPath": kafka,
-        "spark.driver.extraJavaOptions": _QUICK_JVM,
+        "spark.driver.extraClassPath": jars,
+        "spark.executor.extraClassPath": jars,
+        "spark.driver.extraJavaOptions": spark_options(),
         "spark.driver.memory": "512m",
         "spark.ui.enabled": "false",
     }

@@ -9,11 +9,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from testbed import paths
+from testbed.jvm import QUICK
 from testbed.ports import free_port
 from testbed.process import Service
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+JAR_SETS = ("spark-kafka", "s3a")
+"""What every Spark of the test bed has on its class path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +30,8 @@ class SparkPaths:
     java_home: Path
     jars: tuple[Path, ...]
     """Kafka connector and S3A: put into ``spark.jars`` and ``spark.driver.extraClassPath``."""
+    java_options: str = ""
+    """Of a driver's JVM."""
 
     @property
     def spark_submit(self) -> Path:
@@ -35,7 +41,9 @@ class SparkPaths:
     @property
     def conf(self) -> dict[str, str]:
         """Settings with which a driver finds the jars and this Python."""
+        options = {"spark.driver.extraJavaOptions": self.java_options} if self.java_options else {}
         return {
+            **options,
             "spark.jars": ",".join(str(jar) for jar in self.jars),
             "spark.driver.extraClassPath": ":".join(str(jar) for jar in self.jars),
             "spark.pyspark.python": str(self.python),
@@ -55,7 +63,7 @@ class SparkPaths:
         }
 
 
-def spark_paths() -> SparkPaths:
+def spark_paths(*, java_options: str = "") -> SparkPaths:
     """Return where set-up has put Spark."""
     homes = sorted(paths.VENV_SPARK.glob("lib/python3*/site-packages/pyspark"))
     if not homes:
@@ -64,7 +72,8 @@ def spark_paths() -> SparkPaths:
         python=paths.VENV_SPARK / "bin" / "python",
         spark_home=homes[-1],
         java_home=paths.java_home(),
-        jars=(*paths.jar_set("spark-kafka"), *paths.jar_set("s3a")),
+        jars=tuple(jar for name in JAR_SETS for jar in paths.jar_set(name)),
+        java_options=java_options,
     )
 
 
@@ -169,5 +178,5 @@ class SparkCluster:
             **os.environ,
             **self._spark.env,
             "SPARK_DAEMON_MEMORY": "384m",
-            "SPARK_DAEMON_JAVA_OPTS": " ".join(("-XX:+UseSerialGC", *options)),
+            "SPARK_DAEMON_JAVA_OPTS": " ".join((*QUICK, *options)),
         }

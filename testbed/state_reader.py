@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from testbed import paths
 from testbed.answers import own_output
+from testbed.jvm import spark_options
+from testbed.spark import JAR_SETS
 
 
 def read_totals(spark: SparkSession, checkpoint: str) -> dict[str, list[object]]:
@@ -56,7 +58,8 @@ def main() -> None:
         SparkSession.builder.master("local[1]")
         .config("spark.driver.memory", "512m")
         .config("spark.ui.enabled", "false")
-        .config("spark.driver.extraClassPath", paths.class_path("spark-kafka"))
+        .config("spark.driver.extraClassPath", paths.class_path(*JAR_SETS))
+        .config("spark.driver.extraJavaOptions", spark_options())
         .config("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
         .config("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
         .getOrCreate()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from testbed import paths
+from testbed.jvm import spark_options
 from testbed.kafka import Broker
 from testbed.mirror import Mirror, MirrorSettings
 from testbed.s3 import S3Server, VersityGw
@@ -84,4 +85,4 @@ def versitygw(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VersityGw]:
 @pytest.fixture(scope="session")
 def spark_paths() -> SparkPaths:
     """Where Spark, its Python and the jars are."""
-    return find_spark()
+    return find_spark(java_options=spark_options())

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 
-from tools import versitygw
+from tools import class_archive, versitygw
 from tools.common import LOGS, ROOT, fail, say
 
 PROGRAMS = {
@@ -16,8 +16,9 @@ PROGRAMS = {
 
 
 def main() -> int:
-    """Build the S3 server; install what else is missing with apt-get as root, otherwise name it."""
+    """Build the S3 server and the class archive; install what else is missing as root, otherwise name it."""
     versitygw.ensure()
+    class_archive.ensure()
     missing = [name for name in PROGRAMS if shutil.which(name) is None]
     if not missing:
         return 0

@@ -17,6 +17,7 @@ from airflow_flinkstyle.protocol.records import Claim, Go, Request
 from airflow_flinkstyle.savepoint.repository import SavepointRepository
 from airflow_flinkstyle.storage.open import open_store
 from airflow_flinkstyle.types import Generation, Incarnation
+from testbed.jvm import spark_options
 from testbed.spark import spark_paths
 
 if TYPE_CHECKING:
@@ -132,13 +133,12 @@ class Lab:
         self.board.create_go(Generation(generation), Go(**{**values, **changes}))
 
     def launch(self, generation: int, script: Path, *args: str) -> Driver:
-        spark = spark_paths()
+        spark = spark_paths(java_options=spark_options())
         conf = {
             **spark.conf,
             "spark.ui.enabled": "false",
             "spark.sql.shuffle.partitions": "2",
             "spark.driver.memory": "600m",
-            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
             "spark.sql.streaming.stateStore.providerClass": (
                 "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
             ),
