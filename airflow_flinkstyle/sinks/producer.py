@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 INIT_TIMEOUT_S = 60.0
 _NO_TOPIC = "/"
 """Asked for only to have a connection: brokers may create a topic that is asked for, but never this one."""
-QUEUE_KIB = 16 * 1024
+QUEUE_KIB = 4 * 1024
 """Records that wait in a process's producers; bounds its memory however large a batch is."""
 _FENCED = frozenset(
     (

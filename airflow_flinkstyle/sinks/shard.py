@@ -214,7 +214,7 @@ def _produce(producer: Producer, records: Iterable[tuple[Any, ...]]) -> None:
 def _produce_when_sent(producer: Producer, record: tuple[Any, ...]) -> None:
     """Wait until the brokers have taken so much that the queue has room again."""
     while True:
-        producer.poll(0.01)
+        producer.poll(0.002)
         try:
             producer.produce(*record)
         except BufferError:

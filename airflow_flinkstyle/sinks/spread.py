@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,14 +11,19 @@ from airflow_flinkstyle.sinks.frame import spread
 from airflow_flinkstyle.sinks.task import shards_of_task, tasks_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from airflow_flinkstyle.sinks.settings import SinkSettings
 
 _ANSWER = "answer binary"
+_CONFS = {
+    "spark.sql.adaptive.enabled": "false",  # one shuffle: nothing to adapt, but asking takes its time
+    "spark.sql.execution.arrow.maxBytesPerBatch": "1m",  # the default fills a worker's memory with rows
+}
+"""Of our own job, not of what else the query does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +52,25 @@ class Spread:
             found = work(batches, shards_of_task(_task(), tasks=tasks, shards=shards))
             yield pyarrow.RecordBatch.from_pydict({"answer": [pickle.dumps(found)]})
 
-        rows = self.records.mapInArrow(answer, _ANSWER).collect()
+        with _set(self.records.sparkSession, _CONFS):
+            rows = self.records.mapInArrow(answer, _ANSWER).collect()
         return [pickle.loads(row.answer) for row in rows]  # noqa: S301  # ours
+
+
+@contextmanager
+def _set(spark: SparkSession, confs: Mapping[str, str]) -> Iterator[None]:
+    """Set confs of the query's own session for as long as the block runs."""
+    before = {name: spark.conf.get(name, None) for name in confs}
+    for name, value in confs.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, known in before.items():
+            if known is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, known)
 
 
 def _task() -> int:
