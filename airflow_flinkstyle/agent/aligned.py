@@ -75,7 +75,7 @@ class AlignedCut:
             if self._agreement is not None:
                 self._agreement.require_complete()
             runtime.inbox.stopping.set()
-            runtime.begin_stop(self._request)
+            runtime.serving.begin_stop(self._request)
             runtime.ending.wait()  # before a query goes on, or the script starts one
 
     @contextmanager
@@ -126,7 +126,7 @@ class AlignedCut:
         return batches
 
     def _capture(self, batches: Mapping[str, BatchId], *, runs_on: bool) -> Manifest:
-        return self._runtime.capture(
+        return self._runtime.serving.capture(
             self._request, stopped_at=batches, runs_on=runs_on, cancelled=self._take.cancelled.is_set
         )
 

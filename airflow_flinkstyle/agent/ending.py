@@ -80,7 +80,7 @@ class RunEnd:
         """Drain, save if asked, write the last heartbeat; returns the exit code."""
         log.info("The run ends: %s", why)
         try:
-            if not self._runtime.taken_over:
+            if not self._runtime.admission.taken_over:
                 return self._end_waiting(why)
             return self._end_running(why)
         except SupersededError:
@@ -109,7 +109,7 @@ class RunEnd:
                     remedy="Start a query with writeStream...start() in the script.",
                 )
                 return self._fail(Failure.of(error))
-            case Signalled() if self._runtime.relaunched:
+            case Signalled() if self._runtime.admission.relaunched:
                 pulse.ended = True  # an earlier incarnation ran batches: the next one goes on from them
                 return EXIT_FAILED
             case Signalled():
@@ -164,7 +164,7 @@ class RunEnd:
     def _save(self, request: Request | None, committed: dict[str, BatchId]) -> str | None:
         if request is None or request.command != "stop_with_savepoint":
             return None
-        manifest = self._runtime.capture(request, stopped_at=committed, cancelled=lambda: False)
+        manifest = self._runtime.serving.capture(request, stopped_at=committed, cancelled=lambda: False)
         return manifest.savepoint_id
 
     def _end_request(self, request: Request, *, batches: dict[str, BatchId]) -> None:

@@ -39,7 +39,7 @@ def _is_take(request: Request) -> bool:
 
 
 class Worker(Protocol):
-    """What the inbox asks of the runtime."""
+    """Who judges and serves what the inbox finds."""
 
     def refusal(self, request: Request) -> str | None:
         """Return why the request cannot be served in this state; None if it can."""

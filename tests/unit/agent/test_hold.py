@@ -170,13 +170,13 @@ def test_query_that_has_ended_is_in_no_aligned_cut(tmp_path: Path) -> None:
         Turn(generation=G1, incarnation=I1, claim=a_claim(), prior=None, seen=None),
     )
     runtime = Runtime(board, SavepointRepository(MemoryStore(), "orders"), turn, DriverProcess())
-    runtime.taken_over, runtime.queries.root = True, str(tmp_path)
+    runtime.admission.taken_over, runtime.queries.root = True, str(tmp_path)
     runs = [a_running_query(runtime.queries, name)[0] for name in ("fast", "slow")]
     for name in ("fast", "slow"):
         (tmp_path / name / "commits").mkdir(parents=True)
         (tmp_path / name / "commits" / "0").touch()
     aligned, apart = a_request("aligned"), a_request("none")
-    assert runtime.refusal(aligned) is None
+    assert runtime.serving.refusal(aligned) is None
     for run in runs:
         run.batch_ended.set()
     with runtime.held.begin(MagicMock(), **WANTED):
@@ -184,8 +184,8 @@ def test_query_that_has_ended_is_in_no_aligned_cut(tmp_path: Path) -> None:
         runtime.held.leave_stopped(runtime.queries.all()[1].query)  # by the script, meanwhile
         with pytest.raises(QueryEndedError, match="found that slow ended"):
             runtime.held.require_all()
-    assert "found that slow ended" in runtime.refusal(aligned)
-    assert runtime.refusal(apart) is None
+    assert "found that slow ended" in runtime.serving.refusal(aligned)
+    assert runtime.serving.refusal(apart) is None
 
 
 class SparkManager:

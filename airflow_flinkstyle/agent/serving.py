@@ -1,0 +1,116 @@
+"""What callers ask of a driver: savepoints and stops, each served in a thread of its own."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.agent import capture
+from airflow_flinkstyle.agent.aligned import AlignedCut
+from airflow_flinkstyle.agent.ending import StopAsked
+from airflow_flinkstyle.agent.errors import QueryEndedError
+from airflow_flinkstyle.errors import FlinkstyleError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from airflow_flinkstyle.agent.inbox import Take
+    from airflow_flinkstyle.agent.runtime import Runtime
+    from airflow_flinkstyle.protocol.records import Request
+    from airflow_flinkstyle.savepoint.manifest import Manifest
+    from airflow_flinkstyle.types import BatchId
+
+log = logging.getLogger(__name__)
+
+
+class Serving:
+    """Judges requests and serves them; fulfils the inbox's ``Worker``."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    def is_ready(self) -> bool:
+        """Return whether a request can be judged now."""
+        return self._runtime.admission.is_settled()
+
+    def refusal(self, request: Request) -> str | None:
+        """Return why the request cannot be served; None if it can."""
+        if request.command == "stop" and request.alignment == "none":
+            return None
+        if not self._runtime.admission.taken_over:
+            return "The driver waits for its turn and has run no batch yet: there is nothing to save."
+        fresh = [query.name for query in self._runtime.queries.all() if query.look() is None]
+        if fresh or not self._runtime.queries.all():
+            return (
+                f"Expected at least one committed batch, found none of {', '.join(fresh) or 'any query'}. "
+                "The job runs on. Ask again once it has committed a batch."
+            )
+        ended = [query.name for query in self._runtime.queries.all() if not query.is_active]
+        if request.alignment == "aligned" and ended:
+            return str(QueryEndedError.of(ended))
+        return None
+
+    def begin_take(self, take: Take) -> None:
+        """Take a savepoint in a thread while the queries run, or align them first."""
+        threading.Thread(target=self._take, args=(take,), name="flinkstyle-take", daemon=True).start()
+
+    def _take(self, take: Take) -> None:
+        request = take.request
+        try:
+            if request.alignment == "aligned":
+                manifest = AlignedCut(self._runtime, take).run()
+            else:
+                manifest = self.capture(request, stopped_at=None, cancelled=take.cancelled.is_set)
+        except FlinkstyleError as error:
+            withdrawn = take.cancelled.is_set()  # then it does not matter what else went wrong
+            self._runtime.inbox.end(request, "cancelled" if withdrawn else "failed", f"{error.code}: {error}")
+        except Exception as error:  # the job runs on, whatever went wrong with a savepoint
+            log.exception("The savepoint failed")
+            self._runtime.inbox.end(request, "failed", f"{type(error).__name__}: {error}")
+        else:
+            if manifest is not None:  # else the end of the run ends the request
+                self._end_take(request, manifest)
+        finally:
+            take.done.set()
+
+    def _end_take(self, request: Request, manifest: Manifest) -> None:
+        batches = {query.name: query.batch_id for query in manifest.queries}
+        detail = f"Savepoint {manifest.savepoint_id} at batches {batches}."
+        self._runtime.inbox.end(request, "done", detail, savepoint_id=manifest.savepoint_id, batches=batches)
+
+    def capture(
+        self,
+        request: Request,
+        *,
+        stopped_at: Mapping[str, BatchId] | None,
+        cancelled: Callable[[], bool],
+        runs_on: bool = False,
+    ) -> Manifest:
+        """Take the savepoint that a request asks for."""
+        if request.savepoint_id is None:
+            raise AssertionError(f"request {request.request_id} names no savepoint")
+        runtime, admission = self._runtime, self._runtime.admission
+        admission.manifest = capture.take(
+            runtime.jvm,
+            runtime.repository,
+            runtime.queries.all(),
+            savepoint_id=request.savepoint_id,
+            spark_version=runtime.spark_version,
+            generation=runtime.turn.generation,
+            stopped_at=stopped_at,
+            runs_on=runs_on,
+            alignment=request.alignment,
+            cut_id=request.cut_id,
+            previous=admission.manifest,
+            cancelled=cancelled,
+            progress=capture.ProgressWriter(runtime.board, runtime.turn.generation, request),
+        )
+        return admission.manifest
+
+    def begin_stop(self, request: Request) -> None:
+        """Stop in a thread of its own."""
+        asked = StopAsked(request)
+        threading.Thread(
+            target=self._runtime.finish, args=(asked,), name="flinkstyle-stop", daemon=True
+        ).start()
