@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from testbed.chaos_trace import Trace
     from testbed.kafka import Broker
 
-SHARDS = 2
+SHARDS = 4
+"""Two for each of two tasks."""
 ROWS = 200
 """Per batch."""
 _LEAD = 10

@@ -101,9 +101,10 @@ class Trace:
         return aim.struck
 
     def phase_of(self, shot: Shot) -> str:
-        """Return what the process that was aimed at was doing when something was struck."""
+        """Return what the process that was aimed at was doing with that shard when something was struck."""
         self.sync()
-        seen = (s for s in reversed(self.sights) if s.pid == shot.sight.pid and s.at_ns <= shot.at_ns)
+        aimed = (shot.sight.pid, shot.sight.shard)
+        seen = (s for s in reversed(self.sights) if (s.pid, s.shard) == aimed and s.at_ns <= shot.at_ns)
         return next(seen).phase
 
     def after(self, at_ns: int) -> Iterator[Sight]:

@@ -18,7 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.sinks import TransactionalKafkaSink
+from airflow_flinkstyle.sinks.settings import SinkSettings
+from airflow_flinkstyle.sinks.spread import Spread
 from benchmarks.common import interleave
 from testbed.session import local_session
 from testbed.spark import spark_paths
@@ -29,8 +32,11 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     Batches = list[Mapping[str, Any]]
+    Phases = dict[int, Mapping[str, float]]
+    Start = Callable[[DataStreamWriter, str, int, Phases], DataStreamWriter]
 
 KEYS, PARTITIONS, TASKS = 1000, 4, 2
 TIMEOUT_S = 120.0
@@ -59,11 +65,12 @@ class Streams:
 
     def compare(self, case: Case, rounds: int) -> dict[str, list[Batches]]:
         """Return per contender and round what became of the counted batches."""
-        contenders = {"native": partial(self.run, case, None)}
-        contenders |= {str(shards): partial(self.run, case, shards) for shards in case.shards}
-        return interleave(contenders, rounds=rounds)
+        starts: dict[str, Start] = {"native": self._native, "count": _only_counted}
+        starts |= {str(shards): partial(self._ours, shards) for shards in case.shards}
+        runs = {name: partial(self.run, case, start) for name, start in starts.items()}
+        return interleave(runs, rounds=rounds)
 
-    def run(self, case: Case, shards: int | None) -> Batches:
+    def run(self, case: Case, start: Start) -> Batches:
         """Run a stream until enough batches have ended, and delete what it wrote."""
         self._count += 1
         topic = f"out-{self._count}"
@@ -71,12 +78,8 @@ class Streams:
         source = self.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", case.rows)
         records = source.option("numPartitions", TASKS).load().selectExpr(*columns(case.value_bytes))
         writer = records.writeStream.option("checkpointLocation", str(self.folder / topic))
-        phases: dict[int, Mapping[str, float]] = {}
-        if shards is None:
-            native = writer.format("kafka").option("kafka.bootstrap.servers", self.servers)
-            query = native.option("topic", topic).start()
-        else:
-            query = writer.foreachBatch(self._ours(topic, shards, case.batches, phases)).start()
+        phases: Phases = {}
+        query = start(writer, topic, case.batches, phases).start()
         try:
             told = _wait(query, case.batches)
         finally:
@@ -84,9 +87,12 @@ class Streams:
             admin.delete_topics([topic])[topic].result(20)
         return [{**batch, "phase_s": phases.get(batch["batch"], {})} for batch in told]
 
+    def _native(self, writer: DataStreamWriter, topic: str, batches: int, phases: Phases) -> DataStreamWriter:
+        return writer.format("kafka").option("kafka.bootstrap.servers", self.servers).option("topic", topic)
+
     def _ours(
-        self, topic: str, shards: int, batches: int, phases: dict[int, Mapping[str, float]]
-    ) -> Callable[[DataFrame, int], None]:
+        self, shards: int, writer: DataStreamWriter, topic: str, batches: int, phases: Phases
+    ) -> DataStreamWriter:
         """Return what writes each batch and notes its phases; behind those that count it writes nothing."""
         sink = TransactionalKafkaSink({"bootstrap.servers": self.servers}, topic=topic, shards=shards)
 
@@ -96,7 +102,7 @@ class Streams:
             if batch_id <= batches and sink.last_batch is not None:
                 phases[batch_id] = sink.last_batch.phase_s
 
-        return write
+        return writer.foreachBatch(write)
 
     def _create(self, topic: str) -> AdminClient:
         from confluent_kafka.admin import AdminClient, NewTopic
@@ -104,6 +110,25 @@ class Streams:
         admin = AdminClient({"bootstrap.servers": self.servers})
         admin.create_topics([NewTopic(topic, num_partitions=PARTITIONS)])[topic].result(20)
         return admin
+
+
+def _only_counted(writer: DataStreamWriter, topic: str, batches: int, phases: Phases) -> DataStreamWriter:
+    """Spread each batch as our sink does, over as many tasks, and only count it: what Spark itself takes."""
+    settings = SinkSettings(
+        cluster=KafkaCluster(name="none", config={"bootstrap.servers": "none:0"}),
+        topic=topic,
+        lineage=topic,
+        shards=TASKS,
+        control_topic=topic,
+    )
+
+    def count(batches: Iterator[pa.RecordBatch], shards: range) -> int:
+        return sum(batch.num_rows for batch in batches)
+
+    def write(frame: DataFrame, batch_id: int) -> None:
+        Spread.of(frame, settings).answers(count)
+
+    return writer.foreachBatch(write)
 
 
 def columns(value_bytes: int) -> tuple[str, ...]:
