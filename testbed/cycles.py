@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from testbed.kafka import Broker
     from testbed.outputs import OutputJudgement
 
-MOST_SHARDS = 3
+MOST_SHARDS = 4
 LONGEST_RUN_S = 3.0
 """Between a start's first batches and the next stop."""
 LATEST_KILL_S = 9.0
