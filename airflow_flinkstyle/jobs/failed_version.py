@@ -63,12 +63,10 @@ def look_at(client: JobClient, fence: stopped.Fence) -> FailedVersion:
 def _moved_to(before: Sinks | None, after: Sinks | None) -> str | None:
     """Return the cluster to which a lineage went; None if all are where they were."""
     places = {one.lineage: one.cluster_id for one in before.lineages} if before else {}
-    went = (
-        (one for one in after.lineages if places.get(one.lineage, one.cluster_id) != one.cluster_id)
-        if after
-        else ()
-    )
-    return next((one.cluster_id for one in went), None)
+    for one in after.lineages if after else ():
+        if places.get(one.lineage, one.cluster_id) != one.cluster_id:
+            return one.cluster_id
+    return None
 
 
 def carry_pending(manifest: Manifest, failed: FailedVersion, client: JobClient) -> Manifest:
