@@ -29,6 +29,7 @@ from airflow_flinkstyle.sinks.marker import Completion
 from airflow_flinkstyle.sinks.options import settings_of
 from airflow_flinkstyle.sinks.speculation import require_no_speculation
 from airflow_flinkstyle.sinks.task import final_answer, summed, write_shards
+from airflow_flinkstyle.sinks.whole_input import whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -140,10 +141,10 @@ class ShardWriter(DataSourceStreamArrowWriter):
             )
         require_follows(self._settings, self._completed, query_id=query_id, batch_id=batch_id)
         if self._is_complete(batch_id):  # perhaps with another number of shards
-            chunks = frames.chunks_of(iterator, None, [shard])
+            chunks = frames.chunks_of(whole(iterator), None, [shard])
             records, digest = summed(chunks, [shard])[shard]
             return ShardDone(query_id=query_id, shard=shard, records=records, digest=digest)
-        chunks = frames.chunks_of(iterator, self._settings.topic, [shard])
+        chunks = frames.chunks_of(whole(iterator), self._settings.topic, [shard])
         done = final_answer(lambda: write_shards(self._settings, batch_id, [shard], self._plan, chunks))
         if isinstance(done, FlinkstyleError):
             return ShardRefused(error=done)

@@ -125,6 +125,23 @@ class ProducersPoolEmptyError(FlinkstyleError):
         )
 
 
+class InputCutError(FlinkstyleError):
+    """Spark stopped giving a task its rows before their end."""
+
+    code = "INPUT_CUT"
+    retryable = True
+
+    @classmethod
+    def of(cls) -> InputCutError:
+        """Say what is known of it."""
+        return cls(
+            "A task was expected to be given all of its rows, but Spark's JVM broke off on the way: it was "
+            "killed, or could not read on.",
+            left=REPLAYS,
+            remedy="Nothing is to be done if the job goes on; else look for what the executor failed with.",
+        )
+
+
 class RecordRefusedError(FlinkstyleError):
     """The broker, or the client, will not take a record."""
 

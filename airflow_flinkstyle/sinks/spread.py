@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.sinks.frame import spread
 from airflow_flinkstyle.sinks.task import shards_of_task, tasks_for
+from airflow_flinkstyle.sinks.whole_input import whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -49,7 +50,7 @@ class Spread:
         def answer(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             import pyarrow
 
-            found = work(batches, shards_of_task(_task(), tasks=tasks, shards=shards))
+            found = work(whole(batches), shards_of_task(_task(), tasks=tasks, shards=shards))
             yield pyarrow.RecordBatch.from_pydict({"answer": [pickle.dumps(found)]})
 
         with _set(self.records.sparkSession, _CONFS):

@@ -16,6 +16,7 @@ from airflow_flinkstyle.sinks.errors import (
     SinkConfigError,
     SinkInputError,
 )
+from airflow_flinkstyle.sinks.spread import Spread
 from testbed.session import local_session
 from tests.integration.sink_lab import ROWS, Lab, once, refused, topic_of
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from testbed.kafka import Broker
@@ -147,6 +149,48 @@ def test_half_written_batch_is_completed_by_the_next_run(lab: FileLab, old_broke
     lab.write(shape=routed)
     main, lab.topic = lab.counts(), late
     assert main + lab.counts() == once(1)
+
+
+def test_task_whose_rows_break_off_answers_nothing(spark: SparkSession, tmp_path: Path):
+    told = tmp_path / "told"
+
+    def work(batches: Iterator[pa.RecordBatch], _: range) -> int:
+        rows = sum(batch.num_rows for batch in batches)
+        told.write_text(str(rows))
+        return rows
+
+    def spread(last: int) -> Spread:
+        value = f"if(id = {last}, raise_error('cut'), repeat('x', 100)) value"
+        rows = spark.range(0, 100_000, 1, 1).selectExpr(value)
+        return Spread(records=rows, tasks=1, shards=1)
+
+    with pytest.raises(Exception, match="cut"):
+        spread(95_000).answers(work)
+    assert not told.exists()
+    assert spread(100_000).answers(work) == [100_000]
+
+
+def test_nothing_of_a_task_is_written_whose_rows_break_off(lab: FileLab):
+    """As when an executor is lost, and with it the rest of the shuffle that a task reads.
+
+    Spark sends 64 KiB at a time: so much has to come before the rows break off.
+    """
+
+    def cut(frame: DataFrame) -> DataFrame:
+        bad, long = f"value = binary('{ROWS - 1}')", "rpad(value, 9999, binary(' '))"
+        value = f"if({bad}, binary(raise_error('cut')), {long}) value"
+        return frame.selectExpr("key", value, "__hash", "__shard")
+
+    lab.add(1)
+    lab.spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 2)
+    try:
+        with pytest.raises(Exception, match="cut"):
+            lab.write(shards=1, shape=cut)
+    finally:
+        lab.spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    assert not lab.counts()
+    lab.write(shards=1)
+    assert lab.counts() == once(1)
 
 
 def test_older_state_and_another_query_are_refused(lab: FileLab):
