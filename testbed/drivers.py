@@ -36,6 +36,7 @@ def spark_conf() -> dict[str, str]:
         "spark.driver.extraClassPath": jars,
         "spark.executor.extraClassPath": jars,
         "spark.driver.extraJavaOptions": spark_options(),
+        "spark.executor.extraJavaOptions": spark_options(),
         "spark.driver.memory": "512m",
         "spark.ui.enabled": "false",
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import secrets
 import subprocess
 import time
 from typing import TYPE_CHECKING, Any, Self
@@ -219,15 +221,14 @@ class Broker:
         }
         draft = self._properties.with_suffix(".draft")
         draft.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        tool = [*self._jvm, "kafka.tools.StorageTool"]
-        cluster_id = self._run([*tool, "random-uuid"]).split()[-1]
-        self._run([*tool, "format", "-t", cluster_id, "-c", draft])
+        # 16 bytes in Kafka's way; of hexadecimal digits, so that it never begins with a dash, like an option.
+        cluster_id = base64.urlsafe_b64encode(secrets.token_hex(8).encode()).decode().rstrip("=")
+        self._run([*self._jvm, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", draft])
         draft.rename(self._properties)
 
-    def _run(self, command: Sequence[object]) -> str:
+    def _run(self, command: Sequence[object]) -> None:
         done = subprocess.run(  # noqa: S603  # our own command
             [str(part) for part in command], capture_output=True, text=True, timeout=60
         )
         if done.returncode != 0:
             raise RuntimeError(f"Formatting broker {self.name} ended with {done.returncode}: {done.stderr}")
-        return done.stdout

@@ -34,6 +34,9 @@ CODE = ("airflow_flinkstyle", "testbed", "tools", "demo", "benchmarks", "example
 TESTS = ROOT / "tests"
 LONG_FILES = (
     "e2e/test_ways.py",  # the only story in parts, which share a set-up: begun first, nobody takes some over
+    "e2e/test_hot_savepoints.py",
+    "e2e/test_dag.py",
+    "e2e/test_chaos.py",
     "integration/test_savepoint_operators.py",
     "integration/test_agent.py",
     "integration/test_aligned.py",

@@ -20,6 +20,7 @@ from airflow_flinkstyle.savepoint.verify import verify_savepoint
 from airflow_flinkstyle.storage.open import open_store
 from testbed import paths
 from testbed.airflow import Airflow
+from testbed.drivers import spark_conf
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,7 +70,7 @@ class Lab:
             {
                 "python": str(spark.python),
                 "spark-home": str(spark.spark_home),
-                "conf": {"spark.ui.enabled": False, "spark.sql.shuffle.partitions": 2},
+                "conf": {**spark_conf(), "spark.ui.enabled": False, "spark.sql.shuffle.partitions": 2},
             },
             host="local[2]",
         )

@@ -22,6 +22,7 @@ from airflow_flinkstyle.jobs.upgrade import UPGRADE_PHASES, Upgrade
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.savepoint.repository import SavepointRepository
 from airflow_flinkstyle.storage.open import open_store
+from testbed.drivers import spark_conf
 from testbed.spark import spark_paths
 
 if TYPE_CHECKING:
@@ -67,11 +68,7 @@ class Lab:
             name="counts",
             script=str(self.folder / name),
             args=(str(self.out),),
-            conf={
-                "spark.sql.shuffle.partitions": "2",
-                "spark.ui.enabled": "false",
-                "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-            },
+            conf={"spark.sql.shuffle.partitions": "2"},
             checkpoint_root=str(self.folder / "checkpoints"),
             lease_s=8,
         )
@@ -82,6 +79,7 @@ class Lab:
             master="local[2]",
             python=str(spark.python),
             spark_home=str(spark.spark_home),
+            conf=spark_conf(),
             working_dir=str(self.folder),
             log_dir=str(self.folder / "logs"),
         )
