@@ -113,7 +113,7 @@ class KafkaTransactional(DataSource):
 
 def _shards(schema: StructType) -> int:
     shards = next((f.metadata.get(_SHARDS) for f in schema.fields if f.name == frames.SHARD), None)
-    if shards is None:
+    if shards is None or frames.HASH not in schema.fieldNames():
         raise SinkConfigError(
             f"Format {NAME} expected rows that are spread over shards, found the columns "
             f"{', '.join(schema.fieldNames())}.",

@@ -28,6 +28,8 @@ _NO_TOPIC = "/"
 """Asked for only to have a connection: brokers may create a topic that is asked for, but never this one."""
 QUEUE_KIB = 4 * 1024
 """Records that wait in a process's producers; bounds its memory however large a batch is."""
+_RECORD_BYTES = 1_000_000
+"""The client's own limit of a record, ``message.max.bytes``."""
 _FENCED = frozenset(
     (
         "_FENCED",
@@ -68,11 +70,12 @@ def open_producer(settings: SinkSettings, transactional_id: str) -> Iterator[Pro
 
 
 def _config(settings: SinkSettings, transactional_id: str, queue_kib: int) -> dict[str, Any]:
+    record_kib = int(settings.cluster.config.get("message.max.bytes", _RECORD_BYTES)) // 1024 + 1
     return {
         "log_level": 2,
         "linger.ms": "5",
         "reconnect.backoff.ms": "10",  # by its half the second connection is held back; the client's is 100
-        "queue.buffering.max.kbytes": str(queue_kib),
+        "queue.buffering.max.kbytes": str(max(queue_kib, record_kib)),  # one that never fits waits for ever
         **settings.cluster.config,
         "partitioner": "murmur2_random",  # as Spark's own sink; the client's default differs
         "transactional.id": transactional_id,

@@ -208,8 +208,9 @@ def test_older_state_and_another_query_are_refused(lab: FileLab):
 
 def test_rows_that_are_not_spread_as_asked_are_refused_before_anything_is_written(lab: FileLab):
     lab.add(1)
-    with refused(SinkConfigError, "spread over shards"):
-        lab.write(shape=lambda frame: frame.drop("__shard"))
+    for column in ("__shard", "__hash"):
+        with refused(SinkConfigError, "spread over shards"):
+            lab.write(shape=lambda frame, column=column: frame.drop(column))
     with refused(SinkConfigError, "none for lineage"):
         lab.write(lineage="")
     with refused(SinkConfigError, "found one numbered 2"):

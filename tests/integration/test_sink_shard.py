@@ -157,6 +157,12 @@ def test_batch_larger_than_the_clients_queue_is_written_whole_and_in_order(lab: 
     assert marker.records == 3000
 
 
+def test_record_as_large_as_may_be_is_written_however_many_shards_share_the_queue(lab: Lab) -> None:
+    large = b"x" * 990_000
+    write(lab.settings(), 0, [0, 1, 2, 3, 4], iter([rows(large, b"small", shards=[0, 4])]))
+    assert sorted(map(len, filter(None, lab.values()))) == [5, 990_000]
+
+
 def test_nulls_are_what_the_client_takes_for_nothing(lab: Lab) -> None:
     kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     columns = {
