@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from testbed import paths
+from testbed.jvm import spark_options
 from testbed.kafka import Broker
 from testbed.ports import free_port, is_listening
 from testbed.process import Service, ServiceError
@@ -115,7 +116,7 @@ def test_spark_cluster_of_two_workers_reads_kafka_and_keeps_its_checkpoint_on_s3
         print("COUNTED", spark.sql("select sum(count) from counted").first()[0])
         """)
     )
-    spark = spark_paths()
+    spark = spark_paths(java_options=spark_options())
     with Broker("b", tmp_path / "b") as broker, S3Server(tmp_path / "s3") as s3:
         broker.create_topic("t", partitions=2)
         produce(broker, "t", 70)
