@@ -85,9 +85,16 @@ def write_shards(
 
 
 def _all(futures: Sequence[Future[T]]) -> list[T]:
-    """Return all results, or raise one of the errors once everything has ended."""
+    """Return all results, or raise an error once everything has ended: one that is final, if there is any."""
     wait(futures)
+    errors = [error for future in futures if (error := future.exception()) is not None]
+    if errors:
+        raise min(errors, key=_may_be_mended)
     return [future.result() for future in futures]
+
+
+def _may_be_mended(error: BaseException) -> bool:
+    return not isinstance(error, FlinkstyleError) or error.retryable
 
 
 def summed(chunks: Iterable[Chunk], shards: Iterable[int]) -> dict[int, tuple[int, int]]:

@@ -15,6 +15,7 @@ from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.sinks.control_topic import read_marker, require_control_topic
 from airflow_flinkstyle.sinks.errors import (
     ControlTopicError,
+    LineageError,
     ProducerFencedError,
     ProducersPoolEmptyError,
     ReplayDiffersError,
@@ -145,6 +146,16 @@ def test_no_shard_of_a_task_is_written_if_one_that_is_there_was_other_records(la
     with pytest.raises(SinkConfigError, match=r"shards \[0, 1\], found rows of the shards \[0, 2\]"):
         write(lab.settings(), 1, [0, 1], iter([rows(b"a", b"x", shards=[0, 2])]))
     assert lab.values() == [b"b"]
+
+
+def test_task_ends_for_good_if_one_of_its_shards_does_whatever_befalls_the_others(lab: Lab) -> None:
+    def die(_batch: int, shard: int, phase: str) -> None:
+        if (shard, phase) == (0, "init"):
+            raise ConnectionError("mended by another attempt")
+
+    write(lab.settings(), 5, [1], iter([rows(b"b", shards=[1])]))
+    with pytest.raises(LineageError, match="has written batch 5"):
+        write(lab.settings(on_phase=die), 0, [0, 1], iter([]))
 
 
 def test_batch_larger_than_the_clients_queue_is_written_whole_and_in_order(lab: Lab) -> None:
