@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 
 WINDOW_S = 10
 """A number is a second of event time."""
+RECORD = (
+    "cast(id % 16 as string) as key",
+    "repeat('x', 20000) as value",  # a task's rows come in several pieces, so that they can break off
+    "array(struct('id' as key, binary(cast(id as string)) as value)) as headers",
+)
 
 
 def numbers(spark: SparkSession, args: Mapping[str, Any]) -> DataFrame:
@@ -92,7 +97,7 @@ def main() -> None:
         tell(batch, done.skipped_shards if done else 0, "batch")
 
     ids = PLANS[args["plan"]](numbers(spark, args), args["delay_s"])
-    rows = ids.selectExpr("cast(id % 16 as string) as key", "cast(id as string) as value")
+    rows = ids.selectExpr(*RECORD)
     writer = rows.writeStream.foreachBatch(write).option("checkpointLocation", args["checkpoint"])
     writer.trigger(processingTime="0 seconds").start().awaitTermination()
 

@@ -12,7 +12,7 @@ from collections import Counter
 from concurrent.futures import TimeoutError as NotYetError
 from typing import TYPE_CHECKING, Any
 
-from airflow_flinkstyle.kafka.record_ids import by_value
+from airflow_flinkstyle.kafka.record_ids import by_header
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.kafka.verify_topic import verify_topic
 from testbed.chaos_plan import (
@@ -244,7 +244,7 @@ class _Stage:
     def _verdict(self, *, count_hidden: bool = False) -> TopicVerdict:
         cluster = KafkaCluster(name="chaos", config={"bootstrap.servers": self._broker.bootstrap})
         expected = range(self._job.numbers.count)
-        return verify_topic(cluster, self._job.target, expected, by_value, count_hidden=count_hidden)
+        return verify_topic(cluster, self._job.target, expected, by_header("id"), count_hidden=count_hidden)
 
     def end(self) -> None:
         """End the job and what is left of zombies."""

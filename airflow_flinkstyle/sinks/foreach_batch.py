@@ -217,7 +217,7 @@ def _write(rows: Spread, settings: SinkSettings, batch_id: int, plan: str) -> Ba
         return final_answer(lambda: write_shards(settings, batch_id, shards, plan, chunks))
 
     answers = rows.answers(write)
-    results = written_by_all(answers)
+    results = written_by_all(answers, settings.shards)
     phase_s: dict[str, float] = {}
     for result in results:
         for phase, seconds in result.phase_s.items():

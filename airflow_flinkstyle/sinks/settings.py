@@ -18,7 +18,7 @@ Phase = Literal["init", "begin", "data", "pre-commit", "marker", "commit", "done
 """
 
 OnPhase = Callable[[int, int, Phase], None]
-"""Told batch, shard and phase when the phase begins."""
+"""Told batch, shard and phase when the phase begins; a worker calls it in several threads at once."""
 
 _MOST_SHARDS = 1000
 

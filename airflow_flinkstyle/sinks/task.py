@@ -120,11 +120,20 @@ def final_answer(write: Callable[[], list[ShardWritten]]) -> list[ShardWritten] 
         return error
 
 
-def written_by_all(answers: Iterable[list[ShardWritten] | FlinkstyleError]) -> list[ShardWritten]:
-    """Return the shards of a batch, or raise the error that one of its tasks ended with."""
+def written_by_all(
+    answers: Iterable[list[ShardWritten] | FlinkstyleError], shards: int
+) -> list[ShardWritten]:
+    """Return the shards of a batch, or raise the error that one of its tasks ended with.
+
+    Args:
+        answers: Of each task that Spark ran; none at all if it knew beforehand that there are no rows.
+        shards: Of the lineage.
+    """
     written: list[ShardWritten] = []
     for answer in answers:
         if isinstance(answer, FlinkstyleError):
             raise answer
         written += answer
+    if written and sorted(one.shard for one in written) != list(range(shards)):
+        raise RuntimeError(f"{shards} shards were to be written, {written} were")
     return written

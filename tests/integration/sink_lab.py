@@ -101,7 +101,7 @@ class Lab:
 
     def records(self, isolation: str = "read_committed") -> list[Record]:
         with suppress(TimeoutError):  # what is left open, on purpose, is not read
-            wait_until("the end of every transaction", self.is_stable, timeout_s=3)
+            wait_until("the end of every transaction", lambda: settled(self.cluster, self.topic), timeout_s=3)
         view = describe(self.cluster, [self.topic])
         found: list[Record] = []
         ranges = {
@@ -112,14 +112,15 @@ class Lab:
         scan(self.cluster, ranges, lambda _, record: found.append(record), isolation)  # type: ignore[arg-type]
         return found
 
-    def is_stable(self) -> bool:
-        """Return whether no transaction is open: a commit is answered before its end stands in the topic."""
-        view = describe(self.cluster, [self.topic])
-        spans = [view.log_range(tp) for tp in view.partitions]
-        return all(span is not None and span.last_stable == span.end for span in spans)
-
     def counts(self) -> Counter[int]:
         return Counter(int(record.value() or b"") for record in self.records())
+
+
+def settled(cluster: KafkaCluster, topic: str) -> bool:
+    """Return whether no transaction is open: a commit is answered before its end stands in the topic."""
+    view = describe(cluster, [topic])
+    spans = [view.log_range(tp) for tp in view.partitions]
+    return all(span is not None and span.last_stable == span.end for span in spans)
 
 
 def as_records(source: DataFrame) -> DataFrame:

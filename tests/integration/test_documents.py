@@ -25,10 +25,9 @@ from airflow_flinkstyle.savepoint.take import QuerySource, SavepointLabel, take_
 from airflow_flinkstyle.sinks import TransactionalKafkaSink
 from airflow_flinkstyle.storage.local import LocalStore
 from testbed.scenario import wait_until
-from testbed.session import local_session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from confluent_kafka import Producer
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.kafka.id_counts import TopicVerdict
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from testbed.kafka import Broker
-    from testbed.spark import SparkPaths
 
     EachBatch = Callable[[DataFrame, int], None]
 
@@ -48,13 +46,6 @@ pytestmark = [
     pytest.mark.timeout(600),
     pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
 ]
-
-
-@pytest.fixture(scope="module")
-def spark(spark_paths: SparkPaths) -> Iterator[SparkSession]:
-    confs = {"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2"}
-    with local_session(spark_paths, confs, threads=1) as session:  # shard 0 commits before shard 1 begins
-        yield session
 
 
 class Job:
@@ -150,9 +141,9 @@ def positions(savepoint: Manifest) -> tuple[int, int]:
 
 
 def test_a_job_goes_on_from_exactly_the_offsets_and_the_state_of_its_snapshot(
-    spark: SparkSession, old_broker: Broker, tmp_path: Path
+    two_tasks: SparkSession, old_broker: Broker, tmp_path: Path
 ):
-    job = Letters(spark, old_broker, "documents-letters", tmp_path)
+    job = Letters(two_tasks, old_broker, "documents-letters", tmp_path)
 
     # The source has read A and B from partition 0 and A from partition 1: the positions are (2, 1), and they
     # are kept together with what the operator made of these letters.
@@ -236,9 +227,9 @@ def letters_as_records(rows: DataFrame) -> DataFrame:
 
 
 @pytest.fixture
-def copy(spark: SparkSession, old_broker: Broker, tmp_path: Path, request: pytest.FixtureRequest) -> Copy:
+def copy(two_tasks: SparkSession, old_broker: Broker, tmp_path: Path, request: pytest.FixtureRequest) -> Copy:
     topic = f"documents-{request.node.name.removeprefix('test_').replace('_', '-')[:60]}"
-    job = Copy(spark, old_broker, topic, tmp_path)
+    job = Copy(two_tasks, old_broker, topic, tmp_path)
     job.arrive("ABCDE", "FGHIJ")
     return job
 

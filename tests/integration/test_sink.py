@@ -29,11 +29,9 @@ from airflow_flinkstyle.sinks.resume import Resume, states
 from airflow_flinkstyle.sinks.settings import SinkSettings
 from airflow_flinkstyle.sinks.shard import Chunk
 from airflow_flinkstyle.sinks.task import write_shards
-from testbed.session import local_session
 from tests.integration.sink_lab import ROWS, Lab, as_records, die, once, refused, topic_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -41,7 +39,6 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.sinks import TransactionalKafkaSink
     from airflow_flinkstyle.sinks.lineage import Opened
     from testbed.kafka import Broker
-    from testbed.spark import SparkPaths
 
 pytestmark = [
     pytest.mark.integration,
@@ -52,13 +49,6 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def spark(spark_paths: SparkPaths) -> Iterator[SparkSession]:
-    confs = {"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2"}
-    with local_session(spark_paths, confs, threads=1) as session:  # shard 0 commits before shard 1 begins
-        yield session
-
-
 @pytest.fixture
 def topic(old_broker: Broker, request: pytest.FixtureRequest) -> str:
     name = topic_of(request)
@@ -67,8 +57,8 @@ def topic(old_broker: Broker, request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def lab(spark: SparkSession, old_broker: Broker, topic: str, tmp_path: Path) -> Lab:
-    return Lab(spark, old_broker, topic, tmp_path)
+def lab(two_tasks: SparkSession, old_broker: Broker, topic: str, tmp_path: Path) -> Lab:
+    return Lab(two_tasks, old_broker, topic, tmp_path)
 
 
 def test_each_record_is_there_once_over_two_runs(lab: Lab):
@@ -314,7 +304,7 @@ def test_partition_of_a_key_is_that_of_sparks_own_sink(lab: Lab, old_broker: Bro
     ids=["no-value", "type", "no-topic", "unknown-topic", "oversized", "timeout"],
 )
 def test_bad_input_is_refused_and_writes_nothing(
-    spark: SparkSession,
+    two_tasks: SparkSession,
     old_broker: Broker,
     tmp_path: Path,
     request: pytest.FixtureRequest,
@@ -325,7 +315,7 @@ def test_bad_input_is_refused_and_writes_nothing(
 ):
     topic = topic_of(request)
     old_broker.create_topic(topic, partitions=1)
-    lab = Lab(spark, old_broker, topic, tmp_path, {"topic.metadata.propagation.max.ms": "1000"})
+    lab = Lab(two_tasks, old_broker, topic, tmp_path, {"topic.metadata.propagation.max.ms": "1000"})
     with refused(error, match):
         lab.run(lab.sink(**options).foreach_batch, batches=1, shape=lambda rows: rows.selectExpr(shape))
     assert not lab.counts()

@@ -17,7 +17,6 @@ from airflow_flinkstyle.sinks.errors import (
     SinkInputError,
 )
 from airflow_flinkstyle.sinks.spread import Spread
-from testbed.session import local_session
 from tests.integration.sink_lab import ROWS, Lab, once, refused, topic_of
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from testbed.kafka import Broker
-    from testbed.spark import SparkPaths
 
 pytestmark = [
     pytest.mark.integration,
@@ -40,11 +38,9 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def spark(spark_paths: SparkPaths) -> Iterator[SparkSession]:
-    confs = {"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2"}
-    with local_session(spark_paths, confs, threads=1) as session:  # shard 0 commits before shard 1 begins
-        register(session)
-        yield session
+def spark(two_tasks: SparkSession) -> SparkSession:
+    register(two_tasks)
+    return two_tasks
 
 
 class FileLab(Lab):

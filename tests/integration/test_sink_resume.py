@@ -10,17 +10,14 @@ from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.sinks.errors import ControlTopicError, LineageError
 from airflow_flinkstyle.sinks.resume import Resume, expect, states
-from testbed.session import local_session
 from tests.integration.sink_lab import Lab, die, once, refused, topic_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
     from testbed.kafka import Broker
-    from testbed.spark import SparkPaths
     from tests.conftest import KafkaPair
 
 pytestmark = [
@@ -32,18 +29,11 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def spark(spark_paths: SparkPaths) -> Iterator[SparkSession]:
-    confs = {"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2"}
-    with local_session(spark_paths, confs, threads=1) as session:
-        yield session
-
-
 @pytest.fixture
-def lab(spark: SparkSession, old_broker: Broker, tmp_path: Path, request: pytest.FixtureRequest) -> Lab:
+def lab(two_tasks: SparkSession, old_broker: Broker, tmp_path: Path, request: pytest.FixtureRequest) -> Lab:
     topic = topic_of(request)
     old_broker.create_topic(topic, partitions=3)
-    return Lab(spark, old_broker, topic, tmp_path)
+    return Lab(two_tasks, old_broker, topic, tmp_path)
 
 
 def start_from(lab: Lab, after_batch: int, **changed: Any) -> None:

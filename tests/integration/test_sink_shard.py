@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from binascii import crc32
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +26,7 @@ from airflow_flinkstyle.sinks.settings import SinkSettings
 from airflow_flinkstyle.sinks.task import write_shards
 from testbed.kafka import Broker
 from testbed.scenario import wait_until
+from tests.integration.sink_lab import settled, topic_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -58,17 +58,12 @@ class Lab:
 
     def records(self) -> list[Record]:
         found: list[Record] = []
-        wait_until("the end of every transaction", self.settled, timeout_s=20)  # a commit's end comes later
+        wait_until("the end of every transaction", lambda: settled(self.cluster, self.topic), timeout_s=20)
         view = describe(self.cluster, [self.topic])
         spans = {tp: span for tp in view.partitions if (span := view.log_range(tp))}
         ranges = {tp: ReadRange(low=span.start, high=span.end) for tp, span in spans.items()}
         scan(self.cluster, ranges, lambda _, record: found.append(record), "read_committed")
         return found
-
-    def settled(self) -> bool:
-        view = describe(self.cluster, [self.topic])
-        spans = [view.log_range(tp) for tp in view.partitions]
-        return all(span is not None and span.last_stable == span.end for span in spans)
 
     def values(self) -> list[bytes | None]:
         return [record.value() for record in self.records()]
@@ -76,7 +71,7 @@ class Lab:
 
 @pytest.fixture
 def lab(old_broker: Broker, request: pytest.FixtureRequest) -> Lab:
-    return Lab(old_broker, re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_"))[:60])
+    return Lab(old_broker, topic_of(request))
 
 
 def rows(*values: bytes | None, shards: Sequence[int] = (), **columns: pa.Array) -> pa.RecordBatch:
