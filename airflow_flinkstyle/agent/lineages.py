@@ -149,12 +149,13 @@ def carried(origin: Origin | None, told: Sinks | None, *, is_new: bool) -> Sinks
 
 
 def expect(query: JobQuery, origin: Origin | None, last: QueryBeat | None) -> None:
-    """Tell the sinks of a query that is about to start what they go on from."""
+    """Tell a query that is about to start, and its sinks, what they go on from."""
     told = last.sinks if last is not None else None
     query_id = _query_id(query)
     if query.sink.name != _SILENT:
         query.carried = carried(origin, told, is_new=query_id is None)
     if query_id is not None:
+        query.known_id = query_id
         known = resumes(origin, told)
         resume.expect(query_id, *known)
         log.info("Query %s: its transactional sinks go on from %s", query.name, known or "what they find")

@@ -52,6 +52,8 @@ class JobQuery:
     sources: Sequence[Source]
     identities: Mapping[str, SourceIdentity] = field(default_factory=dict)
     """By source, from the newest guard."""
+    known_id: str = ""
+    """Its id in the checkpoint that it is about to start from; empty if there is none yet."""
     trigger: Mapping[str, Any] = field(default_factory=dict)
     """As the script set it; empty for Spark's default."""
     sink: Sink = field(default_factory=Sink)
@@ -121,7 +123,7 @@ class JobQuery:
         """Return what the heartbeat says of the query."""
         self.look()
         return QueryBeat(
-            query_id=str(self.query.id) if self.query is not None else "",
+            query_id=str(self.query.id) if self.query is not None else self.known_id,
             batch_id=self.committed,
             batch_committed_at_ms=self.committed_at_ms,
             sources=self.identities,
@@ -204,6 +206,7 @@ class Queries:
                 location=_as_spark_writes(f"{self.root}/{chosen}"),
                 sources=sources,
                 identities=known.identities if known else {},
+                known_id=known.known_id if known else "",
                 carried=known.carried if known else None,
             )
             if known is not None and known.query is not None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_flinkstyle.agent import lineages
 from airflow_flinkstyle.agent.lineages import Origin, carried, origins, recorded, resumes, written
 from airflow_flinkstyle.agent.queries import Queries
 from airflow_flinkstyle.protocol.records import Go, Heartbeat, QueryBeat
@@ -194,3 +195,17 @@ def test_query_that_its_script_starts_again_is_still_known_by_what_it_goes_on_fr
     queries = Queries(str(tmp_path))
     queries.register("totals", None, lambda: None, ()).carried = SAVED
     assert written(queries.register("totals", None, lambda: None, ())) == SAVED
+
+
+def test_query_that_its_driver_has_not_started_yet_is_told_by_the_id_in_its_checkpoint(tmp_path: Path):
+    """Else callers would not know how far the query was whose driver died in its start."""
+    queries = Queries(str(tmp_path))
+    query = queries.register("totals", None, lambda: None, ())
+    lineages.expect(query, None, None)
+    assert query.beat().query_id == ""
+    query.checkpoint.write("metadata", b'{"id":"39b0b8ae-0d5c-4b7e-9e13-7d9ac4b58d19"}')
+    query.checkpoint.write(f"commits/{K}", b"v1")
+    lineages.expect(query, an_origin(), None)
+    again = queries.register("totals", None, lambda: None, ())
+    for beat in (query.beat(), again.beat()):
+        assert (beat.query_id, beat.batch_id) == ("39b0b8ae-0d5c-4b7e-9e13-7d9ac4b58d19", K)
