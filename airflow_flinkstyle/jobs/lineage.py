@@ -174,8 +174,9 @@ def require_newest(runs: JobView, manifest: Manifest) -> None:
             savepoint lacks a batch of which transactional sinks may have written a part.
     """
     for query in manifest.queries:
-        last, again = _last_words(runs, query), _emitted_again(runs, manifest, query)
-        found = _last_batch(last)
+        last = _last_words(runs, query)
+        found, half_written = _last_batch(last), _half_written(last)
+        again = _emitted_again(runs, manifest, query, half_written=half_written)
         if (found is not None and found != query.batch_id) or again is not None:
             went = f"went on to batch {found}" if found != -1 else "ended at a batch that no run recorded"
             if again is not None:
@@ -188,16 +189,19 @@ def require_newest(runs: JobView, manifest: Manifest) -> None:
                 "(new query id, new batch numbers where the sink needs them) or rewind='re-emit' (batch ids "
                 "are used again).",
             )
-        _require_under_way(manifest, query, last)
+        if half_written:
+            _require_under_way(manifest, query)
 
 
-def _require_under_way(
-    manifest: Manifest, query: QuerySnapshot, last: tuple[QueryBeat, AgentState] | None
-) -> None:
-    """Require that a savepoint knows of the batch of which transactional sinks may have written a part."""
+def _half_written(last: tuple[QueryBeat, AgentState] | None) -> bool:
+    """Return whether transactional sinks may have written a part of a batch that was planned last."""
     sinks = last[0].sinks if last is not None else None
-    half_written = sinks is not None and bool(sinks.lineages) and sinks.under_way
-    if half_written and query.pending_offsets is None and not (query.sinks and query.sinks.under_way):
+    return sinks is not None and bool(sinks.lineages) and sinks.under_way
+
+
+def _require_under_way(manifest: Manifest, query: QuerySnapshot) -> None:
+    """Require that a savepoint knows of the batch of which transactional sinks may have written a part."""
+    if query.pending_offsets is None and not (query.sinks and query.sinks.under_way):
         raise RewindError(
             f"Savepoint {manifest.savepoint_id} was expected to hold batch {query.batch_id + 1} of query "
             f"{query.name}, which a driver had planned before it died, found no offsets of it: parts of "
@@ -224,8 +228,14 @@ def _last_words(runs: JobView, query: QuerySnapshot) -> tuple[QueryBeat, AgentSt
     return None
 
 
-def _emitted_again(runs: JobView, manifest: Manifest, query: QuerySnapshot) -> Generation | None:
-    """Return a generation that went back behind the savepoint after it was taken: equal ids tell nothing."""
+def _emitted_again(
+    runs: JobView, manifest: Manifest, query: QuerySnapshot, *, half_written: bool
+) -> Generation | None:
+    """Return a generation that went back behind the savepoint after it was taken: equal ids tell nothing.
+
+    One that went back to this very savepoint and committed nothing counts only if it left a batch half
+    written: what it had planned is not what the savepoint holds as planned.
+    """
     taken_from = manifest.taken_from_generation
     if taken_from is None:
         return None  # from outside: it has no place among this job's runs
@@ -233,14 +243,18 @@ def _emitted_again(runs: JobView, manifest: Manifest, query: QuerySnapshot) -> G
         go, slot = runs.board.go(generation), runs.board.heartbeat(generation)
         beat = slot.value.queries.get(query.name) if slot else None
         ran = beat is not None and beat.query_id == query.query_id and beat.batch_id is not None
-        elsewhere = go is not None and go.rewind == "re-emit" and go.savepoint_id != manifest.savepoint_id
-        if generation > taken_from and ran and elsewhere:
+        went_back = go is not None and go.rewind == "re-emit"
+        elsewhere = half_written or (go is not None and go.savepoint_id != manifest.savepoint_id)
+        if generation > taken_from and ran and went_back and elsewhere:
             return generation
     return None
 
 
 def fork(manifest: Manifest, repository: SavepointRepository, key: str) -> Manifest:
-    """Publish the savepoint under new query ids, so that no sink takes its batches for known ones."""
+    """Publish the savepoint under new query ids, so that no sink takes its batches for known ones.
+
+    What was planned behind it is the old lineage's to complete: a fork plans its own.
+    """
     digest = hashlib.sha256(f"{manifest.savepoint_id}\0{key}".encode()).hexdigest()[:20]
     return publish_derived(
         manifest, repository, f"sp-fork-{digest}", lambda query: _forked(query, repository, digest)
@@ -256,4 +270,4 @@ def _forked(query: QuerySnapshot, repository: SavepointRepository, digest: str) 
             content = json.dumps(metadata, separators=(",", ":")).encode()
             entry = changed_file(repository, entry.path, content)
         files.append(entry)
-    return replace(query, query_id=query_id, files=tuple(files))
+    return replace(query, query_id=query_id, pending_offsets=None, files=tuple(files))

@@ -24,7 +24,7 @@ from airflow_flinkstyle.jobs.status import Closed, Dead, NeverStarted, Running, 
 from airflow_flinkstyle.jobs.stopped import take_stopped
 from airflow_flinkstyle.kafka.driver_login import CONNECTION
 from airflow_flinkstyle.kafka.errors import LoginMissingError
-from airflow_flinkstyle.protocol.records import KafkaOverride
+from airflow_flinkstyle.protocol.records import KafkaOverride, Rewind
 from airflow_flinkstyle.savepoint.errors import SinkSkipsError
 from airflow_flinkstyle.savepoint.ids import new_savepoint_id
 from tests.unit.jobs.conftest import written_by
@@ -381,6 +381,27 @@ def test_savepoint_without_the_batch_that_sinks_may_have_written_in_part_cannot_
     assert client.board.go(handle.generation).carry_pending
     world.logs.produce(4)
     world.judge()
+
+
+@pytest.mark.parametrize("rewind", ["re-emit", "fork"])
+def test_batch_that_a_rewound_run_left_half_written_is_not_the_one_that_its_savepoint_holds(
+    world: World, rewind: Rewind
+):
+    client, _ = killed_within_a_batch(world)
+    back = take_stopped(client, "back")
+    origin = FromSavepoint(savepoint_id=back.savepoint_id, rewind=rewind)
+    generation = client.start(world.spec(), world.target(), claim_key="s2", origin=origin).generation
+    client.wait_running(generation, timeout_s=10)
+    world.until(lambda: client.status().heartbeat.queries)
+    world.kill(generation)
+    again = world.drivers[2].checkpoint
+    again.write("offsets/1", again.read("offsets/0"))
+    take_stopped(client, "again")  # says that the run has closed, at the batch of the savepoint
+    restored = FromSavepoint(savepoint_id=client.board.go(generation).savepoint_id)
+    with pytest.raises(
+        RewindError, match="went back and used" if rewind == "re-emit" else "no offsets of it"
+    ):
+        client.start(world.spec(), world.target(), claim_key="s3", origin=restored)
 
 
 def test_savepoint_without_a_batch_that_was_planned_goes_on_where_no_sink_tells_what_it_wrote(
