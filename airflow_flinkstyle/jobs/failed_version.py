@@ -54,8 +54,10 @@ def look_at(client: JobClient, fence: stopped.Fence) -> FailedVersion:
     for name in fence.last_words.queries:
         checkpoint = stopped.read_checkpoint(client, fence.last, name)
         done, planned = list_batches(checkpoint, "commits"), list_batches(checkpoint, "offsets")
-        committed[name] = BatchId(max(done, default=-1))
-        if planned and max(planned) == committed[name] + 1:
+        newest = max(done, default=-1)
+        if done:
+            committed[name] = BatchId(newest)
+        if planned and max(planned) == newest + 1:
             pending[name] = (max(planned), checkpoint.read(f"offsets/{max(planned)}").decode())
     return FailedVersion(committed=committed, pending=pending, last_words=fence.last_words.queries)
 

@@ -82,13 +82,17 @@ def take_stopped(
     return existing
 
 
-def raise_fence(runs: JobView, key: str, *, driver_has_ended: bool = False) -> Fence:
+def raise_fence(
+    runs: JobView, key: str, *, driver_has_ended: bool = False, needed: Collection[str] | None = None
+) -> Fence:
     """Hold the job against every driver, once the last one has ended; a retry goes on where it was.
 
     Args:
         runs: The job.
         key: Who asks, without the try number.
         driver_has_ended: The caller killed the driver and saw it gone, so that no lease need pass.
+        needed: The queries whose checkpoints must be there; None: all. One that is new in the last run may
+            have none yet.
     """
     own = next((run for run in map(runs.run, runs.board.generations()) if _is_own(run, key)), None)
     if own is None:
@@ -96,7 +100,7 @@ def raise_fence(runs: JobView, key: str, *, driver_has_ended: bool = False) -> F
     fence = _fence(runs, own)
     seen = runs.board.current()
     if not own.is_over and (seen is None or seen.value.generation != own.generation):
-        _require_recorded(runs, fence)
+        _require_recorded(runs, fence, needed)
         if not driver_has_ended:
             await_end(runs, fence.last)
         runs.board.take_current(Current(generation=own.generation, incarnation=CALLER), seen=seen)
@@ -228,10 +232,12 @@ def _fence(runs: JobView, own: Run) -> Fence:
     )
 
 
-def _require_recorded(runs: JobView, fence: Fence) -> None:
+def _require_recorded(runs: JobView, fence: Fence, needed: Collection[str] | None) -> None:
     """Require that this machine sees the checkpoints that the last run wrote, before anything is held."""
     closed = fence.last_words.state == "closed"
     for name, beat in fence.last_words.queries.items():
+        if needed is not None and name not in needed:
+            continue
         checkpoint = read_checkpoint(runs, fence.last, name)
         try:
             query_id = metadata.parse(checkpoint.read("metadata").decode()).query_id

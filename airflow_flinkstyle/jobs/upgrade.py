@@ -193,7 +193,8 @@ class Upgrade:
     def _back_from_new(self, stop: Mapping[str, Any], *, driver_has_ended: bool) -> tuple[Any, str]:
         client, key = self.client, f"{self.journal.migration_id}/back"
         manifest = client.repository.read(stop["savepoint_id"])
-        fence = stopped.raise_fence(client, key, driver_has_ended=driver_has_ended)
+        saved = {query.name for query in manifest.queries}
+        fence = stopped.raise_fence(client, key, driver_has_ended=driver_has_ended, needed=saved)
         failed = look_at(client, fence)
         stopped.lift_fence(client, fence, failed.committed, under_way=failed.pending.keys())
         why_not = failed.why_not_back(manifest)

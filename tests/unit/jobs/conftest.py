@@ -173,6 +173,8 @@ class Mood:
     slow_start_s: float = 0.0
     tells_no_sinks: bool = False
     moves_sink: bool = False
+    adds_query: bool = False
+    """One that Spark does not start."""
 
 
 class _Leave(Exception):
@@ -422,6 +424,8 @@ class Driver(threading.Thread):
                 sink="kafka",
                 sinks=self.sinks(),
             )
+        if self.mood.adds_query:
+            queries["more"] = QueryBeat(query_id="", batch_id=None, batch_committed_at_ms=None, sources={})
         self.beats += 1
         heartbeat = Heartbeat(
             incarnation=self.incarnation,

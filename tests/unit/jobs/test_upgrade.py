@@ -107,6 +107,20 @@ def test_version_that_moved_its_sink_and_may_have_written_goes_back_by_choice_on
     assert world.client().status().run.claim.launch["spec"]["script"] == "v1.py"
 
 
+def test_version_goes_back_by_itself_though_a_query_that_it_added_has_no_checkpoint_yet(
+    world: World, mood: type[Mood]
+):
+    world.moods["v2.py"] = mood(fails_in_batch=True, adds_query=True)
+    world.start()
+    upgrade = an_upgrade(world)
+    begin = upgrade._start
+    upgrade._start = lambda stop: (world.logs.produce(5), begin(stop))[1]  # type: ignore[method-assign]
+    with pytest.raises(UpgradeWentBackError, match=r"pending batch of \['orders'\] carried over"):
+        upgrade.run()
+    world.logs.produce(5)
+    world.judge()
+
+
 def test_version_that_would_have_moved_its_sink_but_planned_no_batch_goes_back_by_itself(
     world: World, mood: type[Mood]
 ):
