@@ -62,6 +62,8 @@ class Streams:
     def __init__(self, spark: SparkSession, servers: str, folder: Path) -> None:
         self.spark, self.servers, self.folder = spark, servers, folder
         self._count = 0
+        self._ended: list[str] = []
+        """Topics of streams that have ended; their records are not needed any more."""
 
     def compare(self, case: Case, rounds: int) -> dict[str, list[Batches]]:
         """Return per contender and round what became of the counted batches."""
@@ -84,7 +86,7 @@ class Streams:
             told = _wait(query, case.batches)
         finally:
             query.stop()
-            admin.delete_topics([topic])[topic].result(20)
+            self._delete_the_last_but_one(admin, topic)
         return [{**batch, "phase_s": phases.get(batch["batch"], {})} for batch in told]
 
     def _native(self, writer: DataStreamWriter, topic: str, batches: int, phases: Phases) -> DataStreamWriter:
@@ -103,6 +105,12 @@ class Streams:
                 phases[batch_id] = sink.last_batch.phase_s
 
         return writer.foreachBatch(write)
+
+    def _delete_the_last_but_one(self, admin: AdminClient, ended: str) -> None:
+        """Delete old records: not yet the last ones, of which Spark's producer may still be sending some."""
+        for topic in self._ended:
+            admin.delete_topics([topic])[topic].result(20)
+        self._ended = [ended]
 
     def _create(self, topic: str) -> AdminClient:
         from confluent_kafka.admin import AdminClient, NewTopic
@@ -152,7 +160,7 @@ def _wait(query: StreamingQuery, batches: int) -> Batches:
         if newest is not None and newest["batchId"] >= batches:
             told = [one for one in query.recentProgress if one["numInputRows"]][1 : batches + 1]
             return [{"batch": one["batchId"], "add_ms": one["durationMs"]["addBatch"]} for one in told]
-        time.sleep(0.25)
+        time.sleep(0.1)
     raise TimeoutError(f"{batches + 1} batches were expected within {TIMEOUT_S} s")
 
 
