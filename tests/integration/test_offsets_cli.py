@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
@@ -28,6 +29,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.kafka]
 TOPIC, PARTITIONS, RECORDS = "cli-offsets", 3, 40
 AT = {0: 10, 1: 25, 2: 39}
 """Next offset to read per partition."""
+DATED_MS = int(time.time() * 1000) - 3_600_000
+"""Timestamp of the first record, on both clusters; not an old one, retention would delete it."""
 
 
 def write(broker: Broker, first: int, until: int, *, only: int | None = None) -> None:
@@ -37,9 +40,7 @@ def write(broker: Broker, first: int, until: int, *, only: int | None = None) ->
     for number in range(first, until):
         for partition in range(PARTITIONS) if only is None else [only]:
             value = f"{partition}/{number}".encode()
-            producer.produce(
-                TOPIC, key=b"k", value=value, partition=partition, timestamp=1_780_000_000_000 + number
-            )
+            producer.produce(TOPIC, key=b"k", value=value, partition=partition, timestamp=DATED_MS + number)
     assert producer.flush(30) == 0
 
 
