@@ -15,7 +15,6 @@ from airflow_flinkstyle.agent.process import EXIT_DONE, EXIT_LEASE_LOST
 from airflow_flinkstyle.protocol.process import process_started
 from airflow_flinkstyle.protocol.records import Request
 from airflow_flinkstyle.types import Generation
-from testbed.scenario import wait_until
 from tests.integration.agent_lab import COUNT_JOB, Lab, logs_of
 
 if TYPE_CHECKING:
@@ -115,7 +114,7 @@ def test_relaunched_driver_goes_on_and_a_frozen_one_ends_when_it_wakes(lab: Lab)
     # that is still slow from having been frozen does not answer in time, and is killed.
     assert relaunched.wait(10) in (EXIT_LEASE_LOST, EXIT_DONE, -signal.SIGKILL)
     assert "Ending the driver at once, exit code" in relaunched.text
-    wait_until("the end of the agent, which kills its JVM first", lambda: process_started(agent) is None)
+    lab.until("Python, which kills its JVM first, has ended", lambda: process_started(agent) is None)
     lab.until_batch(2, above=hot.batches["counts"])
 
     again = lab.launch(1, script)
