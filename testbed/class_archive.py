@@ -27,10 +27,8 @@ def main() -> int:
 
     with tempfile.TemporaryDirectory() as scratch, Broker("archive", Path(scratch) / "kafka") as broker:
         broker.create_topic(TOPIC, partitions=PARTITIONS)
-        producer, book = (
-            Producer({"bootstrap.servers": broker.bootstrap}),
-            OrderBook(customers=20, partitions=PARTITIONS),
-        )
+        producer = Producer({"bootstrap.servers": broker.bootstrap})
+        book = OrderBook(customers=20, partitions=PARTITIONS)
         for _ in range(100):
             order = book.next()
             producer.produce(TOPIC, value=order.to_json(), partition=order.partition)
@@ -47,20 +45,9 @@ def _run_job(broker: Broker, scratch: Path, draft: Path) -> None:
     command = [str(SPARK_PYTHON.with_name("spark-submit")), "--master", "local[2]"]
     for name, value in {**spark_conf(), "spark.driver.extraJavaOptions": options}.items():
         command += ["--conf", f"{name}={value}"]
-    command += [
-        str(paths.ROOT / "examples" / "orders_job.py"),
-        "--bootstrap",
-        broker.bootstrap,
-        "--topic",
-        TOPIC,
-    ]
-    command += [
-        "--output",
-        str(scratch / "output"),
-        "--checkpoint",
-        str(scratch / "checkpoint"),
-        "--available-now",
-    ]
+    command.append(str(paths.ROOT / "examples" / "orders_job.py"))
+    command += ["--bootstrap", broker.bootstrap, "--topic", TOPIC, "--available-now"]
+    command += ["--output", str(scratch / "output"), "--checkpoint", str(scratch / "checkpoint")]
     subprocess.run(command, env=spark_env(), check=True, timeout=_TIMEOUT_S)  # noqa: S603  # our own command
 
 

@@ -121,9 +121,7 @@ class Admission:
             compat.require_for_savepoint(self._queries.spark, self.manifest, first.name)
             if go.rewind == "fork":
                 newest = sinks.newest_batch(self._queries.spark, first.sink)
-                self.manifest = sinks.counted_on(
-                    self.manifest, first.name, newest, carry_pending=go.carry_pending
-                )
+                self.manifest = sinks.counted_on(self.manifest, first.name, newest)
             checks.restore(
                 self.manifest,
                 self._repository,
@@ -154,6 +152,5 @@ class Admission:
         compat.require_for_checkpoint(spark, query.name, query.checkpoint)
         last = self._turn.last_beat.queries.get(query.name) if self._turn.last_beat else None
         lineages.expect(query, self._origins.get(query.name), last)
-        checks.guard(
-            self._runtime.jvm, query, self._expected.get(query.name, {})
-        )  # from then on heartbeats name it
+        # From then on heartbeats name the query.
+        checks.guard(self._runtime.jvm, query, self._expected.get(query.name, {}))

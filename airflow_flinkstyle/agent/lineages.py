@@ -8,11 +8,11 @@ stands what earlier incarnations told, since a sink moves with a new generation 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.checkpoint import metadata
-from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
+from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks, left_by
 from airflow_flinkstyle.sinks import resume
 from airflow_flinkstyle.sinks.resume import Resume
 from airflow_flinkstyle.storage.errors import ObjectMissingError
@@ -72,9 +72,7 @@ def _saved(query: QuerySnapshot) -> Sinks | None:
 
     A batch that was planned behind it may stand there in part, whether or not its offsets come along.
     """
-    if query.sinks is None or query.pending_offsets is None:
-        return query.sinks
-    return replace(query.sinks, under_way=True)
+    return left_by(query.sinks, planned=query.pending_offsets is not None)
 
 
 def _origin(mode: Rewind, after_batch: int, sinks: Sinks | None, generation: Generation) -> Origin:

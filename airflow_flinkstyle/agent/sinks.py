@@ -82,13 +82,10 @@ def left_out(checkpoint: ObjectStore, newest: BatchId | None) -> range:
     return range(done + 1, newest + 1) if newest is not None and newest > max(done, planned) else range(0)
 
 
-def counted_on(manifest: Manifest, query: str, newest: BatchId | None, *, carry_pending: bool) -> Manifest:
+def counted_on(manifest: Manifest, query: str, newest: BatchId | None) -> Manifest:
     """Return the savepoint with one query's last batch numbered as the newest that its sink remembers."""
     snapshot = manifest.query(query)
-    if snapshot is None or newest is None:
-        return manifest
-    carried = carry_pending and snapshot.pending_offsets is not None
-    if newest <= snapshot.batch_id + carried:
+    if snapshot is None or newest is None or newest <= snapshot.batch_id:
         return manifest
     log.info("Query %s: batch %d becomes %d, the sink's newest", query, snapshot.batch_id, newest)
     moved = renumber(snapshot, newest)
@@ -114,7 +111,7 @@ def admit(
         return manifest
     snapshot = manifest.query(query.name) if manifest else None
     if go.rewind == "fork" and manifest and snapshot and query.look() == snapshot.batch_id:
-        moved = counted_on(manifest, query.name, newest, carry_pending=go.carry_pending)
+        moved = counted_on(manifest, query.name, newest)
         target = moved.query(query.name)
         assert target is not None  # noqa: S101  # renumbered just now
         restore_query(moved, target, repository, query.checkpoint)

@@ -243,9 +243,12 @@ def _emitted_again(
         go, slot = runs.board.go(generation), runs.board.heartbeat(generation)
         beat = slot.value.queries.get(query.name) if slot else None
         ran = beat is not None and beat.query_id == query.query_id and beat.batch_id is not None
-        went_back = go is not None and go.rewind == "re-emit"
-        elsewhere = half_written or (go is not None and go.savepoint_id != manifest.savepoint_id)
-        if generation > taken_from and ran and went_back and elsewhere:
+        went_back = (
+            go is not None
+            and go.rewind == "re-emit"
+            and (half_written or go.savepoint_id != manifest.savepoint_id)
+        )
+        if generation > taken_from and ran and went_back:
             return generation
     return None
 

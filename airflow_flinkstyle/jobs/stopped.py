@@ -17,6 +17,7 @@ from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.errors import CheckpointMismatchError, JobNotRunningError, JobRunningError
 from airflow_flinkstyle.jobs.status import Run, Running, Starting, describe_status, now_ms
 from airflow_flinkstyle.protocol.records import Claim, Current, Heartbeat, QueryBeat
+from airflow_flinkstyle.protocol.sink_records import left_by
 from airflow_flinkstyle.savepoint.copier import ignore
 from airflow_flinkstyle.savepoint.ids import new_savepoint_id
 from airflow_flinkstyle.savepoint.manifest import KafkaLog, Manifest
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from airflow_flinkstyle.jobs.view import JobView
-    from airflow_flinkstyle.protocol.sink_records import Sinks
     from airflow_flinkstyle.savepoint.copier import CaptureProgress
     from airflow_flinkstyle.storage.base import ObjectStore
     from airflow_flinkstyle.types import BatchId
@@ -120,7 +120,9 @@ def lift_fence(
     """
     queries = {
         name: replace(
-            beat, batch_id=batches.get(name, beat.batch_id), sinks=_left(beat.sinks, name in under_way)
+            beat,
+            batch_id=batches.get(name, beat.batch_id),
+            sinks=left_by(beat.sinks, planned=name in under_way),
         )
         for name, beat in fence.last_words.queries.items()
     }
@@ -139,11 +141,6 @@ def lift_fence(
         runs.board.beat(fence.generation, closed, seen=None)
     except ObjectExistsError:
         return  # an earlier attempt of the same call lifted it
-
-
-def _left(sinks: Sinks | None, under_way: bool) -> Sinks | None:
-    """Return what is known of sinks whose driver died."""
-    return replace(sinks, under_way=True) if sinks is not None and under_way else sinks
 
 
 def await_end(runs: JobView, run: Run) -> None:

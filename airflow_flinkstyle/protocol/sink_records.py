@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -37,6 +37,11 @@ class Sinks:
     under_way: bool = False
     """The batch behind the query's last one was planned by a run that died: a part of it may stand in the
     output. True until a sink has looked there."""
+
+
+def left_by(sinks: Sinks | None, *, planned: bool) -> Sinks | None:
+    """Return what is known of sinks behind a batch, if another one was planned then or not."""
+    return replace(sinks, under_way=True) if sinks is not None and planned else sinks
 
 
 def sinks_from_json(value: Mapping[str, Any] | None) -> Sinks | None:

@@ -31,9 +31,9 @@ def an_upgrade(world: World, **settings: object) -> Upgrade:
     )
 
 
-def test_new_version_goes_on_where_the_old_one_stopped(world: World):
-    world.start()
-    upgrade = an_upgrade(world, first_commit_timeout_s=10.0)
+def an_upgrade_with_news(world: World, **settings: object) -> Upgrade:
+    """Let orders arrive between the old version's stop and the new one's start."""
+    upgrade = an_upgrade(world, **settings)
     begin = upgrade._start
 
     def start_with_news(stop: object) -> object:
@@ -41,7 +41,12 @@ def test_new_version_goes_on_where_the_old_one_stopped(world: World):
         return begin(stop)
 
     upgrade._start = start_with_news  # type: ignore[method-assign]
-    report = upgrade.run()
+    return upgrade
+
+
+def test_new_version_goes_on_where_the_old_one_stopped(world: World):
+    world.start()
+    report = an_upgrade_with_news(world, first_commit_timeout_s=10.0).run()
     assert (report.generation, report.first_batch) == (2, {"orders": 1})
     world.judge()
     assert an_upgrade(world).run().generation == 2
@@ -58,11 +63,8 @@ def test_new_version_with_nothing_to_read_is_a_success(world: World):
 def test_version_that_fails_before_it_commits_goes_back_by_itself(world: World, mood: type[Mood], how: str):
     world.moods["v2.py"] = mood(**{how: True})
     world.start()
-    upgrade = an_upgrade(world)
-    begin = upgrade._start
-    upgrade._start = lambda stop: (world.logs.produce(5), begin(stop))[1]  # type: ignore[method-assign]
     with pytest.raises(UpgradeWentBackError, match="The old version runs again"):
-        upgrade.run()
+        an_upgrade_with_news(world).run()
     world.logs.produce(5)
     world.judge()
     status = world.client().status()
@@ -79,11 +81,8 @@ def test_pending_batch_of_the_new_version_is_carried_over_with_its_offsets(
 ):
     world.moods["v2.py"] = mood(fails_in_batch=True, tells_no_sinks=tells_no_sinks)
     world.start()
-    upgrade = an_upgrade(world)
-    begin = upgrade._start
-    upgrade._start = lambda stop: (world.logs.produce(5), begin(stop))[1]  # type: ignore[method-assign]
     with pytest.raises(UpgradeWentBackError, match=r"pending batch of \['orders'\] carried over"):
-        upgrade.run()
+        an_upgrade_with_news(world).run()
     generation = world.client().status().run.generation
     carried = world.repository.read(world.board.go(generation).savepoint_id)
     assert '{"orders":{"0":115}}' in carried.queries[0].pending_offsets
@@ -96,11 +95,8 @@ def test_version_that_moved_its_sink_and_may_have_written_goes_back_by_choice_on
 ):
     world.moods["v2.py"] = mood(fails_in_batch=True, moves_sink=True)
     world.start()
-    upgrade = an_upgrade(world)
-    begin = upgrade._start
-    upgrade._start = lambda stop: (world.logs.produce(5), begin(stop))[1]  # type: ignore[method-assign]
     with pytest.raises(UpgradeChoiceError, match="a part of that batch may stand on cluster another"):
-        upgrade.run()
+        an_upgrade_with_news(world).run()
     assert isinstance(world.client().status(), Closed)
     with pytest.raises(UpgradeWentBackError, match="re-emit"):
         an_upgrade(world, if_committed="re-emit").run()
@@ -112,11 +108,8 @@ def test_version_goes_back_by_itself_though_a_query_that_it_added_has_no_checkpo
 ):
     world.moods["v2.py"] = mood(fails_in_batch=True, adds_query=True)
     world.start()
-    upgrade = an_upgrade(world)
-    begin = upgrade._start
-    upgrade._start = lambda stop: (world.logs.produce(5), begin(stop))[1]  # type: ignore[method-assign]
     with pytest.raises(UpgradeWentBackError, match=r"pending batch of \['orders'\] carried over"):
-        upgrade.run()
+        an_upgrade_with_news(world).run()
     world.logs.produce(5)
     world.judge()
 
