@@ -58,6 +58,12 @@ with DAG(
             title="If the job has run past the savepoint",
             description="Sinks that remember batch ids skip re-emitted ones; to those it is refused.",
         ),
+        "skip_known_batches": Param(
+            False,
+            type="boolean",
+            title="Accept left-out batches",
+            description="A sink, or a function, may leave out batches whose ids it has seen.",
+        ),
         "flinkstyle_conn_id": Param(
             "flinkstyle_default",
             type="string",
@@ -83,6 +89,7 @@ with DAG(
         start_from="{{ params.start_from }}",
         savepoint_id="{{ params.savepoint_id }}",
         rewind="{{ params.rewind }}",
+        skip_known_batches="{{ params.skip_known_batches }}",
         retries=1,
         retry_delay=timedelta(seconds=5),
     )

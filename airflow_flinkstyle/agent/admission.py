@@ -40,7 +40,8 @@ class Admission:
         self._lock = threading.Lock()
         self._go: Go  # once it was given
         self._expected: checks.Expected = {}
-        self._origins: dict[str, lineages.Origin] = {}
+        self._before: Heartbeat | None = None
+        """Last words of the run that this one follows."""
         self._to_go_on: set[str] = set()
 
     def admit(self, query: JobQuery) -> None:
@@ -74,7 +75,7 @@ class Admission:
         else:
             takeover.require_predecessor(board, turn.claim, go, self._look)
             self._restore(go, first)
-        self._origins = lineages.origins(go, self.manifest, self._followed(), turn.generation)
+        self._before = self._followed()
         self._to_go_on = checks.queries_to_go_on(self._queries.checkpoint, go, self.manifest, turn.last_beat)
         self._guard(first)
         with self._runtime.gate:
@@ -121,7 +122,7 @@ class Admission:
             compat.require_for_savepoint(self._queries.spark, self.manifest, first.name)
             if go.rewind == "fork":
                 newest = sinks.newest_batch(self._queries.spark, first.sink)
-                self.manifest = sinks.counted_on(self.manifest, first.name, newest)
+                self.manifest = sinks.counted_on(self.manifest, first, newest, go)
             checks.restore(
                 self.manifest,
                 self._repository,
@@ -151,6 +152,8 @@ class Admission:
         self.manifest = sinks.admit(query, newest, self._go, self.manifest, self._repository)
         compat.require_for_checkpoint(spark, query.name, query.checkpoint)
         last = self._turn.last_beat.queries.get(query.name) if self._turn.last_beat else None
-        lineages.expect(query, self._origins.get(query.name), last)
+        # With the savepoint's numbers as this query's sink needs them.
+        origins = lineages.origins(self._go, self.manifest, self._before, self._turn.generation)
+        lineages.expect(query, origins.get(query.name), last)
         # From then on heartbeats name the query.
         checks.guard(self._runtime.jvm, query, self._expected.get(query.name, {}))

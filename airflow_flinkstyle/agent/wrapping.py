@@ -45,6 +45,8 @@ class Remembered:
     def __init__(self) -> None:
         self.format: str | None = None
         self.table: str | None = None
+        self.function: PySpark = None
+        """What ``foreach`` or ``foreachBatch`` was given."""
         self.query_name: str | None = None
         self.trigger: dict[str, Any] = {}
         self.options: dict[str, str] = {}
@@ -199,7 +201,8 @@ def _remember_query(cls: PySpark) -> None:
     def each(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         def wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
             def call(self: PySpark, function: PySpark) -> PySpark:
-                Remembered.of(self).format = name  # as Spark itself calls it
+                seen = Remembered.of(self)
+                seen.format, seen.function = name, function  # the name as Spark itself calls it
                 return original(self, function)
 
             return call

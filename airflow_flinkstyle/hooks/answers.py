@@ -21,6 +21,11 @@ def one_of(name: str, answer: str, known: Sequence[S]) -> S:
     raise _bad(name, f"one of {', '.join(known)}", answer)
 
 
+def is_true(name: str, answer: object) -> bool:
+    """Return a yes or no, which a template may render as text."""
+    return one_of(name, str(answer), ("True", "False")) == "True"
+
+
 def number_or_none(name: str, answer: object, kind: Callable[[str], T]) -> T | None:
     """Return the number that was answered; None for no answer, which a template renders as text too."""
     text = str(answer).strip()

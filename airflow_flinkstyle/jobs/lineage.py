@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, assert_never
 
 from airflow_flinkstyle.jobs import stopped
+from airflow_flinkstyle.jobs.batch_numbers import counts_behind
 from airflow_flinkstyle.jobs.errors import JobNotRunningError, RewindError
 from airflow_flinkstyle.jobs.status import Closed, NeverStarted
 from airflow_flinkstyle.protocol.records import Go, SourceIdentity
@@ -46,7 +47,7 @@ class FromSavepoint:
     the job has committed batches after the savepoint, ``fork`` gives the query a new id and counts on behind
     what its sink remembers, ``re-emit`` keeps the id and uses batch ids again."""
     skip_known_batches: bool = False
-    """Accept that a sink which remembers batch ids leaves out those that it knows."""
+    """Accept that a sink, or a function, which remembers batch ids leaves out those that it knows."""
     claim_mode: ClaimMode = "no_claim"
     """``claim``: the savepoint goes by itself once the job has a newer complete one."""
 
@@ -69,11 +70,13 @@ def plan_start(runs: JobView, origin: Origin, claim_key: str) -> StartPlan:
         case Fresh():
             return StartPlan(checkpoint_location=None, go=_go(runs, None))
         case FromSavepoint():
-            manifest = _rewound(runs, origin, claim_key)
+            saved = runs.repository.read(origin.savepoint_id)
+            manifest = _rewound(runs, saved, origin, claim_key)
             go = _go(runs, manifest, carry_pending=origin.rewind == "continue")
             go = replace(
                 go,
                 rewind=origin.rewind,
+                counts_behind=counts_behind(runs.board, saved) if origin.rewind == "fork" else {},
                 skip_known_batches=origin.skip_known_batches,
                 claim_mode=origin.claim_mode,
             )
@@ -82,9 +85,8 @@ def plan_start(runs: JobView, origin: Origin, claim_key: str) -> StartPlan:
             return _from_checkpoint(runs, claim_key)
 
 
-def _rewound(runs: JobView, origin: FromSavepoint, claim_key: str) -> Manifest:
+def _rewound(runs: JobView, manifest: Manifest, origin: FromSavepoint, claim_key: str) -> Manifest:
     """Return the savepoint to restore, once its rewind is known to be legal."""
-    manifest = runs.repository.read(origin.savepoint_id)
     match origin.rewind:
         case "continue":
             require_newest(runs, manifest)
@@ -99,7 +101,7 @@ def _rewound(runs: JobView, origin: FromSavepoint, claim_key: str) -> Manifest:
 
 
 def _require_forgetful(manifest: Manifest) -> None:
-    """Refuse batch ids used again where a sink is known to remember them.
+    """Refuse batch ids used again where a sink is known to remember them; the agent knows functions.
 
     Raises:
         SinkSkipsError: Naming the sinks.
@@ -194,18 +196,23 @@ def require_newest(runs: JobView, manifest: Manifest) -> None:
 
 
 def _half_written(last: tuple[QueryBeat, AgentState] | None) -> bool:
-    """Return whether transactional sinks may have written a part of a batch that was planned last."""
-    sinks = last[0].sinks if last is not None else None
-    return sinks is not None and bool(sinks.lineages) and sinks.under_way
+    """Return whether sinks may have written, under its id, a batch that was planned last, or a part of it.
+
+    File sinks say so themselves, to the agent.
+    """
+    if last is None or last[0].sinks is None or not last[0].sinks.under_way:
+        return False
+    name = last[0].sink
+    return bool(last[0].sinks.lineages) or name in sinks.TABLE_SINKS or sinks.may_remember(name)
 
 
 def _require_under_way(manifest: Manifest, query: QuerySnapshot) -> None:
-    """Require that a savepoint knows of the batch of which transactional sinks may have written a part."""
+    """Require that a savepoint knows of the batch which sinks may have written, or a part of it."""
     if query.pending_offsets is None and not (query.sinks and query.sinks.under_way):
         raise RewindError(
             f"Savepoint {manifest.savepoint_id} was expected to hold batch {query.batch_id + 1} of query "
-            f"{query.name}, which a driver had planned before it died, found no offsets of it: parts of "
-            "the batch may stand in the output of the query's transactional sinks.",
+            f"{query.name}, which a driver had planned before it died, found no offsets of it: all or a "
+            "part of it may stand in the output; other rows under its id would be left out or doubled.",
             left="Nothing was started.",
             remedy="Start from the checkpoint (FromCheckpoint) or a savepoint that was taken since, to "
             "complete that batch; or choose rewind='fork' or rewind='re-emit', which write it again.",

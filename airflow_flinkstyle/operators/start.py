@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, get_args
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.hooks.answers import one_of
+from airflow_flinkstyle.hooks.answers import is_true, one_of
 from airflow_flinkstyle.operators.base import StreamingJobOperator, airflow_errors, request_key
 from airflow_flinkstyle.types import ClaimMode
 
@@ -34,7 +34,8 @@ class StartStreamingJobOperator(StreamingJobOperator):
     :param savepoint_id: For ``savepoint``: which; ``latest`` is the newest one. (templated)
     :param rewind: ``continue`` demands that the job has committed nothing after the savepoint. If it has:
         ``fork`` (new query id; counts on behind what a sink remembers) or ``re-emit``. (templated)
-    :param skip_known_batches: Accept that a sink that remembers batches leaves out those it knows.
+    :param skip_known_batches: Accept that a sink that remembers batches, or a function that may, leaves out
+        those it knows. (templated)
     :param claim_mode: ``claim`` gives the savepoint to the job: retention drops it once a newer complete
         one has taken its place. ``no_claim`` leaves it to whoever made it.
     :param running_timeout_s: How long the driver may take until it runs.
@@ -44,7 +45,7 @@ class StartStreamingJobOperator(StreamingJobOperator):
     template_fields: Sequence[str] = (
         *StreamingJobOperator.template_fields,
         *("spark_conn_id", "script", "args", "conf", "env", "kafka_overrides"),
-        *("start_from", "savepoint_id", "rewind"),
+        *("start_from", "savepoint_id", "rewind", "skip_known_batches"),
     )
 
     def __init__(
@@ -59,7 +60,7 @@ class StartStreamingJobOperator(StreamingJobOperator):
         start_from: str = "fresh",
         savepoint_id: str | None = None,
         rewind: str = "continue",
-        skip_known_batches: bool = False,
+        skip_known_batches: bool | str = False,
         claim_mode: ClaimMode = "no_claim",
         running_timeout_s: float = 300.0,
         stop_on_kill: bool = False,
@@ -116,7 +117,7 @@ class StartStreamingJobOperator(StreamingJobOperator):
                 return FromSavepoint(
                     savepoint_id=self._chosen_savepoint(),
                     rewind=rewind(self.rewind),
-                    skip_known_batches=self.skip_known_batches,
+                    skip_known_batches=is_true("skip_known_batches", self.skip_known_batches),
                     claim_mode=one_of("claim_mode", self.claim_mode, get_args(ClaimMode)),
                 )
             case _:
