@@ -75,6 +75,8 @@ class Admission:
         else:
             takeover.require_predecessor(board, turn.claim, go, self._look)
             self._restore(go, first)
+        went_on_in = turn.last_beat if self.relaunched else self._adopted()
+        self._patiently(lambda: checks.require_there(self._queries.checkpoint, went_on_in))
         self._before = self._followed()
         self._to_go_on = checks.queries_to_go_on(self._queries.checkpoint, go, self.manifest, turn.last_beat)
         self._guard(first)
@@ -144,6 +146,14 @@ class Admission:
         follows = self._turn.claim.follows
         slot = self._patiently(lambda: self._board.heartbeat(follows)) if follows is not None else None
         return slot.value if slot else None
+
+    def _adopted(self) -> Heartbeat | None:
+        """Return the last words of the run whose checkpoint this one goes on in; None if it has its own."""
+        claim = self._turn.claim
+        follows = claim.follows
+        followed = self._patiently(lambda: self._board.claim(follows)) if follows is not None else None
+        same = followed is not None and followed.checkpoint_location == claim.checkpoint_location
+        return self._followed() if same else None
 
     def _guard(self, query: JobQuery) -> None:
         checks.require_known(query, self._to_go_on, self._queries.names())

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.checkpoint.inventory import list_batches
-from airflow_flinkstyle.jobs import stopped
+from airflow_flinkstyle.jobs import last_run, stopped
 from airflow_flinkstyle.jobs.client import SavepointOnly, Stopped
 from airflow_flinkstyle.jobs.compat import require_fitting
 from airflow_flinkstyle.jobs.deployments.base import Gone
@@ -188,7 +188,7 @@ class Upgrade:
         """Return whether any query found something to read: Spark plans no batch without data."""
         run = self.client.run(new)
         for name in run.heartbeat.queries if run.heartbeat else ():
-            planned = list_batches(stopped.read_checkpoint(self.client, run, name), "offsets")
+            planned = list_batches(last_run.read_checkpoint(self.client, run, name), "offsets")
             if max(planned, default=-1) > before.get(name, -1):
                 return True
         return False

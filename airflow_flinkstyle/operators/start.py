@@ -1,4 +1,4 @@
-"""Start a job: fresh, where its last run closed, or from a savepoint."""
+"""Start a job: where it was last, in its last run's checkpoint, from a savepoint, or fresh."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.jobs.lineage import Origin
 
+_STARTS = ("last_state", "checkpoint", "savepoint", "fresh")
+
 
 class StartStreamingJobOperator(StreamingJobOperator):
     """Start a streaming job and return once its driver runs; the driver outlives the task.
@@ -30,7 +32,13 @@ class StartStreamingJobOperator(StreamingJobOperator):
     :param kafka_overrides: Kafka options set instead of the script's: mappings with ``role`` (source or
         sink), ``servers`` (as the script writes them) and ``options``; they are recorded, so no secrets. The
         option ``flinkstyle.connection`` names the Kafka connection the driver logs in with. (templated)
-    :param start_from: ``fresh``, ``checkpoint`` (where the last run closed) or ``savepoint``. (templated)
+    :param start_from: ``last_state`` goes on where the job was: in its last run's checkpoint; where that is
+        out of reach, from its newest savepoint if the job committed nothing after it; fresh only if the job
+        has no history. The log says which. ``checkpoint`` and ``savepoint`` take that or nothing. ``fresh``
+        begins anew. (templated)
+    :param discard_history: For ``fresh`` over a history: what is given up, as the refusal names it, like
+        ``generation 3``. It names one history, since a plain yes that stays in a DAG would begin anew at
+        every run of it: at the next run the job has another history, and is asked about again. (templated)
     :param savepoint_id: For ``savepoint``: which; ``latest`` is the newest one. (templated)
     :param rewind: ``continue`` demands that the job has committed nothing after the savepoint. If it has:
         ``fork`` (new query id; counts on behind what a sink remembers) or ``re-emit``. (templated)
@@ -45,7 +53,7 @@ class StartStreamingJobOperator(StreamingJobOperator):
     template_fields: Sequence[str] = (
         *StreamingJobOperator.template_fields,
         *("spark_conn_id", "script", "args", "conf", "env", "kafka_overrides"),
-        *("start_from", "savepoint_id", "rewind", "skip_known_batches"),
+        *("start_from", "discard_history", "savepoint_id", "rewind", "skip_known_batches"),
     )
 
     def __init__(
@@ -57,7 +65,8 @@ class StartStreamingJobOperator(StreamingJobOperator):
         conf: Mapping[str, Any] | str | None = None,
         env: Mapping[str, str] | None = None,
         kafka_overrides: Sequence[Mapping[str, Any]] = (),
-        start_from: str = "fresh",
+        start_from: str = "last_state",
+        discard_history: str | None = None,
         savepoint_id: str | None = None,
         rewind: str = "continue",
         skip_known_batches: bool | str = False,
@@ -74,6 +83,7 @@ class StartStreamingJobOperator(StreamingJobOperator):
         self.env = env
         self.kafka_overrides = kafka_overrides
         self.start_from = start_from
+        self.discard_history = discard_history
         self.savepoint_id = savepoint_id
         self.rewind = rewind
         self.skip_known_batches = skip_known_batches
@@ -99,32 +109,34 @@ class StartStreamingJobOperator(StreamingJobOperator):
             )
             client = hook.client(self.job)
             handle = client.start(spec, hook.target(self.spark_conn_id), claim_key=key, origin=origin)
-            self.show_savepoint(context, getattr(origin, "savepoint_id", None))
+            go = client.board.go(handle.generation)
+            self.show_savepoint(context, go.savepoint_id if go is not None else None)
             client.wait_running(handle.generation, timeout_s=self.running_timeout_s)
         self.log.info("Job %s runs as generation %d", self.job, handle.generation)
         return {"generation": handle.generation, "checkpoint_location": handle.checkpoint_location}
 
     def _origin(self) -> Origin:
+        from airflow_flinkstyle.hooks.answers import text_or_none
         from airflow_flinkstyle.hooks.launches import rewind
-        from airflow_flinkstyle.jobs.lineage import Fresh, FromCheckpoint, FromSavepoint
+        from airflow_flinkstyle.jobs.lineage import Fresh, FromCheckpoint, FromSavepoint, LastState
 
-        match self.start_from:
+        start = one_of("start_from", self.start_from, _STARTS)
+        for name, only in (("savepoint_id", "savepoint"), ("discard_history", "fresh")):
+            if start != only and text_or_none(getattr(self, name)) is not None:
+                raise _not_for(start, name, only)
+        match start:
+            case "last_state":
+                return LastState()
             case "fresh":
-                return Fresh()
+                return Fresh(discard_history=text_or_none(self.discard_history))
             case "checkpoint":
                 return FromCheckpoint()
-            case "savepoint":
+            case _:
                 return FromSavepoint(
                     savepoint_id=self._chosen_savepoint(),
                     rewind=rewind(self.rewind),
                     skip_known_batches=is_true("skip_known_batches", self.skip_known_batches),
                     claim_mode=one_of("claim_mode", self.claim_mode, get_args(ClaimMode)),
-                )
-            case _:
-                raise BadInputError(
-                    f"start_from should be fresh, checkpoint or savepoint, but is {self.start_from!r}.",
-                    left="Nothing was started.",
-                    remedy="Correct it.",
                 )
 
     def _chosen_savepoint(self) -> str:
@@ -144,3 +156,11 @@ class StartStreamingJobOperator(StreamingJobOperator):
         """Leave the stream alone, unless ``stop_on_kill`` was asked for."""
         if self.stop_on_kill and self._stop_key:
             self.hook.ask_to_stop(self.job, self._stop_key)
+
+
+def _not_for(start: str, name: str, only: str) -> BadInputError:
+    return BadInputError(
+        f"{name} was expected with start_from={only!r} only, found it with {start!r}.",
+        left="Nothing was started.",
+        remedy=f"Leave {name} out, or choose start_from={only!r}.",
+    )
