@@ -295,7 +295,7 @@ class SinkSkipsError(SavepointError):
             f"Expected a sink that takes every batch to come, found {found}.",
             left=left,
             remedy="Go on from the newest savepoint or the checkpoint; or choose rewind='fork', which counts "
-            "on behind the sink's newest batch; or give the query an output of its own. "
+            "on behind the sink's newest batch; or start from scratch into an output of its own. "
             "skip_known_batches=True accepts the loss; there is none if a function takes every batch id.",
         )
 
@@ -320,5 +320,5 @@ class RenumberError(SavepointError):
         return cls(
             f"Expected state of query {query} that can stand under another batch number, found {found}.",
             left="The query was not started; the savepoint and the sink are as they were.",
-            remedy=f"For a file sink, give the forked query an output path of its own. {_OWN_MEMORY}",
+            remedy=f"A query into files: start it from scratch into an output path of its own. {_OWN_MEMORY}",
         )

@@ -7,17 +7,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_flinkstyle.jobs.batch_numbers import UNSEEN_BATCHES
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
-from airflow_flinkstyle.jobs.lineage import FromSavepoint, plan_start
+from airflow_flinkstyle.jobs.lineage import Fresh, FromSavepoint, plan_start
 from airflow_flinkstyle.jobs.view import JobView
 from testbed.delta import delta_settings, read_delta
-from tests.integration.agent_lab import Lab
+from tests.integration.agent_lab import COUNT_JOB, Lab
 from tests.integration.numbered_files import NumberedFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from airflow_flinkstyle.jobs.lineage import Origin
     from tests.integration.agent_lab import Driver
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(600)]
@@ -49,6 +51,16 @@ spark.streams.awaitAnyTermination()
 """
 
 
+def start(
+    lab: Lab, generation: int, script: Path, *args: str, origin: Origin, follows: int | None = None
+) -> Driver:
+    """Start a generation as a caller does."""
+    lab.claim(generation, follows=follows or generation - 1 or None)
+    view = JobView(board=lab.board, repository=lab.repository, deployment=DetachedDeployment())
+    lab.board.create_go(generation, plan_start(view, origin, f"test-{generation}").go)
+    return lab.launch(generation, script, *args)
+
+
 class Recipe:
     """A job that appends and merges into Delta tables by batch id, its files, and what the tables hold."""
 
@@ -60,17 +72,8 @@ class Recipe:
         self.script = self.lab.script(RECIPE)
 
     def start(self, generation: int, version: str, origin: FromSavepoint | None = None) -> Driver:
-        """Start a generation as a caller does."""
-        self.lab.claim(generation, follows=generation - 1 or None)
-        if origin is None:
-            self.lab.go(generation)
-        else:
-            view = JobView(
-                board=self.lab.board, repository=self.lab.repository, deployment=DetachedDeployment()
-            )
-            go = plan_start(view, origin, f"test-{generation}").go
-            self.lab.board.create_go(generation, go)
-        return self.lab.launch(generation, self.script, str(self.files.source), str(self.out), version)
+        args = (str(self.files.source), str(self.out), version)
+        return start(self.lab, generation, self.script, *args, origin=origin or Fresh())
 
     def until_read(self, generation: int, batches: dict[str, int]) -> None:
         for query, batch in batches.items():
@@ -120,3 +123,35 @@ def test_fork_gives_deltas_recipe_numbers_that_no_batch_had(recipe: Recipe):
     assert second.wait() == 0
     assert recipe.rows("append") == rows(0, 40, "old") + rows(20, 50, "new")
     assert recipe.rows("merge") == rows(0, 20, "old") + rows(20, 50, "new")
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    lab = Lab(tmp_path / "lab")
+    yield lab
+    lab.close()
+
+
+def test_ids_used_again_are_refused_where_a_function_may_leave_them_out(lab: Lab):
+    script = lab.script(COUNT_JOB)
+    killed = start(lab, 1, script, origin=Fresh())
+    lab.until_batch(1)
+    hot = lab.end_of(1, lab.ask(1, "savepoint")).savepoint_id
+    lab.until_batch(1, above=lab.repository.read(hot).queries[0].batch_id)
+    killed.kill()
+
+    refused = start(lab, 2, script, origin=FromSavepoint(savepoint_id=hot, rewind="re-emit"))
+    beat = lab.until_state(2, "failed")
+    assert refused.wait() == 1
+    assert beat.error[0] == "SINK_SKIPS"
+    assert "foreachBatch of query counts, which may leave out batch ids that it has seen" in beat.error[1]
+    assert lab.current().generation == 1
+
+    before = max(row["batch"] for row in lab.rows())
+    start(lab, 3, script, origin=FromSavepoint(savepoint_id=hot, rewind="fork"), follows=1)
+    first = lab.board.go(3).counts_behind["counts"] + 1
+    assert before < UNSEEN_BATCHES < first  # it died without a word
+    lab.until_batch(3, above=first)
+    forked = [row for row in lab.rows() if row["batch"] > before]
+    assert forked[0]["batch"] == first
+    assert all(row["n"] == row["top"] + 1 for row in forked)
