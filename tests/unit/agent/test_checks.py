@@ -11,6 +11,7 @@ from airflow_flinkstyle.agent.sources import Source
 from airflow_flinkstyle.kafka.errors import ClusterUnreachableError, OffsetBeyondEndError
 from airflow_flinkstyle.protocol.records import Go
 from airflow_flinkstyle.storage.memory import MemoryStore
+from tests.declared import AS_BEFORE
 from tests.unit.agent.test_guard import a_view
 
 if TYPE_CHECKING:
@@ -22,7 +23,13 @@ if TYPE_CHECKING:
 def a_query(name: str) -> JobQuery:
     nothing: Any = None
     return JobQuery(
-        name=name, writer=nothing, run=lambda: nothing, checkpoint=MemoryStore(), location="x", sources=()
+        name=name,
+        writer=nothing,
+        run=lambda: nothing,
+        checkpoint=MemoryStore(),
+        location="x",
+        sources=(),
+        declared=AS_BEFORE,
     )
 
 

@@ -12,6 +12,7 @@ from airflow_flinkstyle.savepoint.errors import SinkSkipsError
 from airflow_flinkstyle.savepoint.repository import SavepointRepository
 from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.types import BatchId
+from tests.declared import AS_BEFORE
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.protocol.records import Rewind
@@ -32,7 +33,7 @@ def a_query(checkpoint: MemoryStore) -> JobQuery:
     sink = Sink(name="json", path="/out")
     return JobQuery(
         name="files", writer=NOTHING, run=lambda: NOTHING, checkpoint=checkpoint, location="x", sources=(),
-        sink=sink,
+        sink=sink, declared=AS_BEFORE,
     )  # fmt: skip
 
 
