@@ -40,7 +40,8 @@ class Admission:
         self._lock = threading.Lock()
         self._go: Go  # once it was given
         self._expected: checks.Expected = {}
-        self._origins: dict[str, lineages.Origin] = {}
+        self._before: Heartbeat | None = None
+        """Last words of the run that this one follows."""
         self._to_go_on: set[str] = set()
 
     def admit(self, query: JobQuery) -> None:
@@ -74,7 +75,9 @@ class Admission:
         else:
             takeover.require_predecessor(board, turn.claim, go, self._look)
             self._restore(go, first)
-        self._origins = lineages.origins(go, self.manifest, self._followed(), turn.generation)
+        went_on_in = turn.last_beat if self.relaunched else self._adopted()
+        self._patiently(lambda: checks.require_there(self._queries.checkpoint, went_on_in))
+        self._before = self._followed()
         self._to_go_on = checks.queries_to_go_on(self._queries.checkpoint, go, self.manifest, turn.last_beat)
         self._guard(first)
         with self._runtime.gate:
@@ -121,7 +124,7 @@ class Admission:
             compat.require_for_savepoint(self._queries.spark, self.manifest, first.name)
             if go.rewind == "fork":
                 newest = sinks.newest_batch(self._queries.spark, first.sink)
-                self.manifest = sinks.counted_on(self.manifest, first.name, newest)
+                self.manifest = sinks.counted_on(self.manifest, first, newest, go)
             checks.restore(
                 self.manifest,
                 self._repository,
@@ -145,6 +148,14 @@ class Admission:
         slot = self._patiently(lambda: self._board.heartbeat(follows)) if follows is not None else None
         return slot.value if slot else None
 
+    def _adopted(self) -> Heartbeat | None:
+        """Return the last words of the run whose checkpoint this one goes on in; None if it has its own."""
+        claim = self._turn.claim
+        follows = claim.follows
+        followed = self._patiently(lambda: self._board.claim(follows)) if follows is not None else None
+        same = followed is not None and followed.checkpoint_location == claim.checkpoint_location
+        return self._followed() if same else None
+
     def _guard(self, query: JobQuery) -> None:
         checks.require_known(query, self._to_go_on, self._queries.names())
         spark = self._queries.spark
@@ -152,7 +163,9 @@ class Admission:
         self.manifest = sinks.admit(query, newest, self._go, self.manifest, self._repository)
         compat.require_for_checkpoint(spark, query.name, query.checkpoint)
         last = self._turn.last_beat.queries.get(query.name) if self._turn.last_beat else None
-        lineages.expect(query, self._origins.get(query.name), last)
+        # With the savepoint's numbers as this query's sink needs them.
+        origins = lineages.origins(self._go, self.manifest, self._before, self._turn.generation)
+        lineages.expect(query, origins.get(query.name), last)
         checks.guard(self._runtime.jvm, query, self._expected.get(query.name, {}))
         query.admitted = True  # from then on heartbeats name the query
         if self.taken_over and query.ran is None:

@@ -6,7 +6,12 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.agent.errors import NOT_STARTED, QueryNameError, QueryUnknownError
+from airflow_flinkstyle.agent.errors import (
+    NOT_STARTED,
+    CheckpointLostError,
+    QueryNameError,
+    QueryUnknownError,
+)
 from airflow_flinkstyle.agent.guard import check_source, read_positions, require_same_sources
 from airflow_flinkstyle.agent.jvm_kafka import describe_source
 from airflow_flinkstyle.protocol.records import SourceIdentity
@@ -72,6 +77,28 @@ def require_not_refused(last: Heartbeat | None) -> None:
     """
     if last is not None and last.error is not None and last.error[0] == QueryNameError.code:
         raise QueryNameError.still(last.error[1])
+
+
+def require_there(open_checkpoint: OpenCheckpoint, words: Heartbeat | None) -> None:
+    """Check that the checkpoints that a driver goes on in hold the queries that committed batches there.
+
+    Args:
+        open_checkpoint: Opens those.
+        words: The last words of the run, or of the incarnation, that ran in them; None if none did.
+
+    Raises:
+        CheckpointLostError: If one is gone: Spark would begin the query anew, without a word.
+    """
+    committed = words.batches() if words is not None else {}
+    lost = [name for name in committed if open_checkpoint(name).head("metadata") is None]
+    if not lost:
+        return
+    raise CheckpointLostError(
+        f"Checkpoint {open_checkpoint(lost[0]).uri} was expected to hold query {lost[0]} at batch "
+        f"{committed[lost[0]]}, as its last run recorded, found no query there.",
+        left=NOT_STARTED,
+        remedy="Bring the checkpoint back; or start the job from a savepoint (start_from='savepoint').",
+    )
 
 
 def require_known(query: JobQuery, to_go_on: Collection[str], script: Collection[str]) -> None:

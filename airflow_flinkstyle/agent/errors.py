@@ -95,6 +95,12 @@ class PredecessorError(FlinkstyleError):
     code = "PREDECESSOR"
 
 
+class CheckpointLostError(FlinkstyleError):
+    """A query would start anew because the checkpoint that it goes on in is not there any more."""
+
+    code = "CHECKPOINT_LOST"
+
+
 class SourcesChangedError(FlinkstyleError):
     """The query reads other sources than its checkpoint stands for."""
 

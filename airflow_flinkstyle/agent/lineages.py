@@ -8,11 +8,12 @@ stands what earlier incarnations told, since a sink moves with a new generation 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.checkpoint import metadata
 from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks, left_by
+from airflow_flinkstyle.savepoint.sinks import SILENT
 from airflow_flinkstyle.sinks import resume
 from airflow_flinkstyle.sinks.resume import Resume
 from airflow_flinkstyle.storage.errors import ObjectMissingError
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.sinks.resume import SinkState
     from airflow_flinkstyle.types import Generation
 
-_SILENT = "kafka-transactional"
-"""Writes in processes of its own, and can tell this one nothing."""
 log = logging.getLogger(__name__)
 
 
@@ -150,7 +149,7 @@ def expect(query: JobQuery, origin: Origin | None, last: QueryBeat | None) -> No
     """Tell a query that is about to start, and its sinks, what they go on from."""
     told = last.sinks if last is not None else None
     query_id = _query_id(query)
-    if query.sink.name != _SILENT:
+    if query.sink.name != SILENT:
         query.carried = carried(origin, told, is_new=query_id is None)
     if query_id is not None:
         query.known_id = query_id
@@ -169,7 +168,11 @@ def _query_id(query: JobQuery) -> str | None:
 def written(query: JobQuery) -> Sinks | None:
     """Return where the sinks of a query stand: as they told, or before that as what it goes on from says."""
     told = resume.states(str(query.query.id)) if query.query is not None else ()
-    return Sinks(lineages=tuple(map(recorded, told))) if told else query.carried
+    if told:
+        return Sinks(lineages=tuple(map(recorded, told)))
+    if query.carried is not None and query.carried.under_way and query.look() != query.before:
+        query.carried = replace(query.carried, under_way=False)  # it has committed that batch
+    return query.carried
 
 
 def recorded(state: SinkState) -> SinkLineage:

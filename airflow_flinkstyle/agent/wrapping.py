@@ -45,9 +45,9 @@ class Remembered:
     def __init__(self) -> None:
         self.format: str | None = None
         self.table: str | None = None
-        self.query_name: str | None = None
         self.function: PySpark = None
-        """Of ``foreachBatch`` or ``foreach``; None for other sinks."""
+        """What ``foreach`` or ``foreachBatch`` was given."""
+        self.query_name: str | None = None
         self.trigger: dict[str, Any] = {}
         self.options: dict[str, str] = {}
 
@@ -203,7 +203,7 @@ def _remember_query(cls: PySpark) -> None:
         def wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
             def call(self: PySpark, function: PySpark) -> PySpark:
                 seen = Remembered.of(self)
-                seen.format, seen.function = name, function  # as Spark itself calls it
+                seen.format, seen.function = name, function  # the name as Spark itself calls it
                 return original(self, function)
 
             return call

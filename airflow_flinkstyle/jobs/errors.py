@@ -68,6 +68,18 @@ class RewindError(JobError):
     code = "REWIND"
 
 
+class LastStateError(JobError):
+    """A job cannot go on where it was: its state is out of reach, and nothing else is that state."""
+
+    code = "LAST_STATE"
+
+
+class HistoryError(JobError):
+    """A job with a history would begin anew, and nobody named what that gives up."""
+
+    code = "HISTORY"
+
+
 class DeployModeError(BadInputError):
     """A deploy mode this package cannot drive yet."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.checkpoint.inventory import list_batches
-from airflow_flinkstyle.jobs import stopped
+from airflow_flinkstyle.jobs import last_run, stopped
 from airflow_flinkstyle.savepoint.derive import publish_derived
 from airflow_flinkstyle.types import BatchId
 
@@ -52,7 +52,7 @@ def look_at(client: JobClient, fence: stopped.Fence) -> FailedVersion:
     """Read the logs of the driver that the fence stands for."""
     committed, pending = {}, {}
     for name in fence.last_words.queries:
-        checkpoint = stopped.read_checkpoint(client, fence.last, name)
+        checkpoint = last_run.read_checkpoint(client, fence.last, name)
         done, planned = list_batches(checkpoint, "commits"), list_batches(checkpoint, "offsets")
         newest = max(done, default=-1)
         if done:

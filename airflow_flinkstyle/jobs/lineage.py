@@ -1,4 +1,7 @@
-"""Where a start goes on from: which checkpoint, which savepoint, and what its driver must find."""
+"""Where a start can go on from: nothing, a checkpoint, a savepoint; and what its driver must find there.
+
+``start_plan`` chooses between them.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,17 @@ import uuid
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, assert_never
 
-from airflow_flinkstyle.jobs import stopped
+from airflow_flinkstyle.jobs import last_run, stopped
+from airflow_flinkstyle.jobs.batch_numbers import counts_behind
 from airflow_flinkstyle.jobs.errors import JobNotRunningError, RewindError
-from airflow_flinkstyle.jobs.status import Closed, NeverStarted
+from airflow_flinkstyle.jobs.status import Closed
 from airflow_flinkstyle.protocol.records import Go, SourceIdentity
 from airflow_flinkstyle.savepoint import sinks
 from airflow_flinkstyle.savepoint.derive import changed_file, publish_derived
 from airflow_flinkstyle.savepoint.errors import SinkSkipsError
 
 if TYPE_CHECKING:
+    from airflow_flinkstyle.jobs.status import Run
     from airflow_flinkstyle.jobs.view import JobView
     from airflow_flinkstyle.protocol.records import AgentState, Heartbeat, QueryBeat, Rewind
     from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
@@ -26,9 +31,18 @@ if TYPE_CHECKING:
 _METADATA = "metadata"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastState:
+    """Go on where the job was, as its own records show it; start fresh if it has no history."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fresh:
     """Start with an empty checkpoint of its own: the script's ``startingOffsets`` count."""
+
+    discard_history: str | None = None
+    """What a job with a history gives up by that, named as the refusal names it (``generation 3``). It names
+    one history and is no yes or no, so that it confirms once: after that start the history is another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +60,12 @@ class FromSavepoint:
     the job has committed batches after the savepoint, ``fork`` gives the query a new id and counts on behind
     what its sink remembers, ``re-emit`` keeps the id and uses batch ids again."""
     skip_known_batches: bool = False
-    """Accept that a sink which remembers batch ids leaves out those that it knows."""
+    """Accept that a sink, or a function, which remembers batch ids leaves out those that it knows."""
     claim_mode: ClaimMode = "no_claim"
     """``claim``: the savepoint goes by itself once the job has a newer complete one."""
 
 
-Origin = Fresh | FromCheckpoint | FromSavepoint
+Origin = LastState | Fresh | FromCheckpoint | FromSavepoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,30 +75,38 @@ class StartPlan:
     checkpoint_location: str | None
     """None: a new one, named by the generation."""
     go: Go
+    why: str
+    """Where the job starts, for the log; behind ``Job <name> starts``."""
 
 
-def plan_start(runs: JobView, origin: Origin, claim_key: str) -> StartPlan:
-    """Decide what a start goes on from; may take a savepoint of a job whose driver died."""
-    match origin:
-        case Fresh():
-            return StartPlan(checkpoint_location=None, go=_go(runs, None))
-        case FromSavepoint():
-            manifest = _rewound(runs, origin, claim_key)
-            go = _go(runs, manifest, carry_pending=origin.rewind == "continue")
-            go = replace(
-                go,
-                rewind=origin.rewind,
-                skip_known_batches=origin.skip_known_batches,
-                claim_mode=origin.claim_mode,
-            )
-            return StartPlan(checkpoint_location=None, go=go)
-        case FromCheckpoint():
-            return _from_checkpoint(runs, claim_key)
+def plan_fresh(runs: JobView, why: str) -> StartPlan:
+    """Begin with an empty checkpoint."""
+    return StartPlan(checkpoint_location=None, go=_go(runs, None), why=why)
 
 
-def _rewound(runs: JobView, origin: FromSavepoint, claim_key: str) -> Manifest:
+def plan_savepoint(runs: JobView, origin: FromSavepoint, claim_key: str) -> StartPlan:
+    """Restore a savepoint, once its rewind is known to be legal.
+
+    Raises:
+        RewindError: If it is not.
+    """
+    saved = runs.repository.read(origin.savepoint_id)
+    manifest = _rewound(runs, saved, origin, claim_key)
+    go = replace(
+        _go(runs, manifest, carry_pending=origin.rewind == "continue"),
+        rewind=origin.rewind,
+        counts_behind=counts_behind(runs.board, saved) if origin.rewind == "fork" else {},
+        skip_known_batches=origin.skip_known_batches,
+        claim_mode=origin.claim_mode,
+    )
+    batches = {query.name: int(query.batch_id) for query in manifest.queries}
+    return StartPlan(
+        checkpoint_location=None, go=go, why=f"from savepoint {manifest.savepoint_id}, at {batches}"
+    )
+
+
+def _rewound(runs: JobView, manifest: Manifest, origin: FromSavepoint, claim_key: str) -> Manifest:
     """Return the savepoint to restore, once its rewind is known to be legal."""
-    manifest = runs.repository.read(origin.savepoint_id)
     match origin.rewind:
         case "continue":
             require_newest(runs, manifest)
@@ -99,7 +121,7 @@ def _rewound(runs: JobView, origin: FromSavepoint, claim_key: str) -> Manifest:
 
 
 def _require_forgetful(manifest: Manifest) -> None:
-    """Refuse batch ids used again where a sink is known to remember them.
+    """Refuse batch ids used again where a sink is known to remember them; the agent knows functions.
 
     Raises:
         SinkSkipsError: Naming the sinks.
@@ -111,23 +133,51 @@ def _require_forgetful(manifest: Manifest) -> None:
         )
 
 
-def _from_checkpoint(runs: JobView, claim_key: str) -> StartPlan:
+def plan_checkpoint(runs: JobView, claim_key: str) -> StartPlan:
     """Adopt the checkpoint of a run that closed; copy that of a run that did not, fenced first.
 
-    Where a caller said ``closed`` in a dead driver's place, a batch may be under way: the copy says so.
+    Where a caller said ``closed`` in a dead driver's place, a batch may be under way: the copy says so. Where
+    the dead driver committed nothing there is nothing to copy: its checkpoint is adopted as a relaunch would.
+
+    Raises:
+        JobNotRunningError: If no run of the job has taken over.
+        CheckpointMismatchError: If the checkpoint is not what the last run recorded.
     """
-    status = runs.status()
-    if isinstance(status, NeverStarted):
+    run, words = last_words(runs)
+    if run is None or words is None:
         raise JobNotRunningError(
             f"Job {runs.board.job} was expected to have a checkpoint, found that it was never started.",
             left="Nothing was started.",
             remedy="Start it fresh, or from a savepoint.",
         )
-    if isinstance(status, Closed) and status.heartbeat.incarnation != stopped.CALLER:
-        location = status.run.claim.checkpoint_location
-        return StartPlan(checkpoint_location=location, go=go_on(status.heartbeat))
-    manifest = stopped.take_stopped(runs, f"{claim_key}/checkpoint")
-    return StartPlan(checkpoint_location=None, go=_go(runs, manifest, carry_pending=True))
+    closed = words.state == "closed" and words.incarnation != stopped.CALLER
+    seen = last_run.look(runs, run, words)
+    location, where = run.claim.checkpoint_location, f"in the checkpoint of generation {run.generation}"
+    if isinstance(seen, last_run.Unseen) and not (closed and seen.only_by_driver):
+        raise seen.error
+    if closed:
+        why = f"{where}, which closed at {words.batches() or 'no batch'}: {location}"
+        return StartPlan(checkpoint_location=location, go=go_on(words), why=why)
+    if isinstance(seen, last_run.Seen) and max(seen.committed.values(), default=-1) < 0:
+        go = replace(go_on(words), closed_at=None)
+        why = f"{where}, which died before it committed a batch: {location}"
+        return StartPlan(checkpoint_location=location, go=go, why=why)
+    manifest = stopped.take_stopped(runs, copy_key(claim_key))
+    batches = {query.name: int(query.batch_id) for query in manifest.queries}
+    why = f"{where}, which died, copied as savepoint {manifest.savepoint_id} at {batches}"
+    return StartPlan(checkpoint_location=None, go=_go(runs, manifest, carry_pending=True), why=why)
+
+
+def copy_key(claim_key: str) -> str:
+    """Return who asks for the copy of a dead run's checkpoint that a start makes."""
+    return f"{claim_key}/checkpoint"
+
+
+def last_words(runs: JobView) -> tuple[Run | None, Heartbeat | None]:
+    """Return the last run that held the job, and what it said last."""
+    current = runs.board.current()
+    run = last_run.last_word(runs, current.value.generation) if current is not None else None
+    return run, run.heartbeat if run is not None else None
 
 
 def go_on(closed: Heartbeat) -> Go:
@@ -194,18 +244,23 @@ def require_newest(runs: JobView, manifest: Manifest) -> None:
 
 
 def _half_written(last: tuple[QueryBeat, AgentState] | None) -> bool:
-    """Return whether transactional sinks may have written a part of a batch that was planned last."""
-    sinks = last[0].sinks if last is not None else None
-    return sinks is not None and bool(sinks.lineages) and sinks.under_way
+    """Return whether sinks may have written, under its id, a batch that was planned last, or a part of it.
+
+    File sinks say so themselves, to the agent.
+    """
+    if last is None or last[0].sinks is None or not last[0].sinks.under_way:
+        return False
+    name = last[0].sink
+    return bool(last[0].sinks.lineages) or name in sinks.TABLE_SINKS or sinks.may_remember(name)
 
 
 def _require_under_way(manifest: Manifest, query: QuerySnapshot) -> None:
-    """Require that a savepoint knows of the batch of which transactional sinks may have written a part."""
+    """Require that a savepoint knows of the batch which sinks may have written, or a part of it."""
     if query.pending_offsets is None and not (query.sinks and query.sinks.under_way):
         raise RewindError(
             f"Savepoint {manifest.savepoint_id} was expected to hold batch {query.batch_id + 1} of query "
-            f"{query.name}, which a driver had planned before it died, found no offsets of it: parts of "
-            "the batch may stand in the output of the query's transactional sinks.",
+            f"{query.name}, which a driver had planned before it died, found no offsets of it: all or a "
+            "part of it may stand in the output; other rows under its id would be left out or doubled.",
             left="Nothing was started.",
             remedy="Start from the checkpoint (FromCheckpoint) or a savepoint that was taken since, to "
             "complete that batch; or choose rewind='fork' or rewind='re-emit', which write it again.",

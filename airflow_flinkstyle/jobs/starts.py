@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.jobs import lineage
+from airflow_flinkstyle.jobs import lineage, start_plan, stopped
 from airflow_flinkstyle.jobs.errors import JobRunningError
 from airflow_flinkstyle.jobs.spec import from_launch, launch_of
 from airflow_flinkstyle.jobs.status import Running, Starting, describe_status, now_ms
@@ -52,19 +52,27 @@ class JobStarts(JobView):
     ) -> RunHandle:
         """Start the job; a retry with the same ``claim_key`` finds its start and goes on with it.
 
+        Args:
+            spec: What to run.
+            target: Where.
+            claim_key: Who asks, without the try number.
+            origin: Where to start; None for where the job was, or fresh if it has no history.
+
         Raises:
             JobRunningError: If a run is up or being started; its holder is named.
             RewindError: If the savepoint is older than what the job has committed since.
+            LastStateError: If where the job was is out of reach, and nothing else is that state.
+            HistoryError: If a job with a history would begin anew, and what it gives up was not named.
             SavepointMissingError: If it was disposed of meanwhile; nothing was claimed.
             DriverFailedError: If the driver process could not be started.
         """
         generation = self.own_claim(claim_key)
         if generation is None or self.board.go(generation) is None:
             if generation is None:
-                self._require_stopped()
+                self._require_stopped(claim_key)
             # Outside the intent: it may take or derive a savepoint, under an intent of its own, and a prune
             # that waited for the first one would keep the second one waiting.
-            plan = lineage.plan_start(self, origin or lineage.Fresh(), claim_key)
+            plan = start_plan.plan_start(self, origin or lineage.LastState(), claim_key)
             # From here to the go that names it, only this keeps a prune off the savepoint.
             with hold_intent(self.repository, "restore", holder=f"the start {claim_key}"):
                 if plan.go.savepoint_id is not None:
@@ -80,7 +88,7 @@ class JobStarts(JobView):
         """Start a driver that comes up, restores a hot savepoint, and waits for ``go``."""
         generation = self.own_claim(claim_key)
         if generation is None:
-            self._require_no_waiting_run()
+            self._require_no_waiting_run(claim_key)
             generation = self._claim(spec, target, claim_key, None, prepare_savepoint_id)
         return self._submit_once(generation)
 
@@ -190,19 +198,19 @@ class JobStarts(JobView):
             return self.kafka_logins(names)
         return require_logins(names, self.base_env)
 
-    def _require_stopped(self) -> None:
+    def _require_stopped(self, claim_key: str) -> None:
         status = self.status()
-        if isinstance(status, (Starting, Running)):
+        if isinstance(status, (Starting, Running)) and not _is_own_fence(status.run, claim_key):
             raise self._running(describe_status(status))
-        self._require_no_waiting_run()
+        self._require_no_waiting_run(claim_key)
 
-    def _require_no_waiting_run(self) -> None:
+    def _require_no_waiting_run(self, claim_key: str) -> None:
         current = self.board.current()
         for generation in reversed(self.board.generations()):
             if current is not None and generation <= current.value.generation:
                 return
             run = self.run(generation)
-            if run.holds_the_job():
+            if run.holds_the_job() and not _is_own_fence(run, claim_key):
                 raise self._running(f"generation {generation} is waiting or starting ({run.claim.claim_key})")
 
     def _running(self, holder: str) -> JobRunningError:
@@ -211,3 +219,8 @@ class JobStarts(JobView):
             left="Nothing was started; that run goes on.",
             remedy="Stop it first (StopStreamingJobOperator), or use another job name.",
         )
+
+
+def _is_own_fence(run: Run, claim_key: str) -> bool:
+    """Return whether an earlier attempt of the same start held the job to copy its checkpoint."""
+    return run.claim.claim_key == stopped.fence_key(lineage.copy_key(claim_key))

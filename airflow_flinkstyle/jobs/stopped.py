@@ -11,12 +11,11 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.checkpoint import metadata
 from airflow_flinkstyle.checkpoint.inventory import Inventory, read_inventory
-from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.jobs.errors import CheckpointMismatchError, JobNotRunningError, JobRunningError
+from airflow_flinkstyle.jobs import last_run
+from airflow_flinkstyle.jobs.errors import JobNotRunningError, JobRunningError
 from airflow_flinkstyle.jobs.status import Run, Running, Starting, describe_status, now_ms
-from airflow_flinkstyle.protocol.records import Claim, Current, Heartbeat, QueryBeat
+from airflow_flinkstyle.protocol.records import Claim, Current, Heartbeat
 from airflow_flinkstyle.protocol.sink_records import left_by
 from airflow_flinkstyle.savepoint.copier import ignore
 from airflow_flinkstyle.savepoint.ids import new_savepoint_id
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.jobs.view import JobView
     from airflow_flinkstyle.savepoint.copier import CaptureProgress
-    from airflow_flinkstyle.storage.base import ObjectStore
     from airflow_flinkstyle.types import BatchId
 
 CALLER = Incarnation(0)
@@ -167,11 +165,6 @@ def await_end(runs: JobView, run: Run) -> None:
         time.sleep(runs.poll_s)
 
 
-def read_checkpoint(runs: JobView, run: Run, query: str) -> ObjectStore:
-    """Open one query's checkpoint of a run."""
-    return runs.open_checkpoint(f"{run.claim.checkpoint_location.rstrip('/')}/{query}")
-
-
 def _unspent_id(runs: JobView, key: str) -> str:
     """Return the id that the caller's savepoint has, or can still have."""
     keys = itertools.chain([key], (f"{key} again {attempt}" for attempt in itertools.count(2)))
@@ -180,7 +173,12 @@ def _unspent_id(runs: JobView, key: str) -> str:
 
 
 def _is_own(run: Run, key: str) -> bool:
-    return run.claim.claim_key == f"fence:{key}"
+    return run.claim.claim_key == fence_key(key)
+
+
+def fence_key(key: str) -> str:
+    """Return the claim key of a fence that somebody raises."""
+    return f"fence:{key}"
 
 
 def _claim(runs: JobView, key: str) -> Run:
@@ -194,7 +192,7 @@ def _claim(runs: JobView, key: str) -> Run:
     last = runs.run(current.value.generation)
     generation = Generation(runs.board.generations()[-1] + 1)
     claim = Claim(
-        claim_key=f"fence:{key}",
+        claim_key=fence_key(key),
         follows=last.generation,
         checkpoint_location=last.claim.checkpoint_location,
         prepare_savepoint_id=None,
@@ -216,43 +214,24 @@ def _claim(runs: JobView, key: str) -> Run:
 
 
 def _fence(runs: JobView, own: Run) -> Fence:
-    """Find the last driver's words: behind the claims of callers that ended half-way."""
-    run = own
-    while run.claim.follows is not None:
-        run = runs.run(run.claim.follows)
-        if run.heartbeat is not None and (run.claim.launch or run.heartbeat.state == "closed"):
-            return Fence(generation=own.generation, last=run, last_words=run.heartbeat)
-    raise JobNotRunningError(
-        f"The last run of {runs.board.job} was expected to have recorded its queries, found no word of it.",
-        left="Nothing was taken.",
-        remedy="Start the job; it has committed nothing yet.",
-    )
+    """Find the last driver's words."""
+    last = last_run.last_word(runs, own.claim.follows)
+    if last is None or last.heartbeat is None:
+        raise JobNotRunningError(
+            f"The last run of {runs.board.job} was expected to have recorded its queries, found no word.",
+            left="Nothing was taken.",
+            remedy="Start the job; it has committed nothing yet.",
+        )
+    return Fence(generation=own.generation, last=last, last_words=last.heartbeat)
 
 
 def _require_recorded(runs: JobView, fence: Fence, needed: Collection[str] | None) -> None:
     """Require that this machine sees the checkpoints that the last run wrote, before anything is held."""
-    closed = fence.last_words.state == "closed"
-    for name, beat in fence.last_words.queries.items():
-        if needed is not None and name not in needed:
-            continue
-        checkpoint = read_checkpoint(runs, fence.last, name)
-        try:
-            query_id = metadata.parse(checkpoint.read("metadata").decode()).query_id
-            batch = read_inventory(checkpoint).committed
-        except FlinkstyleError as error:
-            raise _mismatch(checkpoint, beat, str(error.problem)) from error
-        recorded = -1 if beat.batch_id is None else beat.batch_id
-        if query_id != beat.query_id or batch < recorded or (closed and batch != recorded):
-            raise _mismatch(checkpoint, beat, f"query {query_id} at batch {batch}")
-
-
-def _mismatch(checkpoint: ObjectStore, beat: QueryBeat, found: str) -> CheckpointMismatchError:
-    return CheckpointMismatchError(
-        f"Checkpoint {checkpoint.uri} was expected to hold query {beat.query_id} at batch {beat.batch_id}, "
-        f"as its last run recorded, found: {found}",
-        left="Nothing was taken; the checkpoint is as it was.",
-        remedy="A local path means the driver's disk: call from the machine where the driver ran.",
-    )
+    for name in fence.last_words.queries:
+        if needed is None or name in needed:
+            last_run.require_committed(runs, fence.last, name)
+    if needed is None and fence.last_words.state != "closed":
+        last_run.require_all_named(runs, fence.last)
 
 
 def _take(
@@ -260,7 +239,7 @@ def _take(
 ) -> Manifest:
     queries = []
     for name, beat in sorted(fence.last_words.queries.items()):
-        checkpoint = read_checkpoint(runs, fence.last, name)
+        checkpoint = last_run.read_checkpoint(runs, fence.last, name)
         inventory: Inventory = read_inventory(checkpoint)
         logs = {
             source: KafkaLog(cluster_id=seen.cluster_id, topic_ids=dict(seen.topic_ids), log_range={})

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.checkpoint.inventory import list_batches
-from airflow_flinkstyle.jobs import stopped
+from airflow_flinkstyle.jobs import last_run, stopped
 from airflow_flinkstyle.jobs.client import SavepointOnly, Stopped
 from airflow_flinkstyle.jobs.compat import require_fitting
 from airflow_flinkstyle.jobs.deployments.base import Gone
@@ -26,6 +26,8 @@ from airflow_flinkstyle.jobs.failed_version import carry_pending, look_at
 from airflow_flinkstyle.jobs.lineage import FromSavepoint
 from airflow_flinkstyle.jobs.spec import from_launch
 from airflow_flinkstyle.jobs.status import Dead, Running
+from airflow_flinkstyle.savepoint.errors import SinkSkipsError
+from airflow_flinkstyle.savepoint.sinks import may_skip
 from airflow_flinkstyle.types import Generation
 
 if TYPE_CHECKING:
@@ -69,6 +71,8 @@ class Upgrade:
     target: SubmitTarget
     if_committed: Rewind = "continue"
     """How to go back from a version that had committed, or moved a sink; ``continue`` cannot, and raises."""
+    skip_known_batches: bool = False
+    """Accept, for the way back, that a sink or a function leaves out batch ids that it has seen."""
     stop_timeout_s: float = 300.0
     first_commit_timeout_s: float = 180.0
     """For the new version to come up and commit its first batch."""
@@ -79,6 +83,8 @@ class Upgrade:
         Raises:
             UpgradeWentBackError: If the new version failed; the old one runs again.
             UpgradeChoiceError: If it failed after it had committed, and nothing was chosen.
+            SinkSkipsError: If the way back would use batch ids again that a sink may leave out; nothing was
+                stopped.
             SparkIncompatibleError: If the new version could not go on; nothing was stopped.
         """
         self.journal.begin(lambda: 0)
@@ -110,6 +116,7 @@ class Upgrade:
         return self.journal.close(phase, action())
 
     def _stop(self) -> Mapping[str, Any]:
+        self._require_way_back()
         require_fitting(self.client, self.spec, self.target)
         key = f"{self.journal.migration_id}/stop"
         outcome = self.client.stop(
@@ -127,6 +134,23 @@ class Upgrade:
             left="The new version was not started.",
             remedy="Start the job from its checkpoint, then upgrade again.",
         )
+
+    def _require_way_back(self) -> None:
+        """Require that the way back that was chosen loses nothing silently, before anything stops."""
+        if self.if_committed != "re-emit" or self.skip_known_batches:
+            return
+        board = self.client.board
+        current = board.current()
+        slot = board.heartbeat(current.value.generation) if current else None
+        told = slot.value.queries if slot else {}
+        found = [name for name, beat in sorted(told.items()) if may_skip(beat.sink, beat.sinks)]
+        if found:
+            named = ", ".join(f"{told[name].sink} of query {name}" for name in found)
+            raise SinkSkipsError.of(
+                f"{named}, which leaves out, or may leave out, batches whose ids it has seen "
+                "(if_committed='re-emit')",
+                left="Nothing was stopped; the job runs on.",
+            )
 
     def _start(self, stop: Mapping[str, Any]) -> Mapping[str, Any]:
         self.journal.check()
@@ -164,7 +188,7 @@ class Upgrade:
         """Return whether any query found something to read: Spark plans no batch without data."""
         run = self.client.run(new)
         for name in run.heartbeat.queries if run.heartbeat else ():
-            planned = list_batches(stopped.read_checkpoint(self.client, run, name), "offsets")
+            planned = list_batches(last_run.read_checkpoint(self.client, run, name), "offsets")
             if max(planned, default=-1) > before.get(name, -1):
                 return True
         return False
@@ -211,7 +235,11 @@ class Upgrade:
                 "old one from that savepoint with rewind='fork' or rewind='re-emit'.",
             )
         else:
-            origin = FromSavepoint(savepoint_id=manifest.savepoint_id, rewind=self.if_committed)
+            origin = FromSavepoint(
+                savepoint_id=manifest.savepoint_id,
+                rewind=self.if_committed,
+                skip_known_batches=self.skip_known_batches,
+            )
             how = f"from {manifest.savepoint_id} ({self.if_committed}), although {why_not}"
         old = client.run(Generation(stop["generation"]))
         spec, target = from_launch(old.claim.launch, secret_env=client.secret_env)

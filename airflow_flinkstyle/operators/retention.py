@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow_flinkstyle.hooks.answers import number_or_none, one_of
+from airflow_flinkstyle.hooks.answers import is_true, number_or_none, one_of
 from airflow_flinkstyle.operators.base import StreamingJobOperator, airflow_errors, request_key
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class PruneSavepointsOperator(StreamingJobOperator):
                 self.job,
                 policy,
                 by=request_key(context),
-                dry_run=one_of("dry_run", str(self.only_plan), ("True", "False")) == "True",
+                dry_run=is_true("dry_run", self.only_plan),
                 wait_s=self.wait_s,
             )
         self.log.info("Savepoints of job %s:\n%s", self.job, report.as_markdown())

@@ -158,6 +158,10 @@ class Go(Record):
     rewind: Rewind = "continue"
     skip_known_batches: bool = False
     """A person accepts that a sink leaves out the batches whose ids it remembers."""
+    counts_behind: Mapping[str, int] = field(default_factory=dict)
+    """``fork`` only: query name -> a number behind every batch that a run of the job may have had. A query
+    whose sink may remember batch ids is restored as if its last batch had this number. A query is left out
+    if the job's records cannot tell."""
     claim_mode: ClaimMode = "no_claim"
     """``claim``: the savepoint is this job's from now on, and goes once a newer one has taken its place."""
 

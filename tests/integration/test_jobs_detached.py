@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import time
 from typing import TYPE_CHECKING
@@ -165,6 +166,35 @@ def test_upgrade_to_a_script_that_fails_in_its_first_batch_goes_back_by_itself(l
     stop_batch = client.board.heartbeat(handle.generation).value.batches()["counts"]
     lab.until_committed_beyond(stop_batch)
     client.stop("stop", savepoint=False, timeout_s=TIMEOUT_S)
+    lab.judge()
+
+
+def test_job_that_is_stopped_and_started_again_alike_goes_on_with_its_batches_and_state(lab: Lab):
+    client = lab.client
+    first = client.start(lab.spec(), lab.target(), claim_key="run-1/start")
+    client.wait_running(first.generation, timeout_s=TIMEOUT_S)
+    lab.until_committed_beyond(2)
+    stopped = client.stop("run-1/stop", savepoint=True, timeout_s=TIMEOUT_S)
+    assert isinstance(stopped, Stopped)
+    at = stopped.batches["counts"]
+
+    second = client.start(lab.spec(), lab.target(), claim_key="run-2/start")
+    assert second.checkpoint_location == first.checkpoint_location
+    client.wait_running(second.generation, timeout_s=TIMEOUT_S)
+    reached = lab.until_committed_beyond(at + 1)
+    client.stop("run-2/stop", savepoint=True, timeout_s=TIMEOUT_S)
+
+    shutil.rmtree(second.checkpoint_location)  # the disk is gone, the savepoint of the stop is the same state
+    third = client.start(lab.spec(), lab.target(), claim_key="run-3/start")
+    client.wait_running(third.generation, timeout_s=TIMEOUT_S)
+    lab.until_committed_beyond(reached + 1)
+    client.end_driver(third.generation)
+    shutil.move(third.checkpoint_location, lab.folder / "aside")
+    client.ensure_running()
+    with pytest.raises(DriverFailedError, match="CHECKPOINT_LOST"):
+        client.wait_running(third.generation, timeout_s=TIMEOUT_S)
+    numbers = [json.loads(line)["batch"] for line in lab.out.read_text().splitlines()]
+    assert numbers == list(range(len(numbers))), "no batch number twice, none left out"
     lab.judge()
 
 

@@ -1,17 +1,20 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from airflow_flinkstyle.agent import aligned, barrier, capture, checks, takeover
-from airflow_flinkstyle.agent.errors import QueryUnknownError
+from airflow_flinkstyle.agent.errors import CheckpointLostError, QueryUnknownError
 from airflow_flinkstyle.agent.queries import JobQuery, Queries
 from airflow_flinkstyle.agent.sources import Source
 from airflow_flinkstyle.kafka.errors import ClusterUnreachableError, OffsetBeyondEndError
-from airflow_flinkstyle.protocol.records import Go
+from airflow_flinkstyle.protocol.records import Go, QueryBeat
 from airflow_flinkstyle.storage.memory import MemoryStore
+from airflow_flinkstyle.types import BatchId
 from tests.declared import AS_BEFORE
+from tests.unit.agent.conftest import a_heartbeat
 from tests.unit.agent.test_guard import a_view
 
 if TYPE_CHECKING:
@@ -89,6 +92,20 @@ def test_only_queries_whose_checkpoints_stand_in_the_location_go_on(tmp_path: Pa
     assert checks.queries_to_go_on(Queries(str(tmp_path)).checkpoint, go, None, None) == {"orders"}
     elsewhere = Queries(str(tmp_path / "fresh"))
     assert checks.queries_to_go_on(elsewhere.checkpoint, go, None, None) == set()
+
+
+def test_checkpoint_that_is_gone_is_never_begun_anew(tmp_path: Path) -> None:
+    beat = QueryBeat(query_id="q", batch_id=BatchId(7), batch_committed_at_ms=None, sources={})
+    idle = replace(beat, batch_id=None)
+    words = a_heartbeat(queries={"orders": beat, "idle": idle})
+    opened = Queries(str(tmp_path)).checkpoint
+    with pytest.raises(CheckpointLostError, match="query orders at batch 7") as refused:
+        checks.require_there(opened, words)
+    assert "Bring the checkpoint back" in refused.value.remedy
+    (tmp_path / "orders").mkdir()
+    (tmp_path / "orders" / "metadata").write_text('{"id":"q"}')
+    checks.require_there(opened, words)
+    checks.require_there(opened, None)
 
 
 def test_query_under_another_name_is_refused_while_the_old_ones_state_waits() -> None:

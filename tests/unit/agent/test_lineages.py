@@ -200,6 +200,19 @@ def test_query_that_its_script_starts_again_is_still_known_by_what_it_goes_on_fr
     assert written(queries.register("totals", None, lambda: None, (), AS_BEFORE)) == SAVED
 
 
+def test_batch_that_was_planned_before_is_under_way_until_it_is_committed(tmp_path: Path):
+    queries = Queries(str(tmp_path))
+    query = queries.register("totals", None, lambda: None, (), AS_BEFORE)
+    query.carried, query.before = Sinks(under_way=True), None
+    assert written(query) == Sinks(under_way=True)
+    query.checkpoint.write("commits/0", b"")
+    assert written(query) == Sinks()
+    queries.settle(query, None)
+    assert (
+        written(queries.register("totals", None, lambda: None, (), AS_BEFORE)) == Sinks()
+    )  # its script's next start
+
+
 def test_query_that_its_driver_has_not_started_yet_is_told_by_the_id_in_its_checkpoint(tmp_path: Path):
     """Else callers would not know how far the query was whose driver died in its start."""
     queries = Queries(str(tmp_path))

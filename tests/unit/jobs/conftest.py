@@ -172,6 +172,8 @@ class Mood:
     slow_takes_s: float = 0.0
     slow_start_s: float = 0.0
     tells_no_sinks: bool = False
+    sink: str = "kafka"
+    """Another one has no transactional sink in it."""
     moves_sink: bool = False
     adds_query: bool = False
     """One that Spark does not start."""
@@ -395,8 +397,15 @@ class Driver(threading.Thread):
             alignment=request.alignment,
             cut_id=request.cut_id,
         )
-        sinks = written_by(self.generation)
-        sources = [QuerySource(name=QUERY, checkpoint=self.checkpoint, kafka={"0": log}, sinks=sinks)]
+        sources = [
+            QuerySource(
+                name=QUERY,
+                checkpoint=self.checkpoint,
+                kafka={"0": log},
+                sink=self.mood.sink,
+                sinks=self.sinks(),
+            )
+        ]
         return take_savepoint(self.world.repository, sources, label).savepoint_id
 
     def end(self, request: Any, outcome: Any, *, savepoint_id: str | None = None, detail: str = "") -> None:
@@ -421,7 +430,7 @@ class Driver(threading.Thread):
                 sources={
                     "0": SourceIdentity(cluster_id=self.cluster, topic_ids={TOPIC: f"{self.cluster}-id"})
                 },
-                sink="kafka",
+                sink=self.mood.sink,
                 sinks=self.sinks(),
             )
         if self.mood.adds_query:
@@ -442,6 +451,8 @@ class Driver(threading.Thread):
     def sinks(self) -> Sinks | None:
         if self.mood.tells_no_sinks:
             return None
+        if self.mood.sink != "kafka":
+            return Sinks()
         return written_by(self.generation, cluster="another" if self.mood.moves_sink else "out")
 
 

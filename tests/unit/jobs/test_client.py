@@ -173,6 +173,24 @@ def test_batch_ids_are_not_used_again_where_the_sink_remembers_them(world: World
     assert (go.rewind, go.skip_known_batches) == ("re-emit", True)
 
 
+def test_fork_is_told_a_number_that_no_batch_of_the_job_had(world: World):
+    client = world.start()
+    _, hot = client.wait(client.request_savepoint("hot"), timeout_s=10)
+    world.logs.produce(5)
+    world.until(lambda: len(world.logs.counted) == 15)
+    client.stop("stop", savepoint=False, timeout_s=10)
+    numbers = []
+    for key in ("first", "second"):
+        origin = FromSavepoint(savepoint_id=hot.savepoint_id, rewind="fork")
+        generation = client.start(world.spec(), world.target(), claim_key=key, origin=origin).generation
+        numbers.append(client.board.go(generation).counts_behind["orders"])
+        client.wait_running(generation, timeout_s=10)
+        client.stop(f"stop {key}", savepoint=False, timeout_s=10)
+    assert numbers == [2, 3]
+    went_on = client.start(world.spec(), world.target(), claim_key="on", origin=FromCheckpoint())
+    assert client.board.go(went_on.generation).counts_behind == {}
+
+
 def test_killed_driver_is_relaunched_under_the_same_generation(world: World):
     client = world.start()
     world.kill(1)
@@ -383,6 +401,23 @@ def test_savepoint_without_the_batch_that_sinks_may_have_written_in_part_cannot_
     world.judge()
 
 
+@pytest.mark.parametrize(
+    ("sink", "goes_on"), [("kafka", True), ("parquet", True), ("delta", False), ("foreachBatch", False)]
+)
+def test_batch_id_that_a_sink_may_know_by_other_rows_is_not_used_again_by_going_on(
+    world: World, mood: type[Mood], sink: str, goes_on: bool
+):
+    world.moods["v1.py"] = mood(tells_no_sinks=True) if sink == "kafka" else mood(sink=sink)
+    client, hot = killed_within_a_batch(world)
+    take_stopped(client, "nightly")
+    origin = FromSavepoint(savepoint_id=hot)
+    if goes_on:  # files: the sink itself tells the agent
+        client.start(world.spec(), world.target(), claim_key="s2", origin=origin)
+        return
+    with pytest.raises(RewindError, match="batch 1 of query orders, which a driver had planned"):
+        client.start(world.spec(), world.target(), claim_key="s2", origin=origin)
+
+
 @pytest.mark.parametrize("rewind", ["re-emit", "fork"])
 def test_batch_that_a_rewound_run_left_half_written_is_not_the_one_that_its_savepoint_holds(
     world: World, rewind: Rewind
@@ -402,18 +437,6 @@ def test_batch_that_a_rewound_run_left_half_written_is_not_the_one_that_its_save
         RewindError, match="went back and used" if rewind == "re-emit" else "no offsets of it"
     ):
         client.start(world.spec(), world.target(), claim_key="s3", origin=restored)
-
-
-def test_savepoint_without_a_batch_that_was_planned_goes_on_where_no_sink_tells_what_it_wrote(
-    world: World, mood: type[Mood]
-):
-    world.moods["v1.py"] = mood(tells_no_sinks=True)
-    client, hot = killed_within_a_batch(world)
-    take_stopped(client, "nightly")
-    handle = client.start(
-        world.spec(), world.target(), claim_key="s2", origin=FromSavepoint(savepoint_id=hot)
-    )
-    client.wait_running(handle.generation, timeout_s=10)
 
 
 def test_each_driver_gets_the_logins_its_overrides_name_as_they_are_then(world: World):

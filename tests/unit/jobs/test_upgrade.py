@@ -11,7 +11,7 @@ from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.preflight import spark_finding
 from airflow_flinkstyle.jobs.status import Closed, Running
 from airflow_flinkstyle.jobs.upgrade import UPGRADE_PHASES, Upgrade
-from airflow_flinkstyle.savepoint.errors import SparkIncompatibleError
+from airflow_flinkstyle.savepoint.errors import SinkSkipsError, SparkIncompatibleError
 from tests.unit.jobs.conftest import written_by
 
 if TYPE_CHECKING:
@@ -140,6 +140,21 @@ def test_version_that_committed_goes_back_by_choice_only(world: World, mood: typ
     with pytest.raises(UpgradeWentBackError, match=choice):
         an_upgrade(world, if_committed=choice).run()
     assert world.client().status().run.claim.launch["spec"]["script"] == "v1.py"
+
+
+@pytest.mark.parametrize("sink", ["foreachBatch", "parquet"])
+def test_way_back_that_a_sink_may_skip_is_refused_before_anything_stops(
+    world: World, mood: type[Mood], sink: str
+):
+    world.moods["v1.py"] = mood(sink=sink)
+    world.start()
+    with pytest.raises(SinkSkipsError, match=f"{sink} of query orders, which leaves out, or may") as refused:
+        an_upgrade(world, if_committed="re-emit").run()
+    assert refused.value.left == "Nothing was stopped; the job runs on."
+    assert isinstance(world.client().status(), Running)
+    for settings in ({"if_committed": "fork"}, {"if_committed": "re-emit", "skip_known_batches": True}):
+        upgrade = an_upgrade(world, **settings)
+        upgrade._require_way_back()
 
 
 def test_version_that_could_not_go_on_is_refused_before_anything_stops(world: World, tmp_path: Path):

@@ -12,7 +12,7 @@ from airflow_flinkstyle.savepoint.errors import RenumberError
 from airflow_flinkstyle.savepoint.manifest import FileEntry, KafkaLog
 from airflow_flinkstyle.savepoint.renumber import renumber
 from airflow_flinkstyle.savepoint.restore import restore_query
-from airflow_flinkstyle.savepoint.sinks import newest_logged, remembering, remembers_batches
+from airflow_flinkstyle.savepoint.sinks import may_remember, newest_logged, remembering, remembers_batches
 from airflow_flinkstyle.savepoint.take import QuerySource, SavepointLabel, take_savepoint
 from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.types import BatchId
@@ -44,6 +44,8 @@ def paths(query: QuerySnapshot) -> list[str]:
 def test_file_and_table_sinks_remember_batches_and_others_do_not(query: QuerySnapshot) -> None:
     assert all(map(remembers_batches, ["parquet", "json", "delta", "iceberg"]))
     assert not any(map(remembers_batches, ["kafka", "foreachBatch", "console", None]))
+    assert all(map(may_remember, ["foreachBatch", "foreach", "hudi"]))
+    assert not any(map(may_remember, ["kafka", "parquet", "delta", "kafka-transactional", None]))
     assert remembering([replace(query, sink="orc"), replace(query, sink="kafka")]) == ["orc of query totals"]
 
 

@@ -1,0 +1,122 @@
+"""Functions that remember batch ids, like Delta's recipe for idempotent writes, and savepoints run past."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
+from airflow_flinkstyle.jobs.lineage import FromSavepoint, plan_start
+from airflow_flinkstyle.jobs.view import JobView
+from testbed.delta import delta_settings, read_delta
+from tests.integration.agent_lab import Lab
+from tests.integration.numbered_files import NumberedFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.integration.agent_lab import Driver
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(600)]
+
+RECIPE = """
+import sys
+from pyspark.sql import SparkSession, functions as F
+source, out, version = sys.argv[1:4]
+spark = SparkSession.builder.getOrCreate()
+rows = spark.readStream.schema("id long").option("maxFilesPerTrigger", 1).json(source)
+rows = rows.withColumn("version", F.lit(version))
+
+def append(batch, batch_id):
+    writer = batch.write.format("delta").mode("append")
+    writer.option("txnAppId", "orders").option("txnVersion", batch_id).save(f"{out}/append")
+
+def merge(batch, batch_id):
+    session = batch.sparkSession
+    session.conf.set("spark.databricks.delta.write.txnAppId", "orders")
+    session.conf.set("spark.databricks.delta.write.txnVersion", str(batch_id))
+    session.sql(f"CREATE TABLE IF NOT EXISTS delta.`{out}/merge` (id LONG, version STRING) USING delta")
+    batch.createOrReplaceTempView("news")
+    session.sql(f"MERGE INTO delta.`{out}/merge` t USING news n ON t.id = n.id "
+                "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *")
+
+for function in (append, merge):
+    rows.writeStream.queryName(function.__name__).foreachBatch(function).start()
+spark.streams.awaitAnyTermination()
+"""
+
+
+class Recipe:
+    """A job that appends and merges into Delta tables by batch id, its files, and what the tables hold."""
+
+    QUERIES = ("append", "merge")
+
+    def __init__(self, folder: Path) -> None:
+        self.lab, self.files, self.out = Lab(folder / "lab"), NumberedFiles(folder), folder / "tables"
+        self.lab.conf = delta_settings()
+        self.script = self.lab.script(RECIPE)
+
+    def start(self, generation: int, version: str, origin: FromSavepoint | None = None) -> Driver:
+        """Start a generation as a caller does."""
+        self.lab.claim(generation, follows=generation - 1 or None)
+        if origin is None:
+            self.lab.go(generation)
+        else:
+            view = JobView(
+                board=self.lab.board, repository=self.lab.repository, deployment=DetachedDeployment()
+            )
+            go = plan_start(view, origin, f"test-{generation}").go
+            self.lab.board.create_go(generation, go)
+        return self.lab.launch(generation, self.script, str(self.files.source), str(self.out), version)
+
+    def until_read(self, generation: int, batches: dict[str, int]) -> None:
+        for query, batch in batches.items():
+            self.lab.until(
+                f"batch {batch} of {query}",
+                lambda query=query, batch=batch: self.newest(generation, query) >= batch,
+                timeout_s=200,
+            )
+
+    def newest(self, generation: int, query: str) -> int:
+        beat = self.lab.heartbeat(generation)
+        return beat.batches().get(query, -1) if beat is not None else -1
+
+    def rows(self, table: str) -> Counter[tuple[int, str]]:
+        return Counter((row["id"], row["version"]) for row in read_delta(self.out / table))
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Iterator[Recipe]:
+    recipe = Recipe(tmp_path)
+    yield recipe
+    recipe.lab.close()
+
+
+def rows(first: int, last: int, version: str) -> Counter[tuple[int, str]]:
+    return Counter((number, version) for number in range(first, last))
+
+
+def test_fork_gives_deltas_recipe_numbers_that_no_batch_had(recipe: Recipe):
+    lab, files = recipe.lab, recipe.files
+    files.feed(2)
+    first = recipe.start(1, "old")
+    recipe.until_read(1, dict.fromkeys(recipe.QUERIES, 1))
+    hot = lab.end_of(1, lab.ask(1, "savepoint")).savepoint_id
+    files.feed(2)
+    recipe.until_read(1, dict.fromkeys(recipe.QUERIES, 3))
+    lab.end_of(1, lab.ask(1, "stop"))
+    assert first.wait() == 0
+    assert recipe.rows("append") == recipe.rows("merge") == rows(0, 40, "old")
+
+    files.feed(1)
+    second = recipe.start(2, "new", FromSavepoint(savepoint_id=hot, rewind="fork"))
+    behind = lab.board.go(2).counts_behind
+    assert all(behind[query] > 3 for query in recipe.QUERIES)
+    recipe.until_read(2, {query: batch + 3 for query, batch in behind.items()})
+    lab.end_of(2, lab.ask(2, "stop"))
+    assert second.wait() == 0
+    assert recipe.rows("append") == rows(0, 40, "old") + rows(20, 50, "new")
+    assert recipe.rows("merge") == rows(0, 20, "old") + rows(20, 50, "new")
