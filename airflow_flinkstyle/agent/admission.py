@@ -138,6 +138,7 @@ class Admission:
     def _go_on(self, go: Go) -> None:
         """Go on from this generation's own newest checkpoint; the savepoint is not restored again."""
         self.relaunched = True
+        checks.require_not_refused(self._turn.last_beat)
         # A claimed savepoint may have been disposed of since.
         self.manifest = self._repository.find(go.savepoint_id) if go.savepoint_id else None
         self._expected = checks.expected_identities(go, self.manifest, self._turn.last_beat)
@@ -165,5 +166,7 @@ class Admission:
         # With the savepoint's numbers as this query's sink needs them.
         origins = lineages.origins(self._go, self.manifest, self._before, self._turn.generation)
         lineages.expect(query, origins.get(query.name), last)
-        # From then on heartbeats name the query.
         checks.guard(self._runtime.jvm, query, self._expected.get(query.name, {}))
+        query.admitted = True  # from then on heartbeats name the query
+        if self.taken_over and query.ran is None:
+            self._patiently(self._pulse.beat)  # before it runs: a relaunch must know what its name stands for

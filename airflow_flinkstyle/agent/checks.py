@@ -6,7 +6,12 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.agent.errors import NOT_STARTED, CheckpointLostError, QueryUnknownError
+from airflow_flinkstyle.agent.errors import (
+    NOT_STARTED,
+    CheckpointLostError,
+    QueryNameError,
+    QueryUnknownError,
+)
 from airflow_flinkstyle.agent.guard import check_source, read_positions, require_same_sources
 from airflow_flinkstyle.agent.jvm_kafka import describe_source
 from airflow_flinkstyle.protocol.records import SourceIdentity
@@ -60,6 +65,18 @@ def queries_to_go_on(
     named = {snapshot.name for snapshot in manifest.queries} if manifest else set()
     named |= set(go.closed_at or ()) | set(prior.queries if prior else ())
     return {name for name in named if open_checkpoint(name).head("metadata") is not None}
+
+
+def require_not_refused(last: Heartbeat | None) -> None:
+    """Check that an earlier incarnation was not refused for its names.
+
+    The script may leave out now what it has done, and begin with the query that was refused.
+
+    Raises:
+        QueryNameError: If it was.
+    """
+    if last is not None and last.error is not None and last.error[0] == QueryNameError.code:
+        raise QueryNameError.still(last.error[1])
 
 
 def require_there(open_checkpoint: OpenCheckpoint, words: Heartbeat | None) -> None:

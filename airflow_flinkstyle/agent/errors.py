@@ -10,6 +10,8 @@ from airflow_flinkstyle.errors import FlinkstyleError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+ONLY_QUERY = "query"
+"""Name of a job's only query if the script gives it none."""
 NOT_STARTED = "No query was started by this; checkpoints are as they were."
 
 
@@ -32,6 +34,38 @@ class QueryNameError(FlinkstyleError):
     """A query cannot be told from the job's others."""
 
     code = "QUERY_NAME"
+
+    @classmethod
+    def unnamed_beside(cls, others: Iterable[str]) -> QueryNameError:
+        """Name the others of a query that has no name."""
+        return cls(
+            "A job of several queries was expected to name each of them, found one without a name beside "
+            f"{', '.join(sorted(others))}.",
+            left=NOT_STARTED,
+            remedy="Give every query a name of its own with .queryName(...); one that ran without a name "
+            f"before goes on under the name '{ONLY_QUERY}'.",
+        )
+
+    @classmethod
+    def ambiguous(cls, name: str, found: str) -> QueryNameError:
+        """Say why a start is not of the query that the name stood for."""
+        return cls(
+            f"A start of query '{name}' was expected to be of the query that was started before under this "
+            f"name{' (that of a query without one)' if name == ONLY_QUERY else ''}, found {found}: they "
+            "would share one checkpoint, and the second would leave out what the first has read.",
+            left=NOT_STARTED,
+            remedy="Give every query a name of its own with .queryName(...). A query that is to be started "
+            "again and go on needs its own checkpointLocation, and the same sources and output each time.",
+        )
+
+    @classmethod
+    def still(cls, text: str) -> QueryNameError:
+        """Refuse a relaunch of a run that was refused for its names."""
+        return cls(
+            f"A run that can be relaunched was expected, found one that was refused: {text}",
+            left=NOT_STARTED,
+            remedy="Correct the script, then start the job again.",
+        )
 
 
 class QueryUnknownError(FlinkstyleError):

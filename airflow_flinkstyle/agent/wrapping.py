@@ -171,7 +171,8 @@ def _remember(cls: PySpark) -> None:
 
     def form(original: Callable[..., Any]) -> Callable[..., Any]:
         def call(self: PySpark, source: str) -> PySpark:
-            Remembered.of(self).format = source
+            seen = Remembered.of(self)
+            seen.format, seen.function = source, None
             return original(self, source)
 
         return call
@@ -238,14 +239,15 @@ def _start_through(cls: PySpark, name: str, agent: Agent, rules: Sequence[KafkaO
     def wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
         def call(
             self: PySpark,
-            path: str | None = None,
+            target: str | None = None,
+            /,  # "path" is an option of "toTable"
             format: str | None = None,
             outputMode: str | None = None,
             partitionBy: PySpark = None,
             queryName: str | None = None,
             **options: PySpark,
         ) -> PySpark:
-            target = options.pop("tableName", path)
+            target = options.pop("path" if name == "start" else "tableName", target)
             self.options(**options)
             Remembered.of(self).set_target(name, target)
             if outputMode is not None:

@@ -215,6 +215,16 @@ class GroupBeat:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """What a script says of a query, as digests: with them a relaunched driver tells queries apart."""
+
+    location: str | None
+    """The script's own ``checkpointLocation``; None if it has none."""
+    sink: str
+    sources: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueryBeat:
     """One query as its agent last saw it."""
 
@@ -231,6 +241,8 @@ class QueryBeat:
     """What its transactional sinks have written, in this run or before it; None if unknown."""
     groups: Mapping[str, GroupBeat] = field(default_factory=dict)
     """By source, as in ``sources``; empty unless offsets are committed back."""
+    declared: Declared | None = None
+    """None if unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -336,8 +348,13 @@ def _sources(values: Mapping[str, Any]) -> dict[str, SourceIdentity]:
 
 
 def _nested(beat: Mapping[str, Any]) -> dict[str, Any]:
-    sinks = sinks_from_json(beat.get("sinks"))
-    return {"sources": _sources(beat["sources"]), "groups": _groups(beat), "sinks": sinks}
+    sinks, declared = sinks_from_json(beat.get("sinks")), beat.get("declared")
+    return {
+        "sources": _sources(beat["sources"]),
+        "groups": _groups(beat),
+        "sinks": sinks,
+        "declared": None if declared is None else Declared(**declared),
+    }
 
 
 def _groups(beat: Mapping[str, Any]) -> dict[str, GroupBeat]:

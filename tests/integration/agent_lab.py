@@ -239,3 +239,26 @@ def logs_of(location: str, query: str = "counts") -> tuple[set[int], set[int]]:
         return {int(p.name) for p in folder.iterdir() if p.name.isdigit()} if folder.exists() else set()
 
     return batches("offsets"), batches("commits")
+
+
+def plain_submit(script: Path, *args: str) -> None:
+    """Run a script as its author would, without the agent."""
+    spark = spark_paths(java_options=spark_options())
+    argv = [str(spark.spark_submit), "--master", "local[2]"]
+    for name, value in {
+        **spark.conf,
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+    }.items():
+        argv += ["--conf", f"{name}={value}"]
+    env = {"PATH": "/usr/bin:/bin", "HOME": str(script.parent), **spark.env}
+    done = subprocess.run(
+        [*argv, str(script), *args],
+        env=env,
+        cwd=script.parent,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]

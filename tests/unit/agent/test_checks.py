@@ -13,6 +13,7 @@ from airflow_flinkstyle.kafka.errors import ClusterUnreachableError, OffsetBeyon
 from airflow_flinkstyle.protocol.records import Go, QueryBeat
 from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.types import BatchId
+from tests.declared import AS_BEFORE
 from tests.unit.agent.conftest import a_heartbeat
 from tests.unit.agent.test_guard import a_view
 
@@ -25,7 +26,13 @@ if TYPE_CHECKING:
 def a_query(name: str) -> JobQuery:
     nothing: Any = None
     return JobQuery(
-        name=name, writer=nothing, run=lambda: nothing, checkpoint=MemoryStore(), location="x", sources=()
+        name=name,
+        writer=nothing,
+        run=lambda: nothing,
+        checkpoint=MemoryStore(),
+        location="x",
+        sources=(),
+        declared=AS_BEFORE,
     )
 
 

@@ -16,6 +16,7 @@ from airflow_flinkstyle.savepoint.take import QuerySource, SavepointLabel, take_
 from airflow_flinkstyle.sinks import TransactionalKafkaSink
 from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.types import BatchId
+from tests.declared import AS_BEFORE
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.protocol.records import Rewind
@@ -37,7 +38,7 @@ def a_query(checkpoint: MemoryStore) -> JobQuery:
     sink = Sink(name="json", path="/out")
     return JobQuery(
         name="files", writer=NOTHING, run=lambda: NOTHING, checkpoint=checkpoint, location="x", sources=(),
-        sink=sink,
+        sink=sink, declared=AS_BEFORE,
     )  # fmt: skip
 
 
