@@ -18,14 +18,14 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.kafka.alignment import Place, Rules, Widen, place_between, widen
+from airflow_flinkstyle.kafka.alignment import Place, Rules, Widen, common, place_between, widen
 from airflow_flinkstyle.kafka.verdict import Bounded, Exact, ExtraClass, Refused, Verdict
 from airflow_flinkstyle.kafka.walk import Match, walk_back
 from airflow_flinkstyle.kafka.window import NO_KEY
 from airflow_flinkstyle.types import NextOffset
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from airflow_flinkstyle.kafka.window import Window
 
@@ -84,11 +84,10 @@ def _decide(
 ) -> Proof | Widen:
     """Choose between the two bounds of the position, and say what comes with it."""
     kinds = _Kinds(source, target, cut, place, rules)
-    between = range(place.low, place.high)
-    start = place.high if all(kinds.is_copy(i) for i in between) else place.low
+    start = next((i for i in range(place.low, place.high) if not kinds.is_copy(i)), place.high)
     read = walk_back(source, range(cut), target, start, compacted=rules.compacted, holes=True)
     extras = kinds.count(match.others(start, _end(target, match, start, rules)))
-    passed = kinds.count(read.others(read.at, start)).get("new", 0) if read.found else 0
+    passed = kinds.count(_strange(source, target, start)).get("new", 0)
     if passed:
         extras["passed_over"] = passed
     if (
@@ -123,6 +122,14 @@ def _proof(
         extras=dict(extras or {}),
         absent=dict(match.absent),
     )
+
+
+def _strange(source: Window, target: Window, end: int) -> Iterator[int]:
+    """Yield what no record of the source's window equals, from the first on that one does."""
+    head = target.prints[:end]
+    known = common(source, head)
+    first = next((i for i, record in enumerate(head) if record in known), end)
+    return (i for i in range(first, end) if head[i] not in known)
 
 
 def _end(target: Window, match: Match, start: int, rules: Rules) -> int:

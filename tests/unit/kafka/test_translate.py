@@ -387,3 +387,25 @@ def test_compaction_never_loses_the_newest_value_of_a_key(data: st.DataObject):
     assert all(rec.tombstone and rec.key not in read for rec in lost)
     assert len(lost) <= announced
     assert not Counter(read) - Counter({rec.key: rec.content for rec in log})
+
+
+def a_hole_then_a_repetition(hole: int) -> list[int]:
+    """The mirror comes to the 61st of 80 records without one, others write four, it begins again at the 4th."""
+    return [*(i for i in range(1, 62) if i != hole), 901, 902, 903, 904, *range(4, 81)]
+
+
+@pytest.mark.parametrize("hole", [17, 30, 48])
+@pytest.mark.parametrize("dated", [True, False])
+def test_records_of_others_behind_a_pass_that_lacks_one_are_read(hole: int, dated: bool):
+    target = a_window(a_hole_then_a_repetition(hole))
+    for low in (0, 16):
+        source = a_window(range(low + 1, 81), start=low, log_start=0)
+        rules = replace(LEVEL, dated=dated)
+        outcome = translate(source, target, 48, rules)
+        if isinstance(outcome, Widen):
+            assert low
+            continue
+        assert isinstance(outcome.verdict, Bounded)
+        assert outcome.verdict.extras["new"] == 4
+        assert outcome.verdict.offset <= 60
+        assert "passed_over" not in outcome.verdict.extras
