@@ -9,7 +9,7 @@ from airflow_flinkstyle.kafka.reading import read_windows
 from airflow_flinkstyle.kafka.window import Window
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from airflow_flinkstyle.kafka.alignment import Side
     from airflow_flinkstyle.kafka.cluster import LogRange, TopicPartition
@@ -35,6 +35,8 @@ class Pair:
     target: Window
     longest: int
     """Offsets above which no window is made longer."""
+    deleted: Side | None = None
+    """The log that deleted records while they were read."""
 
     @classmethod
     def around(
@@ -108,9 +110,17 @@ def read_pairs(
 ) -> None:
     """Fill the windows of both sides."""
     identities = {pair.tp: pair.identity for pair in pairs}
-    read_windows(source, {pair.tp: pair.source for pair in pairs}, isolation, identities)
+    gone = read_windows(source, {pair.tp: pair.source for pair in pairs}, isolation, identities)
+    _note_deleted("source", pairs, gone)
     identities = {pair.target_tp: pair.identity for pair in pairs}
-    read_windows(target, {pair.target_tp: pair.target for pair in pairs}, isolation, identities)
+    gone = read_windows(target, {pair.target_tp: pair.target for pair in pairs}, isolation, identities)
+    _note_deleted("target", pairs, gone)
+
+
+def _note_deleted(side: Side, pairs: Iterable[Pair], gone: Collection[TopicPartition]) -> None:
+    for pair in pairs:
+        if (pair.tp if side == "source" else pair.target_tp) in gone:
+            pair.deleted = side
 
 
 def lengthen(
@@ -121,7 +131,8 @@ def lengthen(
         at_source = side == "source"
         older = {pair.tp if at_source else pair.target_tp: pair.older(side) for pair in pairs}
         identities = {pair.tp if at_source else pair.target_tp: pair.identity for pair in pairs}
-        read_windows(source if at_source else target, older, isolation, identities)
+        gone = read_windows(source if at_source else target, older, isolation, identities)
+        _note_deleted(side, pairs, gone)
         for pair in pairs:
             if at_source:
                 pair.source = older[pair.tp].followed_by(pair.source)
