@@ -48,6 +48,8 @@ class Rules:
     oldest_copy: int | None = 0
     """No target record before this offset can be a copy of one in the source's window; None: it is too far
     back to read on to it."""
+    most_context: int = 8192
+    """Source records before the position among which originals of the target's other records are looked for."""
     exhausted: frozenset[Side] = frozenset()
     """Windows that are not made any longer: decide with what there is."""
 
@@ -131,13 +133,12 @@ def _from_first_pass(source: Window, target: Window, cut: int, place: Place) -> 
     A pass that lacks some of what was read does not lack all of it and of what follows: whichever record
     stands there, from the newest that was read on, others may have written behind it.
     """
-    head = target.prints[: place.low]
-    times = Counter(filter(common(source, head).__contains__, source.prints))
-    later = {record for record in source.prints[cut - 1 if cut else 0 :] if times[record] == 1}
+    head, newest = target.prints[: place.low], max(0, cut - 1)
+    later = common(source, head).difference(source.prints[:newest])
     first = next((i for i, record in enumerate(head) if record in later), None)
     if first is None:
         return place
-    behind = first + (cut > 0 and head[first] == source.prints[cut - 1])
+    behind = first + (cut > 0 and head[first] == source.prints[newest])
     return Place(low=min(place.low, behind), high=place.high)
 
 

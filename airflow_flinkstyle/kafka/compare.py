@@ -201,8 +201,8 @@ def _settle(state: Round, pairs: Collection[Pair]) -> dict[TopicPartition, Evide
 def _deleted(pair: Pair) -> Refused:
     topic, number = pair.tp if pair.deleted == "source" else pair.target_tp
     return Refused(
-        f"records of {topic}-{number} on the {pair.deleted} were deleted while they were compared for position "
-        f"{pair.position}; raise the topic's retention for the time of the migration",
+        f"records of {topic}-{number} on the {pair.deleted} were deleted while they were compared for "
+        f"position {pair.position}; raise the topic's retention for the time of the migration",
         None,
     )
 
@@ -232,9 +232,7 @@ def _oldest_copy(state: Round, pairs: Collection[Pair]) -> dict[TopicPartition, 
     share = _MOST_LOOKED_BACK // len(state.request.positions)
     oldest: dict[TopicPartition, int | None] = {}
     for pair in short:
-        since = found.get(pair.target_tp, pair.target.log_start)
-        since = pair.target.high if since is None else since
-        oldest[pair.tp] = since if pair.target.high - since <= pair.looks_back(share) else None
+        oldest[pair.tp] = pair.oldest_copy(found.get(pair.target_tp, pair.target.log_start), share)
     return oldest
 
 
@@ -247,9 +245,10 @@ def _decide(state: Round, pair: Pair, rules: Rules) -> Evidence | Widen:
         return outcome
     unnamed = outcome.extras.keys() & {"new", "passed_over"}
     if unnamed and state.request.isolation == "read_committed":
-        outcome = _name_phantoms(state, pair, rules)
-        if outcome is None:
+        named = _name_phantoms(state, pair, rules)
+        if named is None:
             return _evidence(state, pair.tp, _deleted(pair), pair=pair)
+        outcome = named
     return _evidence(state, pair.tp, outcome.verdict, proof=outcome, pair=pair)
 
 

@@ -89,8 +89,8 @@ def moved_between(
         ]
         if ends[0] != ends[1]:
             moved[tp] = Refused(
-                "ends or MirrorMaker's position changed while they were compared, at each attempt: a producer "
-                "is still at work",
+                "ends or MirrorMaker's position changed while they were compared, at each attempt: a "
+                "producer is still at work",
                 None,
             )
         elif refused := _deleted_since(tp, target, before, after, verdicts[tp]):

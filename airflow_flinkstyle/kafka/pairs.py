@@ -88,9 +88,17 @@ class Pair:
         sides: dict[Side, Window] = {"source": self.source, "target": self.target}
         return frozenset(side for side, w in sides.items() if w.high - w.low >= self.longest)
 
-    def looks_back(self, share: int) -> int:
-        """Return how many of the target's newest offsets may be read to find first copies."""
-        return share + _TIMES * (self.source.high - self.position)
+    def oldest_copy(self, since: int | None, share: int) -> int | None:
+        """Return before which target offset no copy of the source's window stands; None if too far back.
+
+        Args:
+            since: The first target offset whose timestamp is not older than the window's oldest; the log's
+                start where timestamps do not count; None if there is none such.
+            share: Offsets that may be read to find first copies, whatever is unread.
+        """
+        since = self.target.high if since is None else since
+        longest = share + _TIMES * (self.source.high - self.position)
+        return since if self.target.high - since <= longest else None
 
     def forget(self) -> None:
         """Free the memory of both windows."""
@@ -102,7 +110,7 @@ class Pair:
             span = self.target.high - self.target.low
             return self.target.older(max(self.target.log_start, self.target.high - _TIMES * span))
         span = self.position - self.source.low
-        return self.source.older(max(self.source.log_start, self.position - _TIMES * max(span, _CONTEXT)))
+        return self.source.older(max(self.source.log_start, self.position - _TIMES * max(span, 1)))
 
 
 def read_pairs(

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 _LEAST_CONTEXT = 8
 """Equal records before the position that content needs when nothing else speaks for the mirror."""
-_MOST_CONTEXT = 8192
-"""Records before the position among which originals of the target's other records are looked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +90,7 @@ def _decide(
         extras["passed_over"] = passed
     if (
         (passed or extras.get("new"))
-        and cut < _MOST_CONTEXT
+        and cut < rules.most_context
         and (w := widen(source, target, rules, "source"))
     ):
         return w  # copies of records from before the source's window look as if others had written them

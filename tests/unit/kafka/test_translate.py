@@ -390,7 +390,7 @@ def test_compaction_never_loses_the_newest_value_of_a_key(data: st.DataObject):
 
 
 def a_hole_then_a_repetition(hole: int) -> list[int]:
-    """The mirror comes to the 61st of 80 records without one, others write four, it begins again at the 4th."""
+    """The mirror comes to the 61st of 80 records without one, others write 4, it begins again at the 4th."""
     return [*(i for i in range(1, 62) if i != hole), 901, 902, 903, 904, *range(4, 81)]
 
 

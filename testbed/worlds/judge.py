@@ -1,0 +1,177 @@
+"""Is an answer right? The judge reads the whole world. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.kafka.verdict import Bounded, Chosen, Exact, Refused
+from testbed.worlds.world import ABORTED, OTHERS, RECORD, fingerprint
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from testbed.worlds.proof import Answer
+    from testbed.worlds.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One record that a reader of the target finds."""
+
+    print: int
+    origin: int
+    offset: int
+    key: int
+
+
+def wrong(world: World, answer: Answer) -> str | None:
+    """Return what is wrong with an answer, or None."""
+    verdict = answer.verdict
+    if isinstance(verdict, Refused):
+        return None
+    if isinstance(verdict, Chosen):
+        return "chosen by nobody"
+    return _Case(world, answer, verdict).wrong()
+
+
+class _Case:
+    """An answer that is not a refusal, and everything that stands in the world."""
+
+    def __init__(self, world: World, answer: Answer, verdict: Exact | Bounded) -> None:
+        self.world, self.answer, self.verdict = world, answer, verdict
+        dated = world.dated
+        self.source = [
+            (at, fingerprint(entry, dated=dated), entry[3])
+            for at, entry in enumerate(world.source)
+            if entry[0] == RECORD
+        ]
+        cut = bisect_left(self.source, (world.position,))
+        self.read = [one for one in self.source[:cut] if one[0] >= world.source_start]
+        self.unread = self.source[cut:]
+        self.target = [
+            Seen(fingerprint(entry, dated=dated), entry[5], at, entry[3])
+            for at, entry in enumerate(world.target)
+            if entry[0] == RECORD and at >= world.target_start
+        ]
+        self.first = bisect_left(self.target, verdict.offset, key=lambda seen: seen.offset)
+        self.extras = dict(verdict.extras) if isinstance(verdict, Bounded) else {}
+        self.absent = dict(verdict.absent) if isinstance(verdict, Bounded) else {}
+
+    def wrong(self) -> str | None:
+        """Return the first thing that is wrong."""
+        reads = [seen.print for seen in self.target[self.first :]]
+        unread = [record for _, record, _ in self.unread]
+        if isinstance(self.verdict, Exact):
+            if reads != unread:
+                return "exact, but other records follow"
+        elif lost := self._lost(reads):
+            return lost
+        elif miscounted := self._miscounted(reads, unread):
+            return miscounted
+        if self.world.stopped_short and not self._stands_for_the_end():
+            return "taken for level, but the mirror stopped short"
+        return self._passed_over()
+
+    def _stands_for_the_end(self) -> bool:
+        """Return whether others wrote what equals the newest record: a stated limit."""
+        return any(seen.origin == OTHERS and seen.print == self.source[-1][1] for seen in self.target)
+
+    def _lost(self, reads: Sequence[int]) -> str | None:
+        newest = {key: at for at, _, key in self.unread if key}
+        tombstones, at = self.absent.get("tombstone", 0), 0
+        for offset, record, key in self.unread:
+            if self.world.compacted and key and newest[key] != offset:
+                continue
+            if record in reads[at:]:
+                at = reads.index(record, at) + 1
+            elif self.world.source[offset][4] and tombstones:
+                tombstones -= 1
+            else:
+                return "an unread record is lost"
+        return None
+
+    def _miscounted(self, reads: Sequence[int], unread: Sequence[int]) -> str | None:
+        told = sum(count for name, count in self.extras.items() if name != "passed_over")
+        if told != len(reads) - len(unread) + sum(self.absent.values()):
+            return f"{told} extra records are told of"
+        least, most = self._by_class(Counter(reads), Counter(unread))
+        for name in least.keys() | self.extras.keys() | most.keys():
+            if name != "passed_over" and not least[name] <= self.extras.get(name, 0) <= most[name]:
+                return f"{self.extras.get(name, 0)} of class {name}, not {least[name]} to {most[name]}"
+        return None
+
+    def _by_class(self, reads: Counter[int], unread: Counter[int]) -> tuple[Counter[str], Counter[str]]:
+        """Return how many records of each class there are at least, and at most."""
+        least, most = Counter[str](), Counter[str]()
+        history: dict[int, set[int]] = {}
+        for entry in self.world.source:
+            history.setdefault(fingerprint(entry, dated=self.world.dated), set()).add(entry[0])
+        compared = set(self.answer.source.prints)
+        newer = self._superseded()
+        for record, count in reads.items():
+            if record in unread:
+                least["duplicate"] += count
+                continue
+            classes = _classes(history.get(record, set()), record in compared)
+            if record in newer:
+                classes.add("superseded")
+            for name in classes:
+                most[name] += count
+                least[name] += count if len(classes) == 1 else 0
+        least["duplicate"] -= unread.total() - sum(self.absent.values())
+        most["duplicate"] = least["duplicate"]
+        return least, most
+
+    def _superseded(self) -> set[int]:
+        if not self.world.versioned:
+            return set()
+        newest = {seen.key: seen.offset for seen in self.target}
+        return {seen.print for seen in self.target if seen.key and newest[seen.key] > seen.offset}
+
+    def _passed_over(self) -> str | None:
+        """Others' records that nobody reads, behind where the mirror first came to the position."""
+        told = self.extras.get("passed_over", 0)
+        compared = Counter(self.answer.source.prints)
+        passed = [seen for seen in self.target[: self.first] if seen.print not in compared]
+        if told > len(passed):
+            return f"{told} records are told to be passed over, not {len(passed)}"
+        if self.world.sole_writer:
+            return None
+        newest = self.read[-1][0] if self.read else self.world.position
+        later = {at for at, _, _ in self.source if at >= newest}
+        come = next((i for i, seen in enumerate(self.target) if seen.origin in later), None)
+        if come is None:
+            return None
+        superseded = {(s.key, s.offset) for s in self.target} if self.world.versioned else set()
+        newer = {key: max(o for k, o in superseded if k == key) for key, _ in superseded}
+        others = [
+            seen
+            for seen in self.target[come : self.first]
+            if seen.origin == OTHERS and not (seen.key and newer.get(seen.key, -1) > seen.offset)
+        ]
+        strange = sum(seen.print not in compared for seen in others)
+        if strange > told:
+            return f"{strange} records of others are passed over, {told} are told of"
+        return self._equal_passed_over([seen.print for seen in others if seen.print in compared], compared)
+
+    def _equal_passed_over(self, others: Sequence[int], compared: Counter[int]) -> str | None:
+        """Others' records that equal mirrored ones are not skipped, but for stated limits."""
+        lacking = Counter(record for at, record, _ in self.read if at >= self.answer.source.low)
+        lacking.subtract(seen.print for seen in self.target[: self.first] if seen.origin != OTHERS)
+        for record, count in Counter(others).items():
+            if self.world.dated and compared[record] == 1:
+                continue  # stated limit: it is taken for a copy
+            if count > max(0, lacking[record]):  # stated limit: it stands for one that the mirror lacks
+                return "a record of others that equals a mirrored one is passed over"
+        return None
+
+
+def _classes(kinds: set[int], compared: bool) -> set[str]:
+    """Return of which classes a record may be that is no unread one, by what the source ever held."""
+    if not kinds:
+        return {"new"}
+    classes = {"copy_before"} if compared else {"copy_before", "new"}
+    return classes | {"phantom_aborted"} if ABORTED in kinds else classes
