@@ -152,9 +152,9 @@ class _Kinds:
         if self._times is None:
             wanted = set(self._target.prints[self._place.low : self._place.high])
             self._times = Counter(p for p in self._source.prints if p in wanted)
-        if self._times[record]:
-            return rules.sole_writer or (rules.dated and self._times[record] == 1)
-        return record in rules.aborted or self._is_superseded(index) or self._is_deleted_copy()
+        if self._times[record] or record in rules.aborted:
+            return rules.sole_writer or (rules.dated and self._times[record] < 2)
+        return self._is_superseded(index) or self._is_deleted_copy()
 
     def count(self, indexes: Iterable[int]) -> Counter[ExtraClass]:
         """Count records by class."""

@@ -71,13 +71,14 @@ class _Case:
             return lost
         elif miscounted := self._miscounted(reads, unread):
             return miscounted
-        if self.world.stopped_short and not self._stands_for_the_end():
+        if not self.world.level and not self._came_to_the_end():
             return "taken for level, but the mirror stopped short"
         return self._passed_over()
 
-    def _stands_for_the_end(self) -> bool:
-        """Return whether others wrote what equals the newest record: a stated limit."""
-        return any(seen.origin == OTHERS and seen.print == self.source[-1][1] for seen in self.target)
+    def _came_to_the_end(self) -> bool:
+        """Return whether the newest record was copied, or others wrote an equal one: a stated limit."""
+        ends = (self.source[-1][0], OTHERS) if self.source else (OTHERS,)
+        return any(seen.origin in ends and seen.print == self.source[-1][1] for seen in self.target)
 
     def _lost(self, reads: Sequence[int]) -> str | None:
         newest = {key: at for at, _, key in self.unread if key}
@@ -145,24 +146,43 @@ class _Case:
         come = next((i for i, seen in enumerate(self.target) if seen.origin in later), None)
         if come is None:
             return None
-        superseded = {(s.key, s.offset) for s in self.target} if self.world.versioned else set()
-        newer = {key: max(o for k, o in superseded if k == key) for key, _ in superseded}
+        newest_of = {seen.key: seen.offset for seen in self.target} if self.world.versioned else {}
         others = [
             seen
             for seen in self.target[come : self.first]
-            if seen.origin == OTHERS and not (seen.key and newer.get(seen.key, -1) > seen.offset)
+            if seen.origin == OTHERS and not (seen.key and newest_of.get(seen.key, -1) > seen.offset)
         ]
-        strange = sum(seen.print not in compared for seen in others)
+        if not others:
+            return None
+        aborted = {
+            fingerprint(entry, dated=self.world.dated) for entry in self.world.source if entry[0] == ABORTED
+        }
+        strange = sum(seen.print not in compared and seen.print not in aborted for seen in others)
         if strange > told:
             return f"{strange} records of others are passed over, {told} are told of"
-        return self._equal_passed_over([seen.print for seen in others if seen.print in compared], compared)
+        equal = [seen.print for seen in others if seen.print in compared or seen.print in aborted]
+        if equal and not self._repeats_in_a_pass_with_holes(come):
+            return self._equal_passed_over(equal, compared)
+        return None
+
+    def _repeats_in_a_pass_with_holes(self, come: int) -> bool:
+        """Return whether a stated limit holds for others' records that equal mirrored ones.
+
+        What the mirror's first pass copied behind the position equals what stands before it, and that pass
+        lacks records.
+        """
+        read = [(at, record) for at, record, _ in self.read if at >= self.answer.source.low]
+        if self.target[come].print not in [record for _, record in read[:-1]]:
+            return False
+        there = {seen.origin for seen in self.target[: come + 1]}
+        return any(at not in there for at, _ in read)
 
     def _equal_passed_over(self, others: Sequence[int], compared: Counter[int]) -> str | None:
         """Others' records that equal mirrored ones are not skipped, but for stated limits."""
         lacking = Counter(record for at, record, _ in self.read if at >= self.answer.source.low)
         lacking.subtract(seen.print for seen in self.target[: self.first] if seen.origin != OTHERS)
         for record, count in Counter(others).items():
-            if self.world.dated and compared[record] == 1:
+            if self.world.dated and compared[record] < 2:
                 continue  # stated limit: it is taken for a copy
             if count > max(0, lacking[record]):  # stated limit: it stands for one that the mirror lacks
                 return "a record of others that equals a mirrored one is passed over"

@@ -96,4 +96,5 @@ class Log:
 
 def fingerprint(entry: Entry, *, dated: bool) -> int:
     """Return what two equal records have in common."""
-    return entry[1] << 20 | entry[2] if dated else entry[1] << 20
+    content = entry[1] << 29 | entry[3] << 21 | entry[4] << 20
+    return content | entry[2] if dated else content
