@@ -261,6 +261,10 @@ def _with_nothing_read(
         return wider
     if begun:  # nothing was ever read
         return _with_nothing_read_there(target, high, rules)
+    if not source.whole_log and not rules.sole_writer:
+        return Refused(
+            f"no record that was read is among the {source.high - source.low} newest offsets of the source", None
+        )
     return Place(low=0, high=0) if high == 0 else _without_context(source, target, high, rules)
 
 

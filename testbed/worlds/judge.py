@@ -82,17 +82,13 @@ class _Case:
 
     def _lost(self, reads: Sequence[int]) -> str | None:
         newest = {key: at for at, _, key in self.unread if key}
-        tombstones, at = self.absent.get("tombstone", 0), 0
-        for offset, record, key in self.unread:
-            if self.world.compacted and key and newest[key] != offset:
-                continue
-            if record in reads[at:]:
-                at = reads.index(record, at) + 1
-            elif self.world.source[offset][4] and tombstones:
-                tombstones -= 1
-            else:
-                return "an unread record is lost"
-        return None
+        needed = [
+            (record, self.world.source[offset][4])
+            for offset, record, key in self.unread
+            if not (self.world.compacted and key and newest[key] != offset)
+        ]
+        removed = self.absent.get("tombstone", 0)
+        return None if _in_order(needed, list(reads), removed) else "an unread record is lost"
 
     def _miscounted(self, reads: Sequence[int], unread: Sequence[int]) -> str | None:
         told = sum(count for name, count in self.extras.items() if name != "passed_over")
@@ -187,6 +183,18 @@ class _Case:
             if count > max(0, lacking[record]):  # stated limit: it stands for one that the mirror lacks
                 return "a record of others that equals a mirrored one is passed over"
         return None
+
+
+def _in_order(needed: Sequence[tuple[int, bool]], reads: list[int], tombstones: int) -> bool:
+    """Return whether what is needed stands there in order, but for so many deletions."""
+    at = 0
+    for i, (record, tombstone) in enumerate(needed):
+        if tombstone and tombstones and _in_order(needed[i + 1 :], reads[at:], tombstones - 1):
+            return True
+        if record not in reads[at:]:
+            return False
+        at = reads.index(record, at) + 1
+    return True
 
 
 def _classes(kinds: set[int], compared: bool) -> set[str]:
