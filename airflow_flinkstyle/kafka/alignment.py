@@ -1,8 +1,22 @@
 """Where on the target does what was read end, and what was not read begin? Pure.
 
-Two places bound the answer. ``low``: right behind the first copies of the records that were read, found
-from a record that stands only once on either log. ``high``: the latest place from which every unread
-record still follows. What stands between them was written between the two, or is a second copy.
+Two places bound the answer. ``low``: no later than where the mirror first came to the position. ``high``: the
+latest place from which every unread record still follows. What stands between them was written between the
+two, or is a second copy.
+
+Why an answer passes over no record of others that was written behind the mirror's first coming to the
+position, the place F, unless it says so:
+
+1. All unread records follow ``high`` in order: they were compared one by one. So only what stands between F
+   and the answer matters.
+2. Nothing that was compared on the source stands before the target's window (``oldest_copy``), so F is in it.
+3. ``low`` is not behind F. Behind F stands the newest record that was read or a later one. If nothing before
+   that record equals it, ``_from_first_pass`` finds it, whatever else the mirror's passes lack. If something
+   does, ``_behind_first_copies`` follows the first copies to F, as long as the pass lacks none of them.
+4. From ``low`` on everything up to the answer is surely a copy, and before ``low`` every record that equals
+   none of the source's is counted as passed over (``translate``).
+
+What this assumes of others' records that do equal mirrored ones is in docs/translation.md, under "Limits".
 """
 
 from __future__ import annotations
@@ -49,7 +63,7 @@ class Rules:
     """No target record before this offset can be a copy of one in the source's window; None: it is too far
     back to read on to it."""
     most_context: int = 8192
-    """Source records before the position among which originals of the target's other records are looked for."""
+    """Source records before the position among which originals of the target's records are looked for."""
     exhausted: frozenset[Side] = frozenset()
     """Windows that are not made any longer: decide with what there is."""
 
@@ -81,6 +95,15 @@ def widen(source: Window, target: Window, rules: Rules, *sides: Side) -> Widen |
         if not windows[side].whole_log and side not in rules.exhausted:
             return Widen(side=side)
     return None
+
+
+def widen_context(source: Window, target: Window, cut: int, rules: Rules) -> Widen | None:
+    """Ask for originals from before the source's window, if more of them may be looked for.
+
+    Copies of those look as if others had written them, or like copies of equal records that came later.
+    Without timestamps the target is read to its start, so that the source may be, too.
+    """
+    return widen(source, target, rules, "source") if cut < rules.most_context or not rules.dated else None
 
 
 def place_between(
@@ -263,7 +286,8 @@ def _with_nothing_read(
         return _with_nothing_read_there(target, high, rules)
     if not source.whole_log and not rules.sole_writer:
         return Refused(
-            f"no record that was read is among the {source.high - source.low} newest offsets of the source", None
+            f"no record that was read is among the {source.high - source.low} newest offsets of the source",
+            None,
         )
     return Place(low=0, high=0) if high == 0 else _without_context(source, target, high, rules)
 
@@ -271,8 +295,7 @@ def _with_nothing_read(
 def _without_context(source: Window, target: Window, high: int, rules: Rules) -> Place | Refused:
     """Decide where nothing that was read is found before the unread records."""
     first = target.prints[high] if high < len(target) else None
-    repeats = first is not None and (source.prints.count(first) > 1 or target.prints.index(first) < high)
-    if rules.sole_writer or (first is not None and rules.dated and not repeats):
+    if rules.sole_writer or (first is not None and rules.dated and source.prints.count(first) == 1):
         return Place(low=high, high=high)
     return Refused(
         "the records repeat or carry no time of their own, so copies cannot be told from records that others "

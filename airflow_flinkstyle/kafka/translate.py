@@ -18,7 +18,15 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.kafka.alignment import Place, Rules, Widen, common, place_between, widen
+from airflow_flinkstyle.kafka.alignment import (
+    Place,
+    Rules,
+    Widen,
+    common,
+    place_between,
+    widen,
+    widen_context,
+)
 from airflow_flinkstyle.kafka.verdict import Bounded, Exact, ExtraClass, Refused, Verdict
 from airflow_flinkstyle.kafka.walk import Match, walk_back
 from airflow_flinkstyle.kafka.window import NO_KEY
@@ -88,12 +96,9 @@ def _decide(
     passed = kinds.count(_strange(source, target, start)).get("new", 0)
     if passed:
         extras["passed_over"] = passed
-    if (
-        (passed or extras.get("new"))
-        and cut < rules.most_context
-        and (w := widen(source, target, rules, "source"))
-    ):
-        return w  # copies of records from before the source's window look as if others had written them
+    unsure = start < place.high or passed or extras.get("new")
+    if unsure and (wider := widen_context(source, target, cut, rules)):
+        return wider
     offset = NextOffset(target.offsets[start] if start < len(target) else target.high)
     refusal = _refusal(source, cut, read.found, rules)
     if isinstance(refusal, Widen):

@@ -63,7 +63,9 @@ def a_world(seed: int) -> World:
     )
 
 
-def _deletions(rng: Random, source: int, target: int) -> tuple[tuple[int, Literal["source", "target"], int], ...]:
+def _deletions(
+    rng: Random, source: int, target: int
+) -> tuple[tuple[int, Literal["source", "target"], int], ...]:
     if rng.random() < 0.5:
         return ((rng.randint(0, 4), "source", rng.randint(0, source)),)
     return ((rng.randint(0, 4), "target", rng.randint(0, target)),)
@@ -83,7 +85,9 @@ def _a_source(rng: Random, kind: _Kind) -> list[Entry]:
         if transactions and rng.random() < 0.2:
             log.append((MARKER, 0, now, 0, False, len(log)))
             aborted = rng.random() < 0.3
-        log.append((ABORTED if aborted else RECORD, value, now, key, kind.keyed and rng.random() < 0.15, len(log)))
+        log.append(
+            (ABORTED if aborted else RECORD, value, now, key, kind.keyed and rng.random() < 0.15, len(log))
+        )
     if transactions:
         log.append((MARKER, 0, 1000 + size, 0, False, len(log)))
     return log
