@@ -25,7 +25,6 @@ from tools.setup import install_venv
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
 PACKAGE: Final = "airflow_flinkstyle"
 LIST: Final = ROOT / "tests" / "mutants.toml"
@@ -84,16 +83,15 @@ def main() -> int:
     if unknown := sorted(set(asked.modules) - set(names)):
         fail(f"mutants: expected modules of {LIST.name}, found {unknown}.", "Nothing was run.", "Add them there.")
     install_venv(VENV_MUTANTS, LOCKS / "mutants.txt")
+    wanted = [module for module in modules if not asked.modules or module.name in asked.modules]
     problems: list[str] = []
-    for module in modules:
-        if not asked.modules or module.name in asked.modules:
-            mutants = run(module, again=asked.again)
-            found = problems_of(mutants, [one for one in reasons if one.module == module.name])
-            say("\n".join([row(module, mutants, _today(), _version()), *found]))
-            problems += found
-            DOCUMENT.write_text(with_row(DOCUMENT.read_text(), row(module, mutants, _today(), _version())))
-    DOCUMENT.write_text(with_reasons(DOCUMENT.read_text(), reasons))
-    say(f"mutants: {len(problems)} problems")
+    document = DOCUMENT.read_text()
+    for module, mutants in zip(wanted, run(wanted, again=asked.again), strict=True):
+        problems += problems_of(mutants, [one for one in reasons if one.module == module.name])
+        document = with_row(document, row(module, mutants, _today(), _version()))
+    if not asked.again:  # what was killed before may live with the tests as they are now
+        DOCUMENT.write_text(with_reasons(document, reasons))
+    say("\n".join([*problems, f"mutants: {len(problems)} problems"]))
     return 1 if problems else 0
 
 
@@ -116,42 +114,43 @@ def read_list(text: str) -> tuple[list[Module], list[Reason]]:
     return modules, reasons
 
 
-def run(module: Module, *, again: bool) -> list[Mutant]:
-    """Have mutmut change the module, in a folder of its own, and run the tests on each mutant."""
-    folder = FOLDER / module.name.replace("/", ".")
-    survived = [one.key for one in read_mutants(module, folder) if one.status != "killed"] if again else []
+def run(modules: Sequence[Module], *, again: bool) -> list[list[Mutant]]:
+    """Have mutmut change the modules, in a folder of its own, and run the tests on each mutant."""
     if not again:
-        remove(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+        remove(FOLDER)
+    survived = [one.key for module in modules for one in read_mutants(module) if one.status != "killed"] if again else []
+    FOLDER.mkdir(parents=True, exist_ok=True)
     for name in (PACKAGE, "tests"):
-        if not (folder / name).exists():
-            (folder / name).symlink_to(ROOT / name)
-    settings = (ROOT / "pyproject.toml").read_text() + _mutmut_settings(module)
-    (folder / "pyproject.toml").write_text(settings)
-    say(f"mutants: {module.name} ...")
+        if not (FOLDER / name).exists():
+            (FOLDER / name).symlink_to(ROOT / name)
+    (FOLDER / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text() + _settings(modules))
+    log = FOLDER / "log"
+    say(f"mutants: {len(modules)} modules; {log.relative_to(ROOT)} shows how far it is")
     command = [VENV_MUTANTS / "bin" / "mutmut", "run", "--max-children", "1", *survived]
-    with (folder / "log").open("w") as log:
+    with log.open("w") as out:
         code = subprocess.run(  # noqa: S603 - our own environment
-            [str(part) for part in command], cwd=folder, stdout=log, stderr=subprocess.STDOUT, env=_environment()
+            [str(part) for part in command], cwd=FOLDER, stdout=out, stderr=out, env=_environment()
         ).returncode
     if code != 0:
-        say((folder / "log").read_text(errors="replace")[-3000:])
-        fail(f"mutants: mutmut ended with exit code {code}, 0 was expected.", "", f"See {folder / 'log'}.")
-    return read_mutants(module, folder)
+        say(log.read_text(errors="replace")[-3000:])
+        fail(f"mutants: mutmut ended with exit code {code}, 0 was expected.", "No outcome was written.", f"See {log}.")
+    return [read_mutants(module) for module in modules]
 
 
-def _mutmut_settings(module: Module) -> str:
+def _settings(modules: Sequence[Module]) -> str:
+    tests = {name for module in modules for name in module.tests}
     settings = {
         "source_paths": [PACKAGE],
-        "only_mutate": [f"{PACKAGE}/{module.name}.py"],
-        "pytest_add_cli_args_test_selection": list(module.tests),
+        "only_mutate": [f"{PACKAGE}/{module.name}.py" for module in modules],
+        "pytest_add_cli_args_test_selection": sorted(tests),
         # The same examples each time: what is killed by chance would survive the next run.
         "pytest_add_cli_args": ["-m", "not spark", "--hypothesis-seed=0"],
+        "use_git_change_detection": False,
+        # A mutant without an end is given up after 150 s, so that a busy machine does not look like one.
+        "timeout_constant": 10.0,
     }
     lines = [f"{name} = {json.dumps(value)}" for name, value in settings.items()]
-    # A mutant without an end is given up after 150 s, so that a busy machine does not look like one.
-    fixed = ("use_git_change_detection = false", "timeout_constant = 10.0")
-    return "\n".join(["", "[tool.mutmut]", *fixed, *lines, ""])
+    return "\n".join(["", "[tool.mutmut]", *lines, ""])
 
 
 def _environment() -> dict[str, str]:
@@ -159,9 +158,9 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "PYTHONHASHSEED": "0"}
 
 
-def read_mutants(module: Module, folder: Path) -> list[Mutant]:
-    """Read what mutmut has made of a module, and what became of it, from its folder."""
-    path = folder / "mutants" / PACKAGE / f"{module.name}.py"
+def read_mutants(module: Module) -> list[Mutant]:
+    """Read what mutmut has made of a module, and what became of it."""
+    path = FOLDER / "mutants" / PACKAGE / f"{module.name}.py"
     meta = json.loads(path.with_name(path.name + ".meta").read_text())
     functions = dict(_functions(ast.parse(path.read_text())))
     mutants = []
