@@ -17,14 +17,9 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, Writ
 
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.sinks import frame as frames
+from airflow_flinkstyle.sinks.decisions import require_follows, require_same_batch
 from airflow_flinkstyle.sinks.errors import SinkConfigError, SinkInputError
-from airflow_flinkstyle.sinks.lineage import (
-    complete_next,
-    require_follows,
-    require_same_batch,
-    settled,
-    written_by,
-)
+from airflow_flinkstyle.sinks.lineage import complete_next, settled, written_by
 from airflow_flinkstyle.sinks.marker import Completion
 from airflow_flinkstyle.sinks.options import settings_of
 from airflow_flinkstyle.sinks.speculation import require_no_speculation

@@ -7,7 +7,8 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from airflow_flinkstyle.sinks.errors import REPLAYS, SinkConfigError, SinkInputError
-from airflow_flinkstyle.sinks.shard import WRAP, Chunk
+from airflow_flinkstyle.sinks.marker import WRAP
+from airflow_flinkstyle.sinks.shard import Chunk
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -10,6 +10,9 @@ from typing import ClassVar
 
 from airflow_flinkstyle.protocol.records import Record
 
+WRAP = 1 << 64
+"""Digests are sums modulo this."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marker(Record):
@@ -20,7 +23,7 @@ class Marker(Record):
     batch_id: int
     records: int
     digest: int
-    """Sum of the records' 64-bit hashes, modulo 2**64: their order may differ in a replay."""
+    """Sum of the records' 64-bit hashes, modulo ``WRAP``: their order may differ in a replay."""
     plan: str
     """The number of shards that the lineage is written with, and a hash of the records' columns and topic."""
     run: str = ""

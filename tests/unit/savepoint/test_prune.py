@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,10 +18,12 @@ from airflow_flinkstyle.savepoint.errors import (
 )
 from airflow_flinkstyle.savepoint.intents import hold_intent
 from airflow_flinkstyle.savepoint.manifest_json import with_checksum
+from airflow_flinkstyle.savepoint.needs import Needs
+from airflow_flinkstyle.savepoint.owned import Owner, claim_savepoint
 from airflow_flinkstyle.savepoint.pins import pin, pins, unpin
-from airflow_flinkstyle.savepoint.prune import prune
+from airflow_flinkstyle.savepoint.prune import prune, read_contents
 from airflow_flinkstyle.savepoint.repository import SavepointRepository
-from airflow_flinkstyle.savepoint.retention import RetentionPolicy
+from airflow_flinkstyle.savepoint.retention import Candidate, RetentionPolicy
 from airflow_flinkstyle.savepoint.verified import record_verified, verified_records
 from airflow_flinkstyle.savepoint.verify import verify_savepoint
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
@@ -72,12 +75,16 @@ def require_all_whole(repository: Repository) -> None:
 
 def test_prune_keeps_the_newest_and_frees_exactly_what_they_do_not_need(three: Repository):
     three.put_blob(b"of a take that never ended")
+    needed_then = dict(three.blob_sizes())
     report = prune_to(three, 2)
     assert report.plan.disposed == ("sp-1",)
     assert sorted(m.savepoint_id for m in three.manifests()) == ["sp-2", "sp-3"]
     needed = {blob for manifest in three.manifests() for blob in manifest.blobs}
     assert three.blob_sizes().keys() == needed
-    assert report.freed_bytes > 26
+    freed = needed_then.keys() - needed
+    assert (report.freed_blobs, report.freed_bytes) == (len(freed), sum(needed_then[blob] for blob in freed))
+    assert (report.plan.job, report.dry_run) == ("orders", False)
+    assert [decision.savepoint_id for decision in report.plan.decisions] == ["sp-3", "sp-2", "sp-1"]
     require_all_whole(three)
     assert prune_to(three, 2).freed_blobs == 0
 
@@ -89,9 +96,10 @@ def test_dry_run_says_the_same_and_changes_nothing(three: Repository):
     assert three.blob_sizes() == before
     assert len(three.manifests()) == 3
     done = prune_to(three, 1)
-    assert (wanted.plan, wanted.freed_bytes) == (done.plan, done.freed_bytes)
-    assert "would be freed" in wanted.as_markdown()
-    assert "2 disposed of" in done.as_markdown()
+    assert wanted == replace(done, dry_run=True)
+    told = f"1 savepoints kept, 2 disposed of; {done.freed_blobs} blobs of {done.freed_bytes} bytes"
+    assert wanted.as_markdown() == f"{done.plan.as_markdown()}\n\n{told} would be freed."
+    assert done.as_markdown() == f"{done.plan.as_markdown()}\n\n{told} were freed."
 
 
 def test_pinned_used_and_verified_ones_stay(three: Repository):
@@ -105,6 +113,80 @@ def test_pinned_used_and_verified_ones_stay(three: Repository):
     report = prune_to(three, 1, in_use=lambda: {"sp-1": "generation 3 runs from it"})
     assert "in use: generation 3 runs from it" in report.as_markdown()
     assert prune_to(three, 1).plan.disposed == ("sp-1",)
+
+
+def test_who_relies_on_a_savepoint_is_asked_when_nobody_can_begin_to_any_more(three: Repository):
+    asked: list[str] = []
+
+    def in_use() -> dict[str, str]:
+        with pytest.raises(RepositoryBusyError, match="a test"), hold_intent(
+            three, "take", holder="a late take", wait_s=0.0, poll_s=0.01
+        ):
+            pass
+        asked.append("held")
+        return {"sp-1": "a run"}
+
+    assert prune_to(three, 1, in_use=in_use, lease_s=60.0).plan.disposed == ("sp-2",)
+    assert asked == ["held"]
+    assert prune_to(three, 1, in_use=lambda: {"sp-1": "a run"}, dry_run=True).plan.disposed == ()
+
+
+def test_prune_waits_for_a_take_as_long_as_it_is_told(three: Repository):
+    with hold_intent(three, "take", holder="a running take"):
+        began = time.monotonic()
+        with pytest.raises(RepositoryBusyError, match="a running take"):
+            prune_to(three, 1, wait_s=1.0)
+        assert time.monotonic() - began >= 1.0
+
+
+def test_savepoints_of_one_moment_are_told_by_their_ids(repository: Repository, a_checkpoint: Make, take: Make):
+    checkpoint = a_checkpoint()
+    for savepoint_id in ("sp-b", "sp-c", "sp-a"):
+        take(repository, checkpoint, savepoint_id, taken_at_ms=7)
+    decisions = prune_to(repository, 2).plan.decisions
+    assert [decision.savepoint_id for decision in decisions] == ["sp-c", "sp-b", "sp-a"]
+    contents = read_contents(repository, Needs(repository), {})
+    assert [candidate.savepoint_id for candidate in contents.candidates] == ["sp-c", "sp-b"]
+
+
+def test_savepoint_older_than_allowed_goes_by_the_clock_of_now(
+    repository: Repository, a_checkpoint: Make, take: Make
+):
+    checkpoint, now_ms = a_checkpoint(), int(time.time() * 1000)
+    for savepoint_id, age_s in (("sp-old", 7_200), ("sp-young", 3_000), ("sp-new", 0)):
+        take(repository, checkpoint, savepoint_id, taken_at_ms=now_ms - age_s * 1000)
+    policy = RetentionPolicy(max_age_s=3_600)
+    done = prune(repository, policy, in_use=nobody, holder="a test", wait_s=0.0, lease_s=0.0)
+    assert done.plan.disposed == ("sp-old",)
+
+
+def test_what_is_known_of_each_savepoint_is_read(three: Repository):
+    pin(three, "sp-1", reason="audit", by="ann", at_ms=7)
+    check(three, "sp-2")
+    claim_savepoint(three, "sp-3", by="a run", at_ms=9)
+    newest = three.read("sp-3").blobs.keys() - three.read("sp-2").blobs.keys()
+    three.delete_blob(min(newest))
+    found = {one.savepoint_id: one for one in read_contents(three, Needs(three), {"sp-2": "a job"}).candidates}
+    known = {"missing_blobs": 0, "verified": None, "pinned": None, "in_use": None, "owned": None}
+    assert found == {
+        "sp-1": Candidate(savepoint_id="sp-1", taken_at_ms=1, **{**known, "pinned": "by ann: audit"}),
+        "sp-2": Candidate(
+            savepoint_id="sp-2", taken_at_ms=2, **{**known, "verified": "quick", "in_use": "a job"}
+        ),
+        "sp-3": Candidate(
+            savepoint_id="sp-3",
+            taken_at_ms=3,
+            **{**known, "missing_blobs": 1, "owned": Owner(by="a run", at_ms=9)},
+        ),
+    }
+
+
+def test_blob_of_another_size_than_the_manifest_says_counts_as_missing(three: Repository):
+    newest = three.read("sp-3").blobs.keys() - three.read("sp-2").blobs.keys()
+    three.store.write(f"orders/blobs/{min(newest)}", b"other")
+    (first, *others) = read_contents(three, Needs(three), {}).candidates
+    assert (first.savepoint_id, first.missing_blobs) == ("sp-3", 1)
+    assert not any(one.missing_blobs for one in others)
 
 
 def test_what_was_noted_about_a_savepoint_goes_with_it(three: Repository):

@@ -1,12 +1,19 @@
 from __future__ import annotations
 
+import json
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_flinkstyle.checkpoint.errors import LogFormatError
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.savepoint.errors import SavepointDamagedError, TargetOccupiedError
+from airflow_flinkstyle.savepoint.errors import (
+    RepositoryBusyError,
+    SavepointDamagedError,
+    TargetOccupiedError,
+)
 from airflow_flinkstyle.savepoint.owned import Owner, claim_savepoint, owners
 from airflow_flinkstyle.savepoint.prune import prune
 from airflow_flinkstyle.savepoint.repository import SavepointRepository
@@ -30,9 +37,7 @@ Repository = SavepointRepository
 SEAL = b"v2147483647\n"
 
 
-def restored(
-    manifest: Manifest, repository: Repository, target: ObjectStore, **options: bool | str
-) -> Restored:
+def restored(manifest: Manifest, repository: Repository, target: ObjectStore, **options: Any) -> Restored:
     return restore_query(manifest, manifest.queries[0], repository, target, **options)
 
 
@@ -58,7 +63,67 @@ def test_restored_checkpoint_is_the_savepoint_and_nothing_else(
     manifest = take(repository, checkpoint)
     outcome = restored(manifest, repository, target)
     assert_startable(target, manifest, checkpoint.store)
-    assert (outcome.complete, outcome.files_written) == (True, len(manifest.queries[0].files))
+    files = manifest.queries[0].files
+    written = sum(entry.size_bytes for entry in files)
+    assert outcome == Restored(
+        complete=True, files_written=len(files), files_kept=0, files_removed=0, bytes_written=written
+    )
+
+
+def test_metadata_is_the_first_file_after_the_seal_so_that_no_start_gives_the_query_another_id(
+    repository: Repository, a_checkpoint: Make, take: Make
+):
+    keys: list[str] = []
+
+    class Watched(MemoryStore):
+        def write(self, key: str, data: bytes) -> str:
+            keys.append(key)
+            return super().write(key, data)
+
+    restored(take(repository, a_checkpoint()), repository, Watched(), threads=1)
+    assert keys[:2] == ["offsets/2", "metadata"]
+
+
+def test_seal_says_which_restore_was_not_finished(repository: Repository, a_checkpoint: Make, take: Make):
+    target = MemoryStore()
+    restored(take(repository, a_checkpoint(), "sp-hot"), repository, target, complete=False)
+    assert json.loads(target.read("offsets/2").removeprefix(SEAL)) == {
+        "unfinished restore of savepoint": "sp-hot",
+        "query id": "q-1",
+        "remedy": "restore again; do not edit",
+    }
+
+
+def test_files_are_told_as_they_are_written(repository: Repository, a_checkpoint: Make, take: Make):
+    manifest = take(repository, a_checkpoint())
+    count = len(manifest.queries[0].files)
+    told: list[int] = []
+    restored(manifest, repository, MemoryStore(), progress=lambda done: told.append(done.files_done))
+    assert told == [*range(1, count), 1]  # the newest log is written last, by itself
+    told.clear()
+    restore_savepoint(
+        manifest, repository, lambda _: MemoryStore(), progress=lambda done: told.append(done.files_total)
+    )
+    assert told == [*[count - 1] * (count - 1), 1]
+
+
+@pytest.mark.parametrize(("complete", "kind"), [(True, "restore"), (False, "precopy")])
+def test_no_blob_is_freed_while_a_restore_runs_and_who_waits_is_told_which(
+    repository: Repository, a_checkpoint: Make, take: Make, complete: bool, kind: str
+):
+    refused: list[str] = []
+
+    class Busy(MemoryStore):
+        def write(self, key: str, data: bytes) -> str:
+            with pytest.raises(RepositoryBusyError) as busy:
+                prune(repository, RetentionPolicy(), in_use=dict, holder="test", wait_s=0.0)
+            refused.append(busy.value.problem)
+            return super().write(key, data)
+
+    target = Busy("next")
+    manifest = take(repository, a_checkpoint())
+    restored(manifest, repository, target, prefix="jobs", complete=complete, threads=1)
+    assert f"{kind} intent of the restore of sp-1 to {target.uri}/jobs" in refused[0]
 
 
 def test_first_write_seals_and_last_write_opens(repository: Repository, a_checkpoint: Make, take: Make):
@@ -89,8 +154,15 @@ def test_pre_copy_is_sealed_and_the_final_savepoint_adds_only_what_is_missing(
 ):
     checkpoint, target = a_checkpoint(batches=5), MemoryStore()
     hot = take(repository, checkpoint, "sp-hot")
-    assert not restored(hot, repository, target, complete=False).complete
+    count = len(hot.queries[0].files) - 1  # all but the newest log, in whose place the seal stands
+    written = sum(entry.size_bytes for entry in hot.queries[0].files if entry.path != "offsets/4")
+    pre_copied = Restored(
+        complete=False, files_written=count, files_kept=0, files_removed=0, bytes_written=written
+    )
+    assert restored(hot, repository, target, complete=False) == pre_copied
     assert is_sealed(target)
+    again = replace(pre_copied, files_written=0, files_kept=count, bytes_written=0)
+    assert restored(hot, repository, target, complete=False) == again
     checkpoint.commit()
     final = take(repository, checkpoint, "sp-final", previous=hot)
     outcome = restored(final, repository, target)
@@ -153,11 +225,44 @@ def test_pending_batch_is_carried_over_only_when_asked(
         restored(manifest, repository, carried, carry_pending=True)
         assert carried.read("offsets/3") == checkpoint.store.read("offsets/3")
     assert restored(manifest, repository, carried, carry_pending=True).files_written == 0
+    carried.write("offsets/3", b"another")
+    outcome = restored(manifest, repository, carried, carry_pending=True)
+    assert (outcome.files_written, outcome.bytes_written) == (1, len(checkpoint.store.read("offsets/3")))
+    assert carried.read("offsets/3") == checkpoint.store.read("offsets/3")
+
+
+def test_planned_batch_is_dropped_where_the_same_savepoint_is_restored_without_it(
+    repository: Repository, a_checkpoint: Make, take: Make
+):
+    checkpoint, target = a_checkpoint(), MemoryStore()
+    checkpoint.plan(3)
+    manifest = take(repository, checkpoint)
+    restored(manifest, repository, target, complete=False, carry_pending=True)
+    assert restored(manifest, repository, target).files_removed == 1
+    assert_startable(target, manifest, checkpoint.store)
+
+
+def test_each_query_carries_its_planned_batch_only_when_asked_and_where_it_has_one(
+    repository: Repository, a_checkpoint: Make, take: Make
+):
+    checkpoint = a_checkpoint()
+    checkpoint.plan(3)
+    planned = take(repository, checkpoint).queries[0]
+    quiet = replace(planned, name="quiet", pending_offsets=None)
+    manifest = replace(take(repository, checkpoint), queries=(planned, quiet))
+    for options, expected in (({}, []), ({"carry_pending": True}, ["totals"])):
+        targets = {query.name: MemoryStore(query.name) for query in manifest.queries}
+        done = restore_savepoint(manifest, repository, targets.__getitem__, **options)
+        assert all(outcome.complete for outcome in done.values())
+        assert done.keys() == targets.keys()
+        assert [name for name, target in targets.items() if target.head("offsets/3")] == expected
 
 
 def test_carrying_over_nothing_is_refused(repository: Repository, a_checkpoint: Make, take: Make):
-    with pytest.raises(BadInputError, match="pending batch after batch 2"):
+    with pytest.raises(BadInputError, match="pending batch after batch 2 of query totals") as refused:
         restored(take(repository, a_checkpoint()), repository, MemoryStore(), carry_pending=True)
+    assert refused.value.left == "Nothing was written."
+    assert refused.value.remedy == "Restore without carrying a pending batch over."
 
 
 def test_another_querys_checkpoint_is_refused_and_unchanged(
@@ -182,7 +287,74 @@ def test_unfinished_restore_of_another_query_is_refused(
 def test_folder_with_other_files_is_refused(repository: Repository, a_checkpoint: Make, take: Make):
     target = MemoryStore()
     target.write("precious.txt", b"")
-    with pytest.raises(TargetOccupiedError, match=r"no checkpoint, like precious\.txt"):
+    target.write("worthless.txt", b"")
+    with pytest.raises(TargetOccupiedError, match=r"2 files that are no checkpoint, like precious\.txt"):
+        restored(take(repository, a_checkpoint()), repository, target)
+
+
+def test_refused_target_is_named_with_what_was_expected_there(
+    repository: Repository, a_checkpoint: Make, take: Make
+):
+    target = MemoryStore("next")
+    target.write("jobs/orders/x", b"")
+    with pytest.raises(TargetOccupiedError) as refused:
+        restored(take(repository, a_checkpoint()), repository, target, prefix="jobs/orders")
+    assert f"{target.uri}/jobs/orders " in refused.value.problem
+    assert "empty, or restored from query q-1 and not run since" in refused.value.problem
+
+
+@pytest.mark.parametrize(
+    ("logs", "found"),
+    [
+        ((), "0 committed batches up to -1"),
+        (("commits/1", "commits/2"), "2 committed batches up to 2"),
+        (("commits/2", "offsets/0"), "1 committed batches up to 2"),
+        (("commits/4", "offsets/2"), "1 committed batches up to 4"),
+        (("offsets/1", "offsets/2"), "0 committed batches up to -1"),
+    ],
+)
+def test_checkpoint_whose_logs_are_not_as_a_restore_leaves_them_is_never_overwritten(
+    repository: Repository, a_checkpoint: Make, take: Make, logs: tuple[str, ...], found: str
+):
+    manifest, target = take(repository, a_checkpoint()), MemoryStore()
+    target.write("metadata", b'{"id":"q-1"}')
+    for key in logs:
+        target.write(key, b"v1\n{}\n{}")
+    before = contents(target)
+    with pytest.raises(TargetOccupiedError, match=found):
+        restored(manifest, repository, target)
+    assert contents(target) == before
+
+
+@pytest.mark.parametrize("logs", [("commits/1", "offsets/0", "offsets/1"), ("commits/2",), ("commits/0", "offsets/0")])
+def test_older_restore_of_the_query_that_never_ran_is_replaced(
+    repository: Repository, a_checkpoint: Make, take: Make, logs: tuple[str, ...]
+):
+    checkpoint, target = a_checkpoint(), MemoryStore()
+    manifest = take(repository, checkpoint)
+    target.write("metadata", b'{"id":"q-1"}')
+    for key in logs:
+        target.write(key, b"v1\n{}\n{}")
+    restored(manifest, repository, target)
+    assert_startable(target, manifest, checkpoint.store)
+
+
+def test_metadata_that_is_no_text_is_refused(repository: Repository, a_checkpoint: Make, take: Make):
+    target = MemoryStore()
+    target.write("metadata", b"\xff\xfe")
+    with pytest.raises(LogFormatError):
+        restored(take(repository, a_checkpoint()), repository, target)
+
+
+def test_seal_is_found_above_older_logs_and_beside_one_that_is_no_text(
+    repository: Repository, a_checkpoint: Make, take: Make
+):
+    target = MemoryStore()
+    for batch in range(4):
+        target.write(f"offsets/{batch}", b"v1\n{}\n{}")
+    target.write("offsets/4", SEAL + b'{"query id": "q-2"}')
+    target.write("offsets/5", b"\xff")
+    with pytest.raises(TargetOccupiedError, match="an unfinished restore of query q-2"):
         restored(take(repository, a_checkpoint()), repository, target)
 
 
@@ -226,9 +398,14 @@ def test_restore_below_a_prefix_touches_nothing_else(repository: Repository, a_c
     target = MemoryStore()
     target.write("jobs/orders-2/x", b"other")
     manifest = take(repository, a_checkpoint())
-    restored(manifest, repository, target, prefix="jobs/orders")
-    assert target.read("jobs/orders-2/x") == b"other"
-    assert target.head("jobs/orders/metadata") is not None
+    for _ in range(2):
+        restored(manifest, repository, target, prefix="/jobs/orders/")
+        keys = {info.key for info in target.list()}
+        below = {f"jobs/orders/{entry.path}" for entry in manifest.queries[0].files}
+        assert keys == {"jobs/orders-2/x", *below}
+    assert restored(manifest, repository, target, prefix="jobs/orders").files_written == 0
+    with pytest.raises(TargetOccupiedError, match=r"memory://\S*/jobs/orders-2 "):
+        restored(manifest, repository, target, prefix="jobs/orders-2")
 
 
 def damaged(store: MemoryStore, key: str, how: str) -> None:
@@ -330,6 +507,10 @@ def test_only_claim_mode_makes_the_savepoint_the_restored_jobs(
     assert {key: owner.by for key, owner in owners(repository).items()} == {
         "sp-2": "what was restored to memory://b"
     }
+    assert abs(owners(repository)["sp-2"].at_ms - time.time() * 1000) < 60_000
+    two = replace(second, savepoint_id="sp-3", queries=(*second.queries, replace(second.queries[0], name="b")))
+    restore_savepoint(two, repository, lambda name: MemoryStore(f"to {name}"), claim_mode="claim")
+    assert owners(repository)["sp-3"].by == "what was restored to memory://to totals, memory://to b"
 
 
 def test_whoever_was_restored_last_owns_the_savepoint(repository: Repository):
@@ -364,3 +545,57 @@ def test_seal_that_was_cut_short_is_refused_as_nobodys(
     target.write("offsets/2", SEAL + note.encode())
     with pytest.raises(TargetOccupiedError, match="unknown to its note"):
         restored(take(repository, a_checkpoint()), repository, target)
+
+
+METADATA = "state/0/_metadata/v2/0"
+SCHEMA = "state/0/_stateSchema/default/0_x"
+
+
+def operator_metadata(root: str) -> bytes:
+    """Return metadata that names a schema below a checkpoint, as Spark writes it for transformWithState."""
+    store = {"storeName": "default", "numPartitions": 1, "stateSchemaFilePaths": [f"{root}/{SCHEMA}"]}
+    fields = {"operatorInfo": {}, "stateStoreInfo": [store], "operatorPropertiesJson": "{}"}
+    return f"v2\n{json.dumps(fields, separators=(',', ':'))}".encode()
+
+
+@pytest.fixture
+def located(a_checkpoint: Make) -> Any:  # noqa: ANN401
+    """A checkpoint with a file in which Spark names the checkpoint's own place."""
+    checkpoint = a_checkpoint()
+    checkpoint.store.write(METADATA, operator_metadata("file:/live"))
+    checkpoint.store.write(SCHEMA, b"schema")
+    return checkpoint
+
+
+def test_file_that_names_the_checkpoints_place_names_the_new_one_after_a_restore(
+    repository: Repository,
+    located: Any,  # noqa: ANN401
+    take: Make,
+):
+    manifest, target = take(repository, located), MemoryStore("next")
+    restored(manifest, repository, target, prefix="orders")
+    moved = target.read(f"orders/{METADATA}")
+    assert moved == operator_metadata(f"{target.uri}/orders")
+    assert restored(manifest, repository, target, prefix="orders").files_written == 0
+    target.write(f"orders/{METADATA}", operator_metadata("memory://else"))  # restored elsewhere, and copied
+    assert restored(manifest, repository, target, prefix="orders").files_written == 2  # and the log, last
+    assert target.read(f"orders/{METADATA}") == moved
+
+
+@pytest.mark.parametrize("how", ["missing", "flipped"])
+def test_damaged_file_that_names_the_checkpoints_place_is_refused(
+    repository: Repository,
+    located: Any,  # noqa: ANN401
+    take: Make,
+    how: str,
+):
+    manifest, target = take(repository, located), MemoryStore()
+    entry = manifest.queries[0].file(METADATA)
+    assert entry is not None
+    damaged(repository.store, f"orders/blobs/{entry.blob}", how)  # type: ignore[arg-type]
+    for _ in range(2):
+        with pytest.raises(SavepointDamagedError, match=METADATA) as refused:
+            restored(manifest, repository, target)
+        assert is_sealed(target)
+        assert "unfinished restore" in refused.value.left
+        target.write(METADATA, b"what stood there")

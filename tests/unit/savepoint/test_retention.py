@@ -93,7 +93,19 @@ def test_newest_complete_and_verified_one_is_kept_whatever_its_age():
 
 def test_where_none_is_verified_the_newest_complete_one_is_kept():
     policy = RetentionPolicy(max_age_s=1)
-    assert kept(policy, a_candidate("a", age_days=2), a_candidate("b", age_days=1)) == {"b"}
+    decisions = decide(policy, a_candidate("a", age_days=2), a_candidate("b", age_days=1))
+    assert decisions["b"] == Keep(savepoint_id="b", reason="the newest complete one; none is verified")
+    assert isinstance(decisions["a"], Dispose)
+
+
+def test_savepoint_that_is_just_as_old_as_allowed_is_kept():
+    aged = a_candidate("aged", age_days=2)
+    assert kept(RetentionPolicy(max_age_s=2 * 86_400), a_candidate("new"), aged) == {"new", "aged"}
+
+
+def test_what_is_kept_within_the_limits_tells_its_place():
+    decisions = decide(RetentionPolicy(), a_candidate("new"), a_candidate("next", age_days=1))
+    assert decisions["next"] == Keep(savepoint_id="next", reason="number 2 of the newest complete ones")
 
 
 def test_incomplete_one_takes_no_place_and_goes_with_its_age():
@@ -132,11 +144,13 @@ def test_savepoint_owned_by_a_rewound_job_stays_beside_newer_ones_from_before_th
         savepoint_id="owned", reason="owned by generation 2, which has no newer complete one yet"
     )
     assert kept(RetentionPolicy(), *before, owned, a_candidate("own")) == {"left behind", "too", "own"}
+    at_once = a_candidate("taken in the moment of the restore", age_days=1)
+    assert "owned" in kept(RetentionPolicy(), at_once, owned)
 
 
 @pytest.mark.parametrize("wrong", [{"max_count": 0}, {"max_count": -1}, {"max_age_s": 0.0}])
 def test_limits_that_would_keep_nothing_are_refused(wrong: dict[str, int]):
-    with pytest.raises(BadInputError, match="more than 0"):
+    with pytest.raises(BadInputError, match=f"expected {next(iter(wrong))} to be more than 0"):
         RetentionPolicy(**wrong)
 
 
@@ -147,7 +161,10 @@ def test_table_has_a_row_and_a_reason_for_each():
         RetentionPolicy(max_count=1, max_age_s=86_400),
         now_ms=NOW_MS,
     )
-    assert plan.as_markdown().splitlines()[2:] == [
+    assert plan.job == "orders"
+    assert plan.as_markdown().splitlines() == [
+        "| savepoint | decision | reason |",
+        "|---|---|---|",
         "| b | keep | the newest complete and verified (full) one |",
         "| a | dispose | 259200 s old, max_age_s is 86400 |",
     ]
