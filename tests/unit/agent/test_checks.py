@@ -11,7 +11,7 @@ from airflow_flinkstyle.agent.sources import Source
 from airflow_flinkstyle.kafka.errors import ClusterUnreachableError, OffsetBeyondEndError
 from airflow_flinkstyle.protocol.records import Go
 from airflow_flinkstyle.storage.memory import MemoryStore
-from tests.unit.agent.test_guard import a_view
+from tests.unit.agent.views import a_view
 
 if TYPE_CHECKING:
     from collections.abc import Callable

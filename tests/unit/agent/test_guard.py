@@ -16,26 +16,18 @@ from airflow_flinkstyle.agent.guard import (
 )
 from airflow_flinkstyle.agent.sources import Source
 from airflow_flinkstyle.checkpoint import offset_log
-from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
 from airflow_flinkstyle.kafka.errors import OffsetBeyondEndError, PartitionSetError
 from airflow_flinkstyle.storage.memory import MemoryStore
-from airflow_flinkstyle.types import NextOffset
+from tests.unit.agent.views import a_view
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.checkpoint.offset_log import OffsetLog
+    from airflow_flinkstyle.kafka.cluster import ClusterView
 
 
 def a_log(*offsets: dict[str, dict[str, int]] | str) -> OffsetLog:
     lines = [each if isinstance(each, str) else json.dumps(each) for each in offsets]
     return offset_log.parse("\n".join(["v1", '{"conf":{}}', *lines]))
-
-
-def a_view(ends: dict[int, int]) -> ClusterView:
-    ranges = {
-        number: LogRange(start=NextOffset(0), end=NextOffset(end), last_stable=NextOffset(end))
-        for number, end in ends.items()
-    }
-    return ClusterView(cluster_id="c", topics={"t": TopicView(topic_id="id", partitions=ranges)})
 
 
 def check(view: ClusterView, committed: OffsetLog | None, pending: OffsetLog | None = None) -> None:

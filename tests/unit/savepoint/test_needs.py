@@ -15,7 +15,7 @@ from airflow_flinkstyle.savepoint.prune import prune
 from airflow_flinkstyle.savepoint.repository import SavepointRepository
 from airflow_flinkstyle.savepoint.retention import RetentionPolicy
 from airflow_flinkstyle.storage.memory import MemoryStore
-from tests.unit.savepoint.test_manifest import a_manifest
+from tests.unit.savepoint.manifests import a_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
