@@ -162,7 +162,7 @@ def test_a_store_that_fails_midway_leaves_the_new_savepoint_whole_or_absent(lost
         found = shop.repository.find(rewritten_id(plan))
         assert shop.repository.read("sp-1") == shop.manifest
         if found is not None:
-            assert all(shop.repository.has_blob(blob) for blob in found.blobs)
+            assert found.blobs.keys() <= shop.repository.blob_sizes().keys()
         assert found is not None or not done
         assert apply_plan(plan, shop.manifest, shop.repository, live=a_view()).parent == "sp-1"
         if done and call > 5:
