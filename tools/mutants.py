@@ -81,7 +81,11 @@ def main() -> int:
     parser.add_argument("--again", action="store_true", help="try only what survived the last run")
     asked = parser.parse_args()
     if unknown := sorted(set(asked.modules) - set(names)):
-        fail(f"mutants: expected modules of {LIST.name}, found {unknown}.", "Nothing was run.", "Add them there.")
+        fail(
+            f"mutants: expected modules of {LIST.name}, found {unknown}.",
+            "Nothing was run.",
+            "Add them there.",
+        )
     install_venv(VENV_MUTANTS, LOCKS / "mutants.txt")
     wanted = [module for module in modules if not asked.modules or module.name in asked.modules]
     problems: list[str] = []
@@ -118,7 +122,11 @@ def run(modules: Sequence[Module], *, again: bool) -> list[list[Mutant]]:
     """Have mutmut change the modules, in a folder of its own, and run the tests on each mutant."""
     if not again:
         remove(FOLDER)
-    survived = [one.key for module in modules for one in read_mutants(module) if one.status != "killed"] if again else []
+    survived = (
+        [one.key for module in modules for one in read_mutants(module) if one.status != "killed"]
+        if again
+        else []
+    )
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name in (PACKAGE, "tests"):
         if not (FOLDER / name).exists():
@@ -133,7 +141,11 @@ def run(modules: Sequence[Module], *, again: bool) -> list[list[Mutant]]:
         ).returncode
     if code != 0:
         say(log.read_text(errors="replace")[-3000:])
-        fail(f"mutants: mutmut ended with exit code {code}, 0 was expected.", "No outcome was written.", f"See {log}.")
+        fail(
+            f"mutants: mutmut ended with exit code {code}, 0 was expected.",
+            "No outcome was written.",
+            f"See {log}.",
+        )
     return [read_mutants(module) for module in modules]
 
 

@@ -61,7 +61,6 @@ class Intent(Leased):
 class Held:
     """An intent that is held: no blob is freed meanwhile."""
 
-    intent_id: str
     renewed: Renewed[Intent]
 
     def require_alive(self) -> None:
@@ -123,7 +122,7 @@ def hold_intent(
     renewed = Renewed(repository.store, key, seen)
     try:
         repository.avoid(condemned_blobs(repository))
-        yield Held(intent_id=key, renewed=renewed)
+        yield Held(renewed=renewed)
     finally:
         renewed.let_go()
         if not renewed.outlives_its_holder:

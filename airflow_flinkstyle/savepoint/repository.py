@@ -213,10 +213,6 @@ class SavepointRepository:
             key = f"{digest}.{number}"
         return key
 
-    def has_blob(self, blob: str) -> bool:
-        """Tell whether the blob is there."""
-        return self._store.head(self._blob_key(blob)) is not None
-
     def put_blob(self, content: bytes) -> str:
         """Store content and return its key: ``key_for`` its SHA-256."""
         blob = self.key_for(hashlib.sha256(content).hexdigest())

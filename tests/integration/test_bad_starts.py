@@ -16,7 +16,7 @@ from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.savepoint.repository import SavepointRepository
 from airflow_flinkstyle.storage.open import open_store
 from testbed.drivers import s3_env, s3_settings
-from tests.integration.test_jobs_detached import Lab
+from tests.integration.detached_lab import Lab
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -16,7 +16,7 @@ from airflow_flinkstyle.agent.guard import (
 )
 from airflow_flinkstyle.agent.sources import Source
 from airflow_flinkstyle.checkpoint import offset_log
-from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
+from airflow_flinkstyle.kafka.cluster import ClusterView
 from airflow_flinkstyle.kafka.errors import (
     ClusterMismatchError,
     OffsetBeyondEndError,
@@ -26,7 +26,7 @@ from airflow_flinkstyle.kafka.errors import (
 )
 from airflow_flinkstyle.protocol.records import SourceIdentity
 from airflow_flinkstyle.storage.memory import MemoryStore
-from airflow_flinkstyle.types import NextOffset
+from tests.unit.agent.views import a_topic, a_view
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.checkpoint.offset_log import OffsetLog
@@ -35,18 +35,6 @@ if TYPE_CHECKING:
 def a_log(*offsets: dict[str, dict[str, int]] | str) -> OffsetLog:
     lines = [each if isinstance(each, str) else json.dumps(each) for each in offsets]
     return offset_log.parse("\n".join(["v1", '{"conf":{}}', *lines]))
-
-
-def a_topic(ends: dict[int, int], topic_id: str = "id") -> TopicView:
-    ranges = {
-        number: LogRange(start=NextOffset(0), end=NextOffset(end), last_stable=NextOffset(end))
-        for number, end in ends.items()
-    }
-    return TopicView(topic_id=topic_id, partitions=ranges)
-
-
-def a_view(ends: dict[int, int], **others: TopicView) -> ClusterView:
-    return ClusterView(cluster_id="c", topics={"t": a_topic(ends), **others})
 
 
 def check(
@@ -87,7 +75,9 @@ def test_same_topics_on_another_cluster_are_refused_before_any_offset_is_compare
 
 
 def test_topic_that_was_created_again_is_refused_under_its_old_name() -> None:
-    with pytest.raises(TopicRecreatedError, match=r"Source 0 of query orders.*\bt\b.*id-0.*\bid\b") as refused:
+    with pytest.raises(
+        TopicRecreatedError, match=r"Source 0 of query orders.*\bt\b.*id-0.*\bid\b"
+    ) as refused:
         check(a_view({0: 5}), None, None, an_identity(t="id-0"))
     assert refused.value.left == "The query was not started; its checkpoint is as it was."
 

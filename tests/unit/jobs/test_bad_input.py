@@ -10,7 +10,7 @@ import pytest
 from airflow_flinkstyle.jobs.errors import JobNotRunningError, JobRunningError, WentBackError
 from airflow_flinkstyle.jobs.lineage import FromSavepoint
 from airflow_flinkstyle.savepoint.errors import ManifestFormatError, SavepointMissingError
-from tests.unit.jobs.test_cutover import a_cutover, position
+from tests.unit.jobs.cutovers import a_cutover, position
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.errors import FlinkstyleError

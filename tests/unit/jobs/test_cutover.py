@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.jobs.cutover import PHASES, Cutover, CutoverSettings
+from airflow_flinkstyle.jobs.cutover import PHASES, Cutover
 from airflow_flinkstyle.jobs.errors import (
     AttemptSupersededError,
     JobNotRunningError,
@@ -16,43 +16,15 @@ from airflow_flinkstyle.jobs.errors import (
     WentBackError,
 )
 from airflow_flinkstyle.jobs.journal import CutoverJournal
-from airflow_flinkstyle.jobs.producers import StoreProducerSwitch
 from airflow_flinkstyle.jobs.requests import DRAINED
 from airflow_flinkstyle.jobs.status import Running
 from airflow_flinkstyle.kafka.errors import ClusterUnreachableError
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
+from tests.unit.jobs.cutovers import NEW, QUICK, a_cutover, position
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.producers import Position
     from tests.unit.jobs.conftest import Mood, World
-
-QUICK = CutoverSettings(
-    standby_timeout_s=10,
-    hold_timeout_s=0.1,
-    steady_window_s=0.01,
-    caught_up_timeout_s=1,
-    stop_timeout_s=10,
-    takeover_timeout_s=10,
-    first_commit_timeout_s=0.2,
-)
-NEW = "v1-new.py"
-
-
-def a_cutover(world: World, store: object = None) -> Cutover:
-    return Cutover(
-        client=world.client(),
-        journal=CutoverJournal(store or world.store, world.job, "m1", PHASES),
-        switch=StoreProducerSwitch(world.store, f"{world.job}/switch.json"),
-        kafka=world.logs,
-        spec=world.spec(NEW, new=True),
-        target=world.target(),
-        hot_savepoint_id=None,
-        settings=QUICK,
-    )
-
-
-def position(world: World) -> str | None:
-    return StoreProducerSwitch(world.store, f"{world.job}/switch.json").read()
 
 
 def runs_on(world: World) -> int:

@@ -26,7 +26,7 @@ from airflow_flinkstyle.rewrite.plan_json import from_json, to_json
 from airflow_flinkstyle.rewrite.route import Clusters, Route, misfits, partitions_of
 from airflow_flinkstyle.rewrite.ways import SourceRule, WayRules
 from airflow_flinkstyle.types import NextOffset
-from tests.unit.rewrite.test_rewrite import PENDING, Shop, a_position, a_view
+from tests.unit.rewrite.shop import PENDING, Shop, a_position, a_view
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

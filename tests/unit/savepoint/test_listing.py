@@ -13,7 +13,7 @@ from airflow_flinkstyle.savepoint.repository import SavepointRepository
 from airflow_flinkstyle.savepoint.summary import list_savepoints, read_listing, summarize
 from airflow_flinkstyle.storage.errors import StoreDeniedError
 from airflow_flinkstyle.storage.memory import MemoryStore
-from tests.unit.savepoint.test_manifest import a_manifest
+from tests.unit.savepoint.manifests import a_manifest
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.storage.base import Versioned

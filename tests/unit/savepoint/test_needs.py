@@ -15,7 +15,7 @@ from airflow_flinkstyle.savepoint.prune import prune
 from airflow_flinkstyle.savepoint.repository import SavepointRepository
 from airflow_flinkstyle.savepoint.retention import RetentionPolicy
 from airflow_flinkstyle.storage.memory import MemoryStore
-from tests.unit.savepoint.test_manifest import a_manifest
+from tests.unit.savepoint.manifests import a_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,7 +86,7 @@ def test_only_what_came_since_is_read_while_others_wait(
     store.before_it_is_held = lambda: repository.publish(a_manifest(savepoint_id="sp-new", taken_at_ms=99))
     act(repository, COUNT)
     assert store.read_meanwhile == ["sp-new"]
-    assert repository.has_blob(BLOB)
+    assert BLOB in repository.blob_sizes()
 
 
 def test_dispose_reads_only_its_own_savepoint_while_others_wait(
@@ -103,7 +103,7 @@ def test_savepoint_that_went_just_before_needs_nothing(repository: SavepointRepo
 
     store.before_it_is_held = dispose_of_all
     free(repository, 0)
-    assert not repository.has_blob(BLOB)
+    assert BLOB not in repository.blob_sizes()
 
 
 def test_savepoint_that_another_took_the_place_of_is_read_again(
