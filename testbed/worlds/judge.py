@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.kafka.verdict import Bounded, Chosen, Exact, Refused
+from airflow_flinkstyle.types import NextOffset
 from testbed.worlds.world import ABORTED, OTHERS, RECORD, fingerprint
 
 if TYPE_CHECKING:
@@ -56,9 +57,11 @@ class _Case:
             for at, entry in enumerate(world.target)
             if entry[0] == RECORD and at >= world.target_start
         ]
-        self.first = bisect_left(self.target, verdict.offset, key=lambda seen: seen.offset)
-        self.extras = dict(verdict.extras) if isinstance(verdict, Bounded) else {}
-        self.absent = dict(verdict.absent) if isinstance(verdict, Bounded) else {}
+        self.first = bisect_left(self.target, verdict.offset, key=lambda seen: NextOffset(seen.offset))
+        self.extras, self.absent = Counter[str](), Counter[str]()
+        if isinstance(verdict, Bounded):
+            self.extras.update({str(name): count for name, count in verdict.extras.items()})
+            self.absent.update({str(name): count for name, count in verdict.absent.items()})
 
     def wrong(self) -> str | None:
         """Return the first thing that is wrong."""

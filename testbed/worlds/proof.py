@@ -31,7 +31,7 @@ class Answer:
     target: Window
 
 
-class Deleted(Exception):  # noqa: N818 - not an error of the program
+class Deleted(Exception):
     """A log's start moved beyond what was to be read."""
 
 
@@ -138,7 +138,7 @@ def _rules(reader: _Reader, pair: Pair) -> Rules:
     world = reader.world
     oldest_copy: int | None = 0
     if not world.sole_writer and not pair.target.whole_log:
-        known = world.dated and 0 <= pair.source.oldest_ms and len(pair.source)
+        known = world.dated and pair.source.oldest_ms >= 0 and len(pair.source)
         since = reader.first_since(pair.source.oldest_ms) if known else pair.target.log_start
         oldest_copy = pair.oldest_copy(since, world.share)
     oldest_equal = None

@@ -5,9 +5,10 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
-from airflow_flinkstyle.kafka.window import Window
+if TYPE_CHECKING:
+    from airflow_flinkstyle.kafka.window import Window
 
 RECORD: Final = 0
 ABORTED: Final = 1
