@@ -5,30 +5,26 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import uuid
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, assert_never
 
 from airflow_flinkstyle.jobs import last_run, stopped
 from airflow_flinkstyle.jobs.batch_numbers import counts_behind
 from airflow_flinkstyle.jobs.errors import JobNotRunningError, RewindError
+from airflow_flinkstyle.jobs.forks import fork
 from airflow_flinkstyle.jobs.status import Closed
 from airflow_flinkstyle.protocol.records import Go, SourceIdentity
 from airflow_flinkstyle.savepoint import sinks
-from airflow_flinkstyle.savepoint.derive import changed_file, publish_derived
 from airflow_flinkstyle.savepoint.errors import SinkSkipsError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from airflow_flinkstyle.jobs.status import Run
     from airflow_flinkstyle.jobs.view import JobView
     from airflow_flinkstyle.protocol.records import AgentState, Heartbeat, QueryBeat, Rewind
     from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
-    from airflow_flinkstyle.savepoint.repository import SavepointRepository
     from airflow_flinkstyle.types import ClaimMode, Generation
-
-_METADATA = "metadata"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,11 +87,12 @@ def plan_savepoint(runs: JobView, origin: FromSavepoint, claim_key: str) -> Star
         RewindError: If it is not.
     """
     saved = runs.repository.read(origin.savepoint_id)
-    manifest = _rewound(runs, saved, origin, claim_key)
+    numbers = counts_behind(runs.board, saved) if origin.rewind == "fork" else {}
+    manifest = _rewound(runs, saved, origin, claim_key, numbers)
     go = replace(
         _go(runs, manifest, carry_pending=origin.rewind == "continue"),
         rewind=origin.rewind,
-        counts_behind=counts_behind(runs.board, saved) if origin.rewind == "fork" else {},
+        counts_behind=numbers,
         skip_known_batches=origin.skip_known_batches,
         claim_mode=origin.claim_mode,
     )
@@ -105,13 +102,15 @@ def plan_savepoint(runs: JobView, origin: FromSavepoint, claim_key: str) -> Star
     )
 
 
-def _rewound(runs: JobView, manifest: Manifest, origin: FromSavepoint, claim_key: str) -> Manifest:
+def _rewound(
+    runs: JobView, manifest: Manifest, origin: FromSavepoint, claim_key: str, numbers: Mapping[str, int]
+) -> Manifest:
     """Return the savepoint to restore, once its rewind is known to be legal."""
     match origin.rewind:
         case "continue":
             require_newest(runs, manifest)
         case "fork":
-            return fork(manifest, runs.repository, claim_key)
+            return fork(manifest, runs.repository, claim_key, numbers)
         case "re-emit":
             if not origin.skip_known_batches:
                 _require_forgetful(manifest)
@@ -306,26 +305,3 @@ def _emitted_again(
         if generation > taken_from and ran and went_back:
             return generation
     return None
-
-
-def fork(manifest: Manifest, repository: SavepointRepository, key: str) -> Manifest:
-    """Publish the savepoint under new query ids, so that no sink takes its batches for known ones.
-
-    What was planned behind it is the old lineage's to complete: a fork plans its own.
-    """
-    digest = hashlib.sha256(f"{manifest.savepoint_id}\0{key}".encode()).hexdigest()[:20]
-    return publish_derived(
-        manifest, repository, f"sp-fork-{digest}", lambda query: _forked(query, repository, digest)
-    )
-
-
-def _forked(query: QuerySnapshot, repository: SavepointRepository, digest: str) -> QuerySnapshot:
-    query_id = str(uuid.uuid5(uuid.NAMESPACE_OID, f"{query.query_id}/{digest}"))
-    files = []
-    for entry in query.files:
-        if entry.path == _METADATA:
-            metadata = {**json.loads(repository.read_blob(entry.blob)), "id": query_id}
-            content = json.dumps(metadata, separators=(",", ":")).encode()
-            entry = changed_file(repository, entry.path, content)
-        files.append(entry)
-    return replace(query, query_id=query_id, pending_offsets=None, files=tuple(files))

@@ -14,7 +14,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from airflow_flinkstyle.jobs.lineage import fork
+from airflow_flinkstyle.jobs.forks import fork
 from airflow_flinkstyle.savepoint.repository import SavepointRepository
 from airflow_flinkstyle.savepoint.restore import restore_savepoint
 from airflow_flinkstyle.savepoint.take import QuerySource, SavepointLabel, take_savepoint

@@ -15,7 +15,7 @@ import pytest
 
 from airflow_flinkstyle.agent.sinks import Sink, newest_batch, sink_of
 from airflow_flinkstyle.agent.wrapping import Remembered
-from airflow_flinkstyle.jobs.lineage import fork
+from airflow_flinkstyle.jobs.forks import fork
 from airflow_flinkstyle.savepoint.renumber import renumber
 from airflow_flinkstyle.savepoint.repository import SavepointRepository
 from airflow_flinkstyle.savepoint.restore import restore_query
