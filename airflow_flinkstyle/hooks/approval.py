@@ -83,20 +83,20 @@ def plan_and_store(
         source_cluster_id=plan.source_cluster_id,
         target_cluster_id=plan.target.cluster_id,
     )
-    fields = _journal(hook, form, migration_id).approve(wanted.as_fields())
-    found = Approved.from_fields(fields)
+    return plan, store(hook, wanted, migration_id)
+
+
+def store(hook: StreamingJobHook, wanted: Approved, migration_id: str) -> Approved:
+    """Store what is to be applied; once: another try may have, and must have stored the same.
+
+    Raises:
+        NotAsApprovedError: If something else is stored.
+    """
+    journal = CutoverJournal(hook.store, wanted.migration.job, migration_id, PHASES)
+    found = Approved.from_fields(journal.approve(wanted.as_fields()))
     if found.digest != wanted.digest:
         raise _stored_otherwise(migration_id, found, wanted)
-    return plan, found
-
-
-def agree(hook: StreamingJobHook, form: MigrationForm, migration_id: str) -> Approved:
-    """Return what the window applies: what was approved; where no task stored it, the form as it is now."""
-    found = stored(hook, form, migration_id)
-    if found is not None:
-        return found
-    wanted = Approved(migration=read_form(hook, form), told=form.told())
-    return Approved.from_fields(_journal(hook, form, migration_id).approve(wanted.as_fields()))
+    return found
 
 
 def require_clusters(approved: Approved, moved: Cutover) -> None:

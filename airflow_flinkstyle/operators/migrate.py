@@ -185,18 +185,19 @@ class MigrateStreamingJobOperator(MigrationOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Look once more, then run the window; nothing is deferred while producers are held."""
-        from airflow_flinkstyle.hooks.approval import agree, require_clusters
+        from airflow_flinkstyle.hooks.approval import approved_or_read, require_clusters, store
         from airflow_flinkstyle.hooks.migration import cutover, preflight
 
         hook, hot = self.hook, self.hot_savepoint_id
         with airflow_errors():
             self.show_savepoint(context, hot)
-            approved = agree(hook, self.form(), run_key(context))
+            approved = approved_or_read(hook, self.form(), run_key(context))
             self.log.info("Moving job %s as approved: %s", self.job, approved.digest)
             moved = cutover(hook, approved.migration, run_key(context), hot_savepoint_id=hot)
             if not moved.journal.has_begun:  # the approval may be hours old
                 require_clusters(approved, moved)
                 preflight(hook, approved.migration, savepoint_id=hot).require_ok()
+                store(hook, approved, run_key(context))  # again, unless no task before it did
             report = moved.run()
             self.show_savepoint(context, report.rewritten_id)
         context["ti"].xcom_push(key="markdown", value=report.as_markdown())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_flinkstyle.hooks.approval import agree, require_clusters
+from airflow_flinkstyle.hooks.approval import approved_or_read, require_clusters
 from airflow_flinkstyle.hooks.job import StreamingJobHook
 from airflow_flinkstyle.hooks.keys import run_key
 from airflow_flinkstyle.hooks.migration import live_kafka
@@ -102,10 +102,10 @@ def test_file_edited_and_deleted_after_the_plan_leaves_the_positions_that_were_s
     assert "| 5 | 7 chosen" in shown
 
     file.write_text(f"topic,partition,offset\n{TOPIC},0,11\n")
-    approved = agree(hook, operator.form(), run_key(context))
+    approved = approved_or_read(hook, operator.form(), run_key(context))
     assert starts(live_kafka(hook, approved.migration).plan(manifest)) == [7]
     file.unlink()
-    approved = agree(hook, operator.form(), run_key(context))
+    approved = approved_or_read(hook, operator.form(), run_key(context))
     kafka = live_kafka(hook, approved.migration)
     assert starts(kafka.plan(manifest)) == [7]
     require_clusters(approved, SimpleNamespace(kafka=kafka))  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ from airflow_flinkstyle.jobs import arrival, window
 from airflow_flinkstyle.jobs.cutover import PHASES
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.migration import Approved
-from airflow_flinkstyle.jobs.preflight import Preflight
+from airflow_flinkstyle.jobs.preflight import Finding, Preflight
 from airflow_flinkstyle.jobs.producers import StoreProducerSwitch
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.kafka.start import AtOffsets
@@ -221,11 +221,18 @@ def test_plan_that_is_tried_again_shows_what_was_stored(stage: Stage):
     assert stage.plan() == first
 
 
-def test_window_without_a_plan_task_stores_what_it_begins_with(stage: Stage):
+def test_window_without_a_plan_task_stores_what_it_begins_with(stage: Stage, monkeypatch: pytest.MonkeyPatch):
+    with monkeypatch.context() as refusing:
+        found = Finding(check="retention", level="refusal", detail="deletes mirrored records")
+        refusing.setattr(migration, "run_preflight", lambda *a, **k: Preflight(findings=(found,)))
+        with pytest.raises(AirflowFailException, match="deletes mirrored records"):
+            stage.migrate()
+    assert stage.journal.approved() is None, "a file that is corrected now is read"
+    stage.place(23)
     stage.migrate()
     stage.file.unlink()
     assert stage.settle()["where"] == "new"
-    assert starts(stage.seen[-1]) == {("orders", 0): 17}
+    assert starts(stage.seen[-1]) == {("orders", 0): 23}
 
 
 def test_nothing_is_read_of_the_form_by_a_last_task_whose_window_never_began(stage: Stage):
