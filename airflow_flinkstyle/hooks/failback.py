@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow_flinkstyle.hooks.job import StreamingJobHook
-    from airflow_flinkstyle.hooks.migration import MigrationForm
+    from airflow_flinkstyle.hooks.migration_form import MigrationForm
     from airflow_flinkstyle.jobs.journal import PhaseRecord
     from airflow_flinkstyle.kafka.cluster import TopicPartition
     from airflow_flinkstyle.kafka.mirror import MirrorSettings

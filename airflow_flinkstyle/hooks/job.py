@@ -280,7 +280,7 @@ class StreamingJobHook(BaseHook):
         """
         from airflow_flinkstyle.jobs.producers import ManualSwitch, StoreProducerSwitch
 
-        chosen = switch or self.defaults.producer_switch or "manual"
+        chosen = self.switch_name(switch)
         if chosen == "manual":
             return ManualSwitch()
         if chosen == "store":
@@ -288,6 +288,10 @@ class StreamingJobHook(BaseHook):
         found = _load(chosen)
         made = found if hasattr(found, "apply") and not isinstance(found, type) else found(self)
         return made  # type: ignore[no-any-return]
+
+    def switch_name(self, switch: str | None) -> str:
+        """Return which switch is meant: the one that is named, else what the connection says."""
+        return switch or self.defaults.producer_switch or "manual"
 
     # --- the connection form's button ---------------------------------------------------------
 

@@ -110,6 +110,12 @@ class MigrationEndedError(JobError):
     code = "MIGRATION_ENDED"
 
 
+class NotAsApprovedError(JobError):
+    """A task of a migration was told something else than what was approved."""
+
+    code = "NOT_AS_APPROVED"
+
+
 class WentBackError(JobError):
     """The migration was given up, and the job runs where it ran before."""
 

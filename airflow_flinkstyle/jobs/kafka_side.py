@@ -41,6 +41,10 @@ class KafkaSide(Protocol):
     def old_cluster_id(self) -> str:
         """What the sources that move read now."""
 
+    @property
+    def new_cluster_id(self) -> str:
+        """What they read then."""
+
     def who_writes(self, side: Side, topics: Collection[str], window_s: float) -> str | None:
         """Return None if nothing arrives over the window, else a sentence naming the partitions."""
 
@@ -97,6 +101,11 @@ class LiveKafka:
         return describe(self.old, ()).cluster_id
 
     @property
+    def new_cluster_id(self) -> str:
+        """Ask the new cluster."""
+        return describe(self.new, ()).cluster_id
+
+    @property
     def watch(self) -> Watch:
         """An eye on the old cluster, and the fence around its topics."""
         return LiveWatch(cluster=self.old, fence=self.fence or PassiveFence(cluster=self.old))
@@ -147,7 +156,7 @@ class LiveKafka:
 
     def _positions(self, manifest: Manifest) -> list[tuple[str, int, int]]:
         """Return topic, partition and next offset of every source that reads the new cluster."""
-        cluster_id = describe(self.new, ()).cluster_id
+        cluster_id = self.new_cluster_id
         return [
             (topic, number, offset)
             for query in manifest.queries

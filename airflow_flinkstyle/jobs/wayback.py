@@ -37,6 +37,9 @@ class Settled:
     detail: str
 
 
+UNTOUCHED = Settled(where="untouched", generation=None, detail="The window never began.")
+
+
 def go_back(cutover: Cutover) -> Mapping[str, Any]:
     """Let the job run where it ran before, unless the new driver has taken over; a retry goes on with it.
 
@@ -132,7 +135,7 @@ def settle(cutover: Cutover) -> Settled:
     """Finish a migration in whichever direction it can still go, and prove where producers write."""
     journal, client = cutover.journal, cutover.client
     if not journal.has_begun:
-        return Settled(where="untouched", generation=None, detail="The window never began.")
+        return UNTOUCHED
     cutover.begin()
     named, new = _named(cutover), client.own_claim(f"{journal.migration_id}/next")
     if journal.read("back") is None and (named == new is not None or journal.result("takeover") is not None):

@@ -259,15 +259,33 @@ def _denied(fence: AclFence, topic: str, standing: Collection[AclRule]) -> list[
     return sorted(allowed - set(fence.spare))
 
 
-def parse_fence(
-    answer: str | Mapping[str, Any] | None, cluster: KafkaCluster, *, spare: Collection[str] = ()
-) -> Fence:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FenceTerms:
+    """The fence that somebody asks for, before it stands around a cluster; fields as in ``AclFence``."""
+
+    kind: FenceKind = "passive"
+    principals: tuple[str, ...] = (EVERYBODY,)
+    spare: tuple[str, ...] = ()
+    open_topics: bool | None = None
+
+    def around(self, cluster: KafkaCluster) -> Fence:
+        """Return the fence of this cluster's topics."""
+        if self.kind == "passive":
+            return PassiveFence(cluster=cluster)
+        return AclFence(
+            cluster=cluster, principals=self.principals, spare=self.spare, open_topics=self.open_topics
+        )
+
+
+PASSIVE = FenceTerms()
+
+
+def parse_fence(answer: str | Mapping[str, Any] | None, *, spare: Collection[str] = ()) -> FenceTerms:
     """Return the fence that a form or an operator asks for.
 
     Args:
         answer: ``passive`` (None too), ``acl``, ``acl:open`` or ``acl:closed`` (that is, with
             ``open_topics``), or a mapping with ``kind`` and the fields of ``AclFence``.
-        cluster: Whose topics it is to fence.
         spare: More whom to spare.
 
     Raises:
@@ -279,10 +297,10 @@ def parse_fence(
         asked["spare"] = [*(asked.get("spare") or ()), *spare]
     options = {name: value for name, value in asked.items() if value not in (None, [])}
     if kind == "passive" and not options:
-        return PassiveFence(cluster=cluster)
+        return PASSIVE
     if kind == "acl" and all(_is_option(name, value) for name, value in options.items()):
         given: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in options.items()}
-        return AclFence(cluster=cluster, **given)
+        return FenceTerms(kind="acl", **given)
     raise BadInputError(
         f"A fence should be one of {', '.join(_BY_NAME)} or a mapping with kind, principals and spare (lists "
         f"of 'User:name') and open_topics (true or false), but is {answer!r}.",

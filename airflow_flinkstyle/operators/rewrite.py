@@ -18,7 +18,8 @@ MARKDOWN_KEY = "markdown"
 class PlanOffsetRewriteOperator(StreamingJobOperator):
     """Find where a savepoint's positions stand on another cluster, each source in its way. Writes nothing.
 
-    Returns the plan as JSON; the from/to table is in XCom ``markdown`` and in the log.
+    Returns the plan as JSON; the from/to table is in XCom ``markdown`` and in the log. It stands by itself;
+    in a migration use ``PlanMigrationOperator``, which also stores what is approved.
 
     :param savepoint_id: The savepoint to move. (templated)
     :param source_kafka_conn_id: Connection of type ``kafka``: the cluster it reads. None if that is gone:

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_flinkstyle.hooks.failback import begin_fail_back
 from airflow_flinkstyle.hooks.job import StreamingJobHook
-from airflow_flinkstyle.hooks.migration import MigrationForm
+from airflow_flinkstyle.hooks.migration_form import MigrationForm
 from airflow_flinkstyle.jobs.cutover import PHASES
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.kafka.cluster import ClusterView

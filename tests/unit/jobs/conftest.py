@@ -123,7 +123,7 @@ class Logs:
 
     # the watch on the old cluster, and its fence
 
-    old_cluster_id = "old"
+    old_cluster_id, new_cluster_id = "old", "new"
 
     @property
     def watch(self) -> Logs:

@@ -72,12 +72,13 @@ def test_a_record_comes_back_from_a_journal_as_it_was():
 
 
 def test_a_fence_is_asked_for_by_name_or_in_detail():
-    assert parse_fence(None, CLUSTER) == parse_fence("passive", CLUSTER) == PassiveFence(cluster=CLUSTER)
-    assert parse_fence("acl", CLUSTER) == FENCE
-    assert parse_fence("acl:open", CLUSTER) == AclFence(cluster=CLUSTER, open_topics=True)
+    assert parse_fence(None) == parse_fence("passive")
+    assert parse_fence(None).around(CLUSTER) == PassiveFence(cluster=CLUSTER)
+    assert parse_fence("acl").around(CLUSTER) == FENCE
+    assert parse_fence("acl:open").around(CLUSTER) == AclFence(cluster=CLUSTER, open_topics=True)
     detail = {"kind": "acl", "principals": ["User:shop"], "spare": [], "open_topics": True}
     wanted = AclFence(cluster=CLUSTER, principals=("User:shop",), open_topics=True)
-    assert parse_fence(detail, CLUSTER) == wanted
+    assert parse_fence(detail).around(CLUSTER) == wanted
 
 
 @pytest.mark.parametrize(
@@ -94,7 +95,7 @@ def test_a_fence_is_asked_for_by_name_or_in_detail():
 )
 def test_a_fence_that_does_not_exist_is_refused(answer: object):
     with pytest.raises(BadInputError, match="fence"):
-        parse_fence(answer, CLUSTER)  # type: ignore[arg-type]
+        parse_fence(answer)  # type: ignore[arg-type]
 
 
 KEY = struct.pack(">hh", 0, 6) + b"shop-1"
