@@ -160,8 +160,10 @@ class _Case:
         if strange > told:
             return f"{strange} records of others are passed over, {told} are told of"
         equal = [seen.print for seen in others if seen.print in compared or seen.print in aborted]
+        if self.world.dated:  # stated limit: such a record is taken for a copy
+            equal = [record for record in equal if compared[record] > 1]
         if equal and not self._repeats_in_a_pass_with_holes(come):
-            return self._equal_passed_over(equal, compared)
+            return "a record of others that equals a mirrored one is passed over"
         return None
 
     def _repeats_in_a_pass_with_holes(self, come: int) -> bool:
@@ -175,17 +177,6 @@ class _Case:
             return False
         there = {seen.origin for seen in self.target[: come + 1]}
         return any(at not in there for at, _ in read)
-
-    def _equal_passed_over(self, others: Sequence[int], compared: Counter[int]) -> str | None:
-        """Others' records that equal mirrored ones are not skipped, but for stated limits."""
-        lacking = Counter(record for at, record, _ in self.read if at >= self.answer.source.low)
-        lacking.subtract(seen.print for seen in self.target[: self.first] if seen.origin != OTHERS)
-        for record, count in Counter(others).items():
-            if self.world.dated and compared[record] < 2:
-                continue  # stated limit: it is taken for a copy
-            if count > max(0, lacking[record]):  # stated limit: it stands for one that the mirror lacks
-                return "a record of others that equals a mirrored one is passed over"
-        return None
 
 
 def _in_order(needed: Sequence[tuple[int, bool]], reads: list[int], tombstones: int) -> bool:
