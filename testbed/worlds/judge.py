@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.kafka.verdict import Bounded, Chosen, Exact, Refused
 from airflow_flinkstyle.types import NextOffset
-from testbed.worlds.world import ABORTED, OTHERS, RECORD, fingerprint
+from testbed.worlds.world import ABORTED, OTHERS, RECORD, prints
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,19 +43,19 @@ class _Case:
 
     def __init__(self, world: World, answer: Answer, verdict: Exact | Bounded) -> None:
         self.world, self.answer, self.verdict = world, answer, verdict
-        dated = world.dated
+        self.prints = prints(world.source, dated=world.dated)
         self.source = [
-            (at, fingerprint(entry, dated=dated), entry[3])
-            for at, entry in enumerate(world.source)
-            if entry[0] == RECORD
+            (at, self.prints[at], entry[3]) for at, entry in enumerate(world.source) if entry[0] == RECORD
         ]
         cut = bisect_left(self.source, (world.position,))
         self.read = [one for one in self.source[:cut] if one[0] >= world.source_start]
         self.unread = self.source[cut:]
         self.target = [
-            Seen(fingerprint(entry, dated=dated), entry[5], at, entry[3])
-            for at, entry in enumerate(world.target)
-            if entry[0] == RECORD and at >= world.target_start
+            Seen(record, entry[5], at, entry[3])
+            for at, (entry, record) in enumerate(
+                zip(world.target, prints(world.target, dated=world.dated), strict=True)
+            )
+            if entry[0] == RECORD and at >= world.target_start_at_last
         ]
         self.first = bisect_left(self.target, verdict.offset, key=lambda seen: NextOffset(seen.offset))
         self.extras, self.absent = Counter[str](), Counter[str]()
@@ -98,7 +98,7 @@ class _Case:
         if told != len(reads) - len(unread) + sum(self.absent.values()):
             return f"{told} extra records are told of"
         least, most = self._by_class(Counter(reads), Counter(unread))
-        for name in least.keys() | self.extras.keys() | most.keys():
+        for name in sorted(least.keys() | self.extras.keys() | most.keys()):
             if name != "passed_over" and not least[name] <= self.extras.get(name, 0) <= most[name]:
                 return f"{self.extras.get(name, 0)} of class {name}, not {least[name]} to {most[name]}"
         return None
@@ -107,8 +107,8 @@ class _Case:
         """Return how many records of each class there are at least, and at most."""
         least, most = Counter[str](), Counter[str]()
         history: dict[int, set[int]] = {}
-        for entry in self.world.source:
-            history.setdefault(fingerprint(entry, dated=self.world.dated), set()).add(entry[0])
+        for entry, record in zip(self.world.source, self.prints, strict=True):
+            history.setdefault(record, set()).add(entry[0])
         compared = set(self.answer.source.prints)
         newer = self._superseded()
         for record, count in reads.items():
@@ -153,15 +153,15 @@ class _Case:
         ]
         if not others:
             return None
-        aborted = {
-            fingerprint(entry, dated=self.world.dated) for entry in self.world.source if entry[0] == ABORTED
-        }
+        aborted = {self.prints[at] for at, entry in enumerate(self.world.source) if entry[0] == ABORTED}
         strange = sum(seen.print not in compared and seen.print not in aborted for seen in others)
         if strange > told:
             return f"{strange} records of others are passed over, {told} are told of"
         equal = [seen.print for seen in others if seen.print in compared or seen.print in aborted]
+        if self.world.dated:  # stated limit: such a record is taken for a copy
+            equal = [record for record in equal if compared[record] > 1]
         if equal and not self._repeats_in_a_pass_with_holes(come):
-            return self._equal_passed_over(equal, compared)
+            return "a record of others that equals a mirrored one is passed over"
         return None
 
     def _repeats_in_a_pass_with_holes(self, come: int) -> bool:
@@ -175,17 +175,6 @@ class _Case:
             return False
         there = {seen.origin for seen in self.target[: come + 1]}
         return any(at not in there for at, _ in read)
-
-    def _equal_passed_over(self, others: Sequence[int], compared: Counter[int]) -> str | None:
-        """Others' records that equal mirrored ones are not skipped, but for stated limits."""
-        lacking = Counter(record for at, record, _ in self.read if at >= self.answer.source.low)
-        lacking.subtract(seen.print for seen in self.target[: self.first] if seen.origin != OTHERS)
-        for record, count in Counter(others).items():
-            if self.world.dated and compared[record] < 2:
-                continue  # stated limit: it is taken for a copy
-            if count > max(0, lacking[record]):  # stated limit: it stands for one that the mirror lacks
-                return "a record of others that equals a mirrored one is passed over"
-        return None
 
 
 def _in_order(needed: Sequence[tuple[int, bool]], reads: list[int], tombstones: int) -> bool:
