@@ -138,15 +138,15 @@ def _mirror_refusals(
     lag = lag_above(state.source, mirror, state.moment.source, mirrored, partitions)
     refused = {}
     for tp, records in lag.items():
-        if records and tp not in mirrored:
-            refused[tp] = Refused(missing_position(mirror, state.target, [tp]), None)
-        elif records:
-            refused[tp] = Refused(f"MirrorMaker is {records} records behind", None)
-        elif mirrored.get(tp, -1) >= state.ranges(tp)[0].end:
+        if mirrored.get(tp, -1) >= state.ranges(tp)[0].end:
             refused[tp] = Refused(
                 f"MirrorMaker's position {mirrored[tp]} is beyond the source's end: it mirrored another log",
                 None,
             )
+        elif records and tp not in mirrored:
+            refused[tp] = Refused(missing_position(mirror, state.target, [tp]), None)
+        elif records:
+            refused[tp] = Refused(f"MirrorMaker is {records} records behind", None)
     return refused
 
 
@@ -179,6 +179,9 @@ def _settle(state: Round, pairs: Collection[Pair]) -> dict[TopicPartition, Evide
     undecided: dict[TopicPartition, Side] = {}
     oldest_equal, oldest_copy = _oldest_equal(state, pairs), _oldest_copy(state, pairs)
     for pair in pairs:
+        if pair.deleted is not None:
+            evidence[pair.tp] = _evidence(state, pair.tp, _deleted(pair), pair=pair)
+            continue
         rules = state.rules(pair, oldest_equal.get(pair.tp), oldest_copy.get(pair.tp, 0))
         outcome = _decide(state, pair, rules)
         if isinstance(outcome, Evidence):
@@ -193,6 +196,15 @@ def _settle(state: Round, pairs: Collection[Pair]) -> dict[TopicPartition, Evide
         lengthen(state.source, state.target, sides, state.request.isolation)
         evidence.update(_settle(state, batch))
     return evidence
+
+
+def _deleted(pair: Pair) -> Refused:
+    topic, number = pair.tp if pair.deleted == "source" else pair.target_tp
+    return Refused(
+        f"records of {topic}-{number} on the {pair.deleted} were deleted while they were compared for "
+        f"position {pair.position}; raise the topic's retention for the time of the migration",
+        None,
+    )
 
 
 def _oldest_equal(state: Round, pairs: Collection[Pair]) -> dict[TopicPartition, int | None]:
@@ -220,9 +232,7 @@ def _oldest_copy(state: Round, pairs: Collection[Pair]) -> dict[TopicPartition, 
     share = _MOST_LOOKED_BACK // len(state.request.positions)
     oldest: dict[TopicPartition, int | None] = {}
     for pair in short:
-        since = found.get(pair.target_tp, pair.target.log_start)
-        since = pair.target.high if since is None else since
-        oldest[pair.tp] = since if pair.target.high - since <= pair.looks_back(share) else None
+        oldest[pair.tp] = pair.oldest_copy(found.get(pair.target_tp, pair.target.log_start), share)
     return oldest
 
 
@@ -235,14 +245,19 @@ def _decide(state: Round, pair: Pair, rules: Rules) -> Evidence | Widen:
         return outcome
     unnamed = outcome.extras.keys() & {"new", "passed_over"}
     if unnamed and state.request.isolation == "read_committed":
-        outcome = _name_phantoms(state, pair, rules)
+        named = _name_phantoms(state, pair, rules)
+        if named is None:
+            return _evidence(state, pair.tp, _deleted(pair), pair=pair)
+        outcome = named
     return _evidence(state, pair.tp, outcome.verdict, proof=outcome, pair=pair)
 
 
-def _name_phantoms(state: Round, pair: Pair, rules: Rules) -> Proof:
-    """Decide once more, knowing the source's aborted records."""
+def _name_phantoms(state: Round, pair: Pair, rules: Rules) -> Proof | None:
+    """Decide once more, knowing the source's aborted records; None if they are being deleted."""
     everything = Window(low=pair.source.low, high=pair.source.high, log_start=pair.source.log_start)
-    read_windows(state.source, {pair.tp: everything}, "read_uncommitted", {pair.tp: pair.identity})
+    if read_windows(state.source, {pair.tp: everything}, "read_uncommitted", {pair.tp: pair.identity}):
+        pair.deleted = "source"
+        return None
     aborted = frozenset(everything.prints) - frozenset(pair.source.prints)
     final = replace(rules, aborted=aborted, exhausted=frozenset(("source", "target")))
     outcome = translate(pair.source, pair.target, pair.position, final)

@@ -178,14 +178,20 @@ def lag_above(
     positions: Mapping[TopicPartition, int],
     partitions: Collection[TopicPartition] | None = None,
 ) -> dict[TopicPartition, int]:
-    """Return per partition how many source records stand above the given mirrored positions."""
+    """Return per partition how many source records stand above the given mirrored positions.
+
+    A position beyond the source's end is one in another log: the topic was created again, and nothing of it
+    is known to be mirrored.
+    """
     lag: dict[TopicPartition, int] = {}
     unsure: dict[TopicPartition, ReadRange] = {}
-    for tp in view.partitions if partitions is None else partitions:
+    wanted = view.partitions if partitions is None else partitions
+    foreign = _of_another_log(source, view, positions, wanted)
+    for tp in wanted:
         log_range = view.log_range(tp)
         if log_range is None:
             continue
-        low = max(log_range.start, positions.get(tp, -1) + 1)
+        low = max(log_range.start, 0 if tp in foreign else positions.get(tp, -1) + 1)
         above = log_range.end - low
         if above > _COUNTED:
             lag[tp] = above
@@ -200,6 +206,25 @@ def lag_above(
         if open_end and open_end.last_stable < open_end.end:
             lag[tp] = max(1, lag[tp])  # an open transaction may still commit records
     return lag
+
+
+def _of_another_log(
+    source: KafkaCluster,
+    view: ClusterView,
+    positions: Mapping[TopicPartition, int],
+    partitions: Collection[TopicPartition],
+) -> set[TopicPartition]:
+    """Return the partitions whose position is beyond the source's end, also now: a view may be older."""
+    beyond = {tp for tp in partitions if _is_beyond(view, tp, positions)}
+    if not beyond:
+        return beyond
+    now = describe(source, sorted({topic for topic, _ in beyond}))
+    return {tp for tp in beyond if _is_beyond(now, tp, positions)}
+
+
+def _is_beyond(view: ClusterView, tp: TopicPartition, positions: Mapping[TopicPartition, int]) -> bool:
+    log_range = view.log_range(tp)
+    return log_range is not None and positions.get(tp, -1) >= log_range.end
 
 
 def _readable_end(end: int, last_stable: int, mirror: MirrorSettings) -> int:

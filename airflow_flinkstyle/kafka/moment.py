@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.kafka.cluster import ClusterView, TopicPartition, describe
 from airflow_flinkstyle.kafka.mirror import lag_above, mirrored_positions
+from airflow_flinkstyle.kafka.verdict import Refused, offset_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow_flinkstyle.kafka.request import ProofRequest
     from airflow_flinkstyle.kafka.settings import KafkaCluster
+    from airflow_flinkstyle.kafka.verdict import Verdict
 
 _PREVIEW_WAIT_S = 90.0
 """How long a preview waits for MirrorMaker to reach the source's ends; it notes every 60 s where it is."""
@@ -74,9 +76,11 @@ def _stable(view: ClusterView) -> ClusterView:
     return replace(view, topics=topics)
 
 
-def moved_between(request: ProofRequest, before: Moment, after: Moment) -> set[TopicPartition]:
-    """Return the partitions of which anything is not as it was."""
-    moved = set()
+def moved_between(
+    request: ProofRequest, before: Moment, after: Moment, verdicts: Mapping[TopicPartition, Verdict]
+) -> dict[TopicPartition, Refused]:
+    """Return the partitions that are to be compared again, with what to say if there is no time for it."""
+    moved = {}
     for tp in request.positions:
         target = (request.target_topic(tp[0]), tp[1])
         ends = [
@@ -84,8 +88,36 @@ def moved_between(request: ProofRequest, before: Moment, after: Moment) -> set[T
             for moment in (before, after)
         ]
         if ends[0] != ends[1]:
-            moved.add(tp)
+            moved[tp] = Refused(
+                "ends or MirrorMaker's position changed while they were compared, at each attempt: a "
+                "producer is still at work",
+                None,
+            )
+        elif refused := _deleted_since(tp, target, before, after, verdicts[tp]):
+            moved[tp] = refused
     return moved
+
+
+def _deleted_since(
+    tp: TopicPartition, target: TopicPartition, before: Moment, after: Moment, verdict: Verdict
+) -> Refused | None:
+    """Return why records that were deleted meanwhile make a verdict void; their number does not matter."""
+    starts = [(_start(moment.source, tp), _start(moment.target, target)) for moment in (before, after)]
+    start, offset = starts[1][1], offset_of(verdict)
+    if isinstance(verdict, Refused):
+        return verdict if starts[0] != starts[1] else None
+    if offset is None or offset >= start:
+        return None
+    return Refused(
+        f"the target's log begins at {start} by now, but the position was found at {offset}: its retention "
+        "deletes records that are not read",
+        None,
+    )
+
+
+def _start(view: ClusterView, tp: TopicPartition) -> int:
+    log_range = view.log_range(tp)
+    return log_range.start if log_range else 0
 
 
 def _end(view: ClusterView, tp: TopicPartition) -> tuple[str, int, int] | None:

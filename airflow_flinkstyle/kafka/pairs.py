@@ -9,7 +9,7 @@ from airflow_flinkstyle.kafka.reading import read_windows
 from airflow_flinkstyle.kafka.window import Window
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from airflow_flinkstyle.kafka.alignment import Side
     from airflow_flinkstyle.kafka.cluster import LogRange, TopicPartition
@@ -35,6 +35,8 @@ class Pair:
     target: Window
     longest: int
     """Offsets above which no window is made longer."""
+    deleted: Side | None = None
+    """The log that deleted records while they were read."""
 
     @classmethod
     def around(
@@ -86,9 +88,17 @@ class Pair:
         sides: dict[Side, Window] = {"source": self.source, "target": self.target}
         return frozenset(side for side, w in sides.items() if w.high - w.low >= self.longest)
 
-    def looks_back(self, share: int) -> int:
-        """Return how many of the target's newest offsets may be read to find first copies."""
-        return share + _TIMES * (self.source.high - self.position)
+    def oldest_copy(self, since: int | None, share: int) -> int | None:
+        """Return before which target offset no copy of the source's window stands; None if too far back.
+
+        Args:
+            since: The first target offset whose timestamp is not older than the window's oldest; the log's
+                start where timestamps do not count; None if there is none such.
+            share: Offsets that may be read to find first copies, whatever is unread.
+        """
+        since = self.target.high if since is None else since
+        longest = share + _TIMES * (self.source.high - self.position)
+        return since if self.target.high - since <= longest else None
 
     def forget(self) -> None:
         """Free the memory of both windows."""
@@ -100,7 +110,7 @@ class Pair:
             span = self.target.high - self.target.low
             return self.target.older(max(self.target.log_start, self.target.high - _TIMES * span))
         span = self.position - self.source.low
-        return self.source.older(max(self.source.log_start, self.position - _TIMES * max(span, _CONTEXT)))
+        return self.source.older(max(self.source.log_start, self.position - _TIMES * max(span, 1)))
 
 
 def read_pairs(
@@ -108,9 +118,17 @@ def read_pairs(
 ) -> None:
     """Fill the windows of both sides."""
     identities = {pair.tp: pair.identity for pair in pairs}
-    read_windows(source, {pair.tp: pair.source for pair in pairs}, isolation, identities)
+    gone = read_windows(source, {pair.tp: pair.source for pair in pairs}, isolation, identities)
+    _note_deleted("source", pairs, gone)
     identities = {pair.target_tp: pair.identity for pair in pairs}
-    read_windows(target, {pair.target_tp: pair.target for pair in pairs}, isolation, identities)
+    gone = read_windows(target, {pair.target_tp: pair.target for pair in pairs}, isolation, identities)
+    _note_deleted("target", pairs, gone)
+
+
+def _note_deleted(side: Side, pairs: Iterable[Pair], gone: Collection[TopicPartition]) -> None:
+    for pair in pairs:
+        if (pair.tp if side == "source" else pair.target_tp) in gone:
+            pair.deleted = side
 
 
 def lengthen(
@@ -121,7 +139,8 @@ def lengthen(
         at_source = side == "source"
         older = {pair.tp if at_source else pair.target_tp: pair.older(side) for pair in pairs}
         identities = {pair.tp if at_source else pair.target_tp: pair.identity for pair in pairs}
-        read_windows(source if at_source else target, older, isolation, identities)
+        gone = read_windows(source if at_source else target, older, isolation, identities)
+        _note_deleted(side, pairs, gone)
         for pair in pairs:
             if at_source:
                 pair.source = older[pair.tp].followed_by(pair.source)

@@ -16,11 +16,11 @@ from airflow_flinkstyle.kafka.compare import Round, prove_round
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError
 from airflow_flinkstyle.kafka.evidence import Translation
 from airflow_flinkstyle.kafka.moment import look, moved_between
-from airflow_flinkstyle.kafka.verdict import Refused
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.kafka.request import ProofRequest
     from airflow_flinkstyle.kafka.settings import KafkaCluster
+    from airflow_flinkstyle.kafka.verdict import Refused
 
 log = logging.getLogger(__name__)
 
@@ -55,14 +55,15 @@ def prove(source: KafkaCluster, target: KafkaCluster, request: ProofRequest) -> 
                 target_settings=topic_settings(target, moment.target.topics.keys()),
             )
         )
-        moved: set[TopicPartition] = set()
+        moved: dict[TopicPartition, Refused] = {}
         if not request.preview:
-            moved = moved_between(request, moment, look(source, target, request, topics))
+            verdicts = {tp: found.verdict for tp, found in evidence.items()}
+            moved = moved_between(request, moment, look(source, target, request, topics), verdicts)
         if not moved or attempt >= request.attempts:
             break
         log.info("Attempt %d: %d partitions moved while they were compared", attempt, len(moved))
-    for tp in moved:
-        evidence[tp] = replace(evidence[tp], verdict=_still_moving(attempt), target_offset=None)
+    for tp, refused in moved.items():
+        evidence[tp] = replace(evidence[tp], verdict=refused, target_offset=None)
     log.info("Compared %d partitions in %.1f s", len(evidence), time.monotonic() - began)
     return Translation(
         source_cluster_id=moment.source.cluster_id,
@@ -78,10 +79,3 @@ def _require_cluster(source: KafkaCluster, request: ProofRequest, view: ClusterV
         raise ClusterMismatchError.between(
             f"The savepoint read through {source.name}", expected=request.cluster_id, found=view.cluster_id
         )
-
-
-def _still_moving(attempts: int) -> Refused:
-    return Refused(
-        f"ends or MirrorMaker's position changed during {attempts} attempts: a producer is still at work",
-        None,
-    )

@@ -18,21 +18,27 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.kafka.alignment import Place, Rules, Widen, place_between, widen
+from airflow_flinkstyle.kafka.alignment import (
+    Place,
+    Rules,
+    Widen,
+    common,
+    place_between,
+    widen,
+    widen_context,
+)
 from airflow_flinkstyle.kafka.verdict import Bounded, Exact, ExtraClass, Refused, Verdict
 from airflow_flinkstyle.kafka.walk import Match, walk_back
 from airflow_flinkstyle.kafka.window import NO_KEY
 from airflow_flinkstyle.types import NextOffset
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from airflow_flinkstyle.kafka.window import Window
 
 _LEAST_CONTEXT = 8
 """Equal records before the position that content needs when nothing else speaks for the mirror."""
-_MOST_CONTEXT = 8192
-"""Records before the position among which originals of the target's other records are looked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,19 +90,15 @@ def _decide(
 ) -> Proof | Widen:
     """Choose between the two bounds of the position, and say what comes with it."""
     kinds = _Kinds(source, target, cut, place, rules)
-    between = range(place.low, place.high)
-    start = place.high if all(kinds.is_copy(i) for i in between) else place.low
+    start = next((i for i in range(place.low, place.high) if not kinds.is_copy(i)), place.high)
     read = walk_back(source, range(cut), target, start, compacted=rules.compacted, holes=True)
     extras = kinds.count(match.others(start, _end(target, match, start, rules)))
-    passed = kinds.count(read.others(read.at, start)).get("new", 0) if read.found else 0
+    passed = kinds.count(_strange(source, target, start)).get("new", 0)
     if passed:
         extras["passed_over"] = passed
-    if (
-        (passed or extras.get("new"))
-        and cut < _MOST_CONTEXT
-        and (w := widen(source, target, rules, "source"))
-    ):
-        return w  # copies of records from before the source's window look as if others had written them
+    unsure = start < place.high or passed or extras.get("new")
+    if unsure and (wider := widen_context(source, target, cut, rules)):
+        return wider
     offset = NextOffset(target.offsets[start] if start < len(target) else target.high)
     refusal = _refusal(source, cut, read.found, rules)
     if isinstance(refusal, Widen):
@@ -125,6 +127,14 @@ def _proof(
     )
 
 
+def _strange(source: Window, target: Window, end: int) -> Iterator[int]:
+    """Yield what no record of the source's window equals, from the first on that one does."""
+    head = target.prints[:end]
+    known = common(source, head)
+    first = next((i for i, record in enumerate(head) if record in known), end)
+    return (i for i in range(first, end) if head[i] not in known)
+
+
 def _end(target: Window, match: Match, start: int, rules: Rules) -> int:
     """Return where the part of the target ends that can be compared."""
     if not rules.growing:
@@ -147,9 +157,9 @@ class _Kinds:
         if self._times is None:
             wanted = set(self._target.prints[self._place.low : self._place.high])
             self._times = Counter(p for p in self._source.prints if p in wanted)
-        if self._times[record]:
-            return rules.sole_writer or (rules.dated and self._times[record] == 1)
-        return record in rules.aborted or self._is_superseded(index) or self._is_deleted_copy()
+        if self._times[record] or record in rules.aborted:
+            return rules.sole_writer or (rules.dated and self._times[record] < 2)
+        return self._is_superseded(index) or self._is_deleted_copy()
 
     def count(self, indexes: Iterable[int]) -> Counter[ExtraClass]:
         """Count records by class."""

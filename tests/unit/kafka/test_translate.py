@@ -387,3 +387,56 @@ def test_compaction_never_loses_the_newest_value_of_a_key(data: st.DataObject):
     assert all(rec.tombstone and rec.key not in read for rec in lost)
     assert len(lost) <= announced
     assert not Counter(read) - Counter({rec.key: rec.content for rec in log})
+
+
+def a_hole_then_a_repetition(hole: int) -> list[int]:
+    """The mirror comes to the 61st of 80 records without one, others write 4, it begins again at the 4th."""
+    return [*(i for i in range(1, 62) if i != hole), 901, 902, 903, 904, *range(4, 81)]
+
+
+@pytest.mark.parametrize("hole", [17, 30, 48])
+@pytest.mark.parametrize("dated", [True, False])
+def test_records_of_others_behind_a_pass_that_lacks_one_are_read(hole: int, dated: bool):
+    target = a_window(a_hole_then_a_repetition(hole))
+    for low in (0, 16):
+        source = a_window(range(low + 1, 81), start=low, log_start=0)
+        rules = replace(LEVEL, dated=dated)
+        outcome = translate(source, target, 48, rules)
+        if isinstance(outcome, Widen):
+            assert low
+            continue
+        assert isinstance(outcome.verdict, Bounded)
+        assert outcome.verdict.extras["new"] == 4
+        assert outcome.verdict.offset <= 60
+        assert "passed_over" not in outcome.verdict.extras
+
+
+def test_position_behind_nothing_but_aborted_records_is_refused_while_older_ones_may_be_read():
+    """Only if no more of the source may be read: others may have written before the unread records."""
+    source = a_window(range(21, 31), start=30, log_start=0)
+    source.low = 10
+    target = a_window([*range(1, 21), 901, *range(21, 31)])
+    limited = Rules(caught_up=True, exhausted=frozenset(("source",)))
+    refused = proved(source, target, 30, limited).verdict
+    assert isinstance(refused, Refused)
+    assert "no record that was read is among the 30 newest" in refused.reason
+    assert proved(source, target, 30, replace(limited, sole_writer=True)).verdict == Exact(21)
+
+
+@pytest.mark.parametrize("dated", [True, False])
+def test_copies_of_aborted_records_without_a_time_may_be_records_of_others(dated: bool):
+    source = a_window([*range(1, 21), *range(31, 41)])
+    target = a_window([*range(1, 21), 25, 26, *range(31, 41)])
+    verdict = proved(
+        source, target, 20, Rules(caught_up=True, dated=dated, aborted=frozenset({25, 26}))
+    ).verdict
+    assert verdict == (Exact(22) if dated else Bounded(20, {"phantom_aborted": 2}))
+
+
+def test_equal_records_from_before_the_window_are_looked_for_before_they_move_the_position():
+    """Without timestamps what was unread may equal older records: one clean pass is still exact."""
+    values = [i % 9 for i in range(22)]
+    short, whole = a_window(values[8:], start=8, log_start=0), a_window(values)
+    rules = replace(LEVEL, dated=False)
+    assert translate(short, whole, 16, rules) == Widen(side="source")
+    assert proved(whole, whole, 16, rules).verdict == Exact(16)
