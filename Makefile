@@ -8,7 +8,7 @@ export TMPDIR := $(CURDIR)/.flinkstyle/tmp
 export JDK_JAVA_OPTIONS := "-Djava.io.tmpdir=$(TMPDIR)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint test test-unit fuzz demo demo-ui bench soak chaos lock clean
+.PHONY: help setup lint test test-unit fuzz demo demo-ui bench soak chaos mutants lock clean
 
 help: ## Print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ soak: setup ## Savepoints under load, judged: 200 hot ones, 50 stops and 10 migr
 
 chaos: setup ## Kill everything around the transactional sink 300 times and count what it wrote; KILLS=n, SEED=n
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m testbed.chaos $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED))
+
+mutants: setup ## Change what must not be wrong, a place at a time, and see that a unit test fails; MODULE=name
+	@$(GUARDED) $(AIRFLOW_BIN)/python -m tools.mutants $(MODULE)
 
 lock: setup ## Resolve the lock files anew (needs the network)
 	@$(PYTHON) -m tools.lock

@@ -220,11 +220,12 @@ def _lines(function: ast.AST) -> list[str]:
 
 def only_words(original: ast.AST, mutant: ast.AST) -> bool:
     """Return whether only the words of an error, or anything of a log line, differ."""
-    above = list(_to_difference(original, mutant))
+    pairs = list(_to_difference(original, mutant))
+    above = [one for one, _ in pairs]
     if any(isinstance(node, ast.Call) and ast.unparse(node.func).startswith("log.") for node in above):
         return True
     in_error = any(isinstance(node, ast.Raise) or _makes_error(node) for node in above)
-    return in_error and isinstance(above[-1], ast.Constant) and isinstance(above[-1].value, str)
+    return in_error and all(isinstance(node, ast.Constant) and isinstance(node.value, str) for node in pairs[-1])
 
 
 def _makes_error(node: ast.AST) -> bool:
@@ -234,9 +235,9 @@ def _makes_error(node: ast.AST) -> bool:
     )
 
 
-def _to_difference(one: ast.AST, other: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes from the top to the smallest that holds all that differs."""
-    yield one
+def _to_difference(one: ast.AST, other: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
+    """Yield the pairs of nodes from the top to the smallest that holds all that differs."""
+    yield one, other
     if type(one) is not type(other):
         return
     differing = []

@@ -15,6 +15,7 @@ from airflow_flinkstyle.kafka.cluster import TopicPartition, describe, first_off
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from airflow_flinkstyle.kafka.cluster import ClusterView, TopicSettings
     from airflow_flinkstyle.kafka.settings import KafkaCluster
 
 Setting = Literal["retention.ms", "retention.bytes"]
@@ -68,13 +69,52 @@ def retention_findings(
     names = {topic: rename.get(topic, topic) for topic in topics}
     old, new = topic_settings(source, topics), topic_settings(target, list(names.values()))
     now_ms = int(time.time() * 1000) if now_ms is None else now_ms
-    cutoffs = {
-        topic: now_ms + int(margin_s * 1000) - new[name].retention_ms
-        for topic, name in names.items()
-        if new[name].deletes and not new[name].log_append_time and new[name].retention_ms != _UNLIMITED
-    }
+    cutoffs = cutoffs_of(names, new, now_ms=now_ms, margin_s=margin_s)
     dated = {tp: position for tp, position in positions.items() if tp[0] in cutoffs}
-    expiring = _expiring(source, dated, cutoffs)
+    kept_from = first_offsets_since(source, {tp: cutoffs[tp[0]] for tp in dated})
+    ranges = describe(source, {topic for topic, _ in dated})
+    return findings_of(names, old, new, older_than(dated, ranges, kept_from))
+
+
+def cutoffs_of(
+    names: Mapping[str, str], new: Mapping[str, TopicSettings], *, now_ms: int, margin_s: float
+) -> dict[str, int]:
+    """Return source topic -> the time before which the target deletes its records; none where it does not."""
+    cutoffs = {}
+    for topic, name in names.items():
+        kept_for_ms = new[name].retention_ms
+        if new[name].deletes and not new[name].log_append_time and kept_for_ms != _UNLIMITED:
+            cutoffs[topic] = now_ms + int(margin_s * 1000) - kept_for_ms
+    return cutoffs
+
+
+def older_than(
+    positions: Mapping[TopicPartition, int],
+    view: ClusterView,
+    kept_from: Mapping[TopicPartition, int | None],
+) -> dict[TopicPartition, int]:
+    """Return per partition how many offsets from the position on lie before the first that is kept.
+
+    Args:
+        positions: Next offset to read.
+        view: The source; partitions that it lacks are left out.
+        kept_from: The first offset that is kept; None if none is.
+    """
+    expiring = {}
+    for tp, position in positions.items():
+        log_range, kept = view.log_range(tp), kept_from[tp]
+        if log_range is not None:
+            expiring[tp] = (log_range.end if kept is None else kept) - max(position, log_range.start)
+    return expiring
+
+
+def findings_of(
+    names: Mapping[str, str],
+    old: Mapping[str, TopicSettings],
+    new: Mapping[str, TopicSettings],
+    expiring: Mapping[TopicPartition, int],
+) -> tuple[RetentionFinding, ...]:
+    """Return the settings that endanger records, by topic."""
     findings = []
     for topic, name in names.items():
         endangered = {number: count for (of, number), count in expiring.items() if of == topic and count > 0}
@@ -95,20 +135,6 @@ def retention_findings(
             for setting, (source_value, target_value) in values.items()
         ]
     return tuple(findings)
-
-
-def _expiring(
-    source: KafkaCluster, positions: Mapping[TopicPartition, int], cutoffs: Mapping[str, int]
-) -> dict[TopicPartition, int]:
-    """Return per partition how many offsets from the position on are older than the cut-off."""
-    kept_from = first_offsets_since(source, {tp: cutoffs[tp[0]] for tp in positions})
-    view = describe(source, {topic for topic, _ in positions})
-    expiring = {}
-    for tp, position in positions.items():
-        log_range, kept = view.log_range(tp), kept_from[tp]
-        if log_range is not None:
-            expiring[tp] = (log_range.end if kept is None else kept) - max(position, log_range.start)
-    return expiring
 
 
 def _smaller(target: int, source: int) -> bool:
