@@ -46,6 +46,9 @@ soak: setup ## Savepoints under load, judged: 200 hot ones, 50 stops and 10 migr
 chaos: setup ## Kill everything around the transactional sink 300 times and count what it wrote; KILLS=n, SEED=n
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m testbed.chaos $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED))
 
+worlds: setup ## Judge the proof of positions by random worlds, 100,000 or N=n; SEED=n
+	@$(GUARDED) $(AIRFLOW_BIN)/python -m testbed.worlds $(if $(N),--worlds $(N)) $(if $(SEED),--seed $(SEED))
+
 lock: setup ## Resolve the lock files anew (needs the network)
 	@$(PYTHON) -m tools.lock
 
