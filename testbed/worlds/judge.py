@@ -55,7 +55,7 @@ class _Case:
             for at, (entry, record) in enumerate(
                 zip(world.target, prints(world.target, dated=world.dated), strict=True)
             )
-            if entry[0] == RECORD and at >= world.target_start_at_last
+            if entry[0] == RECORD and at >= world.target_start
         ]
         self.first = bisect_left(self.target, verdict.offset, key=lambda seen: NextOffset(seen.offset))
         self.extras, self.absent = Counter[str](), Counter[str]()
@@ -142,7 +142,10 @@ class _Case:
             return None
         newest = self.read[-1][0] if self.read else self.world.position
         later = {at for at, _, _ in self.source if at >= newest}
-        come = next((i for i, seen in enumerate(self.target) if seen.origin in later), None)
+        start = self.world.target_start_at_last
+        come = next(
+            (i for i, seen in enumerate(self.target) if seen.origin in later and seen.offset >= start), None
+        )
         if come is None:
             return None
         newest_of = {seen.key: seen.offset for seen in self.target} if self.world.versioned else {}

@@ -205,3 +205,12 @@ def test_limit_second_copies_whose_originals_are_deleted_or_far_back_look_like_r
     assert verdict(replace(world, source_start=12)) == told
     assert verdict(replace(world, most_context=8)) == told
     assert verdict(replace(world, source_start=12, sole_writer=True)) == Exact(NextOffset(34))
+
+
+def test_limit_only_the_newest_version_of_a_key_is_needed_on_compacted_topics():
+    keyed = tuple(an_entry(value, at, key=value) for at, value in enumerate(range(1, 31)))
+    old, new = an_entry(901, OTHERS, key=100), an_entry(902, OTHERS, key=100)
+    target = (*copies(keyed, *FIRST), old, *copies(keyed, *AGAIN), new)
+    world = World(source=keyed, target=target, position=12, compacted=True)
+    assert verdict(world) == Bounded(NextOffset(21), {"new": 1})
+    assert verdict(replace(world, target=target[:-1])) == READ_OTHERS, "the newest version is read"
