@@ -7,7 +7,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, TypeVar
 
-from airflow_flinkstyle.agent import checks, compat, lineages, sinks, takeover
+from airflow_flinkstyle.agent import checks, compat, lineages, sinks, takeover, waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,6 +43,7 @@ class Admission:
         self._before: Heartbeat | None = None
         """Last words of the run that this one follows."""
         self._to_go_on: set[str] = set()
+        self._dropped: set[str] = set()
 
     def admit(self, query: JobQuery) -> None:
         """Check a query; returns once Spark may start it."""
@@ -50,6 +51,9 @@ class Admission:
             self._runtime.leave_if_ending()
             if self.taken_over:
                 self._guard(query)
+                query.admitted = True  # from then on heartbeats name the query
+                if query.ran is None:  # a relaunch must know what its name stands for before it runs
+                    self._patiently(self._pulse.beat)
             else:
                 self._take_over(query)
 
@@ -78,14 +82,19 @@ class Admission:
         went_on_in = turn.last_beat if self.relaunched else self._adopted()
         self._patiently(lambda: checks.require_there(self._queries.checkpoint, went_on_in))
         self._before = self._followed()
-        self._to_go_on = checks.queries_to_go_on(self._queries.checkpoint, go, self.manifest, turn.last_beat)
+        self._dropped = waiting.dropped_queries(self._queries.spark)
+        known = checks.queries_to_go_on(self._queries.checkpoint, go, self.manifest, turn.last_beat)
+        self._to_go_on = known - self._dropped
         self._guard(first)
+        standing = self._standing()
         with self._runtime.gate:
             self._runtime.leave_if_ending()
             self._taking = True
             try:
                 self._patiently(lambda: takeover.take_current(board, turn, seen))
                 self.taken_over = self.starting = True
+                self._queries.take_over(first, standing)
+                self._pulse.drop(self._dropped)
                 self._patiently(lambda: self._pulse.beat("running"))
             finally:
                 self._taking = False
@@ -148,6 +157,15 @@ class Admission:
         slot = self._patiently(lambda: self._board.heartbeat(follows)) if follows is not None else None
         return slot.value if slot else None
 
+    def _standing(self) -> list[waiting.Waiting]:
+        """Return where the queries stand that this run goes on with."""
+        last = self._turn.last_beat
+        known = waiting.told(last, self.manifest, self._before)
+        return waiting.look(self._to_go_on, self._queries.checkpoint, known, last, self._origins())
+
+    def _origins(self) -> dict[str, lineages.Origin]:
+        return lineages.origins(self._go, self.manifest, self._before, self._turn.generation)
+
     def _adopted(self) -> Heartbeat | None:
         """Return the last words of the run whose checkpoint this one goes on in; None if it has its own."""
         claim = self._turn.claim
@@ -157,6 +175,7 @@ class Admission:
         return self._followed() if same else None
 
     def _guard(self, query: JobQuery) -> None:
+        checks.require_not_dropped(query, self._dropped)
         checks.require_known(query, self._to_go_on, self._queries.names())
         spark = self._queries.spark
         newest = sinks.newest_batch(spark, query.sink)
@@ -164,9 +183,5 @@ class Admission:
         compat.require_for_checkpoint(spark, query.name, query.checkpoint)
         last = self._turn.last_beat.queries.get(query.name) if self._turn.last_beat else None
         # With the savepoint's numbers as this query's sink needs them.
-        origins = lineages.origins(self._go, self.manifest, self._before, self._turn.generation)
-        lineages.expect(query, origins.get(query.name), last)
+        lineages.expect(query, self._origins().get(query.name), last)
         checks.guard(self._runtime.jvm, query, self._expected.get(query.name, {}))
-        query.admitted = True  # from then on heartbeats name the query
-        if self.taken_over and query.ran is None:
-            self._patiently(self._pulse.beat)  # before it runs: a relaunch must know what its name stands for

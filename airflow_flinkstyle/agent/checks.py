@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.errors import (
+    DROPPED,
     NOT_STARTED,
     CheckpointLostError,
     QueryNameError,
@@ -14,6 +15,7 @@ from airflow_flinkstyle.agent.errors import (
 )
 from airflow_flinkstyle.agent.guard import check_source, read_positions, require_same_sources
 from airflow_flinkstyle.agent.jvm_kafka import describe_source
+from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.protocol.records import SourceIdentity
 from airflow_flinkstyle.savepoint.restore import restore_savepoint
 
@@ -101,6 +103,20 @@ def require_there(open_checkpoint: OpenCheckpoint, words: Heartbeat | None) -> N
     )
 
 
+def require_not_dropped(query: JobQuery, dropped: Collection[str]) -> None:
+    """Check that the script starts no query that its job is told to have dropped.
+
+    Raises:
+        BadInputError: If it does: savepoints taken before would have left it out.
+    """
+    if query.name in dropped:
+        raise BadInputError(
+            f"The script was expected to start none of the queries that {DROPPED} names, found {query.name}.",
+            left=NOT_STARTED,
+            remedy="Take the name out of that setting, or the query out of the script.",
+        )
+
+
 def require_known(query: JobQuery, to_go_on: Collection[str], script: Collection[str]) -> None:
     """Check that a query without a checkpoint is a new one, not an old one under another name.
 
@@ -115,8 +131,8 @@ def require_known(query: JobQuery, to_go_on: Collection[str], script: Collection
         f"{query.name}, which has no checkpoint and would start anew without the state of "
         f"{', '.join(waiting)}.",
         left=NOT_STARTED,
-        remedy="Keep the query's name; start queries that are new after all that are not; or start the job "
-        "fresh if the state is to be dropped.",
+        remedy="Keep the query's name; start queries that are new after all that are not; or name those that "
+        f"the job is to have no more in {DROPPED}.",
     )
 
 

@@ -10,6 +10,8 @@ from airflow_flinkstyle.errors import FlinkstyleError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+DROPPED = "spark.flinkstyle.droppedQueries"
+"""Setting with the names, separated by commas, of queries that the job had and is to have no more."""
 ONLY_QUERY = "query"
 """Name of a job's only query if the script gives it none."""
 NOT_STARTED = "No query was started by this; checkpoints are as they were."
@@ -126,6 +128,24 @@ class QueryEndedError(FlinkstyleError):
             f"{', '.join(names)} ended.",
             left="Nothing was written to any checkpoint; the queries that run go on uncut.",
             remedy="Take the savepoint with alignment='none': it holds each query where it is.",
+        )
+
+
+class QueryNotStartedError(FlinkstyleError):
+    """A query that the run goes on with was not started: it cannot be cut at the others' offsets."""
+
+    code = "QUERY_NOT_STARTED"
+    retryable = True
+
+    @classmethod
+    def of(cls, names: Iterable[str], waited_s: float) -> QueryNotStartedError:
+        """Name the queries."""
+        return cls(
+            f"All queries that the job had were expected to be started within {waited_s:g} s, so that they "
+            f"can be cut at the same offsets, found that the script has not started {', '.join(names)}.",
+            left="Nothing was written to any checkpoint; the queries that run go on uncut.",
+            remedy="Ask again once the script has started them; or take the savepoint with alignment='none', "
+            f"which holds each query where it is; or name in {DROPPED} what the job is to have no more.",
         )
 
 

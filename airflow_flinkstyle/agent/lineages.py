@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.protocol.records import Go, Heartbeat, QueryBeat, Rewind
     from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
     from airflow_flinkstyle.sinks.resume import SinkState
+    from airflow_flinkstyle.storage.base import ObjectStore
     from airflow_flinkstyle.types import Generation
 
 log = logging.getLogger(__name__)
@@ -148,7 +149,7 @@ def carried(origin: Origin | None, told: Sinks | None, *, is_new: bool) -> Sinks
 def expect(query: JobQuery, origin: Origin | None, last: QueryBeat | None) -> None:
     """Tell a query that is about to start, and its sinks, what they go on from."""
     told = last.sinks if last is not None else None
-    query_id = _query_id(query)
+    query_id = query_id_in(query.checkpoint)
     if query.sink.name != SILENT:
         query.carried = carried(origin, told, is_new=query_id is None)
     if query_id is not None:
@@ -158,9 +159,10 @@ def expect(query: JobQuery, origin: Origin | None, last: QueryBeat | None) -> No
         log.info("Query %s: its transactional sinks go on from %s", query.name, known or "what they find")
 
 
-def _query_id(query: JobQuery) -> str | None:
+def query_id_in(checkpoint: ObjectStore) -> str | None:
+    """Return the id of the query whose checkpoint this is; None if there is none yet."""
     try:
-        return metadata.parse(query.checkpoint.read("metadata").decode()).query_id
+        return metadata.parse(checkpoint.read("metadata").decode()).query_id
     except ObjectMissingError:
         return None
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.declared import Declaration
     from airflow_flinkstyle.agent.sources import Source
     from airflow_flinkstyle.agent.untyped import Java, PySpark
+    from airflow_flinkstyle.agent.waiting import Waiting
     from airflow_flinkstyle.protocol.records import SourceIdentity
     from airflow_flinkstyle.protocol.sink_records import Sinks
     from airflow_flinkstyle.storage.base import ObjectStore
@@ -160,6 +161,7 @@ class Queries:
         """The session; None until the script has made one."""
         self._lock = threading.Lock()
         self._known: dict[str, JobQuery] = {}
+        self._standing: Sequence[Waiting] = ()
         self._is_unnamed = False
         """Whether the script has started a query without a name."""
 
@@ -170,12 +172,22 @@ class Queries:
 
     def all(self) -> list[JobQuery]:
         """Return the queries that passed the guard and were started, by name."""
-        with self._lock:
-            return [query for _, query in sorted(self._known.items()) if query.query is not None]
+        return self.started_and_waiting()[0]
 
     def has_started(self, query_id: str) -> bool:
         """Return whether Spark's start of the query with this id has returned."""
         return any(str(query.query.id) == query_id for query in self.all())
+
+    def take_over(self, first: JobQuery, standing: Sequence[Waiting]) -> None:
+        """Note that the job is this process's now, with the queries that it goes on with."""
+        with self._lock:
+            first.admitted, self._standing = True, standing
+
+    def started_and_waiting(self) -> tuple[list[JobQuery], list[Waiting]]:
+        """Return the queries of one moment: those that were started, and those that wait for it."""
+        with self._lock:
+            started = {name: query for name, query in sorted(self._known.items()) if query.query is not None}
+            return list(started.values()), [one for one in self._standing if one.name not in started]
 
     def names(self) -> set[str]:
         """Return the names that the script has used so far, those about to start included."""
@@ -191,7 +203,10 @@ class Queries:
         """Return what the heartbeat says of them."""
         with self._lock:
             known = sorted(self._known.items())
-        return {name: query.beat() for name, query in known if query.query is not None or query.admitted}
+        waiting = {query.name: query.beat for query in self.started_and_waiting()[1]}
+        return waiting | {
+            name: query.beat() for name, query in known if query.query is not None or query.admitted
+        }
 
     def news(self) -> bool:
         """Return whether a query has committed its first batch since it was started and nobody was told."""

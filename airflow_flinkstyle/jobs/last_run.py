@@ -10,7 +10,6 @@ from airflow_flinkstyle.checkpoint import metadata
 from airflow_flinkstyle.checkpoint.inventory import list_batches, read_inventory
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.jobs.errors import CheckpointMismatchError
-from airflow_flinkstyle.storage.errors import ObjectMissingError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -86,7 +85,11 @@ def look(runs: JobView, run: Run, words: Heartbeat) -> Look:
     except CheckpointMismatchError as error:
         return Unseen(error=error, only_by_driver=False)
     committed = {name: batch for name, batch in found.items() if batch is not None}
-    if not committed and words.state not in ("closed", "failed") and not _has_begun(runs, run, words):
+    if (
+        not committed
+        and words.state not in ("closed", "failed")
+        and not any(_is_there(runs, run, name) for name in words.queries)
+    ):
         return Unseen(error=_traceless(run), only_by_driver=False)
     return Seen(committed=committed)
 
@@ -105,13 +108,17 @@ def _newest(runs: JobView, run: Run, name: str) -> int | None:
     return max(done, default=-1 if planned else None)
 
 
-def _has_begun(runs: JobView, run: Run, words: Heartbeat) -> bool:
-    """Return whether this machine sees that Spark has begun a query there."""
-    for name in words.queries:
-        with contextlib.suppress(ObjectMissingError):
-            if read_checkpoint(runs, run, name).read("metadata"):
-                return True
-    return False
+def has_begun(runs: JobView, run: Run, name: str) -> bool:
+    """Return whether Spark has begun a query, as the run said, or as this machine sees.
+
+    A heartbeat names a query before Spark knows of it: a driver may have died in between.
+    """
+    beat = run.heartbeat.queries.get(name) if run.heartbeat is not None else None
+    return bool(beat and beat.query_id) or _is_there(runs, run, name)
+
+
+def _is_there(runs: JobView, run: Run, name: str) -> bool:
+    return read_checkpoint(runs, run, name).head("metadata") is not None
 
 
 def require_committed(runs: JobView, run: Run, name: str) -> None:
@@ -150,7 +157,7 @@ def require_all_named(runs: JobView, run: Run) -> None:
 
 
 def _unnamed(runs: JobView, run: Run) -> Iterator[str]:
-    named = run.heartbeat.queries if run.heartbeat is not None else {}
+    named = {*run.heartbeat.queries, *run.heartbeat.dropped} if run.heartbeat is not None else set()
     folders = runs.open_checkpoint(run.claim.checkpoint_location).folders()
     return (name for name in folders if name not in named)
 

@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
     from airflow_flinkstyle.types import ClaimMode, Generation
 
+_CHOICES = (
+    "Start from the checkpoint (FromCheckpoint) to lose nothing, or choose rewind='fork' (new query id, new "
+    "batch numbers where the sink needs them) or rewind='re-emit' (batch ids are used again)."
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastState:
@@ -234,12 +239,45 @@ def require_newest(runs: JobView, manifest: Manifest) -> None:
                 f"Savepoint {manifest.savepoint_id} was expected to hold the last batch of query "
                 f"{query.name}, found batch {query.batch_id}, and the job {went}.",
                 left="Nothing was started.",
-                remedy="Start from the checkpoint (FromCheckpoint) to lose nothing, or choose rewind='fork' "
-                "(new query id, new batch numbers where the sink needs them) or rewind='re-emit' (batch ids "
-                "are used again).",
+                remedy=_CHOICES,
             )
         if half_written:
             _require_under_way(manifest, query)
+    _require_whole(runs, manifest)
+
+
+def _require_whole(runs: JobView, manifest: Manifest) -> None:
+    """Require that no query has run beside those of the savepoint, on their lineage, since it was taken.
+
+    Raises:
+        RewindError: If one has, or may have: it would begin anew.
+    """
+    for name, (beat, state) in _since(runs, manifest).items():
+        if manifest.query(name) is None and (
+            beat.batch_id is not None or (state != "closed" and not beat.waiting)
+        ):
+            at = f"is at batch {beat.batch_id}" if beat.batch_id is not None else "may have run"
+            raise RewindError(
+                f"Savepoint {manifest.savepoint_id} was expected to hold all queries of the job, found "
+                f"nothing of query {name}, which was started after it was taken, {at} and would begin anew.",
+                left="Nothing was started.",
+                remedy=_CHOICES,
+            )
+
+
+def _since(runs: JobView, manifest: Manifest) -> dict[str, tuple[QueryBeat, AgentState]]:
+    """Return what was said last of each query by runs that had the savepoint's lineage since it was taken."""
+    taken_from = manifest.taken_from_generation
+    found: dict[str, tuple[QueryBeat, AgentState]] = {}
+    for generation in runs.board.generations():
+        slot = runs.board.heartbeat(generation)
+        if taken_from is None or generation < taken_from or slot is None:
+            continue
+        queries = slot.value.queries
+        ids = {name: beat.query_id for name, beat in queries.items()}
+        if any(ids.get(saved.name) == saved.query_id for saved in manifest.queries):
+            found |= {name: (beat, slot.value.state) for name, beat in queries.items()}
+    return found
 
 
 def _half_written(last: tuple[QueryBeat, AgentState] | None) -> bool:

@@ -11,7 +11,6 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.checkpoint.inventory import Inventory, read_inventory
 from airflow_flinkstyle.jobs import last_run
 from airflow_flinkstyle.jobs.errors import JobNotRunningError, JobRunningError
 from airflow_flinkstyle.jobs.status import Run, Running, Starting, describe_status, now_ms
@@ -19,7 +18,6 @@ from airflow_flinkstyle.protocol.records import Claim, Current, Heartbeat
 from airflow_flinkstyle.protocol.sink_records import left_by
 from airflow_flinkstyle.savepoint.copier import ignore
 from airflow_flinkstyle.savepoint.ids import new_savepoint_id
-from airflow_flinkstyle.savepoint.manifest import KafkaLog, Manifest
 from airflow_flinkstyle.savepoint.summary import newest_savepoint
 from airflow_flinkstyle.savepoint.take import QuerySource, SavepointLabel, take_savepoint
 from airflow_flinkstyle.storage.errors import ObjectExistsError
@@ -30,6 +28,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.jobs.view import JobView
     from airflow_flinkstyle.savepoint.copier import CaptureProgress
+    from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.types import BatchId
 
 CALLER = Incarnation(0)
@@ -228,7 +227,7 @@ def _fence(runs: JobView, own: Run) -> Fence:
 def _require_recorded(runs: JobView, fence: Fence, needed: Collection[str] | None) -> None:
     """Require that this machine sees the checkpoints that the last run wrote, before anything is held."""
     for name in fence.last_words.queries:
-        if needed is None or name in needed:
+        if name in needed if needed is not None else last_run.has_begun(runs, fence.last, name):
             last_run.require_committed(runs, fence.last, name)
     if needed is None and fence.last_words.state != "closed":
         last_run.require_all_named(runs, fence.last)
@@ -237,24 +236,11 @@ def _require_recorded(runs: JobView, fence: Fence, needed: Collection[str] | Non
 def _take(
     runs: JobView, fence: Fence, savepoint_id: str, progress: Callable[[CaptureProgress], None]
 ) -> Manifest:
-    queries = []
-    for name, beat in sorted(fence.last_words.queries.items()):
-        checkpoint = last_run.read_checkpoint(runs, fence.last, name)
-        inventory: Inventory = read_inventory(checkpoint)
-        logs = {
-            source: KafkaLog(cluster_id=seen.cluster_id, topic_ids=dict(seen.topic_ids), log_range={})
-            for source, seen in beat.sources.items()
-        }
-        queries.append(
-            QuerySource(
-                name=name,
-                checkpoint=checkpoint,
-                kafka=logs,
-                sink=beat.sink,
-                sinks=beat.sinks,
-                batch_id=inventory.committed,
-            )
-        )
+    queries = [
+        QuerySource.at_rest(name, last_run.read_checkpoint(runs, fence.last, name), beat)
+        for name, beat in sorted(fence.last_words.queries.items())
+        if last_run.has_begun(runs, fence.last, name)
+    ]
     label = SavepointLabel(
         savepoint_id=savepoint_id,
         taken_at_ms=now_ms(),

@@ -243,6 +243,8 @@ class QueryBeat:
     """By source, as in ``sources``; empty unless offsets are committed back."""
     declared: Declared | None = None
     """None if unknown."""
+    waiting: bool = False
+    """The run goes on with it, and its script has not started it yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,12 +267,19 @@ class Heartbeat(Record):
     """``closed`` only: the savepoint the stop ended with."""
     error: tuple[str, str] | None = None
     """``failed`` only: error code and text."""
+    dropped: tuple[str, ...] = ()
+    """Queries whose checkpoints may stand beside the others', and that the job is to have no more."""
 
     @classmethod
     def _revive(cls, values: dict[str, Any]) -> dict[str, Any]:
         queries = {name: QueryBeat(**{**beat, **_nested(beat)}) for name, beat in values["queries"].items()}
         error = values.get("error")
-        return {**values, "queries": queries, "error": tuple(error) if error else None}
+        return {
+            **values,
+            "queries": queries,
+            "error": tuple(error) if error else None,
+            "dropped": tuple(values.get("dropped", ())),
+        }
 
     def batches(self) -> dict[str, int]:
         """Return query name -> newest committed batch, leaving out queries without one."""

@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from airflow_flinkstyle.checkpoint.inventory import read_inventory
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.savepoint.capture import capture_query
 from airflow_flinkstyle.savepoint.copier import ignore, never
@@ -20,14 +21,15 @@ from airflow_flinkstyle.savepoint.errors import (
 )
 from airflow_flinkstyle.savepoint.freeing import free_unreferenced
 from airflow_flinkstyle.savepoint.intents import hold_intent
-from airflow_flinkstyle.savepoint.manifest import Manifest
+from airflow_flinkstyle.savepoint.manifest import KafkaLog, Manifest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from airflow_flinkstyle.protocol.records import QueryBeat
     from airflow_flinkstyle.protocol.sink_records import Sinks
     from airflow_flinkstyle.savepoint.copier import CaptureProgress
-    from airflow_flinkstyle.savepoint.manifest import KafkaLog, QuerySnapshot
+    from airflow_flinkstyle.savepoint.manifest import QuerySnapshot
     from airflow_flinkstyle.savepoint.repository import SavepointRepository
     from airflow_flinkstyle.storage.base import ObjectStore
     from airflow_flinkstyle.types import Alignment, BatchId
@@ -54,6 +56,22 @@ class QuerySource:
     """Demand that the checkpoint ends with this batch; None for whatever is newest."""
     runs_on: bool = False
     """The query has gone on from ``batch_id``: cut it there all the same."""
+
+    @staticmethod
+    def at_rest(name: str, checkpoint: ObjectStore, told: QueryBeat) -> QuerySource:
+        """Describe a query that nobody runs by what its last run said of it."""
+        logs = {
+            source: KafkaLog(cluster_id=seen.cluster_id, topic_ids=dict(seen.topic_ids), log_range={})
+            for source, seen in told.sources.items()
+        }
+        return QuerySource(
+            name=name,
+            checkpoint=checkpoint,
+            kafka=logs,
+            sink=told.sink,
+            sinks=told.sinks,
+            batch_id=read_inventory(checkpoint).committed,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -117,6 +117,20 @@ def test_dead_driver_s_checkpoint_is_copied_behind_a_fence(world: World):
     world.judge()
 
 
+def test_dead_driver_s_checkpoint_is_copied_without_a_query_that_spark_had_not_begun(
+    world: World, mood: type[Mood]
+):
+    world.moods["v1.py"] = mood(adds_query=True)
+    client = world.start()
+    assert client.status().heartbeat.queries["more"].query_id == ""
+    world.kill(1)
+    world.logs.produce(4)
+    handle = start(world, "again", "v2.py")
+    saved = world.repository.read(world.board.go(handle.generation).savepoint_id)
+    assert [query.name for query in saved.queries] == ["orders"]
+    world.judge()
+
+
 def test_job_that_failed_in_its_first_batch_reads_that_batch_again(world: World, mood: type[Mood]):
     world.logs.produce(10)
     world.moods["v1.py"] = mood(fails_in_batch=True)
