@@ -11,6 +11,7 @@ from pathlib import Path
 
 from testbed.differential import plan as plans
 from testbed.differential import spec as specs
+from testbed.differential.archive import make_archive
 from testbed.differential.deployment import Lane
 from testbed.differential.trial import Trial
 from testbed.kafka import Broker
@@ -24,6 +25,7 @@ def main() -> int:
     arguments = parser.parse_args()
     folder = arguments.keep or Path(tempfile.mkdtemp(prefix="differential-"))
     folder.mkdir(parents=True, exist_ok=True)
+    make_archive()
     lane = Lane(folder / "lane")
     failed = 0
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 import time
 from dataclasses import dataclass, field, replace
@@ -36,6 +37,7 @@ STUCK_S = 90.0
 """Longest wait for anything; a machine under load is slow."""
 _MOMENT_S = 6.0
 """Longest wait for a moment of the plan: the script may have no batch to give it."""
+_TAKES = 4
 _LOOK_S = 0.03
 _SETTLED_S = 1.0
 _IDLE_S = 12.0
@@ -176,13 +178,17 @@ class Caller:
         self._require_well()
 
     def _await_moment(self, step: Step) -> None:
-        since = self._commits()
+        if self._await_commits(self._commits() + step.batches):
+            time.sleep(step.delay_ms / 1000)
+
+    def _await_commits(self, count: int) -> bool:
+        """Wait for so many commits; returns whether the script still runs."""
         until_s = time.monotonic() + _MOMENT_S
-        while time.monotonic() < until_s and self._commits() < since + step.batches:
+        while time.monotonic() < until_s and self._commits() < count:
             if not isinstance(self.client.status(), Running):
-                return
+                return False
             time.sleep(_LOOK_S)
-        time.sleep(step.delay_ms / 1000)
+        return True
 
     def _commits(self) -> int:
         """Count the commits in all checkpoints there ever were, the restored ones included."""
@@ -227,11 +233,17 @@ class Caller:
                 self._go_back(action)
 
     def _take(self) -> None:
-        pending = self.client.request_savepoint(self._key("take"))
-        pending, end = self.client.wait(pending, timeout_s=STUCK_S, relaunch=False)
-        if end.outcome != "done":
-            raise _Refused(end.detail)
-        self._taken = self.client.published(pending)
+        """Take a savepoint; ask again a while later where a query has no batch yet."""
+        for tries_left in reversed(range(_TAKES)):
+            count = self._commits()
+            pending = self.client.request_savepoint(self._key("take"))
+            pending, end = self.client.wait(pending, timeout_s=STUCK_S, relaunch=False)
+            if end.outcome == "done":
+                self._taken = self.client.published(pending)
+                return
+            self._await_commits(count + 1)
+            if not tries_left or not isinstance(self.client.status(), Running):
+                raise _Refused(end.detail)
 
     def _stop(self, *, savepoint: bool) -> str | None:
         if not isinstance(self.client.status(), Running):
@@ -340,7 +352,8 @@ class _Refused(FlinkstyleError):
 
     def __init__(self, detail: str) -> None:
         super().__init__(detail, left="", remedy="")
-        self.code = detail.partition(":")[0]  # type: ignore[misc]  # another one each time
+        named = re.match(r"[A-Z][A-Z_]+(?=:)", detail)
+        self.code = named[0] if named else "REQUEST_FAILED"  # type: ignore[misc]  # another one each time
 
 
 def forget(history: History) -> History:

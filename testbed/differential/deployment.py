@@ -25,11 +25,17 @@ class Lane:
         """Launch the first; it is not waited for."""
         self._folder, self._count = folder, 0
         self._spare: WarmJvm | None = None
+        self._all: list[WarmJvm] = []
         self._jvm = self._launch()
 
     def _launch(self) -> WarmJvm:
         self._count += 1
-        return WarmJvm(self._folder / f"jvm-{self._count}")
+        self._all.append(WarmJvm(self._folder / f"jvm-{self._count}"))
+        return self._all[-1]
+
+    def cpu_s(self) -> float:
+        """Return the CPU time of all JVMs there were and of what ran in them."""
+        return sum(jvm.cpu_s() for jvm in self._all)
 
     @property
     def jvm(self) -> WarmJvm:
@@ -60,6 +66,8 @@ class WarmDeployment:
     lane: Lane
     name: str = "warm"
     _where: dict[int, WarmJvm] = field(default_factory=dict)
+    _newest: dict[tuple[str, ...], dict[str, str]] = field(default_factory=dict)
+    """Native id of the newest driver of each generation, by what its command line is known by."""
 
     def submit(self, submission: Submission) -> Mapping[str, str]:
         """Start the driver: its settings go where spark-submit puts them, its arguments are the launcher's."""
@@ -76,11 +84,13 @@ class WarmDeployment:
         argv = submission.argv[begin:]
         pid = jvm.run(argv, conf=conf, env=submission.env, cwd=Path(submission.cwd or "/"), log=log)
         self._where[pid] = jvm
-        return {"pid": str(pid), "log": str(log)}
+        self._newest[submission.marker] = {"pid": str(pid), "log": str(log)}
+        return self._newest[submission.marker]
 
-    def find(self, submission: Submission) -> Mapping[str, str] | None:  # noqa: ARG002
-        """No handle is ever lost here."""
-        return None
+    def find(self, submission: Submission) -> Mapping[str, str] | None:
+        """Return the newest driver of the generation, if it lives: it may be one that was started again."""
+        found = self._newest.get(submission.marker)
+        return found if found is not None and self.state(found) == Alive() else None
 
     def native_id(self, record: IncarnationRecord) -> Mapping[str, str]:
         """Name the Python process: the JVM outlives its drivers."""

@@ -108,7 +108,7 @@ def _draw(random: random.Random) -> Plan:
         steps=tuple(
             Step(
                 action=action,
-                batches=random.choice([0, 1, 1, 2, 3]),
+                batches=random.choice([0, 1, 1, 2, 2, 3, 4]),
                 delay_ms=random.choice([0, 0, 50, 200, 600]),
             )
             for action in actions

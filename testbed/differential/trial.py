@@ -5,30 +5,25 @@ from __future__ import annotations
 import time
 import traceback
 from collections import Counter
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
-from testbed.differential import caller as callers
 from testbed.differential.caller import Caller, History, ScriptFailed, Stuck
 from testbed.differential.deployment import WarmDeployment
-from testbed.differential.inputs import PARTS
 from testbed.differential.judge import Allowed, judge
-from testbed.differential.spec import ScriptSpec
-from testbed.differential.stage import Stage, driver_env, spark_conf
-from testbed.differential.warm_jvm import exit_code
+from testbed.differential.plain import run_plain
+from testbed.differential.stage import Stage
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from airflow_flinkstyle.jobs.deployments.base import Deployment
     from testbed.differential.deployment import Lane
     from testbed.differential.outputs import Written
     from testbed.differential.plan import Plan
-    from testbed.differential.spec import QuerySpec
+    from testbed.differential.spec import QuerySpec, ScriptSpec
     from testbed.kafka import Broker
 
-PLAIN_MAIN = Path(__file__).with_name("plain_main.py")
-_LOOK_S = 0.03
-_PLAIN_S = 120.0
 _LOGGED = frozenset(["json", "parquet", "delta", "batch-txn", "batch-remember"])
 """Sinks of whose rows the batch is known, so that a rewind's doubled rows can be counted."""
 
@@ -46,6 +41,8 @@ class Verdict:
     done: tuple[str, ...] = ()
     missed: tuple[str, ...] = ()
     seconds: float = 0.0
+    cpu_s: float = 0.0
+    """Of the lane and of this process; a driver's with a JVM of its own and the broker's are not in it."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -66,17 +63,20 @@ class Trial:
 
     def run(self) -> Verdict:
         """Return the verdict; an error of the test bed itself is a failure too."""
-        began_s = time.monotonic()
+        began_s, cpu_s = time.monotonic(), self._cpu_s()
         try:
             verdict = self._run()
         except Exception:  # noqa: BLE001  # told with the seed
             verdict = Verdict(kind="failed", problems=(traceback.format_exc(),))
-        from dataclasses import replace
+        seconds = round(time.monotonic() - began_s, 2)
+        return replace(verdict, seconds=seconds, cpu_s=round(self._cpu_s() - cpu_s, 2))
 
-        return replace(verdict, seconds=round(time.monotonic() - began_s, 2))
+    def _cpu_s(self) -> float:
+        return time.process_time() + self.lane.cpu_s()
 
     def _run(self) -> Verdict:
-        plain_failure = self._run_plain()
+        self.plain = self._stage("plain")
+        plain_failure = run_plain(self.lane.jvm, self.plain)
         if plain_failure is None:
             self._plain_rows = {
                 place: self.plain.written(place)
@@ -111,30 +111,6 @@ class Trial:
         return Stage(
             spec=self.spec, folder=self.folder / name, broker=self.broker, topics=f"{self.topics}-{name}"
         )
-
-    def _run_plain(self) -> str | None:
-        """Run the script plainly; returns how it failed."""
-        self.plain = stage = self._stage("plain")
-        stage.feed.add(PARTS)
-        count = 0 if self.spec.is_bounded else len(self.spec.queries)
-        jvm, log = self.lane.jvm, stage.folder / "driver.log"
-        pid = jvm.run(
-            (str(PLAIN_MAIN), str(count), str(stage.script), *stage.args),
-            conf={**spark_conf(), "spark.master": "local[2]", "spark.app.name": "plain"},
-            env=driver_env(stage.folder),
-            cwd=stage.folder,
-            log=log,
-        )
-        until_s = time.monotonic() + _PLAIN_S
-        while jvm.driver_lives(pid):
-            if time.monotonic() > until_s:
-                jvm.kill()
-                raise TimeoutError(f"The plain run did not end; its log is {log}.")
-            time.sleep(_LOOK_S)
-        if exit_code(pid) == 0:
-            return None
-        lines = [line for line in log.read_text(errors="replace").splitlines() if line and line[0] != " "]
-        return next((line for line in reversed(lines) if "Error" in line or "Exception" in line), "unknown")
 
     # --- judging --------------------------------------------------------------------------------
 
@@ -198,5 +174,3 @@ def _error(line: str) -> str:
     """Return the name of the error in the last line of a traceback."""
     return line.partition(":")[0].strip().rpartition(".")[2]
 
-
-__all__ = ["Trial", "Verdict", "callers"]

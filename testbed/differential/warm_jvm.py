@@ -21,12 +21,17 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.protocol.process import process_started
 from testbed import paths
-from testbed.jvm import spark_options
+from testbed.jvm import QUICK
 from testbed.spark import spark_paths
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+ARCHIVE = paths.HOME / "cache" / "differential-classes.jsa"
+"""Of classes; ``archive`` makes it. The test bed's own one serves another class path."""
+_OPTIONS = " ".join(
+    (*QUICK, f"-XX:SharedArchiveFile={ARCHIVE}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off")
+)
 _SUBREAPER = 36
 _START_S = 120.0
 _LOOK_S = 0.02
@@ -35,7 +40,7 @@ _LOOK_S = 0.02
 class WarmJvm:
     """One JVM and the process that forks its drivers."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, java_options: str = "") -> None:
         """Launch it; ``wait_ready`` returns once it can run drivers."""
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
@@ -53,7 +58,7 @@ class WarmJvm:
             "SPARK_CONNECT_MODE": "0",
         }
         argv = [str(spark.spark_submit), "--driver-memory", "700m", "--driver-class-path", jars]
-        argv += ["--driver-java-options", spark_options(), "pyspark-shell"]
+        argv += ["--driver-java-options", java_options or _OPTIONS, "pyspark-shell"]
         with (folder / "jvm.log").open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603  # our own command
                 argv,
@@ -69,6 +74,8 @@ class WarmJvm:
         self._server: Any = None
         self._set: set[str] = set()
         self._drivers: dict[int, str] = {}
+        self.cpu_at_end_s: float | None = None
+        """CPU time it had used when it was killed."""
 
     @property
     def pid(self) -> int:
@@ -157,12 +164,26 @@ class WarmJvm:
             jvm.java.lang.System.clearProperty(name)
         self._set = set()
 
+    def cpu_s(self) -> float:
+        """Return the CPU time of the JVM, its Python workers and its drivers so far."""
+        if self.cpu_at_end_s is not None:
+            return self.cpu_at_end_s
+        return _cpu_s(self.pid) + sum(_cpu_s(pid) for pid in self._drivers)
+
+    def end(self) -> None:
+        """Let the JVM end in order."""
+        self.clean()
+        assert self._process.stdin is not None  # noqa: S101  # for mypy
+        self._process.stdin.close()
+        self._process.wait(_START_S)
+
     def kill(self) -> None:
         """End the JVM and its drivers at once."""
         for pid in self._drivers:
             if self.driver_lives(pid):
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(os.getpgid(pid), signal.SIGKILL)
+        self.cpu_at_end_s = self.cpu_s()
         self._process.kill()
         self._process.wait()
         for pid in self._drivers:
@@ -175,6 +196,15 @@ class WarmJvm:
             if not self.is_alive or time.monotonic() > until_s:
                 raise RuntimeError(f"The JVM did not bring up {what}; its log is in {self.folder}.")
             time.sleep(_LOOK_S)
+
+
+def _cpu_s(pid: int) -> float:
+    """Return what a process and the children it has waited for have used; a zombie still tells."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 def exit_code(pid: int) -> int | None:
