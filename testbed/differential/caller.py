@@ -17,6 +17,7 @@ from airflow_flinkstyle.jobs.status import Closed, Dead, Failed, NeverStarted, R
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.savepoint.repository import SavepointRepository
 from airflow_flinkstyle.storage.open import open_store
+from testbed.differential.inputs import PARTS
 from testbed.differential.plan import BACK, REWINDS
 from testbed.differential.stage import driver_env, spark_conf
 
@@ -38,7 +39,7 @@ STUCK_S = 90.0
 _MOMENT_S = 6.0
 """Longest wait for a moment of the plan: the script may have no batch to give it."""
 _TAKES = 4
-_LOOK_S = 0.03
+_LOOK_S = 0.05
 _SETTLED_S = 1.0
 _IDLE_S = 12.0
 log = logging.getLogger(__name__)
@@ -141,7 +142,7 @@ class Caller:
         if plan.kills:
             self._expect_kill()
         for number, step in enumerate(plan.steps, 1):
-            self.stage.feed.add(number)
+            self.stage.feed.add(number if number < len(plan.steps) else PARTS)
             self._be_running()
             self._await_moment(step)
             self._act(step)

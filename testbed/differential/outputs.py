@@ -113,16 +113,15 @@ def _records(broker: Broker, topic: str) -> Iterator[bytes]:
     try:
         consumer.assign([TopicPartition(topic, number, spans[number][0]) for number in left])
         while left:
-            records = consumer.consume(500, timeout=_TIMEOUT_S)
-            if not records:
+            record = consumer.poll(_TIMEOUT_S)
+            if record is None:
                 raise TimeoutError(f"No end of {topic} within {_TIMEOUT_S:g} s: a transaction may be open")
-            for record in records:
-                error = record.error()
-                if error is None:
-                    yield record.value()
-                elif error.name() != "_PARTITION_EOF":
-                    raise KafkaException(error)
-                elif record.offset() >= spans[record.partition()][1]:
-                    left.discard(record.partition())
+            error = record.error()
+            if error is None:
+                yield record.value()
+            elif error.name() != "_PARTITION_EOF":
+                raise KafkaException(error)
+            elif record.offset() >= spans[record.partition()][1]:
+                left.discard(record.partition())
     finally:
         consumer.close()

@@ -157,7 +157,7 @@ def draw(random: random.Random) -> ScriptSpec:
 
 
 def _draw(random: random.Random) -> ScriptSpec:
-    count = _one(random, {1: 9, 2: 7, 3: 4, 4: 1, 5: 1})
+    count = _one(random, {1: 10, 2: 7, 3: 3, 4: 1, 5: 1})
     shapes: Mapping[Shape, int] = {
         "straight": 4, "loop": 3, "sequence": 5, "staggered": 3, "threads": 2, "restart": 3, "conditional": 2,
     }  # fmt: skip
@@ -182,14 +182,17 @@ def _draw(random: random.Random) -> ScriptSpec:
 
 
 def _draw_query(random: random.Random) -> QuerySpec:
-    sources: Mapping[Source, int] = {"files": 9, "kafka": 5, "delta": 2, "rate": 1}
+    sources: Mapping[Source, int] = {"files": 30, "kafka": 12, "delta": 3, "rate": 6}
     works: Mapping[Work, int] = {
         "project": 6, "count": 6, "windows": 3, "dedup": 3, "join": 2, "pandas-state": 1, "transform": 1,
     }  # fmt: skip
     sinks: Mapping[Sink, int] = {
-        "json": 5, "parquet": 2, "kafka": 4, "delta": 2, "memory": 1, "batch-file": 3, "batch-upsert": 6,
-        "batch-remember": 4, "batch-txn": 1, "batch-merge": 1, "transactional": 1,
+        "json": 20, "parquet": 6, "kafka": 14, "delta": 3, "memory": 4, "batch-file": 12, "batch-upsert": 24,
+        "batch-remember": 14, "batch-txn": 3, "batch-merge": 2, "transactional": 3,
     }  # fmt: skip
+    source = _one(random, sources)
+    if source == "rate":
+        works = {"project": 1}
     while True:
         work, sink = _one(random, works), _one(random, sinks)
         modes = [mode for mode in ROWS_MODES[work] if mode in SINK_MODES[sink]]
@@ -197,7 +200,7 @@ def _draw_query(random: random.Random) -> QuerySpec:
             break
     return QuerySpec(
         name=None,
-        source=_one(random, sources),
+        source=source,
         work=work,
         mode=random.choice(modes),
         sink=sink,

@@ -27,6 +27,7 @@ def spark_conf() -> dict[str, str]:
         "spark.databricks.delta.snapshotPartitions": "1",
         "spark.databricks.delta.stats.collect": "false",
         "spark.sql.streaming.stopTimeout": "60s",
+        "spark.sql.streaming.pollingDelay": "100ms",  # else a query without a trigger is busy with looking
     }
 
 

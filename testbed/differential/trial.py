@@ -13,6 +13,7 @@ from testbed.differential.deployment import WarmDeployment
 from testbed.differential.judge import Allowed, judge
 from testbed.differential.plain import run_plain
 from testbed.differential.stage import Stage
+from testbed.differential.states import judge_states, pairs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,6 +59,9 @@ class Trial:
     own_deployment: Deployment | None = None
     """Of drivers with a JVM of their own; None: the lane's."""
     own_conf: dict[str, str] = field(default_factory=dict)
+    compare_states: bool = True
+    states: int = 0
+    """How many were compared."""
     plain: Stage = field(init=False)
     _plain_rows: dict[int, list[Written]] = field(default_factory=dict)
 
@@ -100,6 +104,10 @@ class Trial:
         if plain_failure is not None:
             return self._verdict("failed", history, [f"Only plainly it failed: {plain_failure}"])
         wrong = self._wrong(agent, history)
+        if not wrong and self.compare_states:
+            found = pairs(self.spec, self.plain.checkpoints, caller.checkpoints())
+            self.states = len(found)
+            wrong += judge_states(self.spec, self.lane.jvm, found, self.folder)
         if stray := [path.name for path in agent.checkpoints.iterdir()]:
             wrong.append(f"checkpoints of the script's own: {stray}")
         kind: Kind = "failed" if wrong else "refused" if history.refused else "equal"
