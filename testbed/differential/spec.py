@@ -204,7 +204,7 @@ def _draw_query(random: random.Random) -> QuerySpec:
         work=work,
         mode=random.choice(modes),
         sink=sink,
-        cap=random.choice([None, None, 1, 2]),
+        cap=random.choice([None, None, None, 1, 2, 2]),
     )
 
 

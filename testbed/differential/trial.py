@@ -41,6 +41,8 @@ class Verdict:
     problems: tuple[str, ...] = ()
     done: tuple[str, ...] = ()
     missed: tuple[str, ...] = ()
+    states: int = 0
+    """How many were compared."""
     seconds: float = 0.0
     cpu_s: float = 0.0
     """Of the lane and of this process; a driver's with a JVM of its own and the broker's are not in it."""
@@ -59,9 +61,7 @@ class Trial:
     own_deployment: Deployment | None = None
     """Of drivers with a JVM of their own; None: the lane's."""
     own_conf: dict[str, str] = field(default_factory=dict)
-    compare_states: bool = True
     states: int = 0
-    """How many were compared."""
     plain: Stage = field(init=False)
     _plain_rows: dict[int, list[Written]] = field(default_factory=dict)
 
@@ -104,7 +104,7 @@ class Trial:
         if plain_failure is not None:
             return self._verdict("failed", history, [f"Only plainly it failed: {plain_failure}"])
         wrong = self._wrong(agent, history)
-        if not wrong and self.compare_states:
+        if not wrong:
             found = pairs(self.spec, self.plain.checkpoints, caller.checkpoints())
             self.states = len(found)
             wrong += judge_states(self.spec, self.lane.jvm, found, self.folder)
@@ -175,6 +175,7 @@ class Trial:
             problems=tuple(problems),
             done=tuple(history.done),
             missed=tuple(history.missed),
+            states=self.states,
         )
 
 
