@@ -1,0 +1,1 @@
+"""Scripts as people write them, run plainly and under the agent, and compared."""

@@ -1,0 +1,362 @@
+"""A caller that runs a script under the agent and carries out a plan meanwhile."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.jobs.client import JobClient
+from airflow_flinkstyle.jobs.lineage import Fresh, FromCheckpoint, FromSavepoint
+from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
+from airflow_flinkstyle.jobs.status import Closed, Dead, Failed, NeverStarted, Running
+from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.savepoint.repository import SavepointRepository
+from airflow_flinkstyle.storage.open import open_store
+from testbed.differential.inputs import PARTS
+from testbed.differential.plan import BACK, REWINDS
+from testbed.differential.stage import driver_env, spark_conf
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from airflow_flinkstyle.jobs.deployments.base import Deployment
+    from airflow_flinkstyle.jobs.lineage import Origin
+    from airflow_flinkstyle.jobs.status import JobStatus
+    from airflow_flinkstyle.savepoint.manifest import Manifest
+    from airflow_flinkstyle.types import Generation
+    from testbed.differential.plan import Plan, Step
+    from testbed.differential.stage import Stage
+
+LEASE_S = 8.0
+STUCK_S = 90.0
+"""Longest wait for anything; a machine under load is slow."""
+_MOMENT_S = 6.0
+"""Longest wait for a moment of the plan: the script may have no batch to give it."""
+_TAKES = 4
+_LOOK_S = 0.05
+_SETTLED_S = 1.0
+_IDLE_S = 12.0
+log = logging.getLogger(__name__)
+
+
+class ScriptFailed(Exception):  # noqa: N818  # an outcome, not an error of the test bed
+    """The run ended with an error; ``code`` is the agent's name for it."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(f"{code}: {text}")
+        self.code, self.text = code, text
+
+
+class Stuck(Exception):  # noqa: N818  # an outcome, not an error of the test bed
+    """Nothing happened any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewound:
+    """The job went back to a savepoint."""
+
+    batches: Mapping[str, int]
+    """Query -> batch of the savepoint."""
+    written: Mapping[int, list[object]]
+    """Place of a query -> what stood in its output at that time."""
+
+
+@dataclass(slots=True, kw_only=True)
+class History:
+    """What happened to the job."""
+
+    done: list[str] = field(default_factory=list)
+    """Actions that had an effect."""
+    missed: list[str] = field(default_factory=list)
+    """Actions that found nothing to act on: the script was faster."""
+    refused: list[str] = field(default_factory=list)
+    """Error codes of actions that were refused."""
+    killed: bool = False
+    rewound: Rewound | None = None
+
+
+class Caller:
+    """One job, and what a person does with it."""
+
+    def __init__(
+        self,
+        stage: Stage,
+        deployment: Deployment,
+        *,
+        expect_kill: Callable[[], None],
+        conf: Mapping[str, str],
+        is_right: Callable[[History], bool],
+    ) -> None:
+        """Know the job; nothing is started.
+
+        Args:
+            stage: Where the script runs.
+            deployment: What runs it.
+            expect_kill: Called a while before a driver is killed.
+            conf: Settings of the drivers beside those of every driver.
+            is_right: Whether the outputs are what they should be in the end, to know when that is.
+        """
+        self.stage, self.spec, self.history = stage, stage.spec, History()
+        self._expect_kill, self._is_right = expect_kill, is_right
+        self._root = stage.folder / "root"
+        store = open_store(str(self._root))
+        self.client = JobClient(
+            board=JobBoard(store, "job"),
+            repository=SavepointRepository(store, "job"),
+            deployment=deployment,
+            poll_s=_LOOK_S,
+            base_env=driver_env(stage.folder),
+        )
+        self.job = JobSpec(
+            name="job",
+            script=str(stage.script),
+            args=stage.args,
+            conf={**spark_conf(), **conf},
+            checkpoint_root=str(stage.folder / "generations"),
+            lease_s=LEASE_S,
+        )
+        self.target = SubmitTarget(
+            master="local[2]",
+            python=sys.executable,
+            working_dir=str(stage.folder),
+            log_dir=str(stage.folder / "logs"),
+        )
+        self._keys = 0
+        self._taken: Manifest | None = None
+
+    # --- the plan -------------------------------------------------------------------------------
+
+    def run(self, plan: Plan) -> History:
+        """Carry the plan out; returns when the job has closed with all input read.
+
+        Raises:
+            ScriptFailed: If the run failed where nothing was refused.
+            Stuck: If it neither got on nor ended.
+        """
+        if plan.kills:
+            self._expect_kill()
+        for number, step in enumerate(plan.steps, 1):
+            self.stage.feed.add(number if number < len(plan.steps) else PARTS)
+            self._be_running()
+            self._await_moment(step)
+            self._act(step)
+            if self.spec.is_bounded:
+                self._await_end()
+        if not self.spec.is_bounded:
+            self._await_right()
+            self._stop(savepoint=False)
+        return self.history
+
+    def _key(self, what: str) -> str:
+        self._keys += 1
+        return f"{what}-{self._keys}"
+
+    def _be_running(self) -> None:
+        """Start the job if it does not run: a person who runs a bounded script does it once more."""
+        status = self.client.status()
+        if isinstance(status, NeverStarted):
+            self._start(Fresh())
+        elif isinstance(status, Closed):
+            self._start(FromCheckpoint())
+
+    def _start(self, origin: Origin) -> None:
+        handle = self.client.start(self.job, self.target, claim_key=self._key("start"), origin=origin)
+        self._await_up(handle.generation)
+
+    def _await_up(self, generation: Generation) -> None:
+        def up() -> bool:
+            status = self.client.status()
+            own = not isinstance(status, NeverStarted) and status.run.generation == generation
+            return own and isinstance(status, (Running, Closed, Failed, Dead))
+
+        self._until(up, "the driver runs")
+        self._require_well()
+
+    def _await_moment(self, step: Step) -> None:
+        if self._await_commits(self._commits() + step.batches):
+            time.sleep(step.delay_ms / 1000)
+
+    def _await_commits(self, count: int) -> bool:
+        """Wait for so many commits; returns whether the script still runs."""
+        until_s = time.monotonic() + _MOMENT_S
+        while time.monotonic() < until_s and self._commits() < count:
+            if not isinstance(self.client.status(), Running):
+                return False
+            time.sleep(_LOOK_S)
+        return True
+
+    def _commits(self) -> int:
+        """Count the commits in all checkpoints there ever were, the restored ones included."""
+        folder = self.stage.folder / "generations"
+        return sum(1 for path in folder.glob("job/*/*/commits/*") if path.name.isdigit())
+
+    def _act(self, step: Step) -> None:
+        action = step.action
+        if action == "none":
+            return
+        running = isinstance(self.client.status(), Running)
+        needs_driver = action in ("take", "kill-relaunch", "kill-from-checkpoint", "from-savepoint")
+        if (needs_driver and not running) or (action in BACK and self._taken is None):
+            self.history.missed.append(action)
+            return
+        try:
+            self._do(action)
+        except FlinkstyleError as error:
+            self._require_well()
+            log.info("%s was refused: %s", action, error)
+            self.history.refused.append(error.code)
+        else:
+            self.history.done.append(action)
+
+    def _do(self, action: str) -> None:
+        match action:
+            case "take":
+                self._take()
+            case "from-savepoint":
+                self._start(FromSavepoint(savepoint_id=self._stop(savepoint=True) or "none"))
+            case "from-checkpoint":
+                self._stop(savepoint=False)
+                self._start(FromCheckpoint())
+            case "kill-relaunch":
+                self._kill()
+                self.client.ensure_running()
+                self._await_up(self._generation())
+            case "kill-from-checkpoint":
+                self._kill()
+                self._start(FromCheckpoint())
+            case _:
+                self._go_back(action)
+
+    def _take(self) -> None:
+        """Take a savepoint; ask again a while later where a query has no batch yet."""
+        for tries_left in reversed(range(_TAKES)):
+            count = self._commits()
+            pending = self.client.request_savepoint(self._key("take"))
+            pending, end = self.client.wait(pending, timeout_s=STUCK_S, relaunch=False)
+            if end.outcome == "done":
+                self._taken = self.client.published(pending)
+                return
+            self._await_commits(count + 1)
+            if not tries_left or not isinstance(self.client.status(), Running):
+                raise _Refused(end.detail)
+
+    def _stop(self, *, savepoint: bool) -> str | None:
+        if not isinstance(self.client.status(), Running):
+            return None
+        stopped = self.client.stop(self._key("stop"), savepoint=savepoint, timeout_s=STUCK_S)
+        self._await_gone()
+        return stopped.savepoint_id
+
+    def _kill(self) -> None:
+        self.client.end_driver(self._generation())
+        self.history.killed = True
+
+    def _go_back(self, action: str) -> None:
+        """Stop, and start from the savepoint that was taken before; or go on if that is refused."""
+        assert self._taken is not None  # noqa: S101  # _act has looked
+        self._stop(savepoint=False)
+        if action in REWINDS:
+            places = range(len(self.spec.queries))
+            self.history.rewound = Rewound(
+                batches={query.name: query.batch_id for query in self._taken.queries},
+                written={place: list(self.stage.written(place)) for place in places},
+            )
+        rewind = "continue" if action == "continue-from-take" else action
+        before = self.client.status()
+        try:
+            self._start(FromSavepoint(savepoint_id=self._taken.savepoint_id, rewind=rewind))  # type: ignore[arg-type]
+        except (FlinkstyleError, ScriptFailed) as refusal:
+            code = refusal.code
+            if code == "SCRIPT_FAILED":
+                raise
+            self.history.rewound = None
+            self._go_on(before)
+            raise _Refused(f"{code}: {refusal}") from refusal
+
+    def _go_on(self, before: JobStatus) -> None:
+        """Go on where the job closed, after a start that was refused."""
+        assert isinstance(before, Closed)  # noqa: S101  # it was stopped
+        if isinstance(self.client.status(), Closed):
+            self._start(FromCheckpoint())
+            return
+        handle = self.client.follow(before.run.generation, claim_key=self._key("back"))
+        self._await_up(handle.generation)
+
+    # --- waiting --------------------------------------------------------------------------------
+
+    def _generation(self) -> Generation:
+        status = self.client.status()
+        assert not isinstance(status, NeverStarted)  # noqa: S101  # it was started
+        return status.run.generation
+
+    def _await_end(self) -> None:
+        """Wait for a bounded script's end, with nobody's help."""
+        self._until(lambda: not isinstance(self.client.status(), Running), "the script ends")
+        self._require_well()
+        self._await_gone()
+
+    def _await_gone(self) -> None:
+        run = self.client.run(self._generation())
+        native_id = run.handle.native_id if run.handle else {}
+        incarnation = run.incarnation
+        if incarnation is not None and (record := self.client.board.incarnation(run.generation, incarnation)):
+            native_id = self.client.deployment.native_id(record)
+        from airflow_flinkstyle.jobs.deployments.base import Gone
+
+        self._until(lambda: isinstance(self.client.deployment.state(native_id), Gone), "the driver ends")
+
+    def _await_right(self) -> None:
+        """Wait until the outputs are what they should be, or nothing has changed for a while."""
+        count, changed_s = -1, time.monotonic()
+        until_s = time.monotonic() + STUCK_S
+        while time.monotonic() < until_s:
+            self._require_well()
+            if self._commits() != count:
+                count, changed_s = self._commits(), time.monotonic()
+            idle_s = time.monotonic() - changed_s
+            if idle_s > _IDLE_S or (idle_s > _SETTLED_S and self._is_right(self.history)):
+                return
+            time.sleep(0.1)
+
+    def _require_well(self) -> None:
+        status = self.client.status()
+        if isinstance(status, Failed):
+            raise ScriptFailed(status.code, status.text)
+        if isinstance(status, Dead):
+            raise Stuck(f"The driver died: {self.client.log_tail(status.run)[-2000:]}")
+
+    def _until(self, check: Callable[[], bool], what: str) -> None:
+        until_s = time.monotonic() + STUCK_S
+        while not check():
+            if time.monotonic() > until_s:
+                raise Stuck(f"Never: {what}")
+            time.sleep(_LOOK_S)
+
+    # --- for the judge --------------------------------------------------------------------------
+
+    def checkpoints(self) -> Mapping[str, Path]:
+        """Return where the checkpoints of the last run stand, by the names of its queries."""
+        from pathlib import Path
+
+        folder = Path(self.client.run(self._generation()).claim.checkpoint_location)
+        return {path.parent.name: path.parent for path in folder.glob("*/metadata")}
+
+
+class _Refused(FlinkstyleError):
+    """A request that the driver refused; its code stands in the end report."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail, left="", remedy="")
+        named = re.match(r"[A-Z][A-Z_]+(?=:)", detail)
+        self.code = named[0] if named else "REQUEST_FAILED"  # type: ignore[misc]  # another one each time
+
+
+def forget(history: History) -> History:
+    """Return what happened without what a rewind kept, to be shown."""
+    return replace(history, rewound=None)
