@@ -225,7 +225,9 @@ def only_words(original: ast.AST, mutant: ast.AST) -> bool:
     if any(isinstance(node, ast.Call) and ast.unparse(node.func).startswith("log.") for node in above):
         return True
     in_error = any(isinstance(node, ast.Raise) or _makes_error(node) for node in above)
-    return in_error and all(isinstance(node, ast.Constant) and isinstance(node.value, str) for node in pairs[-1])
+    return in_error and all(
+        isinstance(node, ast.Constant) and isinstance(node.value, str) for node in pairs[-1]
+    )
 
 
 def _makes_error(node: ast.AST) -> bool:

@@ -1,8 +1,7 @@
 """What a script says of a query that it starts: is it the query that was started before under the name?
 
 Spark knows a query by its ``checkpointLocation`` alone, which the agent replaces; so the script's own tells
-queries apart. Where there is none, Spark begins anew at each start, and only a start that is equal in all
-that can be compared, after a failure, is taken for the same query.
+queries apart. Where there is none, plain Spark begins anew at each start: a second one is refused.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.agent.functions import captured
 from airflow_flinkstyle.protocol.records import Declared
 
 if TYPE_CHECKING:
@@ -30,8 +28,6 @@ _MAY_CHANGE = ("starting", "ending", "max", "min", "failondataloss", "kafka.", _
 """Options (by how they begin) that say how to read and write, not what and where."""
 _PLACES = ("path", "topic", "subscribe", "subscribepattern", "assign", _SERVERS)
 """Options that a message may show."""
-_IDS = re.compile(r"#\d+L?|@[0-9a-f]+")
-"""What Spark numbers anew in every plan."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,10 +60,6 @@ class Declaration:
     """The script's own checkpoint; None if plain Spark would make a new one for this start."""
     sink: Place
     sources: Place
-    plan: str = ""
-    """Compared only where there is no location, like ``function``."""
-    function: PySpark = None
-    """What the function of ``foreachBatch`` or ``foreach`` is and holds; None for other sinks."""
 
     def recorded(self) -> Declared:
         """Return what a relaunched driver compares, without secrets."""
@@ -82,15 +74,12 @@ def declaration(writer: PySpark, seen: Remembered, sources: Sequence[Source]) ->
     """Return what the script says of a query that it starts now."""
     location = own_location(seen, writer._spark.conf.get(_LOCATION_CONF, None))  # noqa: SLF001
     kind = (seen.format or "default format").lower()
-    plan = writer._df._jdf.queryExecution().analyzed().toString()  # noqa: SLF001
     return Declaration(
         location=location,
         sink=Place.of(kind if seen.table is None else f"table {seen.table}", seen.options),
         sources=_all(
             Place.of(f"{source.provider} {source.detail}".strip(), source.options) for source in sources
         ),
-        plan=_IDS.sub("", plan),
-        function=None if seen.function is None else captured(seen.function),
     )
 
 
@@ -118,14 +107,8 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
-def difference(before: Declaration, now: Declaration, *, failed: bool) -> str | None:
-    """Return why two starts in one process are not of one query; None if they are. Pure.
-
-    Args:
-        before: The start before.
-        now: This one.
-        failed: Whether the run that it began ended with an exception.
-    """
+def difference(before: Declaration, now: Declaration) -> str | None:
+    """Return why two starts in one process are not of one query; None if they are. Pure."""
     found = []
     if before.location != now.location:
         found.append(f"another checkpointLocation ({_shown(now)}, not {_shown(before)})")
@@ -133,15 +116,9 @@ def difference(before: Declaration, now: Declaration, *, failed: bool) -> str | 
         found.append(f"another output ({now.sink.shown}, not {before.sink.shown})")
     if before.sources != now.sources:
         found.append(f"other sources ({now.sources.shown}, not {before.sources.shown})")
-    if found:
-        return " and ".join(found)
-    if now.location is not None:
-        return None
-    if not failed:
-        return "no checkpointLocation, with which Spark would begin anew, behind a run that had ended"
-    if (before.plan, before.function) != (now.plan, now.function):
-        return "no checkpointLocation, and another plan or function than before its failure"
-    return None
+    if not found and now.location is None:
+        found.append("no checkpointLocation, with which plain Spark would begin anew")
+    return " and ".join(found) or None
 
 
 def _shown(declared: Declaration) -> str:

@@ -269,10 +269,8 @@ class Queries:
         if known is not None and known.starting:
             found = "a second one while the first is being started"
         elif known is not None and known.ran is not None:
-            failed = known.failure is not None
-            if not known.is_active:
-                found = difference(known.ran, declared, failed=failed)
-            elif not is_named or difference(known.ran, declared, failed=True) is not None:
+            found = difference(known.ran, declared)
+            if known.is_active and (found is not None or not is_named):
                 found = "a second one while the first runs"
         elif before is not None and before.declared is not None:
             found = difference_since_relaunch(before.declared, declared)

@@ -60,9 +60,7 @@ class Stage:
         for name in ("in", "out", "checkpoints"):
             (self.folder / name).mkdir(parents=True)
         self.script.write_text(render(self.spec))
-        self.feed = Feed(
-            spec=self.spec, folder=self.folder / "in", broker=self.broker, topics=self.topics
-        )
+        self.feed = Feed(spec=self.spec, folder=self.folder / "in", broker=self.broker, topics=self.topics)
         self.feed.prepare()
 
     @property

@@ -76,4 +76,6 @@ def _differences(
     only = [row for row in plain if row not in agent][:_SHOWN]
     more = [row for row in agent if row not in plain][:_SHOWN]
     counts = f"{len(plain)} and {len(agent)} rows"
-    return [f"query {place}: state of {query.work}, {store}: {counts}; only plainly {only}, only there {more}"]
+    return [
+        f"query {place}: state of {query.work}, {store}: {counts}; only plainly {only}, only there {more}"
+    ]

@@ -182,4 +182,3 @@ class Trial:
 def _error(line: str) -> str:
     """Return the name of the error in the last line of a traceback."""
     return line.partition(":")[0].strip().rpartition(".")[2]
-
