@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from airflow_flinkstyle.jobs.client import JobClient
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
-from airflow_flinkstyle.jobs.lineage import Fresh
+from airflow_flinkstyle.jobs.running.client import JobClient
+from airflow_flinkstyle.jobs.running.lineage import Fresh
+from airflow_flinkstyle.jobs.running.start_plan import history_of
 from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
-from airflow_flinkstyle.jobs.start_plan import history_of
 from airflow_flinkstyle.protocol.board import JobBoard
-from airflow_flinkstyle.savepoint.repository import SavepointRepository
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.local import LocalStore
 from testbed.drivers import SPARK_PYTHON, spark_conf, spark_env
 

@@ -1,4 +1,4 @@
-"""A savepoint of the running or drained queries: what the agent adds to ``savepoint.take``."""
+"""A savepoint of the running or drained queries: what the agent adds to ``savepoint.capture.take``."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from airflow_flinkstyle.agent.lineages import written
 from airflow_flinkstyle.agent.process import now_ms
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError, TopicRecreatedError
 from airflow_flinkstyle.protocol.records import Progress
+from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
 from airflow_flinkstyle.savepoint.manifest import KafkaLog
-from airflow_flinkstyle.savepoint.take import QuerySource, SavepointLabel, take_savepoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.protocol.board import JobBoard
     from airflow_flinkstyle.protocol.records import Request, SourceIdentity
-    from airflow_flinkstyle.savepoint.copier import CaptureProgress
+    from airflow_flinkstyle.savepoint.capture.copier import CaptureProgress
     from airflow_flinkstyle.savepoint.manifest import Manifest
-    from airflow_flinkstyle.savepoint.repository import SavepointRepository
+    from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
     from airflow_flinkstyle.types import Alignment, BatchId, Generation
 
 _PROGRESS_EVERY_S = 1.0

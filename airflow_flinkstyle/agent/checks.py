@@ -17,7 +17,7 @@ from airflow_flinkstyle.agent.guard import check_source, read_positions, require
 from airflow_flinkstyle.agent.jvm_kafka import describe_source
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.protocol.records import SourceIdentity
-from airflow_flinkstyle.savepoint.restore import restore_savepoint
+from airflow_flinkstyle.savepoint.files.restore import restore_savepoint
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.untyped import Java
     from airflow_flinkstyle.protocol.records import Go, Heartbeat
     from airflow_flinkstyle.savepoint.manifest import Manifest
-    from airflow_flinkstyle.savepoint.repository import SavepointRepository
+    from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
     from airflow_flinkstyle.storage.base import ObjectStore
     from airflow_flinkstyle.types import ClaimMode
 

@@ -14,7 +14,7 @@ from airflow_flinkstyle.agent.errors import NoQueryError, ScriptFailedError, Sup
 from airflow_flinkstyle.agent.process import EXIT_DONE, EXIT_FAILED
 from airflow_flinkstyle.agent.stopping import commit_pending, stop_at_boundary
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.kafka.driver_login import scrub
+from airflow_flinkstyle.kafka.login.driver import scrub
 from airflow_flinkstyle.storage.errors import StoreError
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.untyped import Java, PySpark
     from airflow_flinkstyle.agent.wrapping import Remembered
     from airflow_flinkstyle.protocol.board import JobBoard
-    from airflow_flinkstyle.savepoint.repository import SavepointRepository
+    from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 
 LINGER_S = 10.0
 """How long the script may clean up after its queries have drained."""

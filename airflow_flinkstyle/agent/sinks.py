@@ -11,8 +11,8 @@ from airflow_flinkstyle.agent.hadoop_store import HadoopStore
 from airflow_flinkstyle.checkpoint.inventory import list_batches
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.savepoint.errors import RenumberError, SinkSkipsError
-from airflow_flinkstyle.savepoint.renumber import renumber
-from airflow_flinkstyle.savepoint.restore import restore_query
+from airflow_flinkstyle.savepoint.files.renumber import renumber
+from airflow_flinkstyle.savepoint.files.restore import restore_query
 from airflow_flinkstyle.savepoint.sinks import SINK_LOG, may_remember, newest_logged
 from airflow_flinkstyle.sinks.foreach_batch import TransactionalKafkaSink
 from airflow_flinkstyle.types import BatchId
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.wrapping import Remembered
     from airflow_flinkstyle.protocol.records import Go
     from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
-    from airflow_flinkstyle.savepoint.repository import SavepointRepository
+    from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
     from airflow_flinkstyle.storage.base import ObjectStore
 
 FOREACH = frozenset({"foreach", "foreachBatch"})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_flinkstyle.agent.errors import UnsupportedModeError
 from airflow_flinkstyle.agent.topics import renamed_topics
-from airflow_flinkstyle.kafka.driver_login import set_for
+from airflow_flinkstyle.kafka.login.driver import set_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

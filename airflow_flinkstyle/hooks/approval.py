@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.hooks.migration import cutover, live_kafka
 from airflow_flinkstyle.hooks.migration_form import read_form
-from airflow_flinkstyle.jobs.cutover import PHASES
 from airflow_flinkstyle.jobs.errors import NotAsApprovedError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
-from airflow_flinkstyle.jobs.migration import Approved
+from airflow_flinkstyle.jobs.migration.approved import Approved
+from airflow_flinkstyle.jobs.migration.cutover import PHASES
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError
 from airflow_flinkstyle.rewrite.errors import MovesRefusedError
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.hooks.job import StreamingJobHook
     from airflow_flinkstyle.hooks.migration_form import MigrationForm
-    from airflow_flinkstyle.jobs.cutover import Cutover
+    from airflow_flinkstyle.jobs.migration.cutover import Cutover
     from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
 
 log = logging.getLogger(__name__)

@@ -8,16 +8,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.hooks.launches import recorded_launch
-from airflow_flinkstyle.jobs.cutover import PHASES, Cutover
 from airflow_flinkstyle.jobs.errors import MigrationEndedError, StepTimeoutError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
-from airflow_flinkstyle.jobs.kafka_side import LiveKafka
-from airflow_flinkstyle.jobs.preflight import run_preflight
-from airflow_flinkstyle.jobs.producers import SwappedSwitch
-from airflow_flinkstyle.jobs.report import build_report
+from airflow_flinkstyle.jobs.migration.cutover import PHASES, Cutover
+from airflow_flinkstyle.jobs.migration.kafka_side import LiveKafka
+from airflow_flinkstyle.jobs.migration.preflight import run_preflight
+from airflow_flinkstyle.jobs.migration.producers import SwappedSwitch
+from airflow_flinkstyle.jobs.migration.report import build_report
 from airflow_flinkstyle.jobs.requests import AS_IT_IS, DRAINED
-from airflow_flinkstyle.kafka.driver_login import moved_options
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError
+from airflow_flinkstyle.kafka.login.driver import moved_options
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.protocol.records import KafkaOverride
 from airflow_flinkstyle.types import Generation
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow_flinkstyle.hooks.job import StreamingJobHook
-    from airflow_flinkstyle.jobs.client import JobClient
-    from airflow_flinkstyle.jobs.migration import ClusterRef, Migration
-    from airflow_flinkstyle.jobs.preflight import Preflight
-    from airflow_flinkstyle.jobs.producers import ProducerSwitch
+    from airflow_flinkstyle.jobs.migration.approved import ClusterRef, Migration
+    from airflow_flinkstyle.jobs.migration.preflight import Preflight
+    from airflow_flinkstyle.jobs.migration.producers import ProducerSwitch
+    from airflow_flinkstyle.jobs.running.client import JobClient
     from airflow_flinkstyle.jobs.spec import JobSpec
 
 log = logging.getLogger(__name__)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.hooks.rules import isolation_of, mirror_if_named, names_of
 from airflow_flinkstyle.hooks.ways import savepoint_offsets, way_rules
-from airflow_flinkstyle.jobs.cutover import CutoverSettings
-from airflow_flinkstyle.jobs.migration import ClusterRef, Migration
-from airflow_flinkstyle.kafka.driver_login import require_no_secrets
-from airflow_flinkstyle.kafka.fences import parse_fence
+from airflow_flinkstyle.jobs.migration.approved import ClusterRef, Migration
+from airflow_flinkstyle.jobs.migration.cutover import CutoverSettings
+from airflow_flinkstyle.kafka.fence.fences import parse_fence
+from airflow_flinkstyle.kafka.login.driver import require_no_secrets
 from airflow_flinkstyle.kafka.policies import parse_policies
 
 if TYPE_CHECKING:
@@ -35,13 +35,13 @@ class MigrationForm:
     way: str = "proved"
     """How sources move: ``proved``, ``new_identity`` or ``producers_first``."""
     start: str | Mapping[str, Any] | None = None
-    """Where what begins anew begins, as ``kafka.start_text`` reads it."""
+    """Where what begins anew begins, as ``kafka.start.text`` reads it."""
     topology: str = "refuse"
     """``repartitioned``: topics whose partitions do not fit one by one begin at ``start``."""
     sources: Mapping[str, Mapping[str, Any]] | None = None
     """``query/source`` -> any of ``way``, ``start``, ``topology``, where they differ."""
     fence: str | Mapping[str, Any] = "passive"
-    """``acl``: producers are also kept away from the old topics by ACL; see ``kafka.fences.parse_fence``."""
+    """``acl``: producers are also kept away by ACL; see ``kafka.fence.fences.parse_fence``."""
     fence_spare: Sequence[str] | str = ()
     """Principals that an ``acl`` fence leaves alone."""
     group: str | None = None

@@ -24,14 +24,14 @@ class MigrationOperator(StreamingJobOperator):
     :param source_kafka_conn_id: Connection of type ``kafka``: the cluster the job reads. (templated)
     :param target_kafka_conn_id: Connection of type ``kafka``: the cluster to move to. (templated)
     :param mirror: MirrorMaker 2's settings: ``source_alias``, ``target_alias``, and if they differ from
-        the defaults any other field of ``kafka.mirror.MirrorSettings``. Needed where positions are proved.
-        (templated)
+        the defaults any other field of ``kafka.mirror.lag.MirrorSettings``. Needed where positions are
+        proved. (templated)
     :param rename: Source topic -> target topic, or several with commas, beyond what the mirror's policy
         says. (templated)
     :param way: How sources move: ``proved`` (where their unread records stand), ``new_identity`` (at
         ``start``) or ``producers_first`` (drained, then the target from its start). (templated)
     :param start: Where what begins anew begins: ``earliest``, ``latest``, ``timestamp:...``,
-        ``group:...``, ``offsets:...`` and more (``kafka.start_text``), or a mapping per topic. (templated)
+        ``group:...``, ``offsets:...`` and more (``kafka.start.text``), or a mapping per topic. (templated)
     :param topology: ``repartitioned`` lets topics whose partitions do not fit one by one begin at
         ``start``; ``refuse`` refuses them. (templated)
     :param sources: ``query/source`` -> any of ``way``, ``start``, ``topology``. (templated)
@@ -50,7 +50,7 @@ class MigrationOperator(StreamingJobOperator):
     :param kafka_options: More options of Spark's Kafka source on the target; no secrets. The driver logs in
         as the target's connection says, or as the one that the option ``flinkstyle.connection`` names.
         (templated)
-    :param timeouts: Seconds by the names of ``jobs.cutover.CutoverSettings``. (templated)
+    :param timeouts: Seconds by the names of ``jobs.migration.cutover.CutoverSettings``. (templated)
     :param spark_conn_id: Where the next driver runs; None: where the job runs now. (templated)
     :param back: It reverses an earlier migration: producers know the two clusters by each other's names.
     """
@@ -242,7 +242,7 @@ class SettleMigrationOperator(MigrationOperator):
         from dataclasses import asdict
 
         from airflow_flinkstyle.hooks.approval import begun
-        from airflow_flinkstyle.jobs.wayback import UNTOUCHED
+        from airflow_flinkstyle.jobs.migration.wayback import UNTOUCHED
 
         with airflow_errors():
             moving = begun(self.hook, self.form(), run_key(context))

@@ -33,7 +33,7 @@ class VerifySavepointOperator(StreamingJobOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Check it."""
-        from airflow_flinkstyle.savepoint.verify import LEVELS
+        from airflow_flinkstyle.savepoint.files.verify import LEVELS
 
         with airflow_errors():
             level = one_of("level", self.level, LEVELS)
@@ -89,7 +89,7 @@ class PruneSavepointsOperator(StreamingJobOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Prune, and log why each savepoint was kept or not."""
-        from airflow_flinkstyle.savepoint.retention import RetentionPolicy
+        from airflow_flinkstyle.savepoint.retention.policy import RetentionPolicy
 
         with airflow_errors():
             policy = RetentionPolicy(
@@ -138,7 +138,7 @@ class DisposeSavepointOperator(StreamingJobOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Dispose of it."""
-        from airflow_flinkstyle.savepoint.dispose import PROTECTIONS
+        from airflow_flinkstyle.savepoint.retention.dispose import PROTECTIONS
 
         with airflow_errors():
             disposed = self.hook.dispose_savepoint(

@@ -66,7 +66,7 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
         """Upgrade, or go on with what an earlier try began."""
         from airflow_flinkstyle.hooks.launches import mapping, next_version, recorded_launch, rewind
         from airflow_flinkstyle.jobs.journal import CutoverJournal
-        from airflow_flinkstyle.jobs.upgrade import UPGRADE_PHASES, Upgrade
+        from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
 
         with airflow_errors():
             hook = self.hook

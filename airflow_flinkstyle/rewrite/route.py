@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from airflow_flinkstyle.kafka.cluster import ClusterView
-    from airflow_flinkstyle.kafka.request import ProofRequest
     from airflow_flinkstyle.kafka.settings import KafkaCluster
+    from airflow_flinkstyle.kafka.translation.request import ProofRequest
     from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest
 
 

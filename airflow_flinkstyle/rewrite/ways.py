@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, assert_never
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError
-from airflow_flinkstyle.kafka.resolve import require_known
+from airflow_flinkstyle.kafka.start.resolve import require_known
 from airflow_flinkstyle.rewrite.anew import begin_anew
 from airflow_flinkstyle.rewrite.drained import drained_then_anew
 from airflow_flinkstyle.rewrite.errors import NOTHING_WRITTEN, old_cluster_needed
@@ -19,8 +19,8 @@ from airflow_flinkstyle.rewrite.translate_savepoint import translated
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_flinkstyle.kafka.request import ProofRequest
-    from airflow_flinkstyle.kafka.start import StartRules
+    from airflow_flinkstyle.kafka.start.kinds import StartRules
+    from airflow_flinkstyle.kafka.translation.request import ProofRequest
     from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan, SourceRef, SourceVerdicts
     from airflow_flinkstyle.rewrite.route import Clusters, Route
     from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, assert_never
 
-from airflow_flinkstyle.kafka.start import (
+from airflow_flinkstyle.kafka.start.kinds import (
     AtOffsets,
     AtTimestamp,
     Earliest,

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.kafka.alignment import Rules, Widen
-from airflow_flinkstyle.kafka.pairs import Pair
 from airflow_flinkstyle.kafka.reading import Identity
-from airflow_flinkstyle.kafka.translate import Proof, translate
+from airflow_flinkstyle.kafka.translation.alignment import Rules, Widen
+from airflow_flinkstyle.kafka.translation.pairs import Pair
+from airflow_flinkstyle.kafka.translation.translate import Proof, translate
 from airflow_flinkstyle.kafka.verdict import Refused, offset_of
 from airflow_flinkstyle.kafka.window import Window
 from testbed.worlds.world import GONE, Log
 
 if TYPE_CHECKING:
-    from airflow_flinkstyle.kafka.alignment import Side
+    from airflow_flinkstyle.kafka.translation.alignment import Side
     from airflow_flinkstyle.kafka.verdict import Verdict
     from testbed.worlds.world import World
 

@@ -13,7 +13,7 @@ from testbed.worlds.world import GONE, World
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from airflow_flinkstyle.kafka.alignment import Side
+    from airflow_flinkstyle.kafka.translation.alignment import Side
 
 _PLAIN = World(source=(), target=(), position=0)
 _CONTEXTS = (4, 8, 12)

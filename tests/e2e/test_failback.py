@@ -13,7 +13,7 @@ from airflow_flinkstyle.hooks.job import StreamingJobHook
 from airflow_flinkstyle.hooks.migration import cutover
 from airflow_flinkstyle.hooks.migration_form import MigrationForm, read_form
 from airflow_flinkstyle.jobs.errors import MirrorBehindError
-from airflow_flinkstyle.jobs.producers import TokenCounter
+from airflow_flinkstyle.jobs.migration.producers import TokenCounter
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.reading import ReadRange, count_records
 from airflow_flinkstyle.kafka.settings import KafkaCluster

@@ -14,13 +14,13 @@ from airflow_flinkstyle.checkpoint.inventory import Inventory, read_inventory
 from airflow_flinkstyle.checkpoint.operator_metadata import relocate
 from airflow_flinkstyle.checkpoint.state_store import state_closure
 from airflow_flinkstyle.checkpoint.stores_in_use import shuffle_partitions
+from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
 from airflow_flinkstyle.savepoint.errors import RenumberError, SavepointDamagedError
+from airflow_flinkstyle.savepoint.files.renumber import renumber
+from airflow_flinkstyle.savepoint.files.restore import restore_query
+from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from airflow_flinkstyle.savepoint.manifest import KafkaLog
-from airflow_flinkstyle.savepoint.renumber import renumber
-from airflow_flinkstyle.savepoint.repository import SavepointRepository
-from airflow_flinkstyle.savepoint.restore import restore_query
-from airflow_flinkstyle.savepoint.take import QuerySource, SavepointLabel, take_savepoint
-from airflow_flinkstyle.savepoint.verify import verify_savepoint
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.types import BatchId, version_after

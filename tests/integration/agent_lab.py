@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from airflow_flinkstyle import agent
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.records import Claim, Go, Request
-from airflow_flinkstyle.savepoint.repository import SavepointRepository
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.open import open_store
 from airflow_flinkstyle.types import Generation, Incarnation
 from testbed.jvm import spark_options

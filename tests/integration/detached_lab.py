@@ -6,12 +6,12 @@ import json
 import time
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.jobs.client import JobClient
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
+from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
 from airflow_flinkstyle.jobs.status import Running
 from airflow_flinkstyle.protocol.board import JobBoard
-from airflow_flinkstyle.savepoint.repository import SavepointRepository
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.open import open_store
 from testbed.drivers import spark_conf
 from testbed.spark import spark_paths

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.jobs.client import Stopped
 from airflow_flinkstyle.jobs.deployments.base import Gone
 from airflow_flinkstyle.jobs.errors import DriverFailedError, JobNotRunningError, JobRunningError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
-from airflow_flinkstyle.jobs.lineage import FromCheckpoint, FromSavepoint
-from airflow_flinkstyle.jobs.upgrade import UPGRADE_PHASES, Upgrade
+from airflow_flinkstyle.jobs.running.client import Stopped
+from airflow_flinkstyle.jobs.running.lineage import FromCheckpoint, FromSavepoint
+from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
 from tests.integration.detached_lab import COUNTS, TIMEOUT_S, Lab
 
 if TYPE_CHECKING:

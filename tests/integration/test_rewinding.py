@@ -15,12 +15,12 @@ import pytest
 
 from airflow_flinkstyle.agent.sinks import Sink, newest_batch, sink_of
 from airflow_flinkstyle.agent.wrapping import Remembered
-from airflow_flinkstyle.jobs.forks import fork
-from airflow_flinkstyle.savepoint.renumber import renumber
-from airflow_flinkstyle.savepoint.repository import SavepointRepository
-from airflow_flinkstyle.savepoint.restore import restore_query
+from airflow_flinkstyle.jobs.running.forks import fork
+from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
+from airflow_flinkstyle.savepoint.files.renumber import renumber
+from airflow_flinkstyle.savepoint.files.restore import restore_query
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.savepoint.sinks import newest_logged
-from airflow_flinkstyle.savepoint.take import QuerySource, SavepointLabel, take_savepoint
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.types import BatchId
 from testbed.session import local_session

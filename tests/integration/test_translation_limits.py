@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_flinkstyle.kafka.cluster import describe, topic_settings
-from airflow_flinkstyle.kafka.compare import Round, prove_round
 from airflow_flinkstyle.kafka.errors import (
     ClusterMismatchError,
     ClusterUnreachableError,
     OffsetBeforeStartError,
     TopicMissingError,
 )
-from airflow_flinkstyle.kafka.fencing import Moving, Steady, steady_ends
-from airflow_flinkstyle.kafka.mirror import Behind, CaughtUp, MirrorSettings, wait_caught_up
-from airflow_flinkstyle.kafka.mirror_start import position_record
-from airflow_flinkstyle.kafka.mirror_status import mirror_status
-from airflow_flinkstyle.kafka.moment import look, moved_between
+from airflow_flinkstyle.kafka.fence.fencing import Moving, Steady, steady_ends
+from airflow_flinkstyle.kafka.mirror.lag import Behind, CaughtUp, MirrorSettings, wait_caught_up
+from airflow_flinkstyle.kafka.mirror.retention import retention_findings
+from airflow_flinkstyle.kafka.mirror.start import position_record
+from airflow_flinkstyle.kafka.mirror.status import mirror_status
 from airflow_flinkstyle.kafka.reading import ReadRange, count_records, scan
-from airflow_flinkstyle.kafka.request import ProofRequest
-from airflow_flinkstyle.kafka.retention import retention_findings
 from airflow_flinkstyle.kafka.settings import KafkaCluster
-from airflow_flinkstyle.kafka.suffix import prove
+from airflow_flinkstyle.kafka.translation.compare import Round, prove_round
+from airflow_flinkstyle.kafka.translation.moment import look, moved_between
+from airflow_flinkstyle.kafka.translation.request import ProofRequest
+from airflow_flinkstyle.kafka.translation.suffix import prove
 from airflow_flinkstyle.kafka.verdict import Bounded, Exact, Refused
 from testbed.ports import free_port
 

@@ -21,7 +21,7 @@ from airflow_flinkstyle.agent.takeover import Turn
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError, ClusterUnreachableError, PartitionSetError
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.records import Request
-from airflow_flinkstyle.savepoint.repository import SavepointRepository
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from airflow_flinkstyle.storage.memory import MemoryStore
 from tests.declared import AS_BEFORE

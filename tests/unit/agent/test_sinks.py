@@ -9,10 +9,10 @@ from airflow_flinkstyle.agent.queries import JobQuery
 from airflow_flinkstyle.agent.sinks import Sink, admit, counted_on, left_out, sink_of
 from airflow_flinkstyle.agent.wrapping import Remembered
 from airflow_flinkstyle.protocol.records import Go
+from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
 from airflow_flinkstyle.savepoint.errors import RenumberError, SinkSkipsError
-from airflow_flinkstyle.savepoint.repository import SavepointRepository
-from airflow_flinkstyle.savepoint.restore import restore_savepoint
-from airflow_flinkstyle.savepoint.take import QuerySource, SavepointLabel, take_savepoint
+from airflow_flinkstyle.savepoint.files.restore import restore_savepoint
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.sinks import TransactionalKafkaSink
 from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.types import BatchId

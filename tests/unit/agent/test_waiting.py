@@ -15,7 +15,7 @@ from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.protocol.records import Declared, QueryBeat, Request, SourceIdentity
 from airflow_flinkstyle.protocol.sink_records import Sinks
 from airflow_flinkstyle.savepoint.manifest import KafkaPosition, QuerySnapshot
-from airflow_flinkstyle.savepoint.repository import SavepointRepository
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.types import BatchId
 from tests.declared import AS_BEFORE

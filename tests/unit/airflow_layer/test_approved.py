@@ -13,14 +13,14 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_flinkstyle.hooks import approval, migration
 from airflow_flinkstyle.hooks.job import StreamingJobHook
 from airflow_flinkstyle.hooks.keys import run_key
-from airflow_flinkstyle.jobs import arrival, window
-from airflow_flinkstyle.jobs.cutover import PHASES
 from airflow_flinkstyle.jobs.journal import CutoverJournal
-from airflow_flinkstyle.jobs.migration import Approved
-from airflow_flinkstyle.jobs.preflight import Finding, Preflight
-from airflow_flinkstyle.jobs.producers import StoreProducerSwitch
+from airflow_flinkstyle.jobs.migration import arrival, window
+from airflow_flinkstyle.jobs.migration.approved import Approved
+from airflow_flinkstyle.jobs.migration.cutover import PHASES
+from airflow_flinkstyle.jobs.migration.preflight import Finding, Preflight
+from airflow_flinkstyle.jobs.migration.producers import StoreProducerSwitch
 from airflow_flinkstyle.kafka.settings import KafkaCluster
-from airflow_flinkstyle.kafka.start import AtOffsets
+from airflow_flinkstyle.kafka.start.kinds import AtOffsets
 from airflow_flinkstyle.operators import (
     MigrateStreamingJobOperator,
     PlanMigrationOperator,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import SimpleNamespace
 
-    from airflow_flinkstyle.jobs.migration import Migration
+    from airflow_flinkstyle.jobs.migration.approved import Migration
     from tests.unit.jobs.conftest import Logs, World
 
 pytestmark = pytest.mark.airflow

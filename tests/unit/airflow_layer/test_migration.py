@@ -6,9 +6,9 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_flinkstyle.hooks import approval, migration
-from airflow_flinkstyle.jobs.cutover import Cutover
-from airflow_flinkstyle.jobs.preflight import Finding, Preflight
-from airflow_flinkstyle.jobs.producers import StoreProducerSwitch
+from airflow_flinkstyle.jobs.migration.cutover import Cutover
+from airflow_flinkstyle.jobs.migration.preflight import Finding, Preflight
+from airflow_flinkstyle.jobs.migration.producers import StoreProducerSwitch
 from airflow_flinkstyle.kafka.errors import ClusterUnreachableError
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.operators import (

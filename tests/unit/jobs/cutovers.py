@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.jobs.cutover import PHASES, Cutover, CutoverSettings
 from airflow_flinkstyle.jobs.journal import CutoverJournal
-from airflow_flinkstyle.jobs.producers import StoreProducerSwitch
+from airflow_flinkstyle.jobs.migration.cutover import PHASES, Cutover, CutoverSettings
+from airflow_flinkstyle.jobs.migration.producers import StoreProducerSwitch
 
 if TYPE_CHECKING:
     from tests.unit.jobs.conftest import World

@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.jobs import lineage, start_plan
 from airflow_flinkstyle.jobs.journal import CutoverJournal
-from airflow_flinkstyle.jobs.lineage import FromSavepoint
 from airflow_flinkstyle.jobs.retention import dispose_of, prune_job, savepoints_in_use
-from airflow_flinkstyle.jobs.upgrade import UPGRADE_PHASES
-from airflow_flinkstyle.savepoint.dispose import PROTECTIONS
+from airflow_flinkstyle.jobs.running import lineage, start_plan
+from airflow_flinkstyle.jobs.running.lineage import FromSavepoint
+from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES
+from airflow_flinkstyle.savepoint.blobs.owned import claim_savepoint
 from airflow_flinkstyle.savepoint.errors import SavepointMissingError, SavepointProtectedError
-from airflow_flinkstyle.savepoint.owned import claim_savepoint
-from airflow_flinkstyle.savepoint.retention import RetentionPolicy
+from airflow_flinkstyle.savepoint.retention.dispose import PROTECTIONS
+from airflow_flinkstyle.savepoint.retention.policy import RetentionPolicy
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.types import Generation

@@ -10,10 +10,10 @@ import pytest
 from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.rewrite.errors import SourceChangeError
 from airflow_flinkstyle.rewrite.identity import change_sources
+from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
+from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from airflow_flinkstyle.savepoint.manifest import KafkaLog
-from airflow_flinkstyle.savepoint.repository import SavepointRepository
-from airflow_flinkstyle.savepoint.take import QuerySource, SavepointLabel, take_savepoint
-from airflow_flinkstyle.savepoint.verify import verify_savepoint
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.storage.memory import MemoryStore
 

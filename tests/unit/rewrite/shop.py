@@ -14,7 +14,7 @@ from airflow_flinkstyle.kafka.verdict import Exact, Verdict
 from airflow_flinkstyle.rewrite.apply import apply_plan
 from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan, SourceRef, SourceVerdicts, plan_rewrite
 from airflow_flinkstyle.savepoint.manifest import FileEntry, KafkaPosition, Manifest, QuerySnapshot
-from airflow_flinkstyle.savepoint.repository import SavepointRepository
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.types import BatchId, NextOffset
 from tests.manifests import a_manifest

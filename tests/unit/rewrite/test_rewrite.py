@@ -30,7 +30,7 @@ from airflow_flinkstyle.rewrite.errors import (
 from airflow_flinkstyle.rewrite.plan import SourceRef, SourceVerdicts, plan_rewrite
 from airflow_flinkstyle.rewrite.plan_json import from_json, to_json
 from airflow_flinkstyle.rewrite.preconditions import Situation, check_all, default_preconditions
-from airflow_flinkstyle.savepoint.verify import verify_savepoint
+from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from airflow_flinkstyle.types import BatchId, NextOffset
 from tests.unit.rewrite.shop import PENDING, V1, V2, Shop, a_position, a_view

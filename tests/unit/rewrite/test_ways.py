@@ -13,9 +13,9 @@ from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
 from airflow_flinkstyle.kafka.policies import Policies
-from airflow_flinkstyle.kafka.request import ProofRequest
 from airflow_flinkstyle.kafka.settings import KafkaCluster
-from airflow_flinkstyle.kafka.start import Earliest, FromGroup, Latest, StartRules
+from airflow_flinkstyle.kafka.start.kinds import Earliest, FromGroup, Latest, StartRules
+from airflow_flinkstyle.kafka.translation.request import ProofRequest
 from airflow_flinkstyle.kafka.verdict import Chosen, Exact, Refused
 from airflow_flinkstyle.rewrite.anew import begin_anew, compared, told
 from airflow_flinkstyle.rewrite.apply import apply_plan

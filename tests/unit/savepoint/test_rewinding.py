@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.checkpoint.inventory import read_inventory
+from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
 from airflow_flinkstyle.savepoint.errors import RenumberError
+from airflow_flinkstyle.savepoint.files.renumber import renumber
+from airflow_flinkstyle.savepoint.files.restore import restore_query
 from airflow_flinkstyle.savepoint.manifest import FileEntry, KafkaLog
-from airflow_flinkstyle.savepoint.renumber import renumber
-from airflow_flinkstyle.savepoint.restore import restore_query
 from airflow_flinkstyle.savepoint.sinks import may_remember, newest_logged, remembering, remembers_batches
-from airflow_flinkstyle.savepoint.take import QuerySource, SavepointLabel, take_savepoint
 from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.types import BatchId
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
-    from airflow_flinkstyle.savepoint.repository import SavepointRepository
+    from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 
 
 @pytest.fixture

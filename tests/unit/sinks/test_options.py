@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.kafka.java_settings import java_settings
+from airflow_flinkstyle.kafka.login.java_settings import java_settings
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.sinks.errors import SinkConfigError
 from airflow_flinkstyle.sinks.options import client_settings, settings_of
