@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from airflow_flinkstyle.kafka.mirror.lag import MirrorSettings
+from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.kafka.translation.request import ProofRequest
 from airflow_flinkstyle.kafka.translation.suffix import prove

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from airflow_flinkstyle.kafka.cluster import TopicPartition
-    from airflow_flinkstyle.kafka.mirror.lag import MirrorSettings
+    from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 
 RECORDS, QUICK_RECORDS = 3000, 600
 GROUPS, QUICK_GROUPS = 44, 5

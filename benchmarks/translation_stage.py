@@ -8,7 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal, Self
 
 from airflow_flinkstyle.kafka.cluster import describe
-from airflow_flinkstyle.kafka.mirror.lag import Behind, MirrorSettings, wait_caught_up
+from airflow_flinkstyle.kafka.mirror.lag import Behind, wait_caught_up
+from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.mirror.topics import read_positions
 from airflow_flinkstyle.kafka.reading import ReadRange, scan
 from airflow_flinkstyle.kafka.settings import KafkaCluster

@@ -13,7 +13,8 @@ from airflow_flinkstyle.jobs.migration.producers import SwappedSwitch
 from airflow_flinkstyle.jobs.running.client import Stopped
 from airflow_flinkstyle.jobs.running.lineage import FromSavepoint
 from airflow_flinkstyle.jobs.status import Running
-from airflow_flinkstyle.kafka.mirror.lag import CaughtUp, MirrorSettings
+from airflow_flinkstyle.kafka.mirror.lag import CaughtUp
+from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.mirror.start import set_mirror_start, wait_copied
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.types import Generation

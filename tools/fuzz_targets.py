@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, cast
 from airflow_flinkstyle.checkpoint import commit_log, metadata, offset_log, operator_metadata
 from airflow_flinkstyle.checkpoint.rocksdb_zip import zip_and_shared_files
 from airflow_flinkstyle.errors import FlinkstyleError, MessageFormatError
-from airflow_flinkstyle.kafka.mirror.lag import MirrorSettings
+from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.mirror.topics import decode_checkpoint, decode_offset_sync, decode_position
 from airflow_flinkstyle.protocol.records import End, Heartbeat, Progress, Request
 from airflow_flinkstyle.savepoint import manifest_json

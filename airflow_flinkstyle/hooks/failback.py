@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.hooks.migration_form import MigrationForm
     from airflow_flinkstyle.jobs.journal import PhaseRecord
     from airflow_flinkstyle.kafka.cluster import TopicPartition
-    from airflow_flinkstyle.kafka.mirror.lag import MirrorSettings
+    from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
     from airflow_flinkstyle.kafka.settings import KafkaCluster
     from airflow_flinkstyle.protocol.board import JobBoard
     from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.retention.policy import RetentionPolicy
     from airflow_flinkstyle.savepoint.retention.prune import PruneReport
     from airflow_flinkstyle.storage.base import ObjectStore
-    from airflow_flinkstyle.storage.s3 import S3Settings
+    from airflow_flinkstyle.storage.s3_settings import S3Settings
     from airflow_flinkstyle.types import Alignment
 
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.kafka.start.text import parse_rules
+from airflow_flinkstyle.rewrite.rows import Way
+from airflow_flinkstyle.rewrite.rules import SourceRule, Topology, WayRules
 from airflow_flinkstyle.rewrite.savepoint_start import offsets_of
-from airflow_flinkstyle.rewrite.ways import SourceRule, Topology, Way, WayRules
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -18,7 +18,7 @@ from airflow_flinkstyle.kafka.start.kinds import (
     Start,
     StartRules,
 )
-from airflow_flinkstyle.rewrite.ways import SourceRule, WayRules
+from airflow_flinkstyle.rewrite.rules import SourceRule, WayRules
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

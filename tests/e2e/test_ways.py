@@ -18,10 +18,11 @@ import pytest
 from airflow_flinkstyle.jobs.requests import DRAINED
 from airflow_flinkstyle.jobs.running.client import Stopped
 from airflow_flinkstyle.jobs.running.lineage import FromSavepoint
-from airflow_flinkstyle.kafka.mirror.lag import CaughtUp, MirrorSettings, wait_caught_up
+from airflow_flinkstyle.kafka.mirror.lag import CaughtUp, wait_caught_up
+from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.start.text import parse_rules
 from airflow_flinkstyle.kafka.verdict import Exact
-from airflow_flinkstyle.rewrite.ways import SourceRule, WayRules
+from airflow_flinkstyle.rewrite.rules import SourceRule, WayRules
 from airflow_flinkstyle.savepoint.files.restore import restore_savepoint
 from airflow_flinkstyle.storage.local import LocalStore
 from testbed.judge import Total

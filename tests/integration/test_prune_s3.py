@@ -18,7 +18,7 @@ from airflow_flinkstyle.savepoint.retention.policy import RetentionPolicy
 from airflow_flinkstyle.savepoint.retention.prune import prune
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.storage.open import open_store
-from airflow_flinkstyle.storage.s3 import S3Settings
+from airflow_flinkstyle.storage.s3_settings import S3Settings
 
 if TYPE_CHECKING:
     from testbed.s3 import VersityGw

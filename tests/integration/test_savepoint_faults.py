@@ -22,7 +22,7 @@ from airflow_flinkstyle.storage.errors import StoreDeniedError, StoreUnavailable
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.storage.open import open_store
-from airflow_flinkstyle.storage.s3 import S3Settings
+from airflow_flinkstyle.storage.s3_settings import S3Settings
 from testbed.faulty_link import Break, Direction, FaultyLink, LinkFault
 
 if TYPE_CHECKING:

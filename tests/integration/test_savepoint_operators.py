@@ -24,7 +24,7 @@ from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.storage.open import open_store
-from airflow_flinkstyle.storage.s3 import S3Settings
+from airflow_flinkstyle.storage.s3_settings import S3Settings
 from testbed.session import local_session
 from tests.golden.stateful import CASES, STATE
 

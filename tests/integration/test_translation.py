@@ -14,7 +14,8 @@ from airflow_flinkstyle.jobs.errors import MirrorBehindError
 from airflow_flinkstyle.jobs.migration.kafka_side import LiveKafka
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError, MirrorPositionMissingError
-from airflow_flinkstyle.kafka.mirror.lag import Behind, CaughtUp, MirrorSettings, mirror_lag, wait_caught_up
+from airflow_flinkstyle.kafka.mirror.lag import Behind, CaughtUp, mirror_lag, wait_caught_up
+from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.reading import ReadRange, scan
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.kafka.translation.request import ProofRequest

@@ -16,8 +16,9 @@ from airflow_flinkstyle.kafka.errors import (
     TopicMissingError,
 )
 from airflow_flinkstyle.kafka.fence.fencing import Moving, Steady, steady_ends
-from airflow_flinkstyle.kafka.mirror.lag import Behind, CaughtUp, MirrorSettings, wait_caught_up
+from airflow_flinkstyle.kafka.mirror.lag import Behind, CaughtUp, wait_caught_up
 from airflow_flinkstyle.kafka.mirror.retention import retention_findings
+from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.mirror.start import position_record
 from airflow_flinkstyle.kafka.mirror.status import mirror_status
 from airflow_flinkstyle.kafka.reading import ReadRange, count_records, scan

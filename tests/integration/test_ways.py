@@ -16,13 +16,14 @@ from airflow_flinkstyle.kafka.errors import (
     MirrorPositionMissingError,
     TopicMissingError,
 )
-from airflow_flinkstyle.kafka.mirror.lag import MirrorSettings
+from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.kafka.start.text import parse_rules
 from airflow_flinkstyle.kafka.translation.request import ProofRequest
 from airflow_flinkstyle.kafka.verdict import Chosen, Exact, Refused
 from airflow_flinkstyle.rewrite.route import Clusters
-from airflow_flinkstyle.rewrite.ways import SourceRule, WayRules, plan_migration
+from airflow_flinkstyle.rewrite.rules import SourceRule, WayRules
+from airflow_flinkstyle.rewrite.ways import plan_migration
 from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest, QuerySnapshot
 from airflow_flinkstyle.types import BatchId, NextOffset
 from tests.manifests import a_manifest

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Self
 from airflow_flinkstyle.errors import FlinkstyleError, MessageFormatError
 from airflow_flinkstyle.jobs.migration.cutover import CutoverSettings
 from airflow_flinkstyle.kafka.fence.fences import PASSIVE, FenceTerms
-from airflow_flinkstyle.kafka.mirror.lag import MirrorSettings
+from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.policies import EXACT_ONLY, Policies, parse_policies
 from airflow_flinkstyle.kafka.start.kinds import AtOffsets, text_of
-from airflow_flinkstyle.rewrite.ways import PROVED, SourceRule, WayRules
+from airflow_flinkstyle.rewrite.rules import PROVED, SourceRule, WayRules
 from airflow_flinkstyle.rewrite.ways_json import ways_fields, ways_of
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from airflow_flinkstyle.kafka.mirror.topics import read_positions
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from airflow_flinkstyle.kafka.mirror.lag import MirrorSettings
+    from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
     from airflow_flinkstyle.kafka.settings import KafkaCluster
     from airflow_flinkstyle.protocol.sink_records import SinkLineage
 

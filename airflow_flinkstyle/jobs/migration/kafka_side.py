@@ -17,7 +17,8 @@ from airflow_flinkstyle.kafka.policies import EXACT_ONLY, Policies
 from airflow_flinkstyle.kafka.translation.request import ProofRequest
 from airflow_flinkstyle.rewrite.apply import apply_plan
 from airflow_flinkstyle.rewrite.route import Clusters, misfits, targets_of
-from airflow_flinkstyle.rewrite.ways import PROVED, WayRules, plan_migration
+from airflow_flinkstyle.rewrite.rules import PROVED, WayRules
+from airflow_flinkstyle.rewrite.ways import plan_migration
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.migration.fence_phase import Watch
     from airflow_flinkstyle.kafka.cluster import TopicPartition
     from airflow_flinkstyle.kafka.fence.fences import Fence
-    from airflow_flinkstyle.kafka.mirror.lag import MirrorSettings
+    from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
     from airflow_flinkstyle.kafka.settings import Isolation, KafkaCluster
     from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
     from airflow_flinkstyle.savepoint.manifest import Manifest

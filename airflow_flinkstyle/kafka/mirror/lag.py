@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.kafka.cluster import TopicPartition, describe
 from airflow_flinkstyle.kafka.errors import NOTHING_CHANGED, MirrorPositionMissingError, name_partitions
@@ -17,10 +17,11 @@ from airflow_flinkstyle.kafka.mirror.topics import read_positions
 from airflow_flinkstyle.kafka.reading import ReadRange, count_records
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping
 
     from airflow_flinkstyle.kafka.cluster import ClusterView
-    from airflow_flinkstyle.kafka.settings import Isolation, KafkaCluster
+    from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
+    from airflow_flinkstyle.kafka.settings import KafkaCluster
 
 log = logging.getLogger(__name__)
 
@@ -29,56 +30,6 @@ _COUNTED = 10_000
 
 _SHOWN = 50
 """Partitions that a message names before it only counts."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MirrorSettings:
-    """How MirrorMaker 2 is set up; names as in its properties file."""
-
-    source_alias: str
-    target_alias: str
-    connector_name: str = "MirrorSourceConnector"
-    """The connector's name: that class in dedicated mode, what you called it on a Connect cluster."""
-    offsets_topic: str = ""
-    """On the target; default ``mm2-offsets.<source alias>.internal`` (Connect: its offset.storage.topic)."""
-    replication_policy: Literal["identity", "default"] = "identity"
-    """``default`` puts the source alias and a dot before topic names."""
-    renamed: Mapping[str, str] = field(default_factory=dict)
-    """Topics a policy of your own names otherwise: source name -> target name."""
-    isolation: Isolation = "read_committed"
-    """What MirrorMaker's consumer reads (``<source alias>.consumer.isolation.level``)."""
-    ignored_headers: Sequence[str] = ()
-    """Headers that it adds or changes on the way: no part of a record's identity, on either side."""
-    sole_writer: bool = False
-    """Nobody else writes to its topics on the target: records equal to mirrored ones are second copies.
-    Without that word positions are refused, or bounded, where they could be somebody's new ones."""
-    keeps_offsets: bool = False
-    """It is no MirrorMaker but gives every record the offset it has on the source (Cluster Linking and the
-    like). It notes no positions: the ends of its logs are its positions, and that they are is verified."""
-    syncs_on: Literal["source", "target"] = "source"
-    """Where the offset syncs are (``offset-syncs.topic.location``)."""
-
-    def target_topic(self, topic: str) -> str:
-        """Return what a source topic is called on the target."""
-        if topic in self.renamed:
-            return self.renamed[topic]
-        return topic if self.replication_policy == "identity" else f"{self.source_alias}.{topic}"
-
-    @property
-    def positions_topic(self) -> str:
-        """The topic with MirrorMaker's positions."""
-        return self.offsets_topic or f"mm2-offsets.{self.source_alias}.internal"
-
-    @property
-    def syncs_topic(self) -> str:
-        """The topic with the offset syncs; it is named after the cluster at the other end."""
-        other = self.target_alias if self.syncs_on == "source" else self.source_alias
-        return f"mm2-offset-syncs.{other}.internal"
-
-    @property
-    def checkpoints_topic(self) -> str:
-        """The topic with the groups' checkpoints, on the target."""
-        return f"{self.source_alias}.checkpoints.internal"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

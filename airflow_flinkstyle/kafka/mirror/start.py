@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message
 
     from airflow_flinkstyle.kafka.cluster import TopicPartition
-    from airflow_flinkstyle.kafka.mirror.lag import MirrorSettings
+    from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
     from airflow_flinkstyle.kafka.settings import KafkaCluster
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from airflow_flinkstyle.kafka.cluster import ClusterView, TopicPartition
-    from airflow_flinkstyle.kafka.mirror.lag import MirrorSettings
+    from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
     from airflow_flinkstyle.kafka.mirror.topics import Checkpoint, OffsetSync
     from airflow_flinkstyle.kafka.settings import KafkaCluster
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from airflow_flinkstyle.kafka.cluster import TopicPartition
-    from airflow_flinkstyle.kafka.mirror.lag import MirrorSettings
+    from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
     from airflow_flinkstyle.kafka.reading import Record
     from airflow_flinkstyle.kafka.settings import KafkaCluster
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from airflow_flinkstyle.kafka.cluster import LogRange, TopicPartition, TopicSettings
-    from airflow_flinkstyle.kafka.mirror.lag import MirrorSettings
+    from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
     from airflow_flinkstyle.kafka.settings import KafkaCluster
     from airflow_flinkstyle.kafka.translation.alignment import Side
     from airflow_flinkstyle.kafka.translation.moment import Moment

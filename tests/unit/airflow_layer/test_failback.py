@@ -27,8 +27,9 @@ from airflow_flinkstyle.jobs.migration.producers import StoreProducerSwitch
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.kafka.verdict import Chosen, Exact, Verdict
-from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan, PartitionMove
-from airflow_flinkstyle.rewrite.ways import PROVED
+from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
+from airflow_flinkstyle.rewrite.rows import PartitionMove
+from airflow_flinkstyle.rewrite.rules import PROVED
 from airflow_flinkstyle.types import BatchId, NextOffset
 
 if TYPE_CHECKING:

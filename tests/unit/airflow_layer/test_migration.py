@@ -18,7 +18,7 @@ from airflow_flinkstyle.operators import (
     TakeSavepointOperator,
     VerifyMigrationOperator,
 )
-from airflow_flinkstyle.rewrite.ways import PROVED
+from airflow_flinkstyle.rewrite.rules import PROVED
 from tests.unit.airflow_layer.conftest import a_context
 
 if TYPE_CHECKING:

@@ -42,7 +42,8 @@ from airflow_flinkstyle.protocol.records import (
 )
 from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
 from airflow_flinkstyle.rewrite.apply import apply_plan
-from airflow_flinkstyle.rewrite.plan import SourceRef, SourceVerdicts, plan_rewrite
+from airflow_flinkstyle.rewrite.plan import plan_rewrite
+from airflow_flinkstyle.rewrite.rows import SourceRef, SourceVerdicts
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
 from airflow_flinkstyle.savepoint.errors import TakeCancelledError
 from airflow_flinkstyle.savepoint.files.restore import restore_query

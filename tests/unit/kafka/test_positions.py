@@ -19,7 +19,7 @@ from airflow_flinkstyle.kafka.errors import (
     name_partitions,
 )
 from airflow_flinkstyle.kafka.fence.fencing import Moving, Steady, compare_ends, ends_of
-from airflow_flinkstyle.kafka.mirror.lag import MirrorSettings
+from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.positions import judged, require_within_log
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.kafka.start.kinds import AtOffsets, Earliest, LogIdentity, StartRules

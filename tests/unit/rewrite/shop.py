@@ -12,7 +12,8 @@ from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
 from airflow_flinkstyle.kafka.policies import parse_policies
 from airflow_flinkstyle.kafka.verdict import Exact, Verdict
 from airflow_flinkstyle.rewrite.apply import apply_plan
-from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan, SourceRef, SourceVerdicts, plan_rewrite
+from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan, plan_rewrite
+from airflow_flinkstyle.rewrite.rows import SourceRef, SourceVerdicts
 from airflow_flinkstyle.savepoint.manifest import FileEntry, KafkaPosition, Manifest, QuerySnapshot
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.memory import MemoryStore

@@ -25,7 +25,7 @@ from airflow_flinkstyle.rewrite.errors import (
     PreviewOnlyError,
     RewriteRefusedError,
 )
-from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan, PartitionMove, SourceWay
+from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
 from airflow_flinkstyle.rewrite.preconditions import (
     Precondition,
     RequireClusterId,
@@ -42,6 +42,7 @@ from airflow_flinkstyle.rewrite.preconditions import (
     check_all,
     default_preconditions,
 )
+from airflow_flinkstyle.rewrite.rows import PartitionMove, SourceWay
 from airflow_flinkstyle.savepoint.manifest import QuerySnapshot
 from airflow_flinkstyle.types import BatchId, NextOffset
 from tests.manifests import a_manifest

@@ -27,9 +27,10 @@ from airflow_flinkstyle.rewrite.errors import (
     PreviewOnlyError,
     RewriteRefusedError,
 )
-from airflow_flinkstyle.rewrite.plan import SourceRef, SourceVerdicts, plan_rewrite
+from airflow_flinkstyle.rewrite.plan import plan_rewrite
 from airflow_flinkstyle.rewrite.plan_json import from_json, to_json
 from airflow_flinkstyle.rewrite.preconditions import Situation, check_all, default_preconditions
+from airflow_flinkstyle.rewrite.rows import SourceRef, SourceVerdicts
 from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from airflow_flinkstyle.types import BatchId, NextOffset

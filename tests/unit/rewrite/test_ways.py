@@ -21,10 +21,11 @@ from airflow_flinkstyle.rewrite.anew import begin_anew, compared, told
 from airflow_flinkstyle.rewrite.apply import apply_plan
 from airflow_flinkstyle.rewrite.drained import drained_then_anew, from_nothing, not_drained
 from airflow_flinkstyle.rewrite.errors import MovesRefusedError, PendingBatchError
-from airflow_flinkstyle.rewrite.plan import SourceRef, SourceVerdicts, SourceWay, plan_rewrite
+from airflow_flinkstyle.rewrite.plan import plan_rewrite
 from airflow_flinkstyle.rewrite.plan_json import from_json, to_json
 from airflow_flinkstyle.rewrite.route import Clusters, Route, misfits, partitions_of
-from airflow_flinkstyle.rewrite.ways import SourceRule, WayRules
+from airflow_flinkstyle.rewrite.rows import SourceRef, SourceVerdicts, SourceWay
+from airflow_flinkstyle.rewrite.rules import SourceRule, WayRules
 from airflow_flinkstyle.types import NextOffset
 from tests.unit.rewrite.shop import PENDING, Shop, a_position, a_view
 

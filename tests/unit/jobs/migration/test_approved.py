@@ -13,7 +13,7 @@ from airflow_flinkstyle.jobs.journal import CutoverJournal, read_phases
 from airflow_flinkstyle.jobs.migration.approved import Approved, ClusterRef, Migration
 from airflow_flinkstyle.jobs.migration.cutover import PHASES, CutoverSettings
 from airflow_flinkstyle.kafka.fence.fences import FenceTerms
-from airflow_flinkstyle.kafka.mirror.lag import MirrorSettings
+from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.policies import parse_policies
 from airflow_flinkstyle.kafka.start.kinds import (
     AtOffsets,
@@ -25,7 +25,7 @@ from airflow_flinkstyle.kafka.start.kinds import (
     Shifted,
     StartRules,
 )
-from airflow_flinkstyle.rewrite.ways import SourceRule, WayRules
+from airflow_flinkstyle.rewrite.rules import SourceRule, WayRules
 from airflow_flinkstyle.storage.memory import MemoryStore
 
 LOGS = {"orders": LogIdentity(cluster_id="c", topic_id="t")}

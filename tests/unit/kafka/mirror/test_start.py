@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from airflow_flinkstyle.kafka.mirror.lag import Behind, MirrorSettings
+from airflow_flinkstyle.kafka.mirror.lag import Behind
+from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.mirror.start import position_record
 
 

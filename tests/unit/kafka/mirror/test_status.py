@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
-from airflow_flinkstyle.kafka.mirror.lag import MirrorSettings
+from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.mirror.status import MirrorNotes, MirrorStatus, is_heartbeats, status_of
 from airflow_flinkstyle.kafka.mirror.topics import Checkpoint, OffsetSync
 from airflow_flinkstyle.types import NextOffset

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Message
 
 from airflow_flinkstyle.errors import MessageFormatError
-from airflow_flinkstyle.kafka.mirror.lag import MirrorSettings
+from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.mirror.topics import (
     Checkpoint,
     OffsetSync,
