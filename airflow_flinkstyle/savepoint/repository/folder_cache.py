@@ -20,7 +20,7 @@ from airflow_flinkstyle.storage.errors import StoreError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+    from airflow_flinkstyle.savepoint.repository.job_folder import JobFolder
 
 _Entries: TypeAlias = "dict[str, tuple[str, Any]]"
 """By name: version and extract."""
@@ -31,7 +31,7 @@ _WORTH_WRITING = 16
 
 
 def read_folder(
-    repository: SavepointRepository,
+    repository: JobFolder,
     folder: str,
     extract: Callable[[str, bytes], object],
     *,
@@ -76,7 +76,7 @@ def read_folder(
     return {name: value for name, (_, value) in found.items()}
 
 
-def _read_cache(repository: SavepointRepository, folder: str) -> _Entries:
+def _read_cache(repository: JobFolder, folder: str) -> _Entries:
     """Return the cache, or nothing if there is none of this format."""
     held = repository.store.get(_key(repository, folder))
     with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):
@@ -88,7 +88,7 @@ def _read_cache(repository: SavepointRepository, folder: str) -> _Entries:
     return {}
 
 
-def _write_cache(repository: SavepointRepository, folder: str, entries: _Entries) -> None:
+def _write_cache(repository: JobFolder, folder: str, entries: _Entries) -> None:
     document = {"format": _FORMAT, "sha256": _sha256(entries), "entries": entries}
     text = json.dumps(document, separators=(",", ":"))
     with contextlib.suppress(StoreError):  # who may only read lists more slowly
@@ -99,5 +99,5 @@ def _sha256(entries: Mapping[str, object]) -> str:
     return hashlib.sha256(json.dumps(entries, sort_keys=True).encode()).hexdigest()
 
 
-def _key(repository: SavepointRepository, folder: str) -> str:
+def _key(repository: JobFolder, folder: str) -> str:
     return f"{repository.job}/cache/{folder}.json"

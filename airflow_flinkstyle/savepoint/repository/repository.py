@@ -7,20 +7,26 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.protocol.board import check_job_name
 from airflow_flinkstyle.savepoint import manifest_json
 from airflow_flinkstyle.savepoint.digests import matches
 from airflow_flinkstyle.savepoint.errors import (
-    ManifestFormatError,
     SavepointConflictError,
     SavepointMissingError,
     SavepointSpentError,
 )
-from airflow_flinkstyle.savepoint.ids import is_savepoint_id
+from airflow_flinkstyle.savepoint.repository.manifest_objects import (
+    find_manifest,
+    is_spent,
+    manifest_key,
+    reason_of,
+    require_own,
+    spent_mark,
+)
 from airflow_flinkstyle.savepoint.repository.summary import list_savepoints
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
 from airflow_flinkstyle.storage.streams import chunks, sha256_of
@@ -36,8 +42,6 @@ _NEWEST = 5
 _THREADS = 16
 _AT_A_TIME = 256
 """Manifests read ahead of whoever asks for each."""
-_SPENT = b'{"spent": '
-"""How the mark of a spent id begins; it stands where its manifest would."""
 
 
 class SavepointRepository:
@@ -89,36 +93,14 @@ class SavepointRepository:
         wanted = tuple(ids)
         with ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="manifests") as pool:
             for start in range(0, len(wanted), _AT_A_TIME):
-                for found in pool.map(self._find_versioned, wanted[start : start + _AT_A_TIME]):
+                for found in pool.map(partial(find_manifest, self), wanted[start : start + _AT_A_TIME]):
                     if found is not None:
                         yield found
 
     def find(self, savepoint_id: str) -> Manifest | None:
         """Return the savepoint, or None if there is none of that id."""
-        found = self._find_versioned(savepoint_id)
+        found = find_manifest(self, savepoint_id)
         return found[0] if found is not None else None
-
-    def _find_versioned(self, savepoint_id: str) -> tuple[Manifest, str] | None:
-        if not is_savepoint_id(savepoint_id):
-            return None
-        found = self._store.get(self._manifest_key(savepoint_id))
-        manifest = self.parse(savepoint_id, found.data) if found is not None else None
-        return (manifest, found.version) if found is not None and manifest is not None else None
-
-    def parse(self, savepoint_id: str, data: bytes) -> Manifest | None:
-        """Return the manifest that stands in the store under an id, or None where the id is spent.
-
-        Raises:
-            ManifestFormatError: If it is malformed, or belongs to another job or id; the object is named.
-        """
-        if data.startswith(_SPENT):
-            return None
-        try:
-            manifest = manifest_json.from_json(data.decode("utf-8", "replace"))
-            self._require_own(manifest, savepoint_id)
-        except ManifestFormatError as error:
-            raise error.at(f"{self._store.uri}/{self._manifest_key(savepoint_id)}") from error
-        return manifest
 
     def read(self, savepoint_id: str) -> Manifest:
         """Return the savepoint.
@@ -140,7 +122,7 @@ class SavepointRepository:
             SavepointConflictError: If another savepoint of this id exists.
             SavepointSpentError: If the id was taken from its taker, whose intent had expired.
         """
-        self._require_own(manifest, manifest.savepoint_id)
+        require_own(manifest, self._job, manifest.savepoint_id)
         text = manifest_json.to_json(manifest)
         manifest_json.from_json(text)  # what could not be read back must not become a savepoint
         key = self._manifest_key(manifest.savepoint_id)
@@ -154,19 +136,19 @@ class SavepointRepository:
     def spend(self, savepoint_id: str, why: str) -> None:
         """Let every later publishing under this id fail; a savepoint that exists stays."""
         try:
-            self._store.create(self._manifest_key(savepoint_id), json.dumps({"spent": why}).encode())
+            self._store.create(self._manifest_key(savepoint_id), spent_mark(why))
         except ObjectExistsError:
             return
 
     def dispose_as_spent(self, savepoint_id: str, why: str) -> None:
         """Let the savepoint be gone, and every later publishing under its id fail."""
-        key, mark = self._manifest_key(savepoint_id), json.dumps({"spent": why}).encode()
+        key = self._manifest_key(savepoint_id)
         found = self._store.get(key)
         if found is None:
             self.spend(savepoint_id, why)
-        elif not found.data.startswith(_SPENT):
+        elif not is_spent(found.data):
             with contextlib.suppress(ObjectChangedError):
-                self._store.replace(key, mark, expected=found.version)
+                self._store.replace(key, spent_mark(why), expected=found.version)
 
     def delete_manifest(self, savepoint_id: str) -> None:
         """Let the savepoint be gone; its blobs stay. Only under ``freeing.hold_prune``."""
@@ -184,13 +166,9 @@ class SavepointRepository:
 
     def why_spent(self, savepoint_id: str) -> str | None:
         """Return why no savepoint of this id can be published any more; None if one can, or exists."""
-        found = self._store.get(self._manifest_key(savepoint_id))
-        if found is None or not found.data.startswith(_SPENT):
-            return None
-        try:
-            return str(json.loads(found.data)["spent"])
-        except (ValueError, RecursionError):  # the beginning alone says that it is spent
-            return f"the mark, {self._manifest_key(savepoint_id)}, was altered and does not say why any more"
+        key = self._manifest_key(savepoint_id)
+        found = self._store.get(key)
+        return reason_of(found.data, key) if found is not None and is_spent(found.data) else None
 
     def blob_sizes(self) -> Mapping[str, int]:
         """Return key and size in bytes of every blob, by one listing."""
@@ -268,13 +246,7 @@ class SavepointRepository:
         return self._store, self._blob_key(blob)
 
     def _manifest_key(self, savepoint_id: str) -> str:
-        return f"{self._job}/savepoints/{savepoint_id}.json"
+        return manifest_key(self._job, savepoint_id)
 
     def _blob_key(self, blob: str) -> str:
         return f"{self._job}/blobs/{blob}"
-
-    def _require_own(self, manifest: Manifest, savepoint_id: str) -> None:
-        """Refuse a manifest that lies under a name it does not carry."""
-        found = (manifest.job, manifest.savepoint_id)
-        if found != (self._job, savepoint_id):
-            raise ManifestFormatError.of("job and savepoint_id", f"{(self._job, savepoint_id)}", found)

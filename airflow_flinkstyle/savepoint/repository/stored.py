@@ -8,12 +8,12 @@ from airflow_flinkstyle.errors import MessageFormatError, ProtocolVersionError
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.protocol.records import Record
-    from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+    from airflow_flinkstyle.savepoint.repository.job_folder import JobFolder
 
 R = TypeVar("R", bound="Record")
 
 
-def parse_stored(kind: type[R], repository: SavepointRepository, key: str, data: bytes) -> R:
+def parse_stored(kind: type[R], repository: JobFolder, key: str, data: bytes) -> R:
     """Parse a record that was read from the repository's store.
 
     Raises:

@@ -7,13 +7,14 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.savepoint.repository.folder_cache import read_folder
+from airflow_flinkstyle.savepoint.repository.manifest_objects import find_manifest, parse_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow_flinkstyle.errors import FlinkstyleError
     from airflow_flinkstyle.savepoint.manifest import Manifest
-    from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+    from airflow_flinkstyle.savepoint.repository.job_folder import JobFolder
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +73,7 @@ def summarize(manifest: Manifest) -> Summary:
     )
 
 
-def list_savepoints(repository: SavepointRepository) -> tuple[Summary, ...]:
+def list_savepoints(repository: JobFolder) -> tuple[Summary, ...]:
     """Return all savepoints of the job that can be read, the newest first; the others are logged."""
     listing = read_listing(repository)
     for one in listing.damaged:
@@ -82,18 +83,19 @@ def list_savepoints(repository: SavepointRepository) -> tuple[Summary, ...]:
     return listing.savepoints
 
 
-def newest_savepoint(repository: SavepointRepository) -> Manifest | None:
+def newest_savepoint(repository: JobFolder) -> Manifest | None:
     """Return the newest savepoint that can be read, by the time it was taken."""
     newest = next(iter(list_savepoints(repository)), None)
-    return repository.find(newest.savepoint_id) if newest else None
+    found = find_manifest(repository, newest.savepoint_id) if newest else None
+    return found[0] if found is not None else None
 
 
-def read_listing(repository: SavepointRepository) -> Listing:
+def read_listing(repository: JobFolder) -> Listing:
     """Return all savepoints of the job, those whose manifest cannot be read apart from the others."""
     damaged: list[Damaged] = []
 
     def extract(savepoint_id: str, data: bytes) -> dict[str, Any] | None:
-        manifest = repository.parse(savepoint_id, data)
+        manifest = parse_manifest(repository, savepoint_id, data)
         return asdict(summarize(manifest)) if manifest is not None else None
 
     def unreadable(savepoint_id: str, error: FlinkstyleError) -> None:
