@@ -9,7 +9,8 @@ import pytest
 
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 from airflow_flinkstyle.jobs.running.batch_numbers import UNSEEN_BATCHES
-from airflow_flinkstyle.jobs.running.lineage import Fresh, FromSavepoint, plan_start
+from airflow_flinkstyle.jobs.running.lineage import Fresh, FromSavepoint
+from airflow_flinkstyle.jobs.running.start_plan import plan_start
 from airflow_flinkstyle.jobs.view import JobView
 from testbed.delta import delta_settings, read_delta
 from tests.integration.agent_lab import COUNT_JOB, Lab
