@@ -53,6 +53,18 @@ def test_slice_of_worlds_is_answered_rightly_and_a_good_part_exactly():
     assert "| all |" in table(tally)
 
 
+@pytest.mark.parametrize(
+    "seed",
+    [
+        91_002,  # nothing but aborted records before the position, as far as may be read
+        2_237_247,  # the newest record equals an aborted one, and the mirror stopped short
+        2_294_985,  # it equals a deleted one of the same millisecond
+    ],
+)
+def test_world_that_was_answered_wrongly_once_is_not_any_more(seed: int):
+    assert judged(range(seed, seed + 1)).faults == {}
+
+
 LONG = source(*range(1, 31))
 FIRST, AGAIN = range(16), range(8, 30)
 """The mirror comes to the 16th record and begins again at the 9th; the position is the 13th."""
