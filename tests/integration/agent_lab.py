@@ -94,9 +94,15 @@ class Lab:
     """One job in a folder of its own, and its callers."""
 
     def __init__(
-        self, folder: Path, *, job: str = "job", lease_s: float = 6.0, root: Path | None = None
+        self,
+        folder: Path,
+        *,
+        job: str = "job",
+        lease_s: float = 6.0,
+        root: Path | None = None,
+        patience_s: float = 90.0,
     ) -> None:
-        self.folder, self.job, self.lease_s = folder, job, lease_s
+        self.folder, self.job, self.lease_s, self.patience_s = folder, job, lease_s, patience_s
         folder.mkdir(parents=True, exist_ok=True)
         self.root = root or folder / "root"
         store = open_store(str(self.root))
@@ -180,8 +186,8 @@ class Lab:
         slot = self.board.current()
         return slot.value if slot else None
 
-    def until(self, what: str, check: Callable[[], T], timeout_s: float = 90) -> T:
-        end_s = time.monotonic() + timeout_s
+    def until(self, what: str, check: Callable[[], T], timeout_s: float | None = None) -> T:
+        end_s = time.monotonic() + (timeout_s or self.patience_s)
         while time.monotonic() < end_s:
             if found := check():
                 return found

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.running.lineage import Origin
     from tests.integration.agent_lab import Driver
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(1200)]
 
 RECIPE = """
 import sys
@@ -68,7 +68,11 @@ class Recipe:
     QUERIES = ("append", "merge")
 
     def __init__(self, folder: Path) -> None:
-        self.lab, self.files, self.out = Lab(folder / "lab"), NumberedFiles(folder), folder / "tables"
+        self.lab, self.files, self.out = (
+            Lab(folder / "lab", lease_s=15, patience_s=300),
+            NumberedFiles(folder),
+            folder / "tables",
+        )
         self.lab.conf = delta_settings()
         self.script = self.lab.script(RECIPE)
 
@@ -78,15 +82,7 @@ class Recipe:
 
     def until_read(self, generation: int, batches: dict[str, int]) -> None:
         for query, batch in batches.items():
-            self.lab.until(
-                f"batch {batch} of {query}",
-                lambda query=query, batch=batch: self.newest(generation, query) >= batch,
-                timeout_s=200,
-            )
-
-    def newest(self, generation: int, query: str) -> int:
-        beat = self.lab.heartbeat(generation)
-        return beat.batches().get(query, -1) if beat is not None else -1
+            self.lab.until_batch(generation, query, above=batch - 1)
 
     def rows(self, table: str) -> Counter[tuple[int, str]]:
         return Counter((row["id"], row["version"]) for row in read_delta(self.out / table))
@@ -112,7 +108,7 @@ def test_fork_gives_deltas_recipe_numbers_that_no_batch_had(recipe: Recipe):
     files.feed(2)
     recipe.until_read(1, dict.fromkeys(recipe.QUERIES, 3))
     lab.end_of(1, lab.ask(1, "stop"))
-    assert first.wait() == 0
+    assert first.wait(120) == 0
     assert recipe.rows("append") == recipe.rows("merge") == rows(0, 40, "old")
 
     files.feed(1)
@@ -121,14 +117,14 @@ def test_fork_gives_deltas_recipe_numbers_that_no_batch_had(recipe: Recipe):
     assert all(behind[query] > 3 for query in recipe.QUERIES)
     recipe.until_read(2, {query: batch + 3 for query, batch in behind.items()})
     lab.end_of(2, lab.ask(2, "stop"))
-    assert second.wait() == 0
+    assert second.wait(120) == 0
     assert recipe.rows("append") == rows(0, 40, "old") + rows(20, 50, "new")
     assert recipe.rows("merge") == rows(0, 20, "old") + rows(20, 50, "new")
 
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[Lab]:
-    lab = Lab(tmp_path / "lab")
+    lab = Lab(tmp_path / "lab", lease_s=15, patience_s=300)
     yield lab
     lab.close()
 
@@ -143,7 +139,7 @@ def test_ids_used_again_are_refused_where_a_function_may_leave_them_out(lab: Lab
 
     refused = start(lab, 2, script, origin=FromSavepoint(savepoint_id=hot, rewind="re-emit"))
     beat = lab.until_state(2, "failed")
-    assert refused.wait() == 1
+    assert refused.wait(120) == 1
     assert beat.error[0] == "SINK_SKIPS"
     assert "foreachBatch of query counts, which may leave out batch ids that it has seen" in beat.error[1]
     assert lab.current().generation == 1
