@@ -49,6 +49,9 @@ chaos: setup ## Kill everything around the transactional sink 300 times and coun
 mutants: setup ## Change what must not be wrong, a place at a time, and see that a unit test fails; MODULE=name
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m tools.mutants $(MODULE)
 
+worlds: setup ## Judge the proof of positions by random worlds, 100,000 or N=n; SEED=n
+	@$(GUARDED) $(AIRFLOW_BIN)/python -m testbed.worlds $(if $(N),--worlds $(N)) $(if $(SEED),--seed $(SEED))
+
 lock: setup ## Resolve the lock files anew (needs the network)
 	@$(PYTHON) -m tools.lock
 

@@ -16,7 +16,8 @@ position, the place F, unless it says so:
 4. From ``low`` on everything up to the answer is surely a copy, and before ``low`` every record that equals
    none of the source's is counted as passed over (``translate``).
 
-What this assumes of others' records that do equal mirrored ones is in docs/translation.md, under "Limits".
+What this assumes of others' records that do equal mirrored ones is in docs/translation.md,
+"What is assumed".
 """
 
 from __future__ import annotations

@@ -109,9 +109,6 @@ def open_lineage(
     return opened
 
 
-
-
-
 def _fence(settings: SinkSettings, shards: range) -> None:
     """Abort what is open under every id that the lineage ever used."""
 
@@ -121,13 +118,6 @@ def _fence(settings: SinkSettings, shards: range) -> None:
 
     with ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="fence") as pool:
         list(pool.map(end, shards))
-
-
-
-
-
-
-
 
 
 def _claim(settings: SinkSettings, shards: range, seen: Mapping[int, Marker]) -> None:
@@ -226,8 +216,6 @@ def written_by(settings: SinkSettings, batch_id: int) -> dict[int, Marker]:
     """Return the shards that have written a batch, and nothing since."""
     room = require_control_topic(settings, may_create=False)
     return {shard: m for shard, m in read_markers(settings, range(room)).items() if m.batch_id == batch_id}
-
-
 
 
 class Completer:

@@ -11,7 +11,6 @@ import multiprocessing
 import os
 import sys
 import time
-from functools import reduce
 
 from testbed.worlds.generator import a_world
 from testbed.worlds.shrink import as_test, fault, kind_of, shrunk
@@ -35,7 +34,9 @@ def main(arguments: list[str]) -> int:
     tally = Tally()
     with multiprocessing.get_context("spawn").Pool(asked.processes) as pool:
         for done, part in enumerate(pool.imap_unordered(judged, chunks), 1):
-            tally = reduce(Tally.plus, [part], tally)
+            tally.plus(part)
+            for seed, found in part.faults.items():
+                _say(f"seed {seed}: {found}")
             if time.monotonic() - told_s > _TELL_S:
                 told_s = time.monotonic()
                 _say(f"{done * _CHUNK:,} worlds, {len(tally.faults)} wrong")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.kafka.verdict import Bounded, Chosen, Exact, Refused
 from airflow_flinkstyle.types import NextOffset
-from testbed.worlds.world import ABORTED, OTHERS, RECORD, fingerprint
+from testbed.worlds.world import ABORTED, OTHERS, RECORD, prints
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,18 +43,18 @@ class _Case:
 
     def __init__(self, world: World, answer: Answer, verdict: Exact | Bounded) -> None:
         self.world, self.answer, self.verdict = world, answer, verdict
-        dated = world.dated
+        self.prints = prints(world.source, dated=world.dated)
         self.source = [
-            (at, fingerprint(entry, dated=dated), entry[3])
-            for at, entry in enumerate(world.source)
-            if entry[0] == RECORD
+            (at, self.prints[at], entry[3]) for at, entry in enumerate(world.source) if entry[0] == RECORD
         ]
         cut = bisect_left(self.source, (world.position,))
         self.read = [one for one in self.source[:cut] if one[0] >= world.source_start]
         self.unread = self.source[cut:]
         self.target = [
-            Seen(fingerprint(entry, dated=dated), entry[5], at, entry[3])
-            for at, entry in enumerate(world.target)
+            Seen(record, entry[5], at, entry[3])
+            for at, (entry, record) in enumerate(
+                zip(world.target, prints(world.target, dated=world.dated), strict=True)
+            )
             if entry[0] == RECORD and at >= world.target_start
         ]
         self.first = bisect_left(self.target, verdict.offset, key=lambda seen: NextOffset(seen.offset))
@@ -98,7 +98,7 @@ class _Case:
         if told != len(reads) - len(unread) + sum(self.absent.values()):
             return f"{told} extra records are told of"
         least, most = self._by_class(Counter(reads), Counter(unread))
-        for name in least.keys() | self.extras.keys() | most.keys():
+        for name in sorted(least.keys() | self.extras.keys() | most.keys()):
             if name != "passed_over" and not least[name] <= self.extras.get(name, 0) <= most[name]:
                 return f"{self.extras.get(name, 0)} of class {name}, not {least[name]} to {most[name]}"
         return None
@@ -107,8 +107,8 @@ class _Case:
         """Return how many records of each class there are at least, and at most."""
         least, most = Counter[str](), Counter[str]()
         history: dict[int, set[int]] = {}
-        for entry in self.world.source:
-            history.setdefault(fingerprint(entry, dated=self.world.dated), set()).add(entry[0])
+        for entry, record in zip(self.world.source, self.prints, strict=True):
+            history.setdefault(record, set()).add(entry[0])
         compared = set(self.answer.source.prints)
         newer = self._superseded()
         for record, count in reads.items():
@@ -142,7 +142,10 @@ class _Case:
             return None
         newest = self.read[-1][0] if self.read else self.world.position
         later = {at for at, _, _ in self.source if at >= newest}
-        come = next((i for i, seen in enumerate(self.target) if seen.origin in later), None)
+        start = self.world.target_start_at_last
+        come = next(
+            (i for i, seen in enumerate(self.target) if seen.origin in later and seen.offset >= start), None
+        )
         if come is None:
             return None
         newest_of = {seen.key: seen.offset for seen in self.target} if self.world.versioned else {}
@@ -153,9 +156,7 @@ class _Case:
         ]
         if not others:
             return None
-        aborted = {
-            fingerprint(entry, dated=self.world.dated) for entry in self.world.source if entry[0] == ABORTED
-        }
+        aborted = {self.prints[at] for at, entry in enumerate(self.world.source) if entry[0] == ABORTED}
         strange = sum(seen.print not in compared and seen.print not in aborted for seen in others)
         if strange > told:
             return f"{strange} records of others are passed over, {told} are told of"

@@ -13,6 +13,8 @@ from testbed.worlds.world import GONE, World
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from airflow_flinkstyle.kafka.alignment import Side
+
 _PLAIN = World(source=(), target=(), position=0)
 _CONTEXTS = (4, 8, 12)
 
@@ -64,6 +66,7 @@ def _without_target(world: World, low: int, high: int) -> World:
         world,
         target=world.target[:low] + world.target[high:],
         target_start=_moved(world.target_start, low, high),
+        deletions=_moved_deletions(world, "target", low, high),
     )
 
 
@@ -78,6 +81,14 @@ def _without_source(world: World, low: int, high: int) -> World:
         position=_moved(world.position, low, high),
         source_start=_moved(world.source_start, low, high),
         target_start=min(world.target_start, len(target)),
+        deletions=_moved_deletions(world, "source", low, high),
+    )
+
+
+def _moved_deletions(world: World, side: Side, low: int, high: int) -> tuple[tuple[int, Side, int], ...]:
+    return tuple(
+        (read, log, _moved(start, low, high) if log == side else start)
+        for read, log, start in world.deletions
     )
 
 

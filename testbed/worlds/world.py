@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from airflow_flinkstyle.kafka.window import Window
 
 RECORD: Final = 0
@@ -52,6 +54,12 @@ class World:
     """Before the read of a number, a log's start moves to an offset."""
 
     @property
+    def target_start_at_last(self) -> int:
+        """Where the target's log begins when the position is found: what is before is nobody's any more."""
+        starts = [start for _, side, start in self.deletions if side == "target"]
+        return max(self.target_start, *starts, 0)
+
+    @property
     def versioned(self) -> bool:
         """Whether either log drops older versions of a key."""
         return self.compacted or self.source_compacted
@@ -78,7 +86,7 @@ class Log:
             len(entries),
             dated,
             array("q", [at for at, _ in rows]),
-            array("Q", [fingerprint(entry, dated=dated) for _, entry in rows]),
+            array("Q", prints([entry for _, entry in rows], dated=dated)),
             array("Q", [entry[3] for _, entry in rows]),
             bytearray([entry[4] for _, entry in rows]),
             [entry[2] for _, entry in rows],
@@ -95,7 +103,8 @@ class Log:
             window.oldest_ms = min(self.times[low:high]) if self.dated else -1
 
 
-def fingerprint(entry: Entry, *, dated: bool) -> int:
-    """Return what two equal records have in common."""
-    content = entry[1] << 29 | entry[3] << 21 | entry[4] << 20
-    return content | entry[2] if dated else content
+def prints(entries: Iterable[Entry], *, dated: bool) -> list[int]:
+    """Return for each entry what two equal records have in common."""
+    if dated:
+        return [value << 29 | key << 21 | tomb << 20 | now for _, value, now, key, tomb, _ in entries]
+    return [value << 29 | key << 21 | tomb << 20 for _, value, _, key, tomb, _ in entries]

@@ -114,11 +114,17 @@ def a_beat(**sources: SourceIdentity) -> QueryBeat:
 
 def test_source_must_read_what_caller_savepoint_and_earlier_incarnation_have_recorded() -> None:
     go = a_go(expected={"a": {"x": an_identity("of the caller")}, "b": {"y": an_identity("of b")}})
-    prior = a_heartbeat(queries={"a": a_beat(x=an_identity("of the heartbeat")), "c": a_beat(z=an_identity("of c"))})
+    prior = a_heartbeat(
+        queries={"a": a_beat(x=an_identity("of the heartbeat")), "c": a_beat(z=an_identity("of c"))}
+    )
     manifest = a_manifest(a_snapshot("a", "x", "w"))
     assert checks.expected_identities(go, manifest, prior) == {
         "a": {
-            "x": [an_identity("of the caller"), an_identity("of the savepoint"), an_identity("of the heartbeat")],
+            "x": [
+                an_identity("of the caller"),
+                an_identity("of the savepoint"),
+                an_identity("of the heartbeat"),
+            ],
             "w": [an_identity("of the savepoint")],
         },
         "b": {"y": [an_identity("of b")]},
@@ -137,7 +143,9 @@ def test_queries_of_savepoint_predecessor_and_earlier_incarnation_go_on_where_th
     assert found == {"restored", "adopted", "own"}
 
 
-def test_guard_records_what_each_kafka_source_reads_and_looks_at_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_guard_records_what_each_kafka_source_reads_and_looks_at_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     query = a_query_of_two_batches(committed=2)
     for batch in (0, 1):
         log = query.checkpoint.read(f"offsets/{batch}")
@@ -155,7 +163,9 @@ def test_guard_records_what_each_kafka_source_reads_and_looks_at_no_other(monkey
     assert query.identities == {"0": an_identity("c")}
 
 
-def test_guard_compares_with_what_others_and_the_query_itself_have_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_guard_compares_with_what_others_and_the_query_itself_have_recorded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(checks, "describe_source", lambda *_: a_view({0: 9}))
     query = a_query_of_two_batches(committed=2)
     with pytest.raises(ClusterMismatchError, match="Source 0 of query orders"):
@@ -172,15 +182,22 @@ def test_guard_asks_for_the_sources_before_it_asks_kafka(monkeypatch: pytest.Mon
     monkeypatch.setattr(checks, "describe_source", lambda *_: pytest.fail("Kafka was asked"))
     query = a_query_of_two_batches(committed=2)
     query.sources = [*query.sources, *query.sources]
-    with pytest.raises(SourcesChangedError, match="Query orders .* read 1 sources .*, found 2"):
+    with pytest.raises(SourcesChangedError, match=r"Query orders .* read 1 sources .*, found 2"):
         checks.guard(None, query, {})
 
 
 def test_restore_prepares_or_completes_every_query_as_it_was_asked() -> None:
-    live, repository = a_query_of_two_batches(committed=1).checkpoint, SavepointRepository(MemoryStore(), "orders")
+    live, repository = (
+        a_query_of_two_batches(committed=1).checkpoint,
+        SavepointRepository(MemoryStore(), "orders"),
+    )
     live.write("offsets/1", live.read("offsets/1"))
     label = SavepointLabel(savepoint_id="sp-1", taken_at_ms=1, spark_version="4.2.0", taken_from_generation=1)
-    kafka = {"0": KafkaLog(cluster_id="c", topic_ids={"t": "id"}, log_range={"t": {0: (NextOffset(0), NextOffset(9))}})}
+    kafka = {
+        "0": KafkaLog(
+            cluster_id="c", topic_ids={"t": "id"}, log_range={"t": {0: (NextOffset(0), NextOffset(9))}}
+        )
+    }
     manifest = take_savepoint(repository, [QuerySource(name="orders", checkpoint=live, kafka=kafka)], label)
     target = MemoryStore()
 

@@ -87,7 +87,9 @@ def test_same_topics_on_another_cluster_are_refused_before_any_offset_is_compare
 
 
 def test_topic_that_was_created_again_is_refused_under_its_old_name() -> None:
-    with pytest.raises(TopicRecreatedError, match=r"Source 0 of query orders.*\bt\b.*id-0.*\bid\b") as refused:
+    with pytest.raises(
+        TopicRecreatedError, match=r"Source 0 of query orders.*\bt\b.*id-0.*\bid\b"
+    ) as refused:
         check(a_view({0: 5}), None, None, an_identity(t="id-0"))
     assert refused.value.left == "The query was not started; its checkpoint is as it was."
 

@@ -57,9 +57,15 @@ def test_offsets_from_the_position_on_are_counted_up_to_the_first_that_is_kept(
 ):
     view = a_view(other=(0, 9), t=log_range)
     expected = {("t", 0): count, ("other", 0): 3}
-    found = older_than({("gone", 0): 5, ("t", 0): position, ("other", 0): 1}, view, {
-        ("gone", 0): 5, ("t", 0): kept_from, ("other", 0): 4,
-    })
+    found = older_than(
+        {("gone", 0): 5, ("t", 0): position, ("other", 0): 1},
+        view,
+        {
+            ("gone", 0): 5,
+            ("t", 0): kept_from,
+            ("other", 0): 4,
+        },
+    )
     assert found == expected
 
 

@@ -39,7 +39,13 @@ class Simple:
 
 
 def simply(
-    source: Sequence[Record], records: range, target: Sequence[Record], end: int, *, compacted: bool, holes: bool
+    source: Sequence[Record],
+    records: range,
+    target: Sequence[Record],
+    end: int,
+    *,
+    compacted: bool,
+    holes: bool,
 ) -> Simple:
     found = Simple(at=end)
     newer = {key for _, key, _ in source[records.stop :]}
@@ -66,7 +72,9 @@ def two_logs(draw: st.DrawFn) -> tuple[list[Record], list[Record], range, int]:
     record = st.tuples(contents, st.integers(NO_KEY, 3), st.booleans())
     source = draw(st.lists(record, max_size=50))
     kept = draw(st.lists(st.booleans(), min_size=len(source), max_size=len(source)))
-    target = [one for one, stays in zip(source, kept, strict=True) if stays] + draw(st.lists(record, max_size=5))
+    target = [one for one, stays in zip(source, kept, strict=True) if stays] + draw(
+        st.lists(record, max_size=5)
+    )
     if draw(st.booleans()):
         target = draw(st.permutations(target))
     start = draw(st.integers(0, len(source)))

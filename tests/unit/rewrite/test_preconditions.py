@@ -106,7 +106,9 @@ def failure(
     live: ClusterView | None = None,
     *queries: QuerySnapshot,
 ) -> FlinkstyleError | None:
-    situation = Situation(plan=plan, manifest=a_manifest(*(queries or (a_query(),))), live=live or plan.target)
+    situation = Situation(
+        plan=plan, manifest=a_manifest(*(queries or (a_query(),))), live=live or plan.target
+    )
     try:
         precondition.check(situation)
     except Exception as error:  # noqa: BLE001 - each test says which
@@ -216,7 +218,9 @@ def test_partition_that_a_drained_sources_target_lacks_is_left_to_others():
     assert failure(RequireStillEmpty(), plan, a_view({"t": {0: 1}})) is None
 
 
-def a_pending(moves: Mapping[int, Verdict | int], ends: Mapping[int, Verdict | int], **changed: Any) -> OffsetRewritePlan:
+def a_pending(
+    moves: Mapping[int, Verdict | int], ends: Mapping[int, Verdict | int], **changed: Any
+) -> OffsetRewritePlan:
     return a_plan(
         *(a_move(after, partition=number) for number, after in moves.items()),
         pending=tuple(a_move(after, partition=number) for number, after in ends.items()),
@@ -277,7 +281,9 @@ def test_planned_batches_of_two_queries_are_judged_apart():
 
 
 def test_refused_rows_are_told_with_their_number():
-    plan = a_plan(a_move(1), a_move(Refused("gone", None), partition=1), pending=(a_move(Refused("cut", None)),))
+    plan = a_plan(
+        a_move(1), a_move(Refused("gone", None), partition=1), pending=(a_move(Refused("cut", None)),)
+    )
     found = refusal(MovesRefusedError, RequireNoRefusal(), plan)
     assert found.problem.startswith("2 partitions have no safe offset on the target: ")
     assert "refused: gone" in found.problem

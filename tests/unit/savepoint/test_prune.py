@@ -119,8 +119,9 @@ def test_who_relies_on_a_savepoint_is_asked_when_nobody_can_begin_to_any_more(th
     asked: list[str] = []
 
     def in_use() -> dict[str, str]:
-        with pytest.raises(RepositoryBusyError, match="a test"), hold_intent(
-            three, "take", holder="a late take", wait_s=0.0, poll_s=0.01
+        with (
+            pytest.raises(RepositoryBusyError, match="a test"),
+            hold_intent(three, "take", holder="a late take", wait_s=0.0, poll_s=0.01),
         ):
             pass
         asked.append("held")
@@ -139,7 +140,9 @@ def test_prune_waits_for_a_take_as_long_as_it_is_told(three: Repository):
         assert time.monotonic() - began >= 1.0
 
 
-def test_savepoints_of_one_moment_are_told_by_their_ids(repository: Repository, a_checkpoint: Make, take: Make):
+def test_savepoints_of_one_moment_are_told_by_their_ids(
+    repository: Repository, a_checkpoint: Make, take: Make
+):
     checkpoint = a_checkpoint()
     for savepoint_id in ("sp-b", "sp-c", "sp-a"):
         take(repository, checkpoint, savepoint_id, taken_at_ms=7)
@@ -166,7 +169,9 @@ def test_what_is_known_of_each_savepoint_is_read(three: Repository):
     claim_savepoint(three, "sp-3", by="a run", at_ms=9)
     newest = three.read("sp-3").blobs.keys() - three.read("sp-2").blobs.keys()
     three.delete_blob(min(newest))
-    found = {one.savepoint_id: one for one in read_contents(three, Needs(three), {"sp-2": "a job"}).candidates}
+    found = {
+        one.savepoint_id: one for one in read_contents(three, Needs(three), {"sp-2": "a job"}).candidates
+    }
     known = {"missing_blobs": 0, "verified": None, "pinned": None, "in_use": None, "owned": None}
     assert found == {
         "sp-1": Candidate(savepoint_id="sp-1", taken_at_ms=1, **{**known, "pinned": "by ann: audit"}),

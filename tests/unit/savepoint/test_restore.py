@@ -326,7 +326,9 @@ def test_checkpoint_whose_logs_are_not_as_a_restore_leaves_them_is_never_overwri
     assert contents(target) == before
 
 
-@pytest.mark.parametrize("logs", [("commits/1", "offsets/0", "offsets/1"), ("commits/2",), ("commits/0", "offsets/0")])
+@pytest.mark.parametrize(
+    "logs", [("commits/1", "offsets/0", "offsets/1"), ("commits/2",), ("commits/0", "offsets/0")]
+)
 def test_older_restore_of_the_query_that_never_ran_is_replaced(
     repository: Repository, a_checkpoint: Make, take: Make, logs: tuple[str, ...]
 ):
@@ -508,7 +510,9 @@ def test_only_claim_mode_makes_the_savepoint_the_restored_jobs(
         "sp-2": "what was restored to memory://b"
     }
     assert abs(owners(repository)["sp-2"].at_ms - time.time() * 1000) < 60_000
-    two = replace(second, savepoint_id="sp-3", queries=(*second.queries, replace(second.queries[0], name="b")))
+    two = replace(
+        second, savepoint_id="sp-3", queries=(*second.queries, replace(second.queries[0], name="b"))
+    )
     restore_savepoint(two, repository, lambda name: MemoryStore(f"to {name}"), claim_mode="claim")
     assert owners(repository)["sp-3"].by == "what was restored to memory://to totals, memory://to b"
 

@@ -125,7 +125,9 @@ def test_state_that_keeps_its_number_is_refused_by_name(query: QuerySnapshot, pa
     assert "output path of its own" in refused.value.remedy
 
 
-def test_one_store_that_has_only_steps_is_enough_to_refuse_and_the_first_is_named(query: QuerySnapshot) -> None:
+def test_one_store_that_has_only_steps_is_enough_to_refuse_and_the_first_is_named(
+    query: QuerySnapshot,
+) -> None:
     full = ("state/0/0/3.zip", "state/0/0/4.changelog", "state/0/3/2.snapshot")
     assert renumber(with_state(query, *full), BatchId(40)).batch_id == 40
     young = ("state/0/2/1.delta", "state/0/1/1.delta", "state/0/1/2.delta")

@@ -65,7 +65,9 @@ def test_shard_is_left_out_only_if_its_marker_is_of_this_very_batch():
     assert there(a_marker(BATCH)) == a_marker(BATCH)
     assert there(a_marker(BATCH - 1)) is None
     assert there(a_marker(BATCH - 9)) is None
-    with pytest.raises(LineageError, match="line was expected to end before batch 10, but has written batch 11"):
+    with pytest.raises(
+        LineageError, match="line was expected to end before batch 10, but has written batch 11"
+    ):
         there(a_marker(BATCH + 1))
 
 
@@ -81,7 +83,7 @@ def test_shard_of_this_batch_with_another_plan_is_refused(plan: str):
 
 
 def test_shard_that_another_run_has_claimed_is_not_written():
-    with pytest.raises(RunSupersededError, match="[Ss]hard 2 of lineage line"):
+    with pytest.raises(RunSupersededError, match=r"[Ss]hard 2 of lineage line"):
         there(a_marker(BATCH - 1, run="run 8"))
     with pytest.raises(RunSupersededError):
         there(None)  # each run claims its shards before it writes
@@ -106,7 +108,9 @@ def test_shard_that_is_run_again_must_come_to_the_same_records(now: Total):
         require_same_shard(BATCH, 2, a_marker(), now)
 
 
-def found(was: Mapping[int, Marker], now: Mapping[int, Total], *, complete: bool, plan: str = PLAN) -> int | None:
+def found(
+    was: Mapping[int, Marker], now: Mapping[int, Total], *, complete: bool, plan: str = PLAN
+) -> int | None:
     return records_there(BATCH, was, complete=complete, plan=plan, look=lambda: now)
 
 
@@ -152,7 +156,7 @@ def test_same_records_in_another_order_of_shards_are_the_same_batch():
     was = {0: a_marker(records=1, digest=WRAP - 1), 1: a_marker(records=2, digest=3)}
     assert require_same_batch(BATCH, was, [(2, 3), (1, WRAP - 1)]) == 3
     assert require_same_batch(BATCH, was, [(3, 2)]) == 3
-    with pytest.raises(ReplayDiffersError, match="Batch 10, .* shards 0, 1 "):
+    with pytest.raises(ReplayDiffersError, match=r"Batch 10, .* shards 0, 1 "):
         require_same_batch(BATCH, was, [(3, 3)])
 
 
@@ -200,7 +204,9 @@ def test_run_begins_with_the_batch_after_the_last_or_with_the_newest_again():
 
 
 def test_run_that_would_begin_behind_what_a_shard_has_written_is_refused():
-    with pytest.raises(LineageError, match="completed batch 9 and written batch 10, so batch 10 was expected"):
+    with pytest.raises(
+        LineageError, match="completed batch 9 and written batch 10, so batch 10 was expected"
+    ):
         starts(BATCH - 1, {0: a_marker(BATCH - 1), 1: a_marker()}, BATCH - 1)
     with pytest.raises(LineageError, match="written batch 10, so batch 11 was expected next, found 12"):
         starts(BATCH, {}, BATCH + 2)
@@ -208,7 +214,9 @@ def test_run_that_would_begin_behind_what_a_shard_has_written_is_refused():
 
 def test_half_written_batch_goes_on_with_the_number_of_shards_it_was_begun_with():
     markers = {0: a_marker(plan="3-columns"), 1: a_marker(BATCH - 1)}
-    with pytest.raises(ShardCountError, match="Batch 10 is half written with 3 shards, but the job asks for 4"):
+    with pytest.raises(
+        ShardCountError, match="Batch 10 is half written with 3 shards, but the job asks for 4"
+    ):
         starts(BATCH - 1, markers, BATCH)
     require_shards(the_settings(shards=3), a_completion(BATCH - 1), markers)
     starts(BATCH, markers, BATCH + 1)  # it is complete: the number may change
@@ -219,7 +227,9 @@ def test_half_written_batch_goes_on_with_the_number_of_shards_it_was_begun_with(
 def test_lineage_that_comes_back_is_refused_where_a_driver_went_on_after_it_left():
     markers = {0: a_marker(), 1: a_marker(BATCH + 1), 2: a_marker(BATCH - 1)}
     require_nothing_half_written(the_settings(), a_completion(BATCH + 1), markers)
-    with pytest.raises(LineageError, match=r"behind batch 10, found that shards \[1\] have written up to batch 11"):
+    with pytest.raises(
+        LineageError, match=r"behind batch 10, found that shards \[1\] have written up to batch 11"
+    ):
         require_nothing_half_written(the_settings(), a_completion(BATCH), markers)
     with pytest.raises(LineageError, match=r"behind batch -1, found that shards \[0\] "):
         require_nothing_half_written(the_settings(), None, {0: a_marker(0)})

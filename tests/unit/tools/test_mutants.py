@@ -28,7 +28,7 @@ from tools.mutants import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-MUTATED = '''
+MUTATED = """
 class Store:
     def xǁStoreǁread__mutmut_orig(self, key, most=3):
         return self.files[key]
@@ -43,7 +43,7 @@ def x_find__mutmut_1(a, b):
 def x_find__mutmut_2(a, b):
     if a:
         return None
-'''
+"""
 
 
 def a_mutant(change: str = "- a\n+ b", *, status: str = "survived", words: bool = False) -> Mutant:
@@ -121,7 +121,9 @@ def test_row_counts_what_has_to_be_found_and_replaces_the_one_before():
     found = [a_mutant(), a_mutant(status="killed"), a_mutant(status="killed"), a_mutant(words=True)]
     new = row(Module(name="b", tests=()), found, "2026-11-22", "abc")
     assert new == "| `b` | 3 | 2 | 1 | 2026-11-22 | abc |"
-    document = with_row(with_row("# Title\n\n" + mutants._BEGIN + "\n", new.replace("abc", "old")), "| `a` | 1 |")
+    document = with_row(
+        with_row("# Title\n\n" + mutants._BEGIN + "\n", new.replace("abc", "old")), "| `a` | 1 |"
+    )
     document = with_row(with_reasons(document, [a_reason()]), new)
     lines = document.splitlines()
     assert lines[0] == "# Title"
