@@ -16,8 +16,7 @@ position, the place F, unless it says so:
 4. From ``low`` on everything up to the answer is surely a copy, and before ``low`` every record that equals
    none of the source's is counted as passed over (``translate``).
 
-What this assumes of others' records that do equal mirrored ones is in docs/translation.md,
-"What is assumed".
+What this assumes of records that do equal mirrored ones is in docs/translation.md ("What is assumed").
 """
 
 from __future__ import annotations
@@ -57,7 +56,8 @@ class Rules:
     growing: bool = False
     """Preview: producers are at work, so newer records may follow on the target."""
     aborted: frozenset[int] = frozenset()
-    """Fingerprints of aborted source records, to name phantoms by their name."""
+    """Fingerprints of aborted source records, to name phantoms by their name, and since one of them may equal
+    the newest record."""
     oldest_equal: int | None = None
     """No source record before this offset can equal the newest one; None: nothing is known."""
     oldest_copy: int | None = 0

@@ -12,7 +12,7 @@ from airflow_flinkstyle.kafka.mirror import lag_above, missing_position
 from airflow_flinkstyle.kafka.pairs import Pair, batches, lengthen, read_pairs
 from airflow_flinkstyle.kafka.preserved import verify_kept
 from airflow_flinkstyle.kafka.reading import Identity, read_windows
-from airflow_flinkstyle.kafka.translate import Proof, translate
+from airflow_flinkstyle.kafka.translate import Proof, aborted_among, needs_aborted, translate
 from airflow_flinkstyle.kafka.verdict import Refused, Verdict, offset_of
 from airflow_flinkstyle.kafka.window import NO_TIME, Window
 
@@ -215,7 +215,8 @@ def _oldest_equal(state: Round, pairs: Collection[Pair]) -> dict[TopicPartition,
     if state.request.mirror is not None or state.request.preview:
         return {}
     dated = {p.tp: p.source.newest_ms for p in pairs if p.identity.dated and p.source.newest_ms >= 0}
-    return first_offsets_since(state.source, dated)
+    unknown = {p.tp: p.source.log_start for p in pairs if p.identity.dated and p.tp not in dated}
+    return unknown | first_offsets_since(state.source, dated)
 
 
 def _oldest_copy(state: Round, pairs: Collection[Pair]) -> dict[TopicPartition, int | None]:
@@ -243,8 +244,7 @@ def _decide(state: Round, pair: Pair, rules: Rules) -> Evidence | Widen:
     outcome = translate(pair.source, pair.target, pair.position, rules)
     if isinstance(outcome, Widen):
         return outcome
-    unnamed = outcome.extras.keys() & {"new", "passed_over"}
-    if unnamed and state.request.isolation == "read_committed":
+    if state.request.isolation == "read_committed" and needs_aborted(outcome, pair.source, rules):
         named = _name_phantoms(state, pair, rules)
         if named is None:
             return _evidence(state, pair.tp, _deleted(pair), pair=pair)
@@ -258,8 +258,9 @@ def _name_phantoms(state: Round, pair: Pair, rules: Rules) -> Proof | None:
     if read_windows(state.source, {pair.tp: everything}, "read_uncommitted", {pair.tp: pair.identity}):
         pair.deleted = "source"
         return None
-    aborted = frozenset(everything.prints) - frozenset(pair.source.prints)
-    final = replace(rules, aborted=aborted, exhausted=frozenset(("source", "target")))
+    final = replace(
+        rules, aborted=aborted_among(everything, pair.source), exhausted=frozenset(("source", "target"))
+    )
     outcome = translate(pair.source, pair.target, pair.position, final)
     if isinstance(outcome, Widen):  # pragma: no cover - both sides are exhausted
         raise TypeError

@@ -85,6 +85,23 @@ def translate(source: Window, target: Window, position: int, rules: Rules) -> Pr
     return _decide(source, target, cut, match, place, rules)
 
 
+def needs_aborted(proof: Proof, source: Window, rules: Rules) -> bool:
+    """Tell whether a proof is to be made again with the source's aborted records.
+
+    To name records that only the target seems to hold; and since the newest record shows a mirror as level
+    only if no aborted one equals it, as where a transaction was tried again.
+    """
+    if proof.extras.keys() & {"new", "passed_over"}:
+        return True
+    by_content = not (rules.caught_up or rules.growing or isinstance(proof.verdict, Refused))
+    return by_content and len(source) < source.high - source.low
+
+
+def aborted_among(everything: Window, committed: Window) -> frozenset[int]:
+    """Return the records that are there more often if aborted ones are read, too."""
+    return frozenset(Counter(everything.prints) - Counter(committed.prints))
+
+
 def _decide(
     source: Window, target: Window, cut: int, match: Match, place: Place, rules: Rules
 ) -> Proof | Widen:
@@ -225,7 +242,13 @@ def _may_repeat(source: Window, rules: Rules) -> Refused | Widen | None:
         return widen(source, source, rules, "source") or Refused(
             "older records may equal the newest one, so content cannot show that the mirror is level", None
         )
-    if source.prints.count(source.prints[-1]) > 1:
+    if rules.oldest_equal is not None and 0 < source.log_start >= rules.oldest_equal:
+        return Refused(
+            "deleted records may be as new as the newest one and equal it, so content cannot show that the "
+            "mirror is level",
+            None,
+        )
+    if source.prints.count(source.prints[-1]) > 1 or source.prints[-1] in rules.aborted:
         return Refused("the newest records repeat, so content cannot show that the mirror is level", None)
     return None
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.kafka.verdict import Bounded, Chosen, Exact, Refused
 from airflow_flinkstyle.types import NextOffset
-from testbed.worlds.world import ABORTED, OTHERS, RECORD, prints
+from testbed.worlds.world import ABORTED, GONE, OTHERS, RECORD, prints
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,9 +79,19 @@ class _Case:
         return self._passed_over()
 
     def _came_to_the_end(self) -> bool:
-        """Return whether the newest record was copied, or others wrote an equal one: a stated limit."""
-        ends = (self.source[-1][0], OTHERS) if self.source else (OTHERS,)
-        return any(seen.origin in ends and seen.print == self.source[-1][1] for seen in self.target)
+        """Return whether the newest record was copied; or an equal one of others, or one that is deleted.
+
+        Those are stated limits: where the oldest record that is left is older than the newest, or compaction
+        has removed the equal one.
+        """
+        if not self.source:
+            return False
+        newest, record, _ = self.source[-1]
+        start, log = self.world.source_start, self.world.source
+        older = any(log[at][2] < log[newest][2] for at in range(start, min(start + 1, newest)))
+        ends = {newest, OTHERS, *(range(start) if older else ())}
+        ends.update(at for at, entry in enumerate(log) if entry[0] == GONE)
+        return any(seen.origin in ends and seen.print == record for seen in self.target)
 
     def _lost(self, reads: Sequence[int]) -> str | None:
         newest = {key: at for at, _, key in self.unread if key}

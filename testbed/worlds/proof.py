@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.kafka.alignment import Rules, Widen
 from airflow_flinkstyle.kafka.pairs import Pair
 from airflow_flinkstyle.kafka.reading import Identity
-from airflow_flinkstyle.kafka.translate import Proof, translate
+from airflow_flinkstyle.kafka.translate import Proof, aborted_among, needs_aborted, translate
 from airflow_flinkstyle.kafka.verdict import Refused, offset_of
 from airflow_flinkstyle.kafka.window import Window
 from testbed.worlds.world import GONE, Log
@@ -122,12 +122,13 @@ def _settle(reader: _Reader, pair: Pair) -> Proof:
             pair.source = older.followed_by(pair.source)
         else:
             pair.target = older.followed_by(pair.target)
-    if not outcome.extras.keys() & {"new", "passed_over"}:
+    if not needs_aborted(outcome, pair.source, rules):
         return outcome
     everything = Window(low=pair.source.low, high=pair.source.high, log_start=pair.source.log_start)
     Log.of(reader.world.source, dated=reader.world.dated, aborted=True).fill(everything)
-    aborted = frozenset(everything.prints) - frozenset(pair.source.prints)
-    final = replace(rules, aborted=aborted, exhausted=frozenset(("source", "target")))
+    final = replace(
+        rules, aborted=aborted_among(everything, pair.source), exhausted=frozenset(("source", "target"))
+    )
     named = translate(pair.source, pair.target, pair.position, final)
     if isinstance(named, Widen):
         raise TypeError(named)
@@ -142,8 +143,9 @@ def _rules(reader: _Reader, pair: Pair) -> Rules:
         since = reader.first_since(pair.source.oldest_ms) if known else pair.target.log_start
         oldest_copy = pair.oldest_copy(since, world.share)
     oldest_equal = None
-    if not world.level and world.dated and pair.source.newest_ms >= 0:
-        oldest_equal = reader.oldest_equal(pair.source.newest_ms)
+    if not world.level and world.dated:
+        known = pair.source.newest_ms >= 0
+        oldest_equal = reader.oldest_equal(pair.source.newest_ms) if known else pair.source.log_start
     return Rules(
         compacted=world.compacted,
         source_compacted=world.source_compacted,

@@ -210,7 +210,8 @@ def test_records_deleted_while_they_are_compared_refuse_their_partition_only(kaf
     for topic in topics:
         for broker, cluster in ((kafka_pair.old, old), (kafka_pair.new, new)):
             broker.create_topic(topic, partitions=1)
-            produce(cluster, topic, [f"r{i}" for i in range(100)], timestamp=stamp)
+            for later, numbers in enumerate((range(80), range(80, 100))):
+                produce(cluster, topic, [f"r{i}" for i in numbers], timestamp=stamp + later)
     request = ProofRequest(positions={(topic, 0): 60 for topic in topics})
     moment = look(old, new, request, topics)
     (kafka_pair.old if side == "source" else kafka_pair.new).delete_records(topics[0], {0: 50})

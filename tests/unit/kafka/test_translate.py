@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_flinkstyle.kafka.alignment import Rules, Widen
-from airflow_flinkstyle.kafka.translate import Proof, translate
+from airflow_flinkstyle.kafka.translate import Proof, aborted_among, needs_aborted, translate
 from airflow_flinkstyle.kafka.verdict import Bounded, Exact, Refused
 from airflow_flinkstyle.kafka.window import NO_KEY, Window, fingerprint, key_print
 
@@ -440,3 +440,26 @@ def test_equal_records_from_before_the_window_are_looked_for_before_they_move_th
     rules = replace(LEVEL, dated=False)
     assert translate(short, whole, 16, rules) == Widen(side="source")
     assert proved(whole, whole, 16, rules).verdict == Exact(16)
+
+
+def test_newest_record_that_equals_an_aborted_one_shows_nothing_for_the_mirror():
+    """The attack: a transaction was tried again, and the mirror copied its aborted try and stopped."""
+    source = a_window([*range(1, 21), 30], gaps={20})
+    target = a_window([*range(1, 21), 30])
+    first = proved(source, target, 20, Rules())
+    assert first.verdict == Exact(20)
+    everything = a_window([*range(1, 21), 30, 30])
+    assert needs_aborted(first, source, Rules())
+    assert not needs_aborted(first, source, LEVEL)
+    assert not needs_aborted(first, a_window([*range(1, 21), 30]), Rules()), "nothing is hidden there"
+    refused = proved(source, target, 20, Rules(aborted=aborted_among(everything, source))).verdict
+    assert isinstance(refused, Refused)
+    assert "repeat" in refused.reason
+
+
+def test_deleted_records_may_equal_the_newest_if_none_that_is_left_is_older():
+    source, target = a_window(range(1, 21), start=30), a_window(range(1, 21))
+    assert proved(source, target, 40, Rules(oldest_equal=31)).verdict == Exact(10)
+    refused = proved(source, target, 40, Rules(oldest_equal=30)).verdict
+    assert isinstance(refused, Refused)
+    assert "deleted records may be as new" in refused.reason

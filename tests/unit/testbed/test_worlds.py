@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from airflow_flinkstyle.kafka.verdict import Bounded, Exact, Refused
 from airflow_flinkstyle.types import NextOffset
 from testbed.worlds.generator import a_world
@@ -51,6 +53,18 @@ def test_slice_of_worlds_is_answered_rightly_and_a_good_part_exactly():
     assert counts["Exact"] > 500
     assert counts["Bounded"] > 500
     assert "| all |" in table(tally)
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        91_002,  # nothing but aborted records before the position, as far as may be read
+        2_237_247,  # the newest record equals an aborted one, and the mirror stopped short
+        2_294_985,  # it equals a deleted one of the same millisecond
+    ],
+)
+def test_world_that_was_answered_wrongly_once_is_not_any_more(seed: int):
+    assert judged(range(seed, seed + 1)).faults == {}
 
 
 LONG = source(*range(1, 31))
