@@ -1,4 +1,4 @@
-"""What of a batch is there already, and may so be left out; and whether the rest is this run's to write. Pure.
+"""What of a batch is there already and is left out, and whether the rest is this run's to write. Pure.
 
 Spark runs a batch again after a crash, always the newest it had planned. So at the begin of a run a batch is
 new, or was written in part, or was written whole and not yet committed by Spark; anything else means that

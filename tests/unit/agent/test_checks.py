@@ -194,7 +194,7 @@ def test_guard_asks_for_the_sources_before_it_asks_kafka(monkeypatch: pytest.Mon
     monkeypatch.setattr(checks, "describe_source", lambda *_: pytest.fail("Kafka was asked"))
     query = a_query_of_two_batches(committed=2)
     query.sources = [*query.sources, *query.sources]
-    with pytest.raises(SourcesChangedError, match="Query orders .* read 1 sources .*, found 2"):
+    with pytest.raises(SourcesChangedError, match=r"Query orders .* read 1 sources .*, found 2"):
         checks.guard(None, query, {})
 
 

@@ -83,7 +83,7 @@ def test_shard_of_this_batch_with_another_plan_is_refused(plan: str):
 
 
 def test_shard_that_another_run_has_claimed_is_not_written():
-    with pytest.raises(RunSupersededError, match="[Ss]hard 2 of lineage line"):
+    with pytest.raises(RunSupersededError, match=r"[Ss]hard 2 of lineage line"):
         there(a_marker(BATCH - 1, run="run 8"))
     with pytest.raises(RunSupersededError):
         there(None)  # each run claims its shards before it writes
@@ -156,7 +156,7 @@ def test_same_records_in_another_order_of_shards_are_the_same_batch():
     was = {0: a_marker(records=1, digest=WRAP - 1), 1: a_marker(records=2, digest=3)}
     assert require_same_batch(BATCH, was, [(2, 3), (1, WRAP - 1)]) == 3
     assert require_same_batch(BATCH, was, [(3, 2)]) == 3
-    with pytest.raises(ReplayDiffersError, match="Batch 10, .* shards 0, 1 "):
+    with pytest.raises(ReplayDiffersError, match=r"Batch 10, .* shards 0, 1 "):
         require_same_batch(BATCH, was, [(3, 3)])
 
 
