@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from airflow_flinkstyle.kafka.cluster import LogRange
-from airflow_flinkstyle.kafka.pairs import Pair, batches
 from airflow_flinkstyle.kafka.reading import Identity
+from airflow_flinkstyle.kafka.translation.pairs import Pair, batches
 from airflow_flinkstyle.kafka.window import NO_KEY, NO_TIME, Window, fingerprint, key_print
 from airflow_flinkstyle.types import NextOffset
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_flinkstyle.kafka.walk import Match, equal_run, walk_back
+from airflow_flinkstyle.kafka.translation.walk import Match, equal_run, walk_back
 from airflow_flinkstyle.kafka.window import NO_KEY, Window
 
 if TYPE_CHECKING:

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from airflow_flinkstyle.kafka.alignment import Rules
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicSettings, TopicView
-from airflow_flinkstyle.kafka.compare import Round, prove_round
-from airflow_flinkstyle.kafka.mirror import MirrorSettings
-from airflow_flinkstyle.kafka.moment import Moment
-from airflow_flinkstyle.kafka.pairs import Pair
-from airflow_flinkstyle.kafka.request import ProofRequest
+from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.settings import KafkaCluster
+from airflow_flinkstyle.kafka.translation.alignment import Rules
+from airflow_flinkstyle.kafka.translation.compare import Round, prove_round
+from airflow_flinkstyle.kafka.translation.moment import Moment
+from airflow_flinkstyle.kafka.translation.pairs import Pair
+from airflow_flinkstyle.kafka.translation.request import ProofRequest
 from airflow_flinkstyle.kafka.verdict import Refused
 from airflow_flinkstyle.types import NextOffset
 
