@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import sys
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.errors import FlinkstyleError
@@ -34,16 +33,14 @@ if TYPE_CHECKING:
     from testbed.differential.stage import Stage
 
 LEASE_S = 8.0
-STUCK_S = 90.0
+STUCK_S = 240.0
 """Longest wait for anything; a machine under load is slow."""
-_MOMENT_S = 6.0
+_MOMENT_S = 20.0
 """Longest wait for a moment of the plan: the script may have no batch to give it."""
 _TAKES = 4
 _LOOK_S = 0.05
 _SETTLED_S = 1.0
 _IDLE_S = 12.0
-log = logging.getLogger(__name__)
-
 
 class ScriptFailed(Exception):  # noqa: N818  # an outcome, not an error of the test bed
     """The run ended with an error; ``code`` is the agent's name for it."""
@@ -77,6 +74,8 @@ class History:
     """Actions that found nothing to act on: the script was faster."""
     refused: list[str] = field(default_factory=list)
     """Error codes of actions that were refused."""
+    reasons: list[str] = field(default_factory=list)
+    """What the refusals said."""
     killed: bool = False
     rewound: Rewound | None = None
 
@@ -142,8 +141,9 @@ class Caller:
         if plan.kills:
             self._expect_kill()
         for number, step in enumerate(plan.steps, 1):
-            self.stage.feed.add(number if number < len(plan.steps) else PARTS)
-            self._be_running()
+            if step.feeds:
+                self.stage.feed.add(self.stage.feed.parts + 1 if number < len(plan.steps) else PARTS)
+                self._be_running()
             self._await_moment(step)
             self._act(step)
             if self.spec.is_bounded:
@@ -179,15 +179,17 @@ class Caller:
         self._require_well()
 
     def _await_moment(self, step: Step) -> None:
-        if self._await_commits(self._commits() + step.batches):
+        if self._await_commits(self._commits() + step.batches * step.feeds):
             time.sleep(step.delay_ms / 1000)
 
     def _await_commits(self, count: int) -> bool:
         """Wait for so many commits; returns whether the script still runs."""
         until_s = time.monotonic() + _MOMENT_S
-        while time.monotonic() < until_s and self._commits() < count:
+        while time.monotonic() < until_s:
             if not isinstance(self.client.status(), Running):
                 return False
+            if self._commits() >= count:
+                break
             time.sleep(_LOOK_S)
         return True
 
@@ -208,9 +210,9 @@ class Caller:
         try:
             self._do(action)
         except FlinkstyleError as error:
-            self._require_well()
-            log.info("%s was refused: %s", action, error)
             self.history.refused.append(error.code)
+            self.history.reasons.append(f"{action}: {error}")
+            self._require_well()
         else:
             self.history.done.append(action)
 
@@ -229,7 +231,7 @@ class Caller:
                 self._await_up(self._generation())
             case "kill-from-checkpoint":
                 self._kill()
-                self._start(FromCheckpoint())
+                self._start_from_checkpoint_of_the_dead()
             case _:
                 self._go_back(action)
 
@@ -247,6 +249,7 @@ class Caller:
                 raise _Refused(end.detail)
 
     def _stop(self, *, savepoint: bool) -> str | None:
+        """Stop the job if it runs; returns the savepoint."""
         if not isinstance(self.client.status(), Running):
             return None
         stopped = self.client.stop(self._key("stop"), savepoint=savepoint, timeout_s=STUCK_S)
@@ -256,6 +259,15 @@ class Caller:
     def _kill(self) -> None:
         self.client.end_driver(self._generation())
         self.history.killed = True
+
+    def _start_from_checkpoint_of_the_dead(self) -> None:
+        """Start from what a killed run left; where that is refused, start its driver again."""
+        try:
+            self._start(FromCheckpoint())
+        except FlinkstyleError:
+            self.client.ensure_running()
+            self._await_up(self._generation())
+            raise
 
     def _go_back(self, action: str) -> None:
         """Stop, and start from the savepoint that was taken before; or go on if that is refused."""
@@ -355,8 +367,3 @@ class _Refused(FlinkstyleError):
         super().__init__(detail, left="", remedy="")
         named = re.match(r"[A-Z][A-Z_]+(?=:)", detail)
         self.code = named[0] if named else "REQUEST_FAILED"  # type: ignore[misc]  # another one each time
-
-
-def forget(history: History) -> History:
-    """Return what happened without what a rewind kept, to be shown."""
-    return replace(history, rewound=None)

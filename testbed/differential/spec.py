@@ -159,7 +159,7 @@ def draw(random: random.Random) -> ScriptSpec:
 def _draw(random: random.Random) -> ScriptSpec:
     count = _one(random, {1: 10, 2: 7, 3: 3, 4: 1, 5: 1})
     shapes: Mapping[Shape, int] = {
-        "straight": 4, "loop": 3, "sequence": 5, "staggered": 3, "threads": 2, "restart": 3, "conditional": 2,
+        "straight": 4, "loop": 3, "sequence": 5, "staggered": 5, "threads": 2, "restart": 3, "conditional": 2,
     }  # fmt: skip
     triggers: Mapping[Trigger, int] = {"available-now": 9, "once": 3, "default": 4, "interval": 4}
     checkpoints: Mapping[Checkpoint, int] = {"option": 7, "conf": 2, "none": 2}

@@ -41,6 +41,8 @@ class Verdict:
     problems: tuple[str, ...] = ()
     done: tuple[str, ...] = ()
     missed: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+    """What refusals said."""
     states: int = 0
     """How many were compared."""
     seconds: float = 0.0
@@ -160,6 +162,7 @@ class Trial:
             wrong = [f"plainly: {plain_failure or 'no failure'}; under the agent: {failure.text[-1500:]}"]
             return self._verdict("failed", history, wrong)
         history.refused.append(failure.code)
+        history.reasons.append(failure.text)
         wrong = []
         for place, query in enumerate(self.spec.queries):
             if plain_failure is None and query.source != "rate" and not query.is_keyed:
@@ -175,6 +178,7 @@ class Trial:
             problems=tuple(problems),
             done=tuple(history.done),
             missed=tuple(history.missed),
+            reasons=tuple(history.reasons),
             states=self.states,
         )
 
