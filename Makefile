@@ -8,10 +8,10 @@ export TMPDIR := $(CURDIR)/.flinkstyle/tmp
 export JDK_JAVA_OPTIONS := "-Djava.io.tmpdir=$(TMPDIR)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint test test-unit fuzz demo demo-ui bench soak chaos lock clean
+.PHONY: help setup lint test test-unit fuzz demo demo-ui bench soak chaos differential lock clean
 
 help: ## Print the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Make both virtual environments and fetch the jars (seconds when nothing changed)
 	@mkdir -p "$(TMPDIR)"
@@ -45,6 +45,9 @@ soak: setup ## Savepoints under load, judged: 200 hot ones, 50 stops and 10 migr
 
 chaos: setup ## Kill everything around the transactional sink 300 times and count what it wrote; KILLS=n, SEED=n
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m testbed.chaos $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED))
+
+differential: setup ## Run random scripts plainly and under the agent, and compare (N=500 SEED=1; LANES=2)
+	@$(GUARDED) .flinkstyle/venv-spark/bin/python -m testbed.differential --count $(or $(N),50) $(if $(SEED),--seed $(SEED)) $(if $(LANES),--lanes $(LANES))
 
 lock: setup ## Resolve the lock files anew (needs the network)
 	@$(PYTHON) -m tools.lock

@@ -69,7 +69,9 @@ def _shrink(failures: Sequence[Result], folder: Path) -> None:
     """Make one failure of each kind small."""
     kinds = {_kind(result): result for result in reversed(failures)}
     chosen = list(kinds.values())[-_MOST_SHRUNK:]
-    tasks = [Task(label=f"{result.task.label}-shrunk", case=result.task.case, shrink=True) for result in chosen]
+    tasks = [
+        Task(label=f"{result.task.label}-shrunk", case=result.task.case, shrink=True) for result in chosen
+    ]
     for result in run_all(tasks, folder / "shrunk", lanes=min(2, len(tasks))):
         place = folder / f"{result.task.label}.json"
         place.write_text(result.case.to_json())

@@ -6,13 +6,16 @@ import re
 import sys
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.client import JobClient
+from airflow_flinkstyle.jobs.deployments.base import Gone
 from airflow_flinkstyle.jobs.lineage import Fresh, FromCheckpoint, FromSavepoint
 from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
 from airflow_flinkstyle.jobs.status import Closed, Dead, Failed, NeverStarted, Running
+from airflow_flinkstyle.jobs.stopped import take_stopped
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.savepoint.repository import SavepointRepository
 from airflow_flinkstyle.storage.open import open_store
@@ -22,13 +25,13 @@ from testbed.differential.stage import driver_env, spark_conf
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
     from airflow_flinkstyle.jobs.deployments.base import Deployment
     from airflow_flinkstyle.jobs.lineage import Origin
     from airflow_flinkstyle.jobs.status import JobStatus
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.types import Generation
+    from testbed.differential.outputs import Written
     from testbed.differential.plan import Plan, Step
     from testbed.differential.stage import Stage
 
@@ -42,7 +45,8 @@ _LOOK_S = 0.05
 _SETTLED_S = 1.0
 _IDLE_S = 12.0
 
-class ScriptFailed(Exception):  # noqa: N818  # an outcome, not an error of the test bed
+
+class ScriptFailed(Exception):  # an outcome, not an error of the test bed
     """The run ended with an error; ``code`` is the agent's name for it."""
 
     def __init__(self, code: str, text: str) -> None:
@@ -50,7 +54,7 @@ class ScriptFailed(Exception):  # noqa: N818  # an outcome, not an error of the 
         self.code, self.text = code, text
 
 
-class Stuck(Exception):  # noqa: N818  # an outcome, not an error of the test bed
+class Stuck(Exception):  # an outcome, not an error of the test bed
     """Nothing happened any more."""
 
 
@@ -60,7 +64,7 @@ class Rewound:
 
     batches: Mapping[str, int]
     """Query -> batch of the savepoint."""
-    written: Mapping[int, list[object]]
+    written: Mapping[int, list[Written]]
     """Place of a query -> what stood in its output at that time."""
 
 
@@ -128,6 +132,8 @@ class Caller:
         )
         self._keys = 0
         self._taken: Manifest | None = None
+        self._origin: Origin = FromCheckpoint()
+        """Of the next start of a script that has ended."""
 
     # --- the plan -------------------------------------------------------------------------------
 
@@ -163,7 +169,8 @@ class Caller:
         if isinstance(status, NeverStarted):
             self._start(Fresh())
         elif isinstance(status, Closed):
-            self._start(FromCheckpoint())
+            origin, self._origin = self._origin, FromCheckpoint()
+            self._start(origin)
 
     def _start(self, origin: Origin) -> None:
         handle = self.client.start(self.job, self.target, claim_key=self._key("start"), origin=origin)
@@ -203,7 +210,7 @@ class Caller:
         if action == "none":
             return
         running = isinstance(self.client.status(), Running)
-        needs_driver = action in ("take", "kill-relaunch", "kill-from-checkpoint", "from-savepoint")
+        needs_driver = action in ("kill-relaunch", "kill-from-checkpoint", "from-checkpoint")
         if (needs_driver and not running) or (action in BACK and self._taken is None):
             self.history.missed.append(action)
             return
@@ -221,7 +228,7 @@ class Caller:
             case "take":
                 self._take()
             case "from-savepoint":
-                self._start(FromSavepoint(savepoint_id=self._stop(savepoint=True) or "none"))
+                self._go_on_from_savepoint()
             case "from-checkpoint":
                 self._stop(savepoint=False)
                 self._start(FromCheckpoint())
@@ -237,6 +244,9 @@ class Caller:
 
     def _take(self) -> None:
         """Take a savepoint; ask again a while later where a query has no batch yet."""
+        if isinstance(self.client.status(), Closed):
+            self._taken = take_stopped(self.client, self._key("take"))
+            return
         for tries_left in reversed(range(_TAKES)):
             count = self._commits()
             pending = self.client.request_savepoint(self._key("take"))
@@ -247,6 +257,15 @@ class Caller:
             self._await_commits(count + 1)
             if not tries_left or not isinstance(self.client.status(), Running):
                 raise _Refused(end.detail)
+
+    def _go_on_from_savepoint(self) -> None:
+        """Stop with a savepoint and start from it; a script that has ended, once there is more to read."""
+        savepoint_id = self._stop(savepoint=True)
+        if savepoint_id is not None:
+            self._start(FromSavepoint(savepoint_id=savepoint_id))
+        else:
+            manifest = take_stopped(self.client, self._key("take"))
+            self._origin = FromSavepoint(savepoint_id=manifest.savepoint_id)
 
     def _stop(self, *, savepoint: bool) -> str | None:
         """Stop the job if it runs; returns the savepoint."""
@@ -319,8 +338,6 @@ class Caller:
         incarnation = run.incarnation
         if incarnation is not None and (record := self.client.board.incarnation(run.generation, incarnation)):
             native_id = self.client.deployment.native_id(record)
-        from airflow_flinkstyle.jobs.deployments.base import Gone
-
         self._until(lambda: isinstance(self.client.deployment.state(native_id), Gone), "the driver ends")
 
     def _await_right(self) -> None:
@@ -354,8 +371,6 @@ class Caller:
 
     def checkpoints(self) -> Mapping[str, Path]:
         """Return where the checkpoints of the last run stand, by the names of its queries."""
-        from pathlib import Path
-
         folder = Path(self.client.run(self._generation()).claim.checkpoint_location)
         return {path.parent.name: path.parent for path in folder.glob("*/metadata")}
 

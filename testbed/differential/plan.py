@@ -109,7 +109,8 @@ def _draw(random: random.Random) -> Plan:
         ("take", "fork"): 5,
         ("take", "re-emit"): 4,
     }
-    actions = (*random.choices(list(kinds), list(kinds.values()))[0], random.choice(["none", "take"]))
+    last: Action = random.choice(["none", "take"])
+    actions = (*random.choices(list(kinds), list(kinds.values()))[0], last)
     return Plan(steps=tuple(_draw_step(random, action) for action in actions))
 
 

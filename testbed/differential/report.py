@@ -71,7 +71,9 @@ def line(result: Result) -> str:
     text = f"{result.task.label}: {verdict.kind}"
     if verdict.codes:
         text += f" ({', '.join(verdict.codes)})"
-    text += f", {verdict.seconds:.0f} s, {verdict.cpu_s:.1f} CPU s; did {', '.join(verdict.done) or 'nothing'}"
+    text += (
+        f", {verdict.seconds:.0f} s, {verdict.cpu_s:.1f} CPU s; did {', '.join(verdict.done) or 'nothing'}"
+    )
     for problem in verdict.problems:
         text += f"\n    {problem.strip()[-1000:]}"
     return text

@@ -143,12 +143,11 @@ class Trial:
             return Allowed()
         if query.sink not in _LOGGED:
             return Allowed(any_known=True)
-        names = [query.name, "query"] if query.name is None else [query.name]
-        batch = next((rewound.batches[name] for name in names if name in rewound.batches), -1)
+        batch = rewound.batches.get(query.name or "query", -1)
         behind = [
             written.row
             for written in rewound.written[place]
-            if written.batch is not None and written.batch > batch  # type: ignore[attr-defined]
+            if written.batch is not None and written.batch > batch
         ]
         return Allowed(exactly=Counter(behind))
 
@@ -186,4 +185,3 @@ class Trial:
 def _error(line: str) -> str:
     """Return the name of the error in the last line of a traceback."""
     return line.partition(":")[0].strip().rpartition(".")[2]
-
