@@ -37,6 +37,9 @@ def read(query: QuerySpec, folder: Path, broker: Broker, topic: str) -> list[Wri
             return [_written(json.loads(value)) for value in _records(broker, topic)]
         case "memory" | "batch-upsert":
             return [_written(row) for row in _json(folder / "table.json", [])]
+        case "batch-append":
+            path = folder / "rows.jsonl"
+            return [_written(row) for row in _rows(path, "json")] if path.exists() else []
         case "batch-remember":
             return [_written(row, batch) for batch, row in _json(folder / "seen.json", {"rows": []})["rows"]]
         case "batch-file":

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from testbed.differential.spec import ScriptSpec
 
-_FED = 0.4
+_FED = 0.5
 """How often new input comes before the job goes back: without it, queries may stand where they stood."""
 Action = Literal[
     "none",
@@ -111,7 +111,10 @@ def _draw(random: random.Random) -> Plan:
     }
     last: Action = random.choice(["none", "take"])
     actions = (*random.choices(list(kinds), list(kinds.values()))[0], last)
-    return Plan(steps=tuple(_draw_step(random, action) for action in actions))
+    steps = [_draw_step(random, action) for action in actions]
+    if steps[1].action in BACK:  # early, that something is behind the savepoint
+        steps[0] = replace(steps[0], batches=1, delay_ms=random.choice([0, 0, 0, 100]))
+    return Plan(steps=tuple(steps))
 
 
 def _draw_step(random: random.Random, action: Action) -> Step:

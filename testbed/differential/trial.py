@@ -137,7 +137,7 @@ class Trial:
 
     def _allowed(self, place: int, query: QuerySpec, history: History) -> Allowed:
         rewound = history.rewound
-        if query.sink == "kafka" and (history.killed or rewound is not None):
+        if query.sink in ("kafka", "batch-append") and (history.killed or rewound is not None):
             return Allowed(any_known=True)
         if rewound is None or query.mode != "append":
             return Allowed()
