@@ -8,10 +8,10 @@ export TMPDIR := $(CURDIR)/.flinkstyle/tmp
 export JDK_JAVA_OPTIONS := "-Djava.io.tmpdir=$(TMPDIR)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint test test-unit fuzz demo demo-ui bench soak chaos mutants worlds lock clean
+.PHONY: help setup lint test test-unit fuzz demo demo-ui bench soak chaos mutants worlds differential lock clean
 
 help: ## Print the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Make both virtual environments and fetch the jars (seconds when nothing changed)
 	@mkdir -p "$(TMPDIR)"
@@ -51,6 +51,9 @@ mutants: setup ## Change what must not be wrong, a place at a time, and see that
 
 worlds: setup ## Judge the proof of positions by random worlds, 100,000 or N=n; SEED=n
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m testbed.worlds $(if $(N),--worlds $(N)) $(if $(SEED),--seed $(SEED))
+
+differential: setup ## Run random scripts plainly and under the agent, and compare (N=500 SEED=1; LANES=2)
+	@$(GUARDED) .flinkstyle/venv-spark/bin/python -m testbed.differential --count $(or $(N),50) $(if $(SEED),--seed $(SEED)) $(if $(LANES),--lanes $(LANES))
 
 lock: setup ## Resolve the lock files anew (needs the network)
 	@$(PYTHON) -m tools.lock

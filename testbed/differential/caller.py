@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import sys
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.jobs.running.client import JobClient
-from airflow_flinkstyle.jobs.running.lineage import Fresh, FromCheckpoint, FromSavepoint
+from airflow_flinkstyle.jobs.client import JobClient
+from airflow_flinkstyle.jobs.deployments.base import Gone
+from airflow_flinkstyle.jobs.lineage import Fresh, FromCheckpoint, FromSavepoint
 from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
 from airflow_flinkstyle.jobs.status import Closed, Dead, Failed, NeverStarted, Running
+from airflow_flinkstyle.jobs.stopped import take_stopped
 from airflow_flinkstyle.protocol.board import JobBoard
-from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+from airflow_flinkstyle.savepoint.repository import SavepointRepository
 from airflow_flinkstyle.storage.open import open_store
 from testbed.differential.inputs import PARTS
 from testbed.differential.plan import BACK, REWINDS
@@ -23,29 +25,28 @@ from testbed.differential.stage import driver_env, spark_conf
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
     from airflow_flinkstyle.jobs.deployments.base import Deployment
-    from airflow_flinkstyle.jobs.running.lineage import Origin
+    from airflow_flinkstyle.jobs.lineage import Origin
     from airflow_flinkstyle.jobs.status import JobStatus
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.types import Generation
+    from testbed.differential.outputs import Written
     from testbed.differential.plan import Plan, Step
     from testbed.differential.stage import Stage
 
 LEASE_S = 8.0
-STUCK_S = 90.0
+STUCK_S = 240.0
 """Longest wait for anything; a machine under load is slow."""
-_MOMENT_S = 6.0
+_MOMENT_S = 20.0
 """Longest wait for a moment of the plan: the script may have no batch to give it."""
 _TAKES = 4
 _LOOK_S = 0.05
 _SETTLED_S = 1.0
 _IDLE_S = 12.0
-log = logging.getLogger(__name__)
 
 
-class ScriptFailed(Exception):  # noqa: N818  # an outcome, not an error of the test bed
+class ScriptFailed(Exception):  # an outcome, not an error of the test bed
     """The run ended with an error; ``code`` is the agent's name for it."""
 
     def __init__(self, code: str, text: str) -> None:
@@ -53,7 +54,7 @@ class ScriptFailed(Exception):  # noqa: N818  # an outcome, not an error of the 
         self.code, self.text = code, text
 
 
-class Stuck(Exception):  # noqa: N818  # an outcome, not an error of the test bed
+class Stuck(Exception):  # an outcome, not an error of the test bed
     """Nothing happened any more."""
 
 
@@ -63,7 +64,7 @@ class Rewound:
 
     batches: Mapping[str, int]
     """Query -> batch of the savepoint."""
-    written: Mapping[int, list[object]]
+    written: Mapping[int, list[Written]]
     """Place of a query -> what stood in its output at that time."""
 
 
@@ -77,6 +78,8 @@ class History:
     """Actions that found nothing to act on: the script was faster."""
     refused: list[str] = field(default_factory=list)
     """Error codes of actions that were refused."""
+    reasons: list[str] = field(default_factory=list)
+    """What the refusals said."""
     killed: bool = False
     rewound: Rewound | None = None
 
@@ -129,6 +132,8 @@ class Caller:
         )
         self._keys = 0
         self._taken: Manifest | None = None
+        self._origin: Origin = FromCheckpoint()
+        """Of the next start of a script that has ended."""
 
     # --- the plan -------------------------------------------------------------------------------
 
@@ -142,8 +147,9 @@ class Caller:
         if plan.kills:
             self._expect_kill()
         for number, step in enumerate(plan.steps, 1):
-            self.stage.feed.add(number if number < len(plan.steps) else PARTS)
-            self._be_running()
+            if step.feeds:
+                self.stage.feed.add(self.stage.feed.parts + 1 if number < len(plan.steps) else PARTS)
+                self._be_running()
             self._await_moment(step)
             self._act(step)
             if self.spec.is_bounded:
@@ -163,7 +169,8 @@ class Caller:
         if isinstance(status, NeverStarted):
             self._start(Fresh())
         elif isinstance(status, Closed):
-            self._start(FromCheckpoint())
+            origin, self._origin = self._origin, FromCheckpoint()
+            self._start(origin)
 
     def _start(self, origin: Origin) -> None:
         handle = self.client.start(self.job, self.target, claim_key=self._key("start"), origin=origin)
@@ -179,15 +186,17 @@ class Caller:
         self._require_well()
 
     def _await_moment(self, step: Step) -> None:
-        if self._await_commits(self._commits() + step.batches):
+        if self._await_commits(self._commits() + step.batches * step.feeds):
             time.sleep(step.delay_ms / 1000)
 
     def _await_commits(self, count: int) -> bool:
         """Wait for so many commits; returns whether the script still runs."""
         until_s = time.monotonic() + _MOMENT_S
-        while time.monotonic() < until_s and self._commits() < count:
+        while time.monotonic() < until_s:
             if not isinstance(self.client.status(), Running):
                 return False
+            if self._commits() >= count:
+                break
             time.sleep(_LOOK_S)
         return True
 
@@ -201,16 +210,16 @@ class Caller:
         if action == "none":
             return
         running = isinstance(self.client.status(), Running)
-        needs_driver = action in ("take", "kill-relaunch", "kill-from-checkpoint", "from-savepoint")
+        needs_driver = action in ("kill-relaunch", "kill-from-checkpoint", "from-checkpoint")
         if (needs_driver and not running) or (action in BACK and self._taken is None):
             self.history.missed.append(action)
             return
         try:
             self._do(action)
         except FlinkstyleError as error:
-            self._require_well()
-            log.info("%s was refused: %s", action, error)
             self.history.refused.append(error.code)
+            self.history.reasons.append(f"{action}: {error}")
+            self._require_well()
         else:
             self.history.done.append(action)
 
@@ -219,7 +228,7 @@ class Caller:
             case "take":
                 self._take()
             case "from-savepoint":
-                self._start(FromSavepoint(savepoint_id=self._stop(savepoint=True) or "none"))
+                self._go_on_from_savepoint()
             case "from-checkpoint":
                 self._stop(savepoint=False)
                 self._start(FromCheckpoint())
@@ -229,12 +238,15 @@ class Caller:
                 self._await_up(self._generation())
             case "kill-from-checkpoint":
                 self._kill()
-                self._start(FromCheckpoint())
+                self._start_from_checkpoint_of_the_dead()
             case _:
                 self._go_back(action)
 
     def _take(self) -> None:
         """Take a savepoint; ask again a while later where a query has no batch yet."""
+        if isinstance(self.client.status(), Closed):
+            self._taken = take_stopped(self.client, self._key("take"))
+            return
         for tries_left in reversed(range(_TAKES)):
             count = self._commits()
             pending = self.client.request_savepoint(self._key("take"))
@@ -246,7 +258,17 @@ class Caller:
             if not tries_left or not isinstance(self.client.status(), Running):
                 raise _Refused(end.detail)
 
+    def _go_on_from_savepoint(self) -> None:
+        """Stop with a savepoint and start from it; a script that has ended, once there is more to read."""
+        savepoint_id = self._stop(savepoint=True)
+        if savepoint_id is not None:
+            self._start(FromSavepoint(savepoint_id=savepoint_id))
+        else:
+            manifest = take_stopped(self.client, self._key("take"))
+            self._origin = FromSavepoint(savepoint_id=manifest.savepoint_id)
+
     def _stop(self, *, savepoint: bool) -> str | None:
+        """Stop the job if it runs; returns the savepoint."""
         if not isinstance(self.client.status(), Running):
             return None
         stopped = self.client.stop(self._key("stop"), savepoint=savepoint, timeout_s=STUCK_S)
@@ -256,6 +278,15 @@ class Caller:
     def _kill(self) -> None:
         self.client.end_driver(self._generation())
         self.history.killed = True
+
+    def _start_from_checkpoint_of_the_dead(self) -> None:
+        """Start from what a killed run left; where that is refused, start its driver again."""
+        try:
+            self._start(FromCheckpoint())
+        except FlinkstyleError:
+            self.client.ensure_running()
+            self._await_up(self._generation())
+            raise
 
     def _go_back(self, action: str) -> None:
         """Stop, and start from the savepoint that was taken before; or go on if that is refused."""
@@ -307,8 +338,6 @@ class Caller:
         incarnation = run.incarnation
         if incarnation is not None and (record := self.client.board.incarnation(run.generation, incarnation)):
             native_id = self.client.deployment.native_id(record)
-        from airflow_flinkstyle.jobs.deployments.base import Gone
-
         self._until(lambda: isinstance(self.client.deployment.state(native_id), Gone), "the driver ends")
 
     def _await_right(self) -> None:
@@ -342,8 +371,6 @@ class Caller:
 
     def checkpoints(self) -> Mapping[str, Path]:
         """Return where the checkpoints of the last run stand, by the names of its queries."""
-        from pathlib import Path
-
         folder = Path(self.client.run(self._generation()).claim.checkpoint_location)
         return {path.parent.name: path.parent for path in folder.glob("*/metadata")}
 
@@ -355,8 +382,3 @@ class _Refused(FlinkstyleError):
         super().__init__(detail, left="", remedy="")
         named = re.match(r"[A-Z][A-Z_]+(?=:)", detail)
         self.code = named[0] if named else "REQUEST_FAILED"  # type: ignore[misc]  # another one each time
-
-
-def forget(history: History) -> History:
-    """Return what happened without what a rewind kept, to be shown."""
-    return replace(history, rewound=None)

@@ -15,6 +15,9 @@ from testbed.differential.spec import ScriptSpec
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from testbed.differential.spec import QuerySpec
+
+_FEW = 2
 OWN_JVM_EVERY = 10
 """One seed in so many runs through spark-submit, with a JVM for each driver, as in production."""
 
@@ -54,6 +57,30 @@ class Case:
         source = random.Random(seed)  # noqa: S311  # no secret
         spec = specs.draw(source)
         return Case(spec=spec, plan=plans.draw(source, spec), own_jvm=seed % OWN_JVM_EVERY == 0)
+
+    @staticmethod
+    def small(seed: int) -> Case:
+        """Return the seed's case among those that take little time."""
+        source = random.Random(seed)  # noqa: S311  # no secret
+        while True:
+            spec = specs.draw(source)
+            case = Case(spec=spec, plan=plans.draw(source, spec))
+            if case.is_small:
+                return case
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it takes little time: a query or two, no Delta, no Python workers, no new JVM."""
+        return (
+            not self.plan.kills
+            and len(self.spec.queries) <= _FEW
+            and not any(map(_is_slow, self.spec.queries))
+        )
+
+
+def _is_slow(query: QuerySpec) -> bool:
+    sinks = ("delta", "batch-txn", "batch-merge", "transactional")
+    return query.source == "delta" or query.sink in sinks or query.work in ("pandas-state", "transform")
 
 
 def smaller(case: Case) -> Iterator[Case]:

@@ -70,7 +70,7 @@ class WarmDeployment:
     """Native id of the newest driver of each generation, by what its command line is known by."""
 
     def submit(self, submission: Submission) -> Mapping[str, str]:
-        """Start the driver: its settings go where spark-submit puts them, its arguments are the launcher's."""
+        """Start the driver: settings go where spark-submit puts them, arguments are the launcher's."""
         begin = submission.argv.index(launcher_path())
         before = list(submission.argv[1:begin])
         options = list(zip(before[::2], before[1::2], strict=True))

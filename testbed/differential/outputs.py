@@ -1,4 +1,4 @@
-"""What stands in a query's output, as a reader of it sees it, with the batch of each row where it is known."""
+"""What stands in a query's output, as its readers see it, with the batch of each row where that is known."""
 
 from __future__ import annotations
 
@@ -37,6 +37,9 @@ def read(query: QuerySpec, folder: Path, broker: Broker, topic: str) -> list[Wri
             return [_written(json.loads(value)) for value in _records(broker, topic)]
         case "memory" | "batch-upsert":
             return [_written(row) for row in _json(folder / "table.json", [])]
+        case "batch-append":
+            path = folder / "rows.jsonl"
+            return [_written(row) for row in _rows(path, "json")] if path.exists() else []
         case "batch-remember":
             return [_written(row, batch) for batch, row in _json(folder / "seen.json", {"rows": []})["rows"]]
         case "batch-file":
@@ -116,12 +119,12 @@ def _records(broker: Broker, topic: str) -> Iterator[bytes]:
             record = consumer.poll(_TIMEOUT_S)
             if record is None:
                 raise TimeoutError(f"No end of {topic} within {_TIMEOUT_S:g} s: a transaction may be open")
-            error = record.error()
+            error, partition = record.error(), record.partition() or 0
             if error is None:
-                yield record.value()
+                yield record.value() or b"null"
             elif error.name() != "_PARTITION_EOF":
                 raise KafkaException(error)
-            elif record.offset() >= spans[record.partition()][1]:
-                left.discard(record.partition())
+            elif (record.offset() or 0) >= spans[partition][1]:
+                left.discard(partition)
     finally:
         consumer.close()

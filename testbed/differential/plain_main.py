@@ -49,7 +49,7 @@ def _finish(query: object) -> None:
     try:
         query.processAllAvailable()  # type: ignore[attr-defined]
     except Exception as error:  # noqa: BLE001  # the query's own failure is the script's to see
-        print("The query has ended:", type(error).__name__)
+        print("The query has ended:", type(error).__name__)  # noqa: T201  # into the log
     else:
         query.stop()  # type: ignore[attr-defined]
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from testbed.differential.spec import ScriptSpec
 
+_FED = 0.5
+"""How often new input comes before the job goes back: without it, queries may stand where they stood."""
 Action = Literal[
     "none",
     "take",
@@ -33,18 +35,20 @@ BACK: frozenset[Action] = REWINDS | {"continue-from-take"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A part of the input comes, then the caller does something."""
+    """A part of the input may come, then the caller does something."""
 
     action: Action
     batches: int
     """How many commits, of all queries together, the caller waits for first, or for the script's end."""
     delay_ms: int
     """How much longer it waits."""
+    feeds: bool = True
+    """Whether a part of the input comes first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Each step brings a part of the input, the last one the rest; nothing that ends a driver comes then."""
+    """Steps one after the other; the last one brings the rest of the input, and ends no driver."""
 
     steps: tuple[Step, ...]
 
@@ -66,6 +70,8 @@ class Plan:
         """Say why nothing can be expected of this plan with this script; None if it can."""
         if not 1 <= len(self.steps) <= PARTS or self.steps[-1].action not in ("none", "take"):
             return "the last step must be a quiet one"
+        if not (self.steps[0].feeds and self.steps[-1].feeds):
+            return "there must be something to read first and last"
         taken = False
         for step in self.steps:
             if step.action in BACK and not taken:
@@ -103,16 +109,20 @@ def _draw(random: random.Random) -> Plan:
         ("take", "fork"): 5,
         ("take", "re-emit"): 4,
     }
-    actions = (*random.choices(list(kinds), list(kinds.values()))[0], random.choice(["none", "take"]))
-    return Plan(
-        steps=tuple(
-            Step(
-                action=action,
-                batches=random.choice([0, 1, 1, 2, 2, 3, 4]),
-                delay_ms=random.choice([0, 0, 50, 200, 600]),
-            )
-            for action in actions
-        )
+    last: Action = random.choice(["none", "take"])
+    actions = (*random.choices(list(kinds), list(kinds.values()))[0], last)
+    steps = [_draw_step(random, action) for action in actions]
+    if steps[1].action in BACK:  # early, that something is behind the savepoint
+        steps[0] = replace(steps[0], batches=1, delay_ms=random.choice([0, 0, 0, 100]))
+    return Plan(steps=tuple(steps))
+
+
+def _draw_step(random: random.Random, action: Action) -> Step:
+    return Step(
+        action=action,
+        batches=random.choice([0, 1, 1, 1, 2, 3, 4]),
+        delay_ms=random.choice([0, 0, 50, 200, 600]),
+        feeds=action not in BACK or random.random() < _FED,
     )
 
 

@@ -8,7 +8,6 @@ import multiprocessing
 import shutil
 import time
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
@@ -22,6 +21,7 @@ from testbed.kafka import Broker
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from multiprocessing.queues import Queue
+    from pathlib import Path
 
 _SHRINK_TRIALS = 25
 _JARS = ("spark-kafka", "s3a", "delta")

@@ -18,6 +18,7 @@ Sink = Literal[
     "kafka",
     "delta",
     "memory",
+    "batch-append",
     "batch-file",
     "batch-upsert",
     "batch-remember",
@@ -48,6 +49,7 @@ SINK_MODES: Mapping[Sink, tuple[Mode, ...]] = {
     "kafka": ("append", "update"),
     "delta": ("append", "complete"),
     "memory": ("complete",),
+    "batch-append": ("append",),
     "batch-file": ("append",),
     "batch-upsert": ("update", "complete"),
     "batch-remember": ("append",),
@@ -57,7 +59,15 @@ SINK_MODES: Mapping[Sink, tuple[Mode, ...]] = {
 }
 STATEFUL: frozenset[Work] = frozenset(["count", "windows", "dedup", "join", "pandas-state", "transform"])
 IN_FOREACH_BATCH: frozenset[Sink] = frozenset(
-    ["batch-file", "batch-upsert", "batch-remember", "batch-txn", "batch-merge", "transactional"]
+    [
+        "batch-append",
+        "batch-file",
+        "batch-upsert",
+        "batch-remember",
+        "batch-txn",
+        "batch-merge",
+        "transactional",
+    ]
 )
 BOUNDED: frozenset[Trigger] = frozenset(["once", "available-now"])
 
@@ -143,7 +153,7 @@ def _complaint(query: QuerySpec, script: ScriptSpec) -> str | None:
 def _complaint_on_rate(query: QuerySpec, script: ScriptSpec) -> str | None:
     if query.work != "project" or script.is_bounded or script.fails_once:
         return "a rate source has no end, and its rows no keys"
-    if query.sink not in ("json", "parquet", "batch-file", "batch-remember"):
+    if query.sink not in ("json", "parquet", "batch-append", "batch-file", "batch-remember"):
         return "its rows are judged where each stands once"
     return None
 
@@ -159,7 +169,7 @@ def draw(random: random.Random) -> ScriptSpec:
 def _draw(random: random.Random) -> ScriptSpec:
     count = _one(random, {1: 10, 2: 7, 3: 3, 4: 1, 5: 1})
     shapes: Mapping[Shape, int] = {
-        "straight": 4, "loop": 3, "sequence": 5, "staggered": 3, "threads": 2, "restart": 3, "conditional": 2,
+        "straight": 4, "loop": 3, "sequence": 5, "staggered": 5, "threads": 2, "restart": 3, "conditional": 2,
     }  # fmt: skip
     triggers: Mapping[Trigger, int] = {"available-now": 9, "once": 3, "default": 4, "interval": 4}
     checkpoints: Mapping[Checkpoint, int] = {"option": 7, "conf": 2, "none": 2}
@@ -187,8 +197,8 @@ def _draw_query(random: random.Random) -> QuerySpec:
         "project": 6, "count": 6, "windows": 3, "dedup": 3, "join": 2, "pandas-state": 1, "transform": 1,
     }  # fmt: skip
     sinks: Mapping[Sink, int] = {
-        "json": 20, "parquet": 6, "kafka": 14, "delta": 3, "memory": 4, "batch-file": 12, "batch-upsert": 24,
-        "batch-remember": 14, "batch-txn": 3, "batch-merge": 2, "transactional": 3,
+        "json": 20, "parquet": 6, "kafka": 14, "delta": 3, "memory": 4, "batch-file": 8, "batch-upsert": 24,
+        "batch-remember": 12, "batch-append": 14, "batch-txn": 3, "batch-merge": 2, "transactional": 3,
     }  # fmt: skip
     source = _one(random, sources)
     if source == "rate":
@@ -256,8 +266,8 @@ def _smaller_queries(query: QuerySpec) -> Sequence[QuerySpec]:
     if (query.work, query.mode) != ("project", "append"):
         found.append(replace(query, work="project", mode="append"))
         found.append(replace(query, work="count", mode="update")) if query.work != "count" else None
-    if query.sink not in ("json", "batch-file"):
-        found += [replace(query, sink=sink) for sink in ("json", "batch-file")]
+    if query.sink not in ("json", "batch-append"):
+        found += [replace(query, sink=sink) for sink in ("json", "batch-append")]
     if query.cap is not None:
         found.append(replace(query, cap=None))
     return found

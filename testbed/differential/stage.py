@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from testbed.differential import outputs
@@ -13,6 +12,8 @@ from testbed.jvm import spark_options
 from testbed.spark import spark_paths
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from testbed.differential.spec import ScriptSpec
     from testbed.kafka import Broker
 

@@ -1,4 +1,4 @@
-"""``python state_main.py QUESTION.json ANSWER.json``: the state in checkpoints, as Spark's own reader sees it.
+"""``python state_main.py QUESTION.json ANSWER.json``: the state in checkpoints, by Spark's own reader.
 
 The question is a list of checkpoints; the answer has for each, per operator and store, its rows as sorted
 text, or None where the checkpoint has no state.

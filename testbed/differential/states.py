@@ -76,6 +76,5 @@ def _differences(
     only = [row for row in plain if row not in agent][:_SHOWN]
     more = [row for row in agent if row not in plain][:_SHOWN]
     counts = f"{len(plain)} and {len(agent)} rows"
-    return [
-        f"query {place}: state of {query.work}, {store}: {counts}; only plainly {only}, only there {more}"
-    ]
+    what = f"query {place}: state of {query.work}, {store}: {counts}"
+    return [f"{what}; only plainly {only}, only under the agent {more}"]

@@ -41,6 +41,8 @@ class Verdict:
     problems: tuple[str, ...] = ()
     done: tuple[str, ...] = ()
     missed: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+    """What refusals said."""
     states: int = 0
     """How many were compared."""
     seconds: float = 0.0
@@ -135,18 +137,17 @@ class Trial:
 
     def _allowed(self, place: int, query: QuerySpec, history: History) -> Allowed:
         rewound = history.rewound
-        if query.sink == "kafka" and (history.killed or rewound is not None):
+        if query.sink in ("kafka", "batch-append") and (history.killed or rewound is not None):
             return Allowed(any_known=True)
         if rewound is None or query.mode != "append":
             return Allowed()
         if query.sink not in _LOGGED:
             return Allowed(any_known=True)
-        names = [query.name, "query"] if query.name is None else [query.name]
-        batch = next((rewound.batches[name] for name in names if name in rewound.batches), -1)
+        batch = rewound.batches.get(query.name or "query", -1)
         behind = [
             written.row
             for written in rewound.written[place]
-            if written.batch is not None and written.batch > batch  # type: ignore[attr-defined]
+            if written.batch is not None and written.batch > batch
         ]
         return Allowed(exactly=Counter(behind))
 
@@ -160,6 +161,7 @@ class Trial:
             wrong = [f"plainly: {plain_failure or 'no failure'}; under the agent: {failure.text[-1500:]}"]
             return self._verdict("failed", history, wrong)
         history.refused.append(failure.code)
+        history.reasons.append(failure.text)
         wrong = []
         for place, query in enumerate(self.spec.queries):
             if plain_failure is None and query.source != "rate" and not query.is_keyed:
@@ -175,6 +177,7 @@ class Trial:
             problems=tuple(problems),
             done=tuple(history.done),
             missed=tuple(history.missed),
+            reasons=tuple(history.reasons),
             states=self.states,
         )
 

@@ -11,8 +11,10 @@ import contextlib
 import ctypes
 import json
 import os
+import shutil
 import signal
 import socket
+import struct
 import subprocess
 import tempfile
 import time
@@ -94,11 +96,11 @@ class WarmJvm:
         if self._gateway is not None:
             return
         from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
-        from pyspark.serializers import UTF8Deserializer, read_int
 
         self._until(self._info.exists, "its gateway")
         with self._info.open("rb") as info:
-            port, secret = read_int(info), UTF8Deserializer().loads(info)
+            port = struct.unpack("!i", info.read(4))[0]
+            secret = info.read(struct.unpack("!i", info.read(4))[0]).decode()
         self._gateway = ClientServer(
             java_parameters=JavaParameters(port=port, auth_token=secret, auto_convert=True),
             python_parameters=PythonParameters(port=0, eager_load=False),
@@ -188,6 +190,7 @@ class WarmJvm:
         self.cpu_at_end_s = self.cpu_s()
         self._process.kill()
         self._process.wait()
+        shutil.rmtree(self._sockets, ignore_errors=True)
         for pid in self._drivers:
             while self.driver_lives(pid):
                 time.sleep(_LOOK_S)

@@ -152,6 +152,10 @@ def _bodies(query: QuerySpec, place: int) -> dict[str, str]:
     rows = list(table.values())
 """
     return {
+        "batch-append": collect
+        + f"""\
+    with open(f"{folder}/rows.jsonl", "a") as file:
+        file.write("".join(json.dumps(row) + "\\n" for row in rows))""",
         "batch-file": collect + f'    path = f"{folder}/{{batch_id:06d}}.json"\n' + _replace("rows"),
         "batch-upsert": collect + upsert + _replace("rows"),
         "batch-remember": collect

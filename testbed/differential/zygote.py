@@ -1,4 +1,4 @@
-"""Forks Python drivers of Spark under a JVM that already runs; started by ``WarmJvm``, in Spark's environment.
+"""Forks Python drivers under a JVM that already runs; started by ``WarmJvm``, in Spark's environment.
 
 PySpark and the agent are imported once, here. Each request on the socket, a JSON line with ``argv``, ``env``,
 ``cwd`` and ``log``, is answered with the pid of a process that runs ``argv`` as ``python argv...`` would. The
@@ -12,6 +12,7 @@ import os
 import runpy
 import socket
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 _MODULES = (
@@ -28,6 +29,16 @@ _MODULES = (
     "airflow_flinkstyle.savepoint.capture.take",
     "airflow_flinkstyle.savepoint.files.restore",
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A program to become."""
+
+    argv: list[str]
+    env: dict[str, str]
+    cwd: str
+    log: str
 
 
 def main(path: str) -> None:
@@ -51,11 +62,11 @@ def main(path: str) -> None:
                 return
 
 
-def _serve(client: socket.socket) -> dict[str, object] | None:
+def _serve(client: socket.socket) -> Request | None:
     """Answer one request; returns it in the new process only."""
     with client, client.makefile("rw") as lines:
         client.settimeout(None)
-        request: dict[str, object] = json.loads(lines.readline())
+        request = Request(**json.loads(lines.readline()))
         told, tell = os.pipe()
         child = os.fork()
         if child == 0:
@@ -75,19 +86,18 @@ def _serve(client: socket.socket) -> dict[str, object] | None:
         return None
 
 
-def _become(request: dict[str, object]) -> None:
+def _become(request: Request) -> None:
     """Turn into the program that was asked for; ends as Python itself ends."""
-    argv, env = list(map(str, request["argv"])), request["env"]  # type: ignore[call-overload]
-    log = os.open(str(request["log"]), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    log = os.open(request.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    os.chdir(str(request["cwd"]))
+    os.chdir(request.cwd)
     os.environ.clear()
-    os.environ.update(env)  # type: ignore[arg-type]
-    sys.argv = argv
-    sys.path[0] = str(Path(argv[0]).resolve().parent)
-    runpy.run_path(argv[0], run_name="__main__")
+    os.environ.update(request.env)
+    sys.argv = request.argv
+    sys.path[0] = str(Path(sys.argv[0]).resolve().parent)
+    runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 if __name__ == "__main__":

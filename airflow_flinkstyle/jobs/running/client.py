@@ -189,6 +189,8 @@ class JobClient(JobRuns):
         status = self.ensure_running() if relaunch else self.status()
         if isinstance(status, Starting):
             return pending  # poll says Lost again until the next incarnation runs
+        if not isinstance(status, Running):
+            raise self._not_running(status)  # a script that ended by itself answers nothing more
         log.info("Request %s is lost (%s), asking anew", pending.request_id, lost.reason)
         try:
             return self.request(pending.request_key, pending.command, mode=pending.mode, confirm=confirm)

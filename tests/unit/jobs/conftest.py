@@ -293,6 +293,9 @@ class Driver(threading.Thread):
             self.batch()
             self.beat("running")
             self.obey(standby=False)
+            if self.world.script_ends:
+                self.beat("closed")
+                raise _Leave
             self.pause()
 
     def batch(self, until: int | None = None) -> None:
@@ -478,7 +481,7 @@ class World:
         self.logs, self.moods = Logs(), {}
         self.drivers: dict[int, Driver] = {}
         self.submissions: list[Any] = []
-        self.deaf = self.takes_fail = self.refuses = self.reads_slowly = False
+        self.deaf = self.takes_fail = self.refuses = self.reads_slowly = self.script_ends = False
 
     @property
     def board(self) -> JobBoard:

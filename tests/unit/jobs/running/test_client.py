@@ -240,6 +240,16 @@ def test_waiting_times_out_and_finds_the_same_request_again(world: World):
     assert client.wait(pending, timeout_s=10)[1].outcome == "done"
 
 
+def test_take_asked_of_a_script_that_ends_by_itself_is_not_waited_for(world: World):
+    """Found by the differential run: seeds 100 and 206."""
+    client = world.start()
+    world.deaf = True
+    pending = client.request_savepoint("hot")
+    world.script_ends = True
+    with pytest.raises(JobNotRunningError, match="has closed"):
+        client.wait(pending, timeout_s=10)
+
+
 def test_second_request_is_busy_and_a_stop_supersedes_a_take(world: World):
     client = world.start()
     world.deaf = True
