@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.sinks.resume import SinkState
     from airflow_flinkstyle.types import Generation
 
-_SILENT = "kafka-transactional"
-"""Writes in processes of its own, and can tell this one nothing."""
 log = logging.getLogger(__name__)
 
 
@@ -150,8 +148,7 @@ def expect(query: JobQuery, origin: Origin | None, last: QueryBeat | None) -> No
     """Tell a query that is about to start, and its sinks, what they go on from."""
     told = last.sinks if last is not None else None
     query_id = _query_id(query)
-    if query.sink.name != _SILENT:
-        query.carried = carried(origin, told, is_new=query_id is None)
+    query.carried = carried(origin, told, is_new=query_id is None)
     if query_id is not None:
         query.known_id = query_id
         known = resumes(origin, told)
@@ -180,7 +177,7 @@ def recorded(state: SinkState) -> SinkLineage:
         control_topic=state.control_topic,
         cluster_id=state.cluster_id,
         completed_batch=state.completed_batch,
-        # A marker of no batch only notes the number of shards.
+        # A marker of no batch only notes the run.
         markers={shard: batch for shard, batch in state.markers.items() if batch >= 0},
     )
 

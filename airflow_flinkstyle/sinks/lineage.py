@@ -158,23 +158,11 @@ def _require_owner(settings: SinkSettings, completed: Completion | None, query_i
         )
 
 
-def require_follows(
-    settings: SinkSettings, found: Completion | None, *, query_id: str, batch_id: int, newest: int = -1
-) -> None:
-    """Check that a batch is the next after what the lineage has completed, or the newest again.
-
-    Args:
-        settings: The sink.
-        found: What the lineage has completed.
-        query_id: The query whose batch it is.
-        batch_id: The batch.
-        newest: The newest batch that a shard has written, if that is known.
-
-    Raises:
-        LineageError: If it is not, or another query writes under the lineage.
-    """
-    completed = found or _none_yet(settings, query_id, batch_id)
+def _require_next(settings: SinkSettings, opened: Opened, *, query_id: str, batch_id: int) -> None:
+    """Check that a batch is the next after what the lineage has completed, or the newest again."""
+    completed = opened.completed
     _require_owner(settings, completed, query_id)
+    newest = max((marker.batch_id for marker in opened.markers.values()), default=-1)
     newest = max(newest, completed.batch_id)
     if not newest <= batch_id <= completed.batch_id + 1:
         raise LineageError(
@@ -183,12 +171,6 @@ def require_follows(
             left="Nothing was written; batches that are known would have been left out silently.",
             remedy="If an older savepoint was restored, start with rewind=fork (a new lineage) or re-emit.",
         )
-
-
-def _require_next(settings: SinkSettings, opened: Opened, *, query_id: str, batch_id: int) -> None:
-    completed = opened.completed
-    newest = max((marker.batch_id for marker in opened.markers.values()), default=-1)
-    require_follows(settings, completed, query_id=query_id, batch_id=batch_id, newest=newest)
     _require_shards(settings, completed, opened.markers)
 
 
@@ -234,7 +216,7 @@ def _require_nothing_half_written(
 
 
 def _claim(settings: SinkSettings, shards: range, seen: Mapping[int, Marker]) -> None:
-    """Note the run, and with how many shards it writes, in every marker, before anything is written.
+    """Note the run in every marker, before anything is written.
 
     A task of an earlier run's driver, which was frozen and wakes, begins anew under its shard's id; that
     shard may not be one of today's. It finds here that the lineage is not its to write any more.
@@ -254,17 +236,16 @@ def _claim(settings: SinkSettings, shards: range, seen: Mapping[int, Marker]) ->
             found = read_marker(settings, shard)
             if found != seen.get(shard):
                 raise _written_meanwhile(settings, shard)
-            before = found or Marker(batch_id=-1, records=0, digest=0, plan="0-")
-            noted = before.claimed(shards=settings.shards, run=settings.run)
-            if noted != found:
-                producer.begin_transaction()
-                number = marker_partition(shard)
-                producer.produce(settings.control_topic, noted.to_bytes(), transactional_id, partition=number)
-                producer.commit_transaction()
+            before = found or Marker(batch_id=-1, records=0, digest=0, plan="0-", run="")
+            noted = replace(before, run=settings.run)
+            producer.begin_transaction()
+            number = marker_partition(shard)
+            producer.produce(settings.control_topic, noted.to_bytes(), transactional_id, partition=number)
+            producer.commit_transaction()
 
     with ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="claim") as pool:
         list(pool.map(claim, shards))
-    log.info("Lineage %s is written with %d shards from now on", settings.lineage, settings.shards)
+    log.info("Lineage %s is written by run %s from now on", settings.lineage, settings.run)
 
 
 def _written_meanwhile(settings: SinkSettings, shard: int) -> ProducerFencedError:
@@ -274,61 +255,6 @@ def _written_meanwhile(settings: SinkSettings, shard: int) -> ProducerFencedErro
         left=REPLAYS,
         remedy="Nothing is to be done if the job goes on; else look for a second driver of it.",
     )
-
-
-def settled(settings: SinkSettings) -> Completion | None:
-    """Return what the lineage has completed; for writers that keep nothing between two batches.
-
-    With the same number of shards as before, each shard's own producer ends what earlier runs of it left
-    open. With another one, or before the first completion, which notes the number, all are ended here.
-
-    Raises:
-        TransactionTimeoutError: If the broker does not allow transactions that long.
-        ControlTopicError: If the control topic deletes what it holds.
-        ShardCountError: If the number of shards was changed while a batch is half written.
-    """
-    _require_timeout(settings)
-    room = require_control_topic(settings, may_create=True)
-    found = _completion(settings)
-    if found is not None and found.shards == settings.shards:
-        return found
-    completer = Completer(settings)
-    _fence(settings, range(room))
-    markers = read_markers(settings, range(room))
-    _require_shards(settings, found, markers)
-    _claim(settings, range(room), markers)
-    if found is not None:
-        found = replace(found, shards=settings.shards)
-        completer.complete(found)
-    return found
-
-
-def _completion(settings: SinkSettings) -> Completion | None:
-    try:
-        return read_completion(settings)
-    except ProducerFencedError:  # a completion was left open: another producer of its id ends it
-        Completer(settings)
-        return read_completion(settings)
-
-
-def complete_next(settings: SinkSettings, completion: Completion) -> None:
-    """Complete a batch whose shards have all committed; a batch that is complete stays as it is.
-
-    Raises:
-        LineageError: If it is not the next one: another driver writes under the lineage.
-        ProducerFencedError: If another driver completes a batch at this moment.
-    """
-    completer = Completer(settings)
-    found = read_completion(settings)
-    require_follows(settings, found, query_id=completion.query_id, batch_id=completion.batch_id)
-    if found is None or found.batch_id < completion.batch_id:
-        completer.complete(completion)
-
-
-def written_by(settings: SinkSettings, batch_id: int) -> dict[int, Marker]:
-    """Return the shards that have written a batch, and nothing since."""
-    room = require_control_topic(settings, may_create=False)
-    return {shard: m for shard, m in read_markers(settings, range(room)).items() if m.batch_id == batch_id}
 
 
 def require_same_batch(batch_id: int, was: Mapping[int, Marker], now: Iterable[tuple[int, int]]) -> int:

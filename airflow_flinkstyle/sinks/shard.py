@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.sinks.control_topic import marker_partition, read_marker
 from airflow_flinkstyle.sinks.errors import (
-    REPLAYS,
     LineageError,
     PlanChangedError,
     ReplayDiffersError,
     RunSupersededError,
-    ShardCountError,
 )
 from airflow_flinkstyle.sinks.marker import Marker
 from airflow_flinkstyle.sinks.producer import initialised_producer, translated
@@ -89,7 +87,6 @@ class ShardTransaction:
         Raises:
             PlanChangedError: If the shard was written before with other columns.
             LineageError: If a later batch was written before.
-            ShardCountError: If a later run has begun to write with another number of shards.
             RunSupersededError: If a later run has begun to write.
         """
         self._watch.enter("init")
@@ -177,16 +174,8 @@ class ShardTransaction:
         back from another cluster even with a batch that no marker here knows. Its init ends nobody's work
         for good; this check is what keeps it from writing.
         """
-        settings = self._settings
-        if before is not None and before.shards != settings.shards:
-            raise ShardCountError(
-                f"Shard {self.shard} of lineage {settings.lineage} was expected to be one of "
-                f"{settings.shards}, but a later run has begun to write with {before.shards}.",
-                left=REPLAYS,
-                remedy="Nothing is to be done if the job goes on; else look for a second driver of it.",
-            )
-        if settings.run and (before is None or before.run != settings.run):
-            raise RunSupersededError.of(settings.lineage, self.shard)
+        if before is None or before.run != self._settings.run:
+            raise RunSupersededError.of(self._settings.lineage, self.shard)
 
     def _required_same_plan(self, before: Marker) -> Marker:
         """Return the marker of this batch, after a check that it was made as it would be now."""

@@ -54,6 +54,7 @@ class Lab:
     def settings(self, config: dict[str, str] | None = None, **options: Any) -> SinkSettings:
         cluster = KafkaCluster(name="out", config={**self.cluster.config, **(config or {})})
         given = {"cluster": cluster, "topic": self.topic, "lineage": f"{self.topic}-line", "shards": 9}
+        given |= {"run": "run"}
         return SinkSettings(**{**given, "control_topic": f"{self.topic}-control", **options})
 
     def records(self) -> list[Record]:
