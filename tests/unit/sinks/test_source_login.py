@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from airflow_flinkstyle.kafka.java_settings import java_settings
 
+from airflow_flinkstyle.kafka.login.java_settings import java_settings
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.sinks.errors import SinkConfigError
 from airflow_flinkstyle.sinks.source_login import client_settings
