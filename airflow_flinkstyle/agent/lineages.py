@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.checkpoint import metadata
 from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks, left_by
-from airflow_flinkstyle.savepoint.sinks import SILENT
 from airflow_flinkstyle.sinks import resume
 from airflow_flinkstyle.sinks.resume import Resume
 from airflow_flinkstyle.storage.errors import ObjectMissingError
@@ -150,8 +149,7 @@ def expect(query: JobQuery, origin: Origin | None, last: QueryBeat | None) -> No
     """Tell a query that is about to start, and its sinks, what they go on from."""
     told = last.sinks if last is not None else None
     query_id = query_id_in(query.checkpoint)
-    if query.sink.name != SILENT:
-        query.carried = carried(origin, told, is_new=query_id is None)
+    query.carried = carried(origin, told, is_new=query_id is None)
     if query_id is not None:
         query.known_id = query_id
         known = resumes(origin, told)
@@ -185,7 +183,7 @@ def recorded(state: SinkState) -> SinkLineage:
         control_topic=state.control_topic,
         cluster_id=state.cluster_id,
         completed_batch=state.completed_batch,
-        # A marker of no batch only notes the number of shards.
+        # A marker of no batch only notes the run.
         markers={shard: batch for shard, batch in state.markers.items() if batch >= 0},
     )
 

@@ -20,8 +20,6 @@ FILE_SINKS: Final = frozenset({"avro", "csv", "json", "orc", "parquet", "text", 
 TABLE_SINKS: Final = frozenset({"delta", "iceberg"})
 FORGETFUL: Final = frozenset({"console", "kafka", "memory", "noop"})
 """Write every batch that they are given."""
-SILENT: Final = "kafka-transactional"
-"""Our own sink as a format: it refuses what it knows, in processes that the agent does not reach."""
 SINK_LOG: Final = "_spark_metadata"
 """Folder in the output path of a file sink: one file for each batch, the tenth ones ``.compact``."""
 
@@ -33,7 +31,7 @@ def remembers_batches(sink: str | None) -> bool:
 
 def may_remember(sink: str | None) -> bool:
     """Tell whether only the sink's author knows if it leaves out batch ids that it has seen."""
-    return sink is not None and not remembers_batches(sink) and sink not in FORGETFUL and sink != SILENT
+    return sink is not None and not remembers_batches(sink) and sink not in FORGETFUL
 
 
 def may_skip(sink: str | None, written: Sinks | None) -> bool:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.sinks.errors import (
-    REPLAYS,
     LineageError,
     PlanChangedError,
     ReplayDiffersError,
@@ -47,7 +46,6 @@ def written_before(
     Raises:
         PlanChangedError: If the shard was written before with other columns.
         LineageError: If a later batch was written before.
-        ShardCountError: If a later run has begun to write with another number of shards.
         RunSupersededError: If a later run has begun to write.
     """
     if before is None or before.batch_id < batch_id:
@@ -72,14 +70,7 @@ def _require_claimed(settings: SinkSettings, before: Marker | None, shard: int) 
     back from another cluster even with a batch that no marker here knows. Its init ends nobody's work
     for good; this check is what keeps it from writing.
     """
-    if before is not None and before.shards != settings.shards:
-        raise ShardCountError(
-            f"Shard {shard} of lineage {settings.lineage} was expected to be one of "
-            f"{settings.shards}, but a later run has begun to write with {before.shards}.",
-            left=REPLAYS,
-            remedy="Nothing is to be done if the job goes on; else look for a second driver of it.",
-        )
-    if settings.run and (before is None or before.run != settings.run):
+    if before is None or before.run != settings.run:
         raise RunSupersededError.of(settings.lineage, shard)
 
 
@@ -195,33 +186,6 @@ def require_owner(settings: SinkSettings, completed: Completion | None, query_id
         )
 
 
-def require_follows(
-    settings: SinkSettings, found: Completion | None, *, query_id: str, batch_id: int, newest: int = -1
-) -> None:
-    """Check that a batch is the next after what the lineage has completed, or the newest again.
-
-    Args:
-        settings: The sink.
-        found: What the lineage has completed.
-        query_id: The query whose batch it is.
-        batch_id: The batch.
-        newest: The newest batch that a shard has written, if that is known.
-
-    Raises:
-        LineageError: If it is not, or another query writes under the lineage.
-    """
-    completed = found or none_yet(settings, query_id, batch_id)
-    require_owner(settings, completed, query_id)
-    newest = max(newest, completed.batch_id)
-    if not newest <= batch_id <= completed.batch_id + 1:
-        raise LineageError(
-            f"Lineage {settings.lineage} has completed batch {completed.batch_id} and written batch "
-            f"{newest}, so batch {max(newest, completed.batch_id + 1)} was expected next, found {batch_id}.",
-            left="Nothing was written; batches that are known would have been left out silently.",
-            remedy="If an older savepoint was restored, start with rewind=fork (a new lineage) or re-emit.",
-        )
-
-
 def require_next(
     settings: SinkSettings,
     completed: Completion,
@@ -236,8 +200,15 @@ def require_next(
         LineageError: If it does not, or another query writes under the lineage.
         ShardCountError: If the number of shards was changed while a batch is half written.
     """
-    newest = max((marker.batch_id for marker in markers.values()), default=-1)
-    require_follows(settings, completed, query_id=query_id, batch_id=batch_id, newest=newest)
+    require_owner(settings, completed, query_id)
+    newest = max([completed.batch_id, *(marker.batch_id for marker in markers.values())])
+    if not newest <= batch_id <= completed.batch_id + 1:
+        raise LineageError(
+            f"Lineage {settings.lineage} has completed batch {completed.batch_id} and written batch "
+            f"{newest}, so batch {max(newest, completed.batch_id + 1)} was expected next, found {batch_id}.",
+            left="Nothing was written; batches that are known would have been left out silently.",
+            remedy="If an older savepoint was restored, start with rewind=fork (a new lineage) or re-emit.",
+        )
     require_shards(settings, completed, markers)
 
 

@@ -22,11 +22,9 @@ from airflow_flinkstyle.sinks.decisions import (
     begins_behind,
     begun,
     none_yet,
-    require_follows,
     require_next,
     require_nothing_half_written,
     require_owner,
-    require_shards,
 )
 from airflow_flinkstyle.sinks.errors import REPLAYS, LineageError, ProducerFencedError
 from airflow_flinkstyle.sinks.marker import Completion, Marker
@@ -121,7 +119,7 @@ def _fence(settings: SinkSettings, shards: range) -> None:
 
 
 def _claim(settings: SinkSettings, shards: range, seen: Mapping[int, Marker]) -> None:
-    """Note the run, and with how many shards it writes, in every marker, before anything is written.
+    """Note the run in every marker, before anything is written.
 
     A task of an earlier run's driver, which was frozen and wakes, begins anew under its shard's id; that
     shard may not be one of today's. It finds here that the lineage is not its to write any more.
@@ -141,17 +139,16 @@ def _claim(settings: SinkSettings, shards: range, seen: Mapping[int, Marker]) ->
             found = read_marker(settings, shard)
             if found != seen.get(shard):
                 raise _written_meanwhile(settings, shard)
-            before = found or Marker(batch_id=-1, records=0, digest=0, plan="0-")
-            noted = before.claimed(shards=settings.shards, run=settings.run)
-            if noted != found:
-                producer.begin_transaction()
-                number = marker_partition(shard)
-                producer.produce(settings.control_topic, noted.to_bytes(), transactional_id, partition=number)
-                producer.commit_transaction()
+            before = found or Marker(batch_id=-1, records=0, digest=0, plan="0-", run="")
+            noted = replace(before, run=settings.run)
+            producer.begin_transaction()
+            number = marker_partition(shard)
+            producer.produce(settings.control_topic, noted.to_bytes(), transactional_id, partition=number)
+            producer.commit_transaction()
 
     with ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="claim") as pool:
         list(pool.map(claim, shards))
-    log.info("Lineage %s is written with %d shards from now on", settings.lineage, settings.shards)
+    log.info("Lineage %s is written by run %s from now on", settings.lineage, settings.run)
 
 
 def _written_meanwhile(settings: SinkSettings, shard: int) -> ProducerFencedError:
@@ -161,61 +158,6 @@ def _written_meanwhile(settings: SinkSettings, shard: int) -> ProducerFencedErro
         left=REPLAYS,
         remedy="Nothing is to be done if the job goes on; else look for a second driver of it.",
     )
-
-
-def settled(settings: SinkSettings) -> Completion | None:
-    """Return what the lineage has completed; for writers that keep nothing between two batches.
-
-    With the same number of shards as before, each shard's own producer ends what earlier runs of it left
-    open. With another one, or before the first completion, which notes the number, all are ended here.
-
-    Raises:
-        TransactionTimeoutError: If the broker does not allow transactions that long.
-        ControlTopicError: If the control topic deletes what it holds.
-        ShardCountError: If the number of shards was changed while a batch is half written.
-    """
-    _require_timeout(settings)
-    room = require_control_topic(settings, may_create=True)
-    found = _completion(settings)
-    if found is not None and found.shards == settings.shards:
-        return found
-    completer = Completer(settings)
-    _fence(settings, range(room))
-    markers = read_markers(settings, range(room))
-    require_shards(settings, found, markers)
-    _claim(settings, range(room), markers)
-    if found is not None:
-        found = replace(found, shards=settings.shards)
-        completer.complete(found)
-    return found
-
-
-def _completion(settings: SinkSettings) -> Completion | None:
-    try:
-        return read_completion(settings)
-    except ProducerFencedError:  # a completion was left open: another producer of its id ends it
-        Completer(settings)
-        return read_completion(settings)
-
-
-def complete_next(settings: SinkSettings, completion: Completion) -> None:
-    """Complete a batch whose shards have all committed; a batch that is complete stays as it is.
-
-    Raises:
-        LineageError: If it is not the next one: another driver writes under the lineage.
-        ProducerFencedError: If another driver completes a batch at this moment.
-    """
-    completer = Completer(settings)
-    found = read_completion(settings)
-    require_follows(settings, found, query_id=completion.query_id, batch_id=completion.batch_id)
-    if found is None or found.batch_id < completion.batch_id:
-        completer.complete(completion)
-
-
-def written_by(settings: SinkSettings, batch_id: int) -> dict[int, Marker]:
-    """Return the shards that have written a batch, and nothing since."""
-    room = require_control_topic(settings, may_create=False)
-    return {shard: m for shard, m in read_markers(settings, range(room)).items() if m.batch_id == batch_id}
 
 
 class Completer:

@@ -119,7 +119,6 @@ def around(frame: object, batch_id: int) -> None:
         ("foreach", lambda row: None, False),
         ("hudi", None, True),
         ("kafka", None, False),
-        ("kafka-transactional", None, False),
         ("delta", None, False),  # by query id: known to
         ("parquet", None, False),
     ],

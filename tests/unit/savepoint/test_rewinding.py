@@ -45,7 +45,7 @@ def test_file_and_table_sinks_remember_batches_and_others_do_not(query: QuerySna
     assert all(map(remembers_batches, ["parquet", "json", "delta", "iceberg"]))
     assert not any(map(remembers_batches, ["kafka", "foreachBatch", "console", None]))
     assert all(map(may_remember, ["foreachBatch", "foreach", "hudi"]))
-    assert not any(map(may_remember, ["kafka", "parquet", "delta", "kafka-transactional", None]))
+    assert not any(map(may_remember, ["kafka", "parquet", "delta", None]))
     assert remembering([replace(query, sink="orc"), replace(query, sink="kafka")]) == ["orc of query totals"]
 
 

@@ -13,7 +13,6 @@ from airflow_flinkstyle.sinks.decisions import (
     begun,
     none_yet,
     records_there,
-    require_follows,
     require_next,
     require_nothing_half_written,
     require_same_batch,
@@ -89,18 +88,6 @@ def test_shard_that_another_run_has_claimed_is_not_written():
         there(None)  # each run claims its shards before it writes
 
 
-def test_writer_that_knows_no_run_claims_nothing():
-    assert there(None, run="") is None
-    assert there(a_marker(BATCH - 1, run="run 8"), run="") is None
-
-
-def test_shard_of_a_lineage_that_a_later_run_spread_otherwise_is_not_written():
-    with pytest.raises(ShardCountError, match="one of 4, but a later run has begun to write with 3"):
-        there(a_marker(BATCH - 1, plan="3-columns"))
-    with pytest.raises(ShardCountError):
-        there(a_marker(BATCH - 1, plan="3-columns"), run="")
-
-
 @pytest.mark.parametrize("now", [(5, 78), (6, 77), (0, 0)])
 def test_shard_that_is_run_again_must_come_to_the_same_records(now: Total):
     require_same_shard(BATCH, 2, a_marker(), (5, 77))
@@ -161,9 +148,10 @@ def test_same_records_in_another_order_of_shards_are_the_same_batch():
 
 
 def follows(completed: int | None, newest: int, batch_id: int) -> bool:
-    done = None if completed is None else a_completion(completed)
+    settings, markers = the_settings(), {0: a_marker(newest)} if newest >= 0 else {}
     try:
-        require_follows(the_settings(), done, query_id="query", batch_id=batch_id, newest=newest)
+        done = none_yet(settings, "query", batch_id) if completed is None else a_completion(completed)
+        require_next(settings, done, markers, query_id="query", batch_id=batch_id)
     except LineageError:
         return False
     return True
@@ -189,7 +177,7 @@ def test_lineage_of_another_query_is_refused_whatever_the_batch():
     other = a_completion(BATCH, query_id="another")
     for batch_id in (BATCH, BATCH + 1):
         with pytest.raises(LineageError, match="by query query, but query another"):
-            require_follows(the_settings(), other, query_id="query", batch_id=batch_id)
+            require_next(the_settings(), other, {}, query_id="query", batch_id=batch_id)
 
 
 def starts(completed: int, markers: Mapping[int, Marker], batch_id: int) -> None:

@@ -1,20 +1,15 @@
-"""The options of ``format("kafka-transactional")``: Spark's names, and those of Java's client. Pure."""
+"""The login of a query's Kafka source, which has Java's names, in those of this package's client. Pure."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.kafka.settings import KafkaCluster
-from airflow_flinkstyle.sinks.control_topic import default_name
 from airflow_flinkstyle.sinks.errors import SinkConfigError
-from airflow_flinkstyle.sinks.settings import SinkSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_CLIENT = "kafka."
-_REQUIRED = ("kafka.bootstrap.servers", "lineage")
 _RENAMED = {
     "ssl.truststore.certificates": "ssl.ca.pem",
     "ssl.keystore.certificate.chain": "ssl.certificate.pem",
@@ -22,32 +17,6 @@ _RENAMED = {
 }
 _TYPES = ("ssl.truststore.type", "ssl.keystore.type")
 _LOGIN = re.compile(r'\b(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
-
-
-def settings_of(options: Mapping[str, str], shards: int) -> SinkSettings:
-    """Return the sink that the options describe.
-
-    Args:
-        options: Of the ``writeStream``; those that are not the sink's are left alone.
-        shards: Over how many shards the rows are spread.
-
-    Raises:
-        SinkConfigError: If one is missing, or has no counterpart in this sink's client.
-    """
-    if missing := [name for name in _REQUIRED if not options.get(name)]:
-        raise _refused(f"options {' and '.join(_REQUIRED)}", f"none for {' and '.join(missing)}")
-    java = {name.removeprefix(_CLIENT): value for name, value in options.items() if name.startswith(_CLIENT)}
-    timeout_ms = options.get("transactionTimeoutMs", "300000")
-    if not timeout_ms.isdecimal():
-        raise _refused("a number of milliseconds in transactionTimeoutMs", repr(timeout_ms))
-    return SinkSettings(
-        cluster=KafkaCluster(name="sink", config=client_settings(java)),
-        topic=options.get("topic"),
-        lineage=options["lineage"],
-        shards=shards,
-        control_topic=options.get("controlTopic") or default_name(options["lineage"]),
-        transaction_timeout_ms=int(timeout_ms),
-    )
 
 
 def client_settings(java: Mapping[str, str]) -> dict[str, str]:
@@ -81,8 +50,8 @@ def _login(jaas: str) -> dict[str, str]:
 
 def _refused(expected: str, found: str) -> SinkConfigError:
     return SinkConfigError(
-        f"Format kafka-transactional expected {expected}, found {found}.",
+        f"commit_offsets expected the Kafka source to log in with {expected}, found {found}.",
         left="Nothing was written.",
-        remedy="Correct the options of writeStream; options kafka.* may also have librdkafka's names, such "
-        "as kafka.ssl.ca.location and kafka.sasl.username.",
+        remedy="Leave out commit_offsets, and let the agent commit offsets instead; or give the source a "
+        "login that has a counterpart in librdkafka.",
     )
