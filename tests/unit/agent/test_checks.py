@@ -27,28 +27,15 @@ from airflow_flinkstyle.savepoint.manifest import KafkaLog, KafkaPosition, Query
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.types import BatchId, NextOffset
-from tests.declared import AS_BEFORE
 from tests.manifests import a_manifest
 from tests.unit.agent.conftest import a_heartbeat
+from tests.unit.agent.job_queries import a_query
 from tests.unit.agent.views import a_view
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
     from types import ModuleType
-
-
-def a_query(name: str) -> JobQuery:
-    nothing: Any = None
-    return JobQuery(
-        name=name,
-        writer=nothing,
-        run=lambda: nothing,
-        checkpoint=MemoryStore(),
-        location="x",
-        sources=(),
-        declared=AS_BEFORE,
-    )
 
 
 def a_go(**changes: Any) -> Go:

@@ -21,7 +21,7 @@ from airflow_flinkstyle.types import BatchId
 from tests.declared import AS_BEFORE
 from tests.manifests import a_manifest
 from tests.unit.agent.conftest import G1, I1, a_heartbeat
-from tests.unit.agent.test_checks import a_query
+from tests.unit.agent.job_queries import a_query
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.agent.waiting import Waiting

@@ -77,7 +77,7 @@ def test_window_may_become_as_long_as_the_limit_or_some_times_what_is_unread():
 def test_window_grows_fourfold_up_to_the_logs_start():
     pair = a_pair(500, (100, 600), (1_000, 1_590))
     assert span(pair.older("source")) == (500 - 4 * 32, 468, 100)
-    assert span(pair.older("target")) == (1_590 - 4 * 164, 1_426, 1_000)
+    assert span(pair.older("target")) == (1_000, 1_426, 1_000)
     pair.source = Window(low=380, high=600, log_start=100)
     assert span(pair.older("source")) == (100, 380, 100)
     pair.target = Window(low=1_400, high=1_590, log_start=1_000)
