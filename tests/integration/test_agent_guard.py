@@ -219,6 +219,7 @@ def test_capture_refuses_a_source_whose_cluster_changed_since_its_start(
             spark._jvm,
             lab.repository,
             [query],
+            [],
             savepoint_id="sp-1",
             spark_version=spark.version,
             generation=Generation(1),
