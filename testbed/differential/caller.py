@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.client import JobClient
 from airflow_flinkstyle.jobs.deployments.base import Gone
+from airflow_flinkstyle.jobs.errors import JobNotRunningError
 from airflow_flinkstyle.jobs.lineage import Fresh, FromCheckpoint, FromSavepoint
 from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
 from airflow_flinkstyle.jobs.status import Closed, Dead, Failed, NeverStarted, Running
@@ -244,18 +245,19 @@ class Caller:
 
     def _take(self) -> None:
         """Take a savepoint; ask again a while later where a query has no batch yet."""
-        if isinstance(self.client.status(), Closed):
-            self._taken = take_stopped(self.client, self._key("take"))
-            return
         for tries_left in reversed(range(_TAKES)):
             count = self._commits()
-            pending = self.client.request_savepoint(self._key("take"))
-            pending, end = self.client.wait(pending, timeout_s=STUCK_S, relaunch=False)
+            try:
+                pending = self.client.request_savepoint(self._key("take"))
+                pending, end = self.client.wait(pending, timeout_s=STUCK_S, relaunch=False)
+            except JobNotRunningError:  # the script was faster
+                self._taken = take_stopped(self.client, self._key("take"))
+                return
             if end.outcome == "done":
                 self._taken = self.client.published(pending)
                 return
             self._await_commits(count + 1)
-            if not tries_left or not isinstance(self.client.status(), Running):
+            if not tries_left:
                 raise _Refused(end.detail)
 
     def _go_on_from_savepoint(self) -> None:
