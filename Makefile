@@ -8,7 +8,7 @@ export TMPDIR := $(CURDIR)/.flinkstyle/tmp
 export JDK_JAVA_OPTIONS := "-Djava.io.tmpdir=$(TMPDIR)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint test test-unit fuzz demo demo-ui bench soak chaos differential lock clean
+.PHONY: help setup lint test test-unit fuzz demo demo-ui bench soak chaos mutants worlds differential lock clean
 
 help: ## Print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,12 @@ soak: setup ## Savepoints under load, judged: 200 hot ones, 50 stops and 10 migr
 
 chaos: setup ## Kill everything around the transactional sink 300 times and count what it wrote; KILLS=n, SEED=n
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m testbed.chaos $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED))
+
+mutants: setup ## Change what must not be wrong, a place at a time, and see that a unit test fails; MODULE=name
+	@$(GUARDED) $(AIRFLOW_BIN)/python -m tools.mutants $(MODULE)
+
+worlds: setup ## Judge the proof of positions by random worlds, 100,000 or N=n; SEED=n
+	@$(GUARDED) $(AIRFLOW_BIN)/python -m testbed.worlds $(if $(N),--worlds $(N)) $(if $(SEED),--seed $(SEED))
 
 differential: setup ## Run random scripts plainly and under the agent, and compare (N=500 SEED=1; LANES=2)
 	@$(GUARDED) .flinkstyle/venv-spark/bin/python -m testbed.differential --count $(or $(N),50) $(if $(SEED),--seed $(SEED)) $(if $(LANES),--lanes $(LANES))

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.savepoint.manifest_json import from_json, to_json
-from airflow_flinkstyle.savepoint.repository import SavepointRepository
-from airflow_flinkstyle.savepoint.summary import list_savepoints
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+from airflow_flinkstyle.savepoint.repository.summary import list_savepoints
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.storage.open import open_store
-from airflow_flinkstyle.storage.s3 import S3Settings
+from airflow_flinkstyle.storage.s3_settings import S3Settings
 from benchmarks.common import MIB, PAIRS, Report, Spread, Table, Target, Usage, interleave, measure, ratios
 from benchmarks.signing import payload_of
 from benchmarks.synthetic import SyntheticCheckpoint

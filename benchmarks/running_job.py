@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from airflow_flinkstyle.jobs.client import JobClient
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
+from airflow_flinkstyle.jobs.running.client import JobClient
+from airflow_flinkstyle.jobs.running.lineage import Fresh
+from airflow_flinkstyle.jobs.running.start_plan import history_of
 from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
 from airflow_flinkstyle.protocol.board import JobBoard
-from airflow_flinkstyle.savepoint.repository import SavepointRepository
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.local import LocalStore
 from testbed.drivers import SPARK_PYTHON, spark_conf, spark_env
 
@@ -80,7 +82,7 @@ class RunningJob:
                 self.client.deployment.end(handle.native_id)
 
     def start(self, args: Sequence[str]) -> None:
-        """Start the next generation, anew or from the last one's checkpoint; returns once it runs."""
+        """Start the next generation with an empty checkpoint, whatever ran before; returns once it runs."""
         self._asked += 1
         spec = JobSpec(
             name="bench",
@@ -88,7 +90,9 @@ class RunningJob:
             args=tuple(args),
             checkpoint_root=str(self.folder / "checkpoints"),
         )
-        handle = self.client.start(spec, self.target, claim_key=f"start-{self._asked}")
+        history = history_of(self.client)
+        origin = Fresh(discard_history=history.name if history else None)
+        handle = self.client.start(spec, self.target, claim_key=f"start-{self._asked}", origin=origin)
         self.client.wait_running(handle.generation, timeout_s=START_TIMEOUT_S)
 
     def stop(self) -> None:

@@ -12,10 +12,10 @@ import sys
 import time
 from pathlib import Path
 
-from airflow_flinkstyle.kafka.mirror import MirrorSettings
-from airflow_flinkstyle.kafka.request import ProofRequest
+from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.settings import KafkaCluster
-from airflow_flinkstyle.kafka.suffix import prove
+from airflow_flinkstyle.kafka.translation.request import ProofRequest
+from airflow_flinkstyle.kafka.translation.suffix import prove
 from airflow_flinkstyle.kafka.verdict import Exact
 
 MIRROR = MirrorSettings(source_alias="left", target_alias="right")

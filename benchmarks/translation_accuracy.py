@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.groups import set_group_offsets
-from airflow_flinkstyle.kafka.mirror_topics import read_checkpoints, read_offset_syncs
+from airflow_flinkstyle.kafka.mirror.topics import read_checkpoints, read_offset_syncs
 from airflow_flinkstyle.kafka.policies import parse_policies
-from airflow_flinkstyle.kafka.request import ProofRequest
-from airflow_flinkstyle.kafka.suffix import prove
+from airflow_flinkstyle.kafka.translation.request import ProofRequest
+from airflow_flinkstyle.kafka.translation.suffix import prove
 from airflow_flinkstyle.kafka.verdict import Bounded, Exact, Refused, Verdict
 from benchmarks.common import Report, Spread, Table, Target
 from benchmarks.translation_ledger import NUMBER, SEED
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from airflow_flinkstyle.kafka.cluster import TopicPartition
-    from airflow_flinkstyle.kafka.mirror import MirrorSettings
+    from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 
 RECORDS, QUICK_RECORDS = 3000, 600
 GROUPS, QUICK_GROUPS = 44, 5

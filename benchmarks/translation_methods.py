@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from airflow_flinkstyle.kafka.cluster import TopicPartition
-    from airflow_flinkstyle.kafka.mirror_topics import Checkpoint, OffsetSync
+    from airflow_flinkstyle.kafka.mirror.topics import Checkpoint, OffsetSync
     from airflow_flinkstyle.kafka.settings import KafkaCluster
     from benchmarks.translation_truth import Truth
 

@@ -8,8 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal, Self
 
 from airflow_flinkstyle.kafka.cluster import describe
-from airflow_flinkstyle.kafka.mirror import Behind, MirrorSettings, wait_caught_up
-from airflow_flinkstyle.kafka.mirror_topics import read_positions
+from airflow_flinkstyle.kafka.mirror.lag import Behind, wait_caught_up
+from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
+from airflow_flinkstyle.kafka.mirror.topics import read_positions
 from airflow_flinkstyle.kafka.reading import ReadRange, scan
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from benchmarks.translation_ledger import NUMBER, Contents, Ledger, entry_of

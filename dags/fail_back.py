@@ -17,7 +17,7 @@ from airflow.sdk import DAG, Param
 from airflow_flinkstyle.operators import (
     BeginFailBackOperator,
     MigrateStreamingJobOperator,
-    PlanOffsetRewriteOperator,
+    PlanMigrationOperator,
     PreflightMigrationOperator,
     SettleMigrationOperator,
     TakeSavepointOperator,
@@ -38,10 +38,10 @@ CLUSTERS: dict[str, Any] = {
     },
     "isolation": "{{ params.isolation }}",
 }
-RENAMED: dict[str, Any] = {**CLUSTERS, "rename": "{{ ti.xcom_pull(task_ids='begin')['rename'] }}"}
 MIGRATION: dict[str, Any] = {
     **JOB,
-    **RENAMED,
+    **CLUSTERS,
+    "rename": "{{ ti.xcom_pull(task_ids='begin')['rename'] }}",
     "back": True,
     **{name: f"{{{{ params.{name} }}}}" for name in ("allow", "fence", "fence_spare", "group")},
     "producer_switch": "{{ params.producer_switch }}",
@@ -238,9 +238,7 @@ with DAG(
     )
     pre_flight = PreflightMigrationOperator(task_id="pre_flight", **MIGRATION)
     hot_savepoint = TakeSavepointOperator(task_id="hot_savepoint", deferrable=True, **JOB)
-    plan = PlanOffsetRewriteOperator(
-        task_id="plan", savepoint_id=HOT_SAVEPOINT, preview=True, **JOB, **RENAMED
-    )
+    plan = PlanMigrationOperator(task_id="plan", savepoint_id=HOT_SAVEPOINT, **MIGRATION)
     approve = ApprovalOperator(
         task_id="approve",
         subject="Move job {{ params.job }} back to cluster {{ params.target_kafka_conn_id }}?",

@@ -2,7 +2,7 @@
 
 Pre-flight, a savepoint of the running job, a preview of where every position goes, your approval; then
 the window, in which producers are held; then the proof. Whatever happens on the way, the last task
-brings the job and its producers to rest on one cluster.
+brings the job and its producers to rest on one cluster. What you approve is stored before, and applied.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from airflow.sdk import DAG, Param
 
 from airflow_flinkstyle.operators import (
     MigrateStreamingJobOperator,
-    PlanOffsetRewriteOperator,
+    PlanMigrationOperator,
     PreflightMigrationOperator,
     SettleMigrationOperator,
     TakeSavepointOperator,
@@ -23,7 +23,8 @@ from airflow_flinkstyle.operators import (
 )
 
 JOB: dict[str, Any] = {"job": "{{ params.job }}", "flinkstyle_conn_id": "{{ params.flinkstyle_conn_id }}"}
-TRANSLATION: dict[str, Any] = {
+MIGRATION: dict[str, Any] = {
+    **JOB,
     "source_kafka_conn_id": "{{ params.source_kafka_conn_id }}",
     "target_kafka_conn_id": "{{ params.target_kafka_conn_id }}",
     "mirror": {
@@ -37,10 +38,6 @@ TRANSLATION: dict[str, Any] = {
     },
     "isolation": "{{ params.isolation }}",
     **{name: f"{{{{ params.{name} }}}}" for name in ("way", "start", "topology", "sources", "rename")},
-}
-MIGRATION: dict[str, Any] = {
-    **JOB,
-    **TRANSLATION,
     **{name: f"{{{{ params.{name} }}}}" for name in ("allow", "fence", "fence_spare", "group")},
     "producer_switch": "{{ params.producer_switch }}",
     "script_servers": "{{ params.script_servers }}",
@@ -281,9 +278,7 @@ with DAG(
 ) as dag:
     pre_flight = PreflightMigrationOperator(task_id="pre_flight", **MIGRATION)
     hot_savepoint = TakeSavepointOperator(task_id="hot_savepoint", deferrable=True, **JOB)
-    plan = PlanOffsetRewriteOperator(
-        task_id="plan", savepoint_id=HOT_SAVEPOINT, preview=True, **JOB, **TRANSLATION
-    )
+    plan = PlanMigrationOperator(task_id="plan", savepoint_id=HOT_SAVEPOINT, **MIGRATION)
     approve = ApprovalOperator(
         task_id="approve",
         subject="Move job {{ params.job }} to cluster {{ params.target_kafka_conn_id }}?",

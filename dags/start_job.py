@@ -1,4 +1,7 @@
-"""Start a streaming job: fresh, where its last run closed, or from a savepoint."""
+"""Start a streaming job where it was last; or from its checkpoint, from a savepoint, or fresh.
+
+A job that has never run starts fresh. To start one fresh that has run, say what that gives up.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +33,22 @@ with DAG(
         ),
         "conf": Param(None, type=["null", "object"], title="Spark settings"),
         "start_from": Param(
-            "fresh",
-            enum=["fresh", "checkpoint", "savepoint"],
+            "last_state",
+            enum=["last_state", "checkpoint", "savepoint", "fresh"],
             values_display={
-                "fresh": "An empty checkpoint",
-                "checkpoint": "Where the last run ended",
+                "last_state": "Where the job was last",
+                "checkpoint": "The last run's checkpoint, nothing else",
                 "savepoint": "A savepoint",
+                "fresh": "An empty checkpoint",
             },
             title="Start from",
+        ),
+        "discard_history": Param(
+            None,
+            type=["null", "string"],
+            examples=["generation 3"],
+            title="History given up",
+            description="To start fresh a job that has run: its last run, as the refusal names it.",
         ),
         "savepoint_id": Param(
             None,
@@ -57,6 +68,12 @@ with DAG(
             },
             title="If the job has run past the savepoint",
             description="Sinks that remember batch ids skip re-emitted ones; to those it is refused.",
+        ),
+        "skip_known_batches": Param(
+            False,
+            type="boolean",
+            title="Accept left-out batches",
+            description="A sink, or a function, may leave out batches whose ids it has seen.",
         ),
         "flinkstyle_conn_id": Param(
             "flinkstyle_default",
@@ -81,8 +98,10 @@ with DAG(
         args="{{ params.args }}",
         conf="{{ params.conf }}",
         start_from="{{ params.start_from }}",
+        discard_history="{{ params.discard_history }}",
         savepoint_id="{{ params.savepoint_id }}",
         rewind="{{ params.rewind }}",
+        skip_known_batches="{{ params.skip_known_batches }}",
         retries=1,
         retry_delay=timedelta(seconds=5),
     )

@@ -48,6 +48,12 @@ with DAG(
             title="If it fails after it has committed",
             description="Empty: stop there and ask. Sinks that remember batch ids skip re-emitted ones.",
         ),
+        "skip_known_batches": Param(
+            False,
+            type="boolean",
+            title="Accept left-out batches",
+            description="A sink, or a function, may leave out batches whose ids it has seen.",
+        ),
         "first_commit_timeout_s": Param(180, type="number", minimum=1, title="Seconds for the first batch"),
         "flinkstyle_conn_id": Param(
             "flinkstyle_default",
@@ -72,6 +78,7 @@ with DAG(
         args="{{ params.args }}",
         conf="{{ params.conf }}",
         if_committed="{{ params.if_committed }}",
+        skip_known_batches="{{ params.skip_known_batches }}",
         first_commit_timeout_s="{{ params.first_commit_timeout_s }}",
         retries=2,
         retry_delay=timedelta(seconds=5),

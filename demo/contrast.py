@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.savepoint.restore import restore_query
+from airflow_flinkstyle.savepoint.files.restore import restore_query
 from airflow_flinkstyle.storage.local import LocalStore
 from testbed.drivers import SPARK_PYTHON, spark_env
 from testbed.judge import Judgement, StateReader, judge

@@ -11,7 +11,7 @@ from testbed.chaos_plan import PHASES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from airflow_flinkstyle.kafka.id_counts import TopicVerdict
+    from airflow_flinkstyle.kafka.audit.id_counts import TopicVerdict
     from testbed.chaos_plan import StagePlan, Target
 
 

@@ -12,9 +12,9 @@ from collections import Counter
 from concurrent.futures import TimeoutError as NotYetError
 from typing import TYPE_CHECKING, Any
 
-from airflow_flinkstyle.kafka.record_ids import by_header
+from airflow_flinkstyle.kafka.audit.record_ids import by_header
+from airflow_flinkstyle.kafka.audit.verify_topic import verify_topic
 from airflow_flinkstyle.kafka.settings import KafkaCluster
-from airflow_flinkstyle.kafka.verify_topic import verify_topic
 from testbed.chaos_plan import (
     BROKER,
     DRIVER,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from pathlib import Path
 
-    from airflow_flinkstyle.kafka.id_counts import TopicVerdict
+    from airflow_flinkstyle.kafka.audit.id_counts import TopicVerdict
     from testbed.chaos_plan import Plan, StagePlan, Target
     from testbed.chaos_trace import Shot, Sight
     from testbed.kafka import Broker

@@ -9,12 +9,13 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.hooks.failback import mirror_begins
-from airflow_flinkstyle.jobs.client import Stopped
-from airflow_flinkstyle.jobs.lineage import FromSavepoint
-from airflow_flinkstyle.jobs.producers import SwappedSwitch
+from airflow_flinkstyle.jobs.migration.producers import SwappedSwitch
+from airflow_flinkstyle.jobs.running.client import Stopped
+from airflow_flinkstyle.jobs.running.lineage import FromSavepoint
 from airflow_flinkstyle.jobs.status import Running
-from airflow_flinkstyle.kafka.mirror import CaughtUp, MirrorSettings
-from airflow_flinkstyle.kafka.mirror_start import set_mirror_start, wait_copied
+from airflow_flinkstyle.kafka.mirror.lag import CaughtUp
+from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
+from airflow_flinkstyle.kafka.mirror.start import set_mirror_start, wait_copied
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.types import Generation
 from testbed.exactly_once import QUERIES

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 GRACE_S = 10.0
 """How long a process may take to end after SIGTERM."""
+_PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
@@ -44,14 +45,18 @@ def main() -> int:
     owner = os.getppid()
     # Orphans of the command become the guard's children, so they can be found and reaped.
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)  # until there is whom to pass them on to
+
+    def in_child() -> None:
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
     child = subprocess.Popen(  # noqa: S603  # running it is the guard's purpose
-        options.command,
-        stdin=subprocess.DEVNULL,
-        process_group=0,
-        preexec_fn=lambda: _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL),
+        options.command, stdin=subprocess.DEVNULL, process_group=0, preexec_fn=in_child
     )
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in _PASSED_ON:
         signal.signal(number, lambda got, _frame: _signal_group(child.pid, got))
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
     if options.pid_fd is not None:
         os.write(options.pid_fd, f"{child.pid}\n".encode())
         os.close(options.pid_fd)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow_flinkstyle.savepoint.restore import restore_query
+from airflow_flinkstyle.savepoint.files.restore import restore_query
 from airflow_flinkstyle.storage.local import LocalStore
 from testbed import paths
 from testbed.answers import Answering

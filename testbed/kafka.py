@@ -228,7 +228,7 @@ class Broker:
 
     def _run(self, command: Sequence[object]) -> None:
         done = subprocess.run(  # noqa: S603  # our own command
-            [str(part) for part in command], capture_output=True, text=True, timeout=60
+            [str(part) for part in command], capture_output=True, text=True, timeout=240
         )
         if done.returncode != 0:
             raise RuntimeError(f"Formatting broker {self.name} ended with {done.returncode}: {done.stderr}")

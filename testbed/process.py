@@ -37,7 +37,7 @@ class Service:
         *,
         log_file: Path,
         ready: Callable[[], bool],
-        ready_timeout_s: float = 60,
+        ready_timeout_s: float = 240,
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
     ) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import KafkaError, Message, Producer
 
-    from airflow_flinkstyle.jobs.producers import StoreProducerSwitch
+    from airflow_flinkstyle.jobs.migration.producers import StoreProducerSwitch
 
 TICK_S = 0.02
 SWITCH_POLL_S = 0.2
@@ -206,7 +206,7 @@ def read_events(ledger: Path) -> Iterator[dict[str, Any]]:
 
 def main() -> None:
     """Run one producer until SIGTERM."""
-    from airflow_flinkstyle.jobs.producers import StoreProducerSwitch
+    from airflow_flinkstyle.jobs.migration.producers import StoreProducerSwitch
     from airflow_flinkstyle.storage.open import open_store
 
     settings = ProducerSettings(**json.loads(sys.argv[1]))

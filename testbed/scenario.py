@@ -13,19 +13,19 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow_flinkstyle.jobs.client import JobClient
-from airflow_flinkstyle.jobs.cutover import PHASES, Cutover, CutoverSettings
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 from airflow_flinkstyle.jobs.journal import CutoverJournal
-from airflow_flinkstyle.jobs.kafka_side import LiveKafka
-from airflow_flinkstyle.jobs.producers import StoreProducerSwitch
+from airflow_flinkstyle.jobs.migration.cutover import PHASES, Cutover, CutoverSettings
+from airflow_flinkstyle.jobs.migration.kafka_side import LiveKafka
+from airflow_flinkstyle.jobs.migration.producers import StoreProducerSwitch
+from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget, from_launch, submission_of
 from airflow_flinkstyle.jobs.status import Running
-from airflow_flinkstyle.kafka.mirror import MirrorSettings
+from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.records import KafkaOverride
-from airflow_flinkstyle.savepoint.repository import SavepointRepository
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.open import open_store
 from testbed import paths
 from testbed.drivers import SPARK_PYTHON, s3_env, s3_settings, spark_conf, spark_env
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from airflow_flinkstyle.jobs.lineage import Origin
+    from airflow_flinkstyle.jobs.running.lineage import Origin
     from airflow_flinkstyle.types import Generation
     from testbed.kafka import Broker
     from testbed.s3 import S3Server

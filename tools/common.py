@@ -21,6 +21,7 @@ VENV_UV = HOME / "uv"
 VENV_AIRFLOW = HOME / "venv-airflow"
 VENV_SPARK = HOME / "venv-spark"
 VENV_BENCH = HOME / "venv-bench"
+VENV_MUTANTS = HOME / "venv-mutants"
 JARS = HOME / "jars"
 JAVA_HOME_FILE = HOME / "java_home"
 

@@ -20,19 +20,19 @@ from typing import TYPE_CHECKING, cast
 from airflow_flinkstyle.checkpoint import commit_log, metadata, offset_log, operator_metadata
 from airflow_flinkstyle.checkpoint.rocksdb_zip import zip_and_shared_files
 from airflow_flinkstyle.errors import FlinkstyleError, MessageFormatError
-from airflow_flinkstyle.kafka.mirror import MirrorSettings
-from airflow_flinkstyle.kafka.mirror_topics import decode_checkpoint, decode_offset_sync, decode_position
+from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
+from airflow_flinkstyle.kafka.mirror.topics import decode_checkpoint, decode_offset_sync, decode_position
 from airflow_flinkstyle.protocol.records import End, Heartbeat, Progress, Request
 from airflow_flinkstyle.savepoint import manifest_json
-from airflow_flinkstyle.savepoint.capture import capture_query
-from airflow_flinkstyle.savepoint.export import export_archive
-from airflow_flinkstyle.savepoint.importing import import_archive
-from airflow_flinkstyle.savepoint.intents import Intent
+from airflow_flinkstyle.savepoint.blobs.intents import Intent
+from airflow_flinkstyle.savepoint.capture.query import capture_query
+from airflow_flinkstyle.savepoint.capture.take import SavepointLabel, compose
+from airflow_flinkstyle.savepoint.exchange.export import export_archive
+from airflow_flinkstyle.savepoint.exchange.importing import import_archive
+from airflow_flinkstyle.savepoint.files.restore import restore_query
+from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from airflow_flinkstyle.savepoint.manifest import KafkaLog
-from airflow_flinkstyle.savepoint.repository import SavepointRepository
-from airflow_flinkstyle.savepoint.restore import restore_query
-from airflow_flinkstyle.savepoint.take import SavepointLabel, compose
-from airflow_flinkstyle.savepoint.verify import verify_savepoint
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.storage.memory import MemoryStore
 

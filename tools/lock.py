@@ -25,6 +25,7 @@ def main() -> int:
     compile_requirements("airflow", project, *airflow_side, *same_tools)
     compile_requirements("spark", project, *spark_side, *same_tools)
     compile_requirements("bench", LOCKS / "bench.in", *same_tools)
+    compile_requirements("mutants", project, LOCKS / "mutants.in", "--extra", "test", *same_tools)
     lock_jars()
     return 0
 

@@ -7,7 +7,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, TypeVar
 
-from airflow_flinkstyle.agent import checks, compat, lineages, sinks, takeover
+from airflow_flinkstyle.agent import checks, compat, lineages, sinks, takeover, waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,8 +40,10 @@ class Admission:
         self._lock = threading.Lock()
         self._go: Go  # once it was given
         self._expected: checks.Expected = {}
-        self._origins: dict[str, lineages.Origin] = {}
+        self._before: Heartbeat | None = None
+        """Last words of the run that this one follows."""
         self._to_go_on: set[str] = set()
+        self._dropped: set[str] = set()
 
     def admit(self, query: JobQuery) -> None:
         """Check a query; returns once Spark may start it."""
@@ -49,6 +51,9 @@ class Admission:
             self._runtime.leave_if_ending()
             if self.taken_over:
                 self._guard(query)
+                query.admitted = True  # from then on heartbeats name the query
+                if query.ran is None:  # a relaunch must know what its name stands for before it runs
+                    self._patiently(self._pulse.beat)
             else:
                 self._take_over(query)
 
@@ -74,15 +79,22 @@ class Admission:
         else:
             takeover.require_predecessor(board, turn.claim, go, self._look)
             self._restore(go, first)
-        self._origins = lineages.origins(go, self.manifest, self._followed(), turn.generation)
-        self._to_go_on = checks.queries_to_go_on(self._queries.checkpoint, go, self.manifest, turn.last_beat)
+        went_on_in = turn.last_beat if self.relaunched else self._adopted()
+        self._patiently(lambda: checks.require_there(self._queries.checkpoint, went_on_in))
+        self._before = self._followed()
+        self._dropped = waiting.dropped_queries(self._queries.spark)
+        known = checks.queries_to_go_on(self._queries.checkpoint, go, self.manifest, turn.last_beat)
+        self._to_go_on = known - self._dropped
         self._guard(first)
+        standing = self._standing()
         with self._runtime.gate:
             self._runtime.leave_if_ending()
             self._taking = True
             try:
                 self._patiently(lambda: takeover.take_current(board, turn, seen))
                 self.taken_over = self.starting = True
+                self._queries.take_over(first, standing)
+                self._pulse.drop(self._dropped)
                 self._patiently(lambda: self._pulse.beat("running"))
             finally:
                 self._taking = False
@@ -121,7 +133,7 @@ class Admission:
             compat.require_for_savepoint(self._queries.spark, self.manifest, first.name)
             if go.rewind == "fork":
                 newest = sinks.newest_batch(self._queries.spark, first.sink)
-                self.manifest = sinks.counted_on(self.manifest, first.name, newest)
+                self.manifest = sinks.counted_on(self.manifest, first, newest, go)
             checks.restore(
                 self.manifest,
                 self._repository,
@@ -135,6 +147,7 @@ class Admission:
     def _go_on(self, go: Go) -> None:
         """Go on from this generation's own newest checkpoint; the savepoint is not restored again."""
         self.relaunched = True
+        checks.require_not_refused(self._turn.last_beat)
         # A claimed savepoint may have been disposed of since.
         self.manifest = self._repository.find(go.savepoint_id) if go.savepoint_id else None
         self._expected = checks.expected_identities(go, self.manifest, self._turn.last_beat)
@@ -144,13 +157,31 @@ class Admission:
         slot = self._patiently(lambda: self._board.heartbeat(follows)) if follows is not None else None
         return slot.value if slot else None
 
+    def _standing(self) -> list[waiting.Waiting]:
+        """Return where the queries stand that this run goes on with."""
+        last = self._turn.last_beat
+        known = waiting.told(last, self.manifest, self._before)
+        return waiting.look(self._to_go_on, self._queries.checkpoint, known, last, self._origins())
+
+    def _origins(self) -> dict[str, lineages.Origin]:
+        return lineages.origins(self._go, self.manifest, self._before, self._turn.generation)
+
+    def _adopted(self) -> Heartbeat | None:
+        """Return the last words of the run whose checkpoint this one goes on in; None if it has its own."""
+        claim = self._turn.claim
+        follows = claim.follows
+        followed = self._patiently(lambda: self._board.claim(follows)) if follows is not None else None
+        same = followed is not None and followed.checkpoint_location == claim.checkpoint_location
+        return self._followed() if same else None
+
     def _guard(self, query: JobQuery) -> None:
+        checks.require_not_dropped(query, self._dropped)
         checks.require_known(query, self._to_go_on, self._queries.names())
         spark = self._queries.spark
         newest = sinks.newest_batch(spark, query.sink)
         self.manifest = sinks.admit(query, newest, self._go, self.manifest, self._repository)
         compat.require_for_checkpoint(spark, query.name, query.checkpoint)
         last = self._turn.last_beat.queries.get(query.name) if self._turn.last_beat else None
-        lineages.expect(query, self._origins.get(query.name), last)
-        # From then on heartbeats name the query.
+        # With the savepoint's numbers as this query's sink needs them.
+        lineages.expect(query, self._origins().get(query.name), last)
         checks.guard(self._runtime.jvm, query, self._expected.get(query.name, {}))

@@ -1,8 +1,9 @@
-"""A savepoint of the running or drained queries: what the agent adds to ``savepoint.take``."""
+"""A savepoint of the running or drained queries: what the agent adds to ``savepoint.capture.take``."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.errors import leaving
@@ -12,20 +13,21 @@ from airflow_flinkstyle.agent.lineages import written
 from airflow_flinkstyle.agent.process import now_ms
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError, TopicRecreatedError
 from airflow_flinkstyle.protocol.records import Progress
+from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
 from airflow_flinkstyle.savepoint.manifest import KafkaLog
-from airflow_flinkstyle.savepoint.take import QuerySource, SavepointLabel, take_savepoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from airflow_flinkstyle.agent.queries import JobQuery
     from airflow_flinkstyle.agent.untyped import Java
+    from airflow_flinkstyle.agent.waiting import Waiting
     from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.protocol.board import JobBoard
     from airflow_flinkstyle.protocol.records import Request, SourceIdentity
-    from airflow_flinkstyle.savepoint.copier import CaptureProgress
+    from airflow_flinkstyle.savepoint.capture.copier import CaptureProgress
     from airflow_flinkstyle.savepoint.manifest import Manifest
-    from airflow_flinkstyle.savepoint.repository import SavepointRepository
+    from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
     from airflow_flinkstyle.types import Alignment, BatchId, Generation
 
 _PROGRESS_EVERY_S = 1.0
@@ -36,6 +38,7 @@ def take(
     jvm: Java,
     repository: SavepointRepository,
     queries: Sequence[JobQuery],
+    waiting: Sequence[Waiting],
     *,
     savepoint_id: str,
     spark_version: str,
@@ -53,7 +56,8 @@ def take(
     Args:
         jvm: The driver's JVM, to look at Kafka as the sources see it.
         repository: Where the savepoint goes.
-        queries: All queries.
+        queries: All that were started.
+        waiting: Those that the run goes on with and that were not: they are where their checkpoints say.
         savepoint_id: Its id.
         spark_version: Version of the running Spark.
         generation: The run it is taken from.
@@ -81,6 +85,11 @@ def take(
         for query in queries
         if stopped_at is None or query.name in stopped_at  # else it was started after the cut
     ]
+    for standing in waiting:
+        source = QuerySource.at_rest(standing.name, standing.checkpoint, standing.beat)
+        sources.append(
+            source if stopped_at else replace(source, batch_id=None)
+        )  # it may be started meanwhile
     label = SavepointLabel(
         savepoint_id=savepoint_id,
         taken_at_ms=now_ms(),

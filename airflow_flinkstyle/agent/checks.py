@@ -6,11 +6,18 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.agent.errors import NOT_STARTED, QueryUnknownError
+from airflow_flinkstyle.agent.errors import (
+    DROPPED,
+    NOT_STARTED,
+    CheckpointLostError,
+    QueryNameError,
+    QueryUnknownError,
+)
 from airflow_flinkstyle.agent.guard import check_source, read_positions, require_same_sources
 from airflow_flinkstyle.agent.jvm_kafka import describe_source
+from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.protocol.records import SourceIdentity
-from airflow_flinkstyle.savepoint.restore import restore_savepoint
+from airflow_flinkstyle.savepoint.files.restore import restore_savepoint
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -19,7 +26,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.untyped import Java
     from airflow_flinkstyle.protocol.records import Go, Heartbeat
     from airflow_flinkstyle.savepoint.manifest import Manifest
-    from airflow_flinkstyle.savepoint.repository import SavepointRepository
+    from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
     from airflow_flinkstyle.storage.base import ObjectStore
     from airflow_flinkstyle.types import ClaimMode
 
@@ -62,6 +69,54 @@ def queries_to_go_on(
     return {name for name in named if open_checkpoint(name).head("metadata") is not None}
 
 
+def require_not_refused(last: Heartbeat | None) -> None:
+    """Check that an earlier incarnation was not refused for its names.
+
+    The script may leave out now what it has done, and begin with the query that was refused.
+
+    Raises:
+        QueryNameError: If it was.
+    """
+    if last is not None and last.error is not None and last.error[0] == QueryNameError.code:
+        raise QueryNameError.still(last.error[1])
+
+
+def require_there(open_checkpoint: OpenCheckpoint, words: Heartbeat | None) -> None:
+    """Check that the checkpoints that a driver goes on in hold the queries that committed batches there.
+
+    Args:
+        open_checkpoint: Opens those.
+        words: The last words of the run, or of the incarnation, that ran in them; None if none did.
+
+    Raises:
+        CheckpointLostError: If one is gone: Spark would begin the query anew, without a word.
+    """
+    committed = words.batches() if words is not None else {}
+    lost = [name for name in committed if open_checkpoint(name).head("metadata") is None]
+    if not lost:
+        return
+    raise CheckpointLostError(
+        f"Checkpoint {open_checkpoint(lost[0]).uri} was expected to hold query {lost[0]} at batch "
+        f"{committed[lost[0]]}, as its last run recorded, found no query there.",
+        left=NOT_STARTED,
+        remedy="Bring the checkpoint back; or start the job from a savepoint (start_from='savepoint').",
+    )
+
+
+def require_not_dropped(query: JobQuery, dropped: Collection[str]) -> None:
+    """Check that the script starts no query that its job is told to have dropped.
+
+    Raises:
+        BadInputError: If it does: savepoints taken before would have left it out.
+    """
+    if query.name in dropped:
+        raise BadInputError(
+            f"The script was expected to start none of the queries that {DROPPED} names, found {query.name}.",
+            left=NOT_STARTED,
+            remedy="Take the name out of that setting, or the query out of the script.",
+        )
+
+
 def require_known(query: JobQuery, to_go_on: Collection[str], script: Collection[str]) -> None:
     """Check that a query without a checkpoint is a new one, not an old one under another name.
 
@@ -76,8 +131,8 @@ def require_known(query: JobQuery, to_go_on: Collection[str], script: Collection
         f"{query.name}, which has no checkpoint and would start anew without the state of "
         f"{', '.join(waiting)}.",
         left=NOT_STARTED,
-        remedy="Keep the query's name; start queries that are new after all that are not; or start the job "
-        "fresh if the state is to be dropped.",
+        remedy="Keep the query's name; start queries that are new after all that are not; or name those that "
+        f"the job is to have no more in {DROPPED}.",
     )
 
 

@@ -14,7 +14,7 @@ from airflow_flinkstyle.agent.errors import NoQueryError, ScriptFailedError, Sup
 from airflow_flinkstyle.agent.process import EXIT_DONE, EXIT_FAILED
 from airflow_flinkstyle.agent.stopping import commit_pending, stop_at_boundary
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.kafka.driver_login import scrub
+from airflow_flinkstyle.kafka.login.driver import scrub
 from airflow_flinkstyle.storage.errors import StoreError
 
 if TYPE_CHECKING:
@@ -124,13 +124,14 @@ class RunEnd:
         runtime.inbox.cancel_take()
         failure = why if isinstance(why, Failure) else self._failed_query(why)
         with runtime.start_lock:
-            queries = runtime.queries.all()
+            queries, waiting = runtime.queries.started_and_waiting()
         stop_at_boundary(runtime.jvm, queries)
         if failure is not None:
             return self._fail(self._cause(failure))
         request = why.request if isinstance(why, StopAsked) else None
         try:
-            batches = {query.name: commit_pending(query) for query in queries}
+            batches = {query.name: query.beat.batch_id for query in waiting}
+            batches |= {query.name: commit_pending(query) for query in queries}
             committed = {name: batch for name, batch in batches.items() if batch is not None}
             runtime.commits.no_more()  # while the savepoint is taken
             savepoint_id = self._save(request, committed)

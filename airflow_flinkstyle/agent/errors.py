@@ -10,6 +10,10 @@ from airflow_flinkstyle.errors import FlinkstyleError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+DROPPED = "spark.flinkstyle.droppedQueries"
+"""Setting with the names, separated by commas, of queries that the job had and is to have no more."""
+ONLY_QUERY = "query"
+"""Name of a job's only query if the script gives it none."""
 NOT_STARTED = "No query was started by this; checkpoints are as they were."
 
 
@@ -32,6 +36,38 @@ class QueryNameError(FlinkstyleError):
     """A query cannot be told from the job's others."""
 
     code = "QUERY_NAME"
+
+    @classmethod
+    def unnamed_beside(cls, others: Iterable[str]) -> QueryNameError:
+        """Name the others of a query that has no name."""
+        return cls(
+            "A job of several queries was expected to name each of them, found one without a name beside "
+            f"{', '.join(sorted(others))}.",
+            left=NOT_STARTED,
+            remedy="Give every query a name of its own with .queryName(...); one that ran without a name "
+            f"before goes on under the name '{ONLY_QUERY}'.",
+        )
+
+    @classmethod
+    def ambiguous(cls, name: str, found: str) -> QueryNameError:
+        """Say why a start is not of the query that the name stood for."""
+        return cls(
+            f"A start of query '{name}' was expected to be of the query that was started before under this "
+            f"name{' (that of a query without one)' if name == ONLY_QUERY else ''}, found {found}: they "
+            "would share one checkpoint, and the second would leave out what the first has read.",
+            left=NOT_STARTED,
+            remedy="Give every query a name of its own with .queryName(...). A query that is to be started "
+            "again and go on needs its own checkpointLocation, and the same sources and output each time.",
+        )
+
+    @classmethod
+    def still(cls, text: str) -> QueryNameError:
+        """Refuse a relaunch of a run that was refused for its names."""
+        return cls(
+            f"A run that can be relaunched was expected, found one that was refused: {text}",
+            left=NOT_STARTED,
+            remedy="Correct the script, then start the job again.",
+        )
 
 
 class QueryUnknownError(FlinkstyleError):
@@ -61,6 +97,12 @@ class PredecessorError(FlinkstyleError):
     code = "PREDECESSOR"
 
 
+class CheckpointLostError(FlinkstyleError):
+    """A query would start anew because the checkpoint that it goes on in is not there any more."""
+
+    code = "CHECKPOINT_LOST"
+
+
 class SourcesChangedError(FlinkstyleError):
     """The query reads other sources than its checkpoint stands for."""
 
@@ -86,6 +128,24 @@ class QueryEndedError(FlinkstyleError):
             f"{', '.join(names)} ended.",
             left="Nothing was written to any checkpoint; the queries that run go on uncut.",
             remedy="Take the savepoint with alignment='none': it holds each query where it is.",
+        )
+
+
+class QueryNotStartedError(FlinkstyleError):
+    """A query that the run goes on with was not started: it cannot be cut at the others' offsets."""
+
+    code = "QUERY_NOT_STARTED"
+    retryable = True
+
+    @classmethod
+    def of(cls, names: Iterable[str], waited_s: float) -> QueryNotStartedError:
+        """Name the queries."""
+        return cls(
+            f"All queries that the job had were expected to be started within {waited_s:g} s, so that they "
+            f"can be cut at the same offsets, found that the script has not started {', '.join(names)}.",
+            left="Nothing was written to any checkpoint; the queries that run go on uncut.",
+            remedy="Ask again once the script has started them; or take the savepoint with alignment='none', "
+            f"which holds each query where it is; or name in {DROPPED} what the job is to have no more.",
         )
 
 

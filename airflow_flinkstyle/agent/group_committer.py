@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, assert_never
 
 from airflow_flinkstyle.agent.offset_commits import Ignore, OffsetCommits, Replace, Send, Wait
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.kafka.driver_login import scrub
+from airflow_flinkstyle.kafka.login.driver import scrub
 from airflow_flinkstyle.protocol.records import GroupBeat
 
 if TYPE_CHECKING:

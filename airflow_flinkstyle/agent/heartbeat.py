@@ -20,7 +20,7 @@ from airflow_flinkstyle.protocol.records import Heartbeat
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from airflow_flinkstyle.agent.process import DriverProcess
     from airflow_flinkstyle.protocol.board import JobBoard
@@ -76,6 +76,11 @@ class Pulse:
         """Say which Spark runs from the next write on."""
         with self._lock:
             self._newest = replace(self._newest, spark_version=spark_version, application_id=application_id)
+
+    def drop(self, names: Collection[str]) -> None:
+        """Say which queries the job is to have no more from the next write on."""
+        with self._lock:
+            self._newest = replace(self._newest, dropped=tuple(sorted(names)))
 
     def beat(self, state: AgentState | None = None) -> None:
         """Write a heartbeat, with another state if one is given.

@@ -44,8 +44,8 @@ class Worker(Protocol):
     def refusal(self, request: Request) -> str | None:
         """Return why the request cannot be served in this state; None if it can."""
 
-    def is_ready(self) -> bool:
-        """Return whether a request can be judged now; False for the moment of a takeover."""
+    def is_ready(self, request: Request) -> bool:
+        """Return whether a request can be judged now; False for the moment of a takeover, for example."""
 
     def begin_take(self, take: Take) -> None:
         """Take a savepoint, or align and stop, in a thread; ends the request and sets ``take.done``."""
@@ -140,7 +140,7 @@ class Inbox(threading.Thread):
         if request.state == "accepted":
             self._act(request)  # the store's answer to the accept was lost
             return True
-        if not self._worker.is_ready() or self._waits_for(running, request):
+        if not self._worker.is_ready(request) or self._waits_for(running, request):
             return False
         return self._accept(slot)
 

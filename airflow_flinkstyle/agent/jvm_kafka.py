@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.errors import SourcesChangedError
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
-from airflow_flinkstyle.kafka.driver_login import CONNECTION
 from airflow_flinkstyle.kafka.errors import (
     ClusterDeniedError,
     ClusterUnreachableError,
     KafkaRequestError,
     TopicMissingError,
 )
+from airflow_flinkstyle.kafka.login.driver import CONNECTION
 from airflow_flinkstyle.types import NextOffset
 
 if TYPE_CHECKING:

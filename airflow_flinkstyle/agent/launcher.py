@@ -61,7 +61,7 @@ class _WithoutSecrets(logging.Formatter):
     """Spark's errors may show a plan with all its options, tracebacks included."""
 
     def format(self, record: logging.LogRecord) -> str:
-        from airflow_flinkstyle.kafka.driver_login import scrub
+        from airflow_flinkstyle.kafka.login.driver import scrub
 
         return scrub(super().format(record), os.environ)
 
@@ -84,7 +84,7 @@ def _open(root: str, job: str, claim_id: str, generation: int) -> Runtime:
     from airflow_flinkstyle.agent.signals import on_sigterm
     from airflow_flinkstyle.agent.wrapping import wrap
     from airflow_flinkstyle.protocol.board import JobBoard
-    from airflow_flinkstyle.savepoint.repository import SavepointRepository
+    from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
     from airflow_flinkstyle.storage.open import open_store
     from airflow_flinkstyle.types import Generation
 

@@ -8,7 +8,7 @@ stands what earlier incarnations told, since a sink moves with a new generation 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.checkpoint import metadata
@@ -23,10 +23,9 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.protocol.records import Go, Heartbeat, QueryBeat, Rewind
     from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
     from airflow_flinkstyle.sinks.resume import SinkState
+    from airflow_flinkstyle.storage.base import ObjectStore
     from airflow_flinkstyle.types import Generation
 
-_SILENT = "kafka-transactional"
-"""Writes in processes of its own, and can tell this one nothing."""
 log = logging.getLogger(__name__)
 
 
@@ -149,9 +148,8 @@ def carried(origin: Origin | None, told: Sinks | None, *, is_new: bool) -> Sinks
 def expect(query: JobQuery, origin: Origin | None, last: QueryBeat | None) -> None:
     """Tell a query that is about to start, and its sinks, what they go on from."""
     told = last.sinks if last is not None else None
-    query_id = _query_id(query)
-    if query.sink.name != _SILENT:
-        query.carried = carried(origin, told, is_new=query_id is None)
+    query_id = query_id_in(query.checkpoint)
+    query.carried = carried(origin, told, is_new=query_id is None)
     if query_id is not None:
         query.known_id = query_id
         known = resumes(origin, told)
@@ -159,9 +157,10 @@ def expect(query: JobQuery, origin: Origin | None, last: QueryBeat | None) -> No
         log.info("Query %s: its transactional sinks go on from %s", query.name, known or "what they find")
 
 
-def _query_id(query: JobQuery) -> str | None:
+def query_id_in(checkpoint: ObjectStore) -> str | None:
+    """Return the id of the query whose checkpoint this is; None if there is none yet."""
     try:
-        return metadata.parse(query.checkpoint.read("metadata").decode()).query_id
+        return metadata.parse(checkpoint.read("metadata").decode()).query_id
     except ObjectMissingError:
         return None
 
@@ -169,7 +168,11 @@ def _query_id(query: JobQuery) -> str | None:
 def written(query: JobQuery) -> Sinks | None:
     """Return where the sinks of a query stand: as they told, or before that as what it goes on from says."""
     told = resume.states(str(query.query.id)) if query.query is not None else ()
-    return Sinks(lineages=tuple(map(recorded, told))) if told else query.carried
+    if told:
+        return Sinks(lineages=tuple(map(recorded, told)))
+    if query.carried is not None and query.carried.under_way and query.look() != query.before:
+        query.carried = replace(query.carried, under_way=False)  # it has committed that batch
+    return query.carried
 
 
 def recorded(state: SinkState) -> SinkLineage:
@@ -180,7 +183,7 @@ def recorded(state: SinkState) -> SinkLineage:
         control_topic=state.control_topic,
         cluster_id=state.cluster_id,
         completed_batch=state.completed_batch,
-        # A marker of no batch only notes the number of shards.
+        # A marker of no batch only notes the run.
         markers={shard: batch for shard, batch in state.markers.items() if batch >= 0},
     )
 

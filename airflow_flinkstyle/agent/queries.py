@@ -11,7 +11,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.agent import lineages
-from airflow_flinkstyle.agent.errors import NOT_STARTED, QueryNameError
+from airflow_flinkstyle.agent.declared import difference, difference_since_relaunch
+from airflow_flinkstyle.agent.errors import ONLY_QUERY, QueryNameError
 from airflow_flinkstyle.agent.hadoop_store import HadoopStore, needs_hadoop
 from airflow_flinkstyle.agent.process import now_ms
 from airflow_flinkstyle.agent.sinks import Sink
@@ -23,8 +24,10 @@ from airflow_flinkstyle.storage.open import open_store
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from airflow_flinkstyle.agent.declared import Declaration
     from airflow_flinkstyle.agent.sources import Source
     from airflow_flinkstyle.agent.untyped import Java, PySpark
+    from airflow_flinkstyle.agent.waiting import Waiting
     from airflow_flinkstyle.protocol.records import SourceIdentity
     from airflow_flinkstyle.protocol.sink_records import Sinks
     from airflow_flinkstyle.storage.base import ObjectStore
@@ -32,8 +35,6 @@ if TYPE_CHECKING:
 
 NEWS_S = 60.0
 """How long after its start a query's first commit is looked for often."""
-ONLY_QUERY = "query"
-"""Name of a job's only query if the script gives it none."""
 log = logging.getLogger(__name__)
 
 
@@ -50,6 +51,14 @@ class JobQuery:
     location: str
     """Where the checkpoint stands, as Spark writes it."""
     sources: Sequence[Source]
+    declared: Declaration
+    """What the script says of it at this start."""
+    ran: Declaration | None = None
+    """The same of the last start that Spark took in this process; None before the first."""
+    starting: bool = True
+    """Between the script's call and Spark's answer."""
+    admitted: bool = False
+    """It has passed the guard for the start at hand."""
     identities: Mapping[str, SourceIdentity] = field(default_factory=dict)
     """By source, from the newest guard."""
     known_id: str = ""
@@ -129,6 +138,7 @@ class JobQuery:
             sources=self.identities,
             sink=self.sink.name,
             sinks=lineages.written(self),
+            declared=self.declared.recorded(),
         )
 
 
@@ -143,13 +153,17 @@ def _ended_at_ms(progress: PySpark, batch: BatchId) -> int:
 class Queries:
     """Every query that the script has started, or is about to start."""
 
-    def __init__(self, checkpoint_location: str) -> None:
+    def __init__(self, checkpoint_location: str, before: Mapping[str, QueryBeat] | None = None) -> None:
+        """Args: ``before``: what an earlier incarnation of this generation said of them last."""
+        self._before = before or {}
         self.root = checkpoint_location.rstrip("/")
         self.spark: PySpark = None
         """The session; None until the script has made one."""
         self._lock = threading.Lock()
         self._known: dict[str, JobQuery] = {}
-        self._unnamed: set[str] = set()
+        self._standing: Sequence[Waiting] = ()
+        self._is_unnamed = False
+        """Whether the script has started a query without a name."""
 
     def checkpoint(self, query: str) -> ObjectStore:
         """Open a query's checkpoint: it stands in a folder of the query's name."""
@@ -158,12 +172,22 @@ class Queries:
 
     def all(self) -> list[JobQuery]:
         """Return the queries that passed the guard and were started, by name."""
-        with self._lock:
-            return [query for _, query in sorted(self._known.items()) if query.query is not None]
+        return self.started_and_waiting()[0]
 
     def has_started(self, query_id: str) -> bool:
         """Return whether Spark's start of the query with this id has returned."""
         return any(str(query.query.id) == query_id for query in self.all())
+
+    def take_over(self, first: JobQuery, standing: Sequence[Waiting]) -> None:
+        """Note that the job is this process's now, with the queries that it goes on with."""
+        with self._lock:
+            first.admitted, self._standing = True, standing
+
+    def started_and_waiting(self) -> tuple[list[JobQuery], list[Waiting]]:
+        """Return the queries of one moment: those that were started, and those that wait for it."""
+        with self._lock:
+            started = {name: query for name, query in sorted(self._known.items()) if query.query is not None}
+            return list(started.values()), [one for one in self._standing if one.name not in started]
 
     def names(self) -> set[str]:
         """Return the names that the script has used so far, those about to start included."""
@@ -179,7 +203,10 @@ class Queries:
         """Return what the heartbeat says of them."""
         with self._lock:
             known = sorted(self._known.items())
-        return {name: query.beat() for name, query in known if query.query is not None or query.identities}
+        waiting = {query.name: query.beat for query in self.started_and_waiting()[1]}
+        return waiting | {
+            name: query.beat() for name, query in known if query.query is not None or query.admitted
+        }
 
     def news(self) -> bool:
         """Return whether a query has committed its first batch since it was started and nobody was told."""
@@ -188,16 +215,23 @@ class Queries:
         return any(query.look() != query.before for query in waiting)
 
     def register(
-        self, name: str | None, writer: PySpark, run: Callable[[], PySpark], sources: Sequence[Source]
+        self,
+        name: str | None,
+        writer: PySpark,
+        run: Callable[[], PySpark],
+        sources: Sequence[Source],
+        declared: Declaration,
     ) -> JobQuery:
         """Note a query before it starts; its checkpoint stands in a folder of its name.
 
         Raises:
-            QueryNameError: If it has no name although the job has several queries.
+            QueryNameError: If it has no name although the job has several queries, or is another query than
+                the one that was started before under its name.
         """
         with self._lock:
             chosen = self._name(name)
             known = self._known.get(chosen)
+            self._require_same(chosen, known, declared, is_named=name is not None)
             query = JobQuery(
                 name=chosen,
                 writer=writer,
@@ -205,6 +239,8 @@ class Queries:
                 checkpoint=self.checkpoint(chosen),
                 location=_as_spark_writes(f"{self.root}/{chosen}"),
                 sources=sources,
+                declared=declared,
+                ran=known.ran if known else None,
                 identities=known.identities if known else {},
                 known_id=known.known_id if known else "",
                 carried=known.carried if known else None,
@@ -217,21 +253,41 @@ class Queries:
             self._known[chosen] = query
             return query
 
+    def settle(self, query: JobQuery, handle: PySpark) -> None:
+        """Note what Spark's start of a registered query came to: its handle, or None if it failed."""
+        with self._lock:
+            query.starting = query.admitted = False
+            if handle is not None:
+                query.query, query.ran = handle, query.declared
+                self._known[query.name] = query
+
+    def _require_same(
+        self, name: str, known: JobQuery | None, declared: Declaration, *, is_named: bool
+    ) -> None:
+        before = self._before.get(name)
+        found = None
+        if known is not None and known.starting:
+            found = "a second one while the first is being started"
+        elif known is not None and known.ran is not None:
+            found = difference(known.ran, declared)
+            if known.is_active and (found is not None or not is_named):
+                found = "a second one while the first runs"
+        elif before is not None and before.declared is not None:
+            found = difference_since_relaunch(before.declared, declared)
+        if found is not None:
+            raise QueryNameError.ambiguous(name, found)
+
     def _name(self, name: str | None) -> str:
-        others = self._known.keys() - {ONLY_QUERY if name is None else name}
-        if name is None and not others:
-            self._unnamed.add(ONLY_QUERY)
-            return ONLY_QUERY
-        if name is None or self._unnamed:
-            named = (others | {name}) - {None} - self._unnamed
-            found = f"one without a name beside {', '.join(sorted(map(str, named)))}"
-            raise QueryNameError(
-                f"A job of several queries was expected to name each of them, found {found}.",
-                left=NOT_STARTED,
-                remedy="Give every query a name of its own with .queryName(...); one that ran without a name "
-                f"before goes on under the name '{ONLY_QUERY}'.",
-            )
-        return check_name("query name", name)
+        if name is None:
+            others = self._known.keys() - {ONLY_QUERY}
+            self._is_unnamed = True
+        elif self._is_unnamed:
+            others = {name} - {ONLY_QUERY}
+        else:
+            others = set()
+        if others:
+            raise QueryNameError.unnamed_beside(others)
+        return ONLY_QUERY if name is None else check_name("query name", name)
 
 
 def _as_spark_writes(location: str) -> str:

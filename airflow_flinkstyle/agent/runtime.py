@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.agent import sinks, takeover
 from airflow_flinkstyle.agent.admission import Admission
 from airflow_flinkstyle.agent.batch_watch import BatchWatch, CommitSetting
+from airflow_flinkstyle.agent.declared import declaration
 from airflow_flinkstyle.agent.ending import Ending, Failure, RunEnd, ScriptEnded, Signalled
 from airflow_flinkstyle.agent.errors import SupersededError
 from airflow_flinkstyle.agent.heartbeat import Pulse, PulseThread, Watchdog
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.untyped import Java, PySpark
     from airflow_flinkstyle.agent.wrapping import Remembered
     from airflow_flinkstyle.protocol.board import JobBoard
-    from airflow_flinkstyle.savepoint.repository import SavepointRepository
+    from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 
 LINGER_S = 10.0
 """How long the script may clean up after its queries have drained."""
@@ -50,7 +51,8 @@ class Runtime:
         self, board: JobBoard, repository: SavepointRepository, turn: Turn, process: DriverProcess
     ) -> None:
         self.board, self.repository, self.turn, self.process = board, repository, turn, process
-        self.queries = Queries(turn.claim.checkpoint_location)
+        said_before = turn.last_beat.queries if turn.last_beat else {}
+        self.queries = Queries(turn.claim.checkpoint_location, said_before)
         self.held = Hold(self.queries)
         self.commits = BatchWatch(self.queries)
         self.pulse = Pulse(
@@ -60,7 +62,7 @@ class Runtime:
             lease_s=turn.claim.lease_s,
             seen=turn.prior.version if turn.prior else None,
             queries=lambda: self.commits.with_groups(self.queries.beats()),
-            before=turn.last_beat.queries if turn.last_beat else {},
+            before=said_before,
         )
         self.admission, self.serving = Admission(self), Serving(self)
         self.inbox = Inbox(board, turn.generation, turn.incarnation, self.serving)
@@ -99,21 +101,31 @@ class Runtime:
         """Check a query; returns once Spark may start it."""
         refuse_unsupported(seen)
         self._connect(writer)
-        query = self.queries.register(seen.query_name, writer, run, sources_of(writer._df))  # noqa: SLF001
-        query.trigger, query.sink = dict(seen.trigger), sinks.sink_of(self.queries.spark, seen)
-        writer.queryName(query.name).option("checkpointLocation", query.location)
-        self.admission.admit(query)
+        sources = sources_of(writer._df)  # noqa: SLF001
+        declared = declaration(writer, seen, sources)
+        query = self.queries.register(seen.query_name, writer, run, sources, declared)
+        try:
+            query.trigger, query.sink = dict(seen.trigger), sinks.sink_of(self.queries.spark, seen)
+            # Not through the wrappers: they remember what the script says, for its next start.
+            named = writer._jwrite.queryName(query.name)  # noqa: SLF001
+            writer._jwrite = named.option("checkpointLocation", query.location)  # noqa: SLF001
+            self.admission.admit(query)
+        except BaseException:
+            self.queries.settle(query, None)
+            raise
         return query
 
     def _start(self, query: JobQuery) -> Java:
+        handle = None
         with self.start_lock:  # not to be held while waiting for the end, which needs it
             if not self.ending.is_set():
                 try:
                     self.queries.note_start(query)
-                    query.query = query.run()
+                    handle = query.run()
                 finally:
+                    self.queries.settle(query, handle)
                     self.admission.starting = False
-                return query.query
+                return handle
         return self.leave_if_ending()
 
     def _connect(self, writer: PySpark) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent import capture
 from airflow_flinkstyle.agent.aligned import AlignedCut
 from airflow_flinkstyle.agent.ending import StopAsked
-from airflow_flinkstyle.agent.errors import QueryEndedError
+from airflow_flinkstyle.agent.errors import QueryEndedError, QueryNotStartedError
 from airflow_flinkstyle.errors import FlinkstyleError
 
 if TYPE_CHECKING:
@@ -29,10 +30,17 @@ class Serving:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
+        self._asked_s: dict[str, float] = {}
+        """Request id -> when it was first seen to wait for queries, by the monotonic clock."""
 
-    def is_ready(self) -> bool:
-        """Return whether a request can be judged now."""
-        return self._runtime.admission.is_settled()
+    def is_ready(self, request: Request) -> bool:
+        """Return whether a request can be judged now: an aligned one waits until all queries were started."""
+        if not self._runtime.admission.is_settled():
+            return False
+        if request.alignment != "aligned" or not self._runtime.queries.started_and_waiting()[1]:
+            return True
+        asked_s = self._asked_s.setdefault(request.request_id, time.monotonic())
+        return time.monotonic() - asked_s >= request.hold_s
 
     def refusal(self, request: Request) -> str | None:
         """Return why the request cannot be served; None if it can."""
@@ -40,15 +48,19 @@ class Serving:
             return None
         if not self._runtime.admission.taken_over:
             return "The driver waits for its turn and has run no batch yet: there is nothing to save."
-        fresh = [query.name for query in self._runtime.queries.all() if query.look() is None]
-        if fresh or not self._runtime.queries.all():
+        started, waiting = self._runtime.queries.started_and_waiting()
+        fresh = [query.name for query in started if query.look() is None]
+        fresh += [query.name for query in waiting if query.beat.batch_id is None]
+        if fresh or not started:
             return (
                 f"Expected at least one committed batch, found none of {', '.join(fresh) or 'any query'}. "
                 "The job runs on. Ask again once it has committed a batch."
             )
-        ended = [query.name for query in self._runtime.queries.all() if not query.is_active]
+        ended = [query.name for query in started if not query.is_active]
         if request.alignment == "aligned" and ended:
             return str(QueryEndedError.of(ended))
+        if request.alignment == "aligned" and waiting:
+            return str(QueryNotStartedError.of([query.name for query in waiting], request.hold_s))
         return None
 
     def begin_take(self, take: Take) -> None:
@@ -94,7 +106,7 @@ class Serving:
         admission.manifest = capture.take(
             runtime.jvm,
             runtime.repository,
-            runtime.queries.all(),
+            *runtime.queries.started_and_waiting(),
             savepoint_id=request.savepoint_id,
             spark_version=runtime.spark_version,
             generation=runtime.turn.generation,

@@ -28,6 +28,8 @@ class Source:
     """The format it was loaded with."""
     options: Mapping[str, str]
     """As Spark will use them, overrides included."""
+    detail: str = ""
+    """What tells it apart beside its options: the format of files, a table's name in a catalog."""
 
     @property
     def is_kafka(self) -> bool:
@@ -53,15 +55,17 @@ def sources_of(df: PySpark) -> tuple[Source, ...]:
 
 
 def _source(position: int, leaf: Java, jvm: Java) -> Source:
+    detail = ""
     if leaf.getClass().getSimpleName() == "StreamingRelationV2":
         options = dict(leaf.extraOptions().asCaseSensitiveMap())
         provider = leaf.sourceName()
+        detail = leaf.identifier().get().toString() if leaf.identifier().isDefined() else ""
     elif leaf.getClass().getSimpleName() == "StreamingRelation":
         options = dict(jvm.scala.jdk.javaapi.CollectionConverters.asJava(leaf.dataSource().options()))
-        provider = leaf.sourceName()
+        provider, detail = leaf.sourceName(), leaf.dataSource().className()
     else:  # a source made by a test or a library, without options
         options, provider = {}, leaf.nodeName()
-    return Source(position=position, name=_name(leaf), provider=provider, options=options)
+    return Source(position=position, name=_name(leaf), provider=provider, options=options, detail=detail)
 
 
 def _name(leaf: Java) -> str | None:

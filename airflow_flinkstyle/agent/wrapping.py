@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_flinkstyle.agent.errors import UnsupportedModeError
 from airflow_flinkstyle.agent.topics import renamed_topics
-from airflow_flinkstyle.kafka.driver_login import set_for
+from airflow_flinkstyle.kafka.login.driver import set_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -45,6 +45,8 @@ class Remembered:
     def __init__(self) -> None:
         self.format: str | None = None
         self.table: str | None = None
+        self.function: PySpark = None
+        """What ``foreach`` or ``foreachBatch`` was given."""
         self.query_name: str | None = None
         self.trigger: dict[str, Any] = {}
         self.options: dict[str, str] = {}
@@ -169,7 +171,8 @@ def _remember(cls: PySpark) -> None:
 
     def form(original: Callable[..., Any]) -> Callable[..., Any]:
         def call(self: PySpark, source: str) -> PySpark:
-            Remembered.of(self).format = source
+            seen = Remembered.of(self)
+            seen.format, seen.function = source, None
             return original(self, source)
 
         return call
@@ -199,7 +202,8 @@ def _remember_query(cls: PySpark) -> None:
     def each(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         def wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
             def call(self: PySpark, function: PySpark) -> PySpark:
-                Remembered.of(self).format = name  # as Spark itself calls it
+                seen = Remembered.of(self)
+                seen.format, seen.function = name, function  # the name as Spark itself calls it
                 return original(self, function)
 
             return call
@@ -235,14 +239,15 @@ def _start_through(cls: PySpark, name: str, agent: Agent, rules: Sequence[KafkaO
     def wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
         def call(
             self: PySpark,
-            path: str | None = None,
+            target: str | None = None,
+            /,  # "path" is an option of "toTable"
             format: str | None = None,
             outputMode: str | None = None,
             partitionBy: PySpark = None,
             queryName: str | None = None,
             **options: PySpark,
         ) -> PySpark:
-            target = options.pop("tableName", path)
+            target = options.pop("path" if name == "start" else "tableName", target)
             self.options(**options)
             Remembered.of(self).set_target(name, target)
             if outputMode is not None:

@@ -11,7 +11,11 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow_flinkstyle.checkpoint.errors import LogFormatError, StateIncompleteError
+from airflow_flinkstyle.checkpoint.errors import (
+    LogFormatError,
+    StateIncompleteError,
+    UnsupportedCheckpointError,
+)
 from airflow_flinkstyle.checkpoint.logfile import compact_json, json_object, split_version
 
 if TYPE_CHECKING:
@@ -74,7 +78,7 @@ def parse(path: str, text: str) -> OperatorMetadata:
 
     Raises:
         LogFormatError: If it is malformed.
-        UnsupportedCheckpointError: If its version is newer than 2.
+        UnsupportedCheckpointError: If its version is newer than 2, or it names files by an unknown field.
     """
     match = _METADATA.fullmatch(path)
     if match is None:
@@ -86,6 +90,7 @@ def parse(path: str, text: str) -> OperatorMetadata:
         named = [str(name) for store in fields["stateStoreInfo"] for name in store.get(_SCHEMAS, ())]
     except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
         raise LogFormatError.of(path, "the operator's list of stores", text) from error
+    _require_known_paths(path, fields)
     folder = match["operator"]
     return OperatorMetadata(
         path=path,
@@ -141,6 +146,20 @@ def _decoded(path: str, content: bytes) -> str:
 def _fields(path: str, text: str) -> dict[str, Any]:
     _, body = split_version(text, f"Operator metadata {path}", KNOWN_VERSIONS)
     return json_object(body, path)
+
+
+def _require_known_paths(path: str, fields: dict[str, Any]) -> None:
+    """Refuse a field that ``relocate`` would leave as it is, with the original's path in it.
+
+    Previews of Spark 4.0 wrote one ``stateSchemaFilePath``; what they wrote no release reads.
+    """
+    for part in (fields, fields.get("operatorInfo"), *fields["stateStoreInfo"]):
+        for name in part if isinstance(part, dict) else ():
+            if "path" in name.lower() and name != _SCHEMAS:
+                raise UnsupportedCheckpointError.mode(
+                    f"{path} with the field {name}, whose paths are not known to follow a copy",
+                    f"Run the job with a released Spark, which writes {_SCHEMAS}, from a new checkpoint.",
+                )
 
 
 def _inside(name: str, operator: str) -> str:

@@ -9,8 +9,8 @@ import typer
 from airflow_flinkstyle.cli.options import Aligned, AsJson, Job, Key, Root, TimeoutS, Yes
 from airflow_flinkstyle.cli.output import ExitCode, batches, confirm, note, show, table
 from airflow_flinkstyle.cli.places import client_of, jobs_of
-from airflow_flinkstyle.jobs.client import SavepointOnly
 from airflow_flinkstyle.jobs.requests import CutMode
+from airflow_flinkstyle.jobs.running.client import SavepointOnly
 from airflow_flinkstyle.jobs.status import (
     Closed,
     Dead,

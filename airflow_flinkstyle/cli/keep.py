@@ -10,10 +10,10 @@ from airflow_flinkstyle.cli.options import AsJson, Job, Root, SavepointId, Timeo
 from airflow_flinkstyle.cli.output import ExitCode, confirm, note, now_ms, show, size
 from airflow_flinkstyle.cli.places import board_of, repository_of, whoami
 from airflow_flinkstyle.jobs.retention import dispose_of, prune_job
-from airflow_flinkstyle.savepoint import pins
-from airflow_flinkstyle.savepoint.dispose import PROTECTIONS
-from airflow_flinkstyle.savepoint.prune import PruneReport
-from airflow_flinkstyle.savepoint.retention import Dispose, RetentionPolicy
+from airflow_flinkstyle.savepoint.blobs import pins
+from airflow_flinkstyle.savepoint.retention.dispose import PROTECTIONS
+from airflow_flinkstyle.savepoint.retention.policy import Dispose, RetentionPolicy
+from airflow_flinkstyle.savepoint.retention.prune import PruneReport
 
 
 class Despite(StrEnum):

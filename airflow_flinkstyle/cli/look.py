@@ -11,12 +11,12 @@ from rich.console import Group, RenderableType
 from airflow_flinkstyle.cli.options import AsJson, Job, Root, SavepointId
 from airflow_flinkstyle.cli.output import batches, moment, note, show, size, table
 from airflow_flinkstyle.cli.places import repository_of
+from airflow_flinkstyle.savepoint.blobs.pins import pins
 from airflow_flinkstyle.savepoint.diff import FileSum, QueryDiff, SavepointDiff, diff_savepoints
+from airflow_flinkstyle.savepoint.files.verified import verified_records
 from airflow_flinkstyle.savepoint.manifest import QuerySnapshot
 from airflow_flinkstyle.savepoint.manifest_json import to_json
-from airflow_flinkstyle.savepoint.pins import pins
-from airflow_flinkstyle.savepoint.summary import read_listing
-from airflow_flinkstyle.savepoint.verified import verified_records
+from airflow_flinkstyle.savepoint.repository.summary import read_listing
 
 
 def list_savepoints(

@@ -19,8 +19,8 @@ from airflow_flinkstyle.cli.kafka_options import (
 )
 from airflow_flinkstyle.cli.options import AsJson
 from airflow_flinkstyle.cli.output import ExitCode, moment, note, show, table
-from airflow_flinkstyle.kafka.mirror import MirrorSettings
-from airflow_flinkstyle.kafka.mirror_status import MirrorStatus, mirror_status
+from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
+from airflow_flinkstyle.kafka.mirror.status import MirrorStatus, mirror_status
 
 
 def status(

@@ -42,7 +42,9 @@ from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
 from airflow_flinkstyle.rewrite.plot import svg_plot, text_plot
 from airflow_flinkstyle.rewrite.render import cells, in_words, listing
 from airflow_flinkstyle.rewrite.route import Clusters
-from airflow_flinkstyle.rewrite.ways import Topology, Way, plan_migration
+from airflow_flinkstyle.rewrite.rows import Way
+from airflow_flinkstyle.rewrite.rules import Topology
+from airflow_flinkstyle.rewrite.ways import plan_migration
 
 _STDIN = Path("-")
 

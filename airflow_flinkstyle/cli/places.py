@@ -6,11 +6,11 @@ import os
 import socket
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.jobs.client import JobClient
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
+from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.savepoint.ids import is_job_name
-from airflow_flinkstyle.savepoint.repository import SavepointRepository
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.open import open_store
 
 if TYPE_CHECKING:

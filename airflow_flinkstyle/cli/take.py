@@ -9,13 +9,13 @@ from airflow_flinkstyle.cli.options import Aligned, AsJson, Job, Key, Root, Save
 from airflow_flinkstyle.cli.output import batches, batches_of, note, show, size, table
 from airflow_flinkstyle.cli.places import client_of, repository_of, whoami
 from airflow_flinkstyle.cli.progress import progress_bar
-from airflow_flinkstyle.jobs.client import JobClient
 from airflow_flinkstyle.jobs.requests import PendingRequest, Withdrawn
-from airflow_flinkstyle.jobs.savepoints import begin_savepoint, finish_savepoint
+from airflow_flinkstyle.jobs.running.client import JobClient
+from airflow_flinkstyle.jobs.running.savepoints import begin_savepoint, finish_savepoint
 from airflow_flinkstyle.protocol.records import Progress
+from airflow_flinkstyle.savepoint.files.restore import restore_savepoint
+from airflow_flinkstyle.savepoint.files.verified import check_savepoint
 from airflow_flinkstyle.savepoint.manifest import Manifest
-from airflow_flinkstyle.savepoint.restore import restore_savepoint
-from airflow_flinkstyle.savepoint.verified import check_savepoint
 from airflow_flinkstyle.storage.keys import checked_key
 from airflow_flinkstyle.storage.open import open_store
 

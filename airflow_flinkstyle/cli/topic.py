@@ -13,10 +13,10 @@ from rich.console import RenderableType
 from airflow_flinkstyle.cli.kafka_options import KafkaConfig, KafkaConn, one_cluster, the_cluster
 from airflow_flinkstyle.cli.options import AsJson
 from airflow_flinkstyle.cli.output import ExitCode, show, table
-from airflow_flinkstyle.kafka.id_counts import TopicVerdict
-from airflow_flinkstyle.kafka.record_ids import parse_ident
+from airflow_flinkstyle.kafka.audit.id_counts import TopicVerdict
+from airflow_flinkstyle.kafka.audit.record_ids import parse_ident
+from airflow_flinkstyle.kafka.audit.verify_topic import TopicIds, verify_topic
 from airflow_flinkstyle.kafka.settings import Isolation
-from airflow_flinkstyle.kafka.verify_topic import TopicIds, verify_topic
 
 _ID = "key, value, header:NAME, json:FIELD (dots for fields of fields) or regex:PATTERN (its first group)"
 

@@ -12,9 +12,8 @@ from airflow_flinkstyle.cli.options import AsJson, Yes
 from airflow_flinkstyle.cli.output import confirm, moment, now_ms, show, table
 from airflow_flinkstyle.cli.places import client_of, jobs_of
 from airflow_flinkstyle.jobs.status import JobStatus, NeverStarted, Running, Starting, describe_status
-from airflow_flinkstyle.kafka.errors import TransactionInUseError
-from airflow_flinkstyle.kafka.open_transactions import OpenTransaction, open_transactions
-from airflow_flinkstyle.kafka.transactions import (
+from airflow_flinkstyle.kafka.audit.open_transactions import OpenTransaction, open_transactions
+from airflow_flinkstyle.kafka.audit.transactions import (
     HeldPartition,
     abort_transactions,
     age_ms,
@@ -22,6 +21,7 @@ from airflow_flinkstyle.kafka.transactions import (
     matching,
     require_idle,
 )
+from airflow_flinkstyle.kafka.errors import TransactionInUseError
 
 Prefix = Annotated[
     str, typer.Option(help="What the transactional ids begin with; a sink's begin with its lineage.")

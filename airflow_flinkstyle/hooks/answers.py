@@ -21,10 +21,21 @@ def one_of(name: str, answer: str, known: Sequence[S]) -> S:
     raise _bad(name, f"one of {', '.join(known)}", answer)
 
 
+def is_true(name: str, answer: object) -> bool:
+    """Return a yes or no, which a template may render as text."""
+    return one_of(name, str(answer), ("True", "False")) == "True"
+
+
+def text_or_none(answer: object) -> str | None:
+    """Return the text that was answered; None for no answer, which a template renders as text too."""
+    text = str(answer).strip()
+    return None if text in ("", "None") else text
+
+
 def number_or_none(name: str, answer: object, kind: Callable[[str], T]) -> T | None:
     """Return the number that was answered; None for no answer, which a template renders as text too."""
-    text = str(answer).strip()
-    if text in ("", "None"):
+    text = text_or_none(answer)
+    if text is None:
         return None
     try:
         return kind(text)

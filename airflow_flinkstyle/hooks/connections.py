@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.jobs.spec import SubmitTarget
     from airflow_flinkstyle.kafka.settings import KafkaCluster
-    from airflow_flinkstyle.storage.s3 import S3Settings
+    from airflow_flinkstyle.storage.s3_settings import S3Settings
 
 _NOTHING = "Nothing was started or changed."
 _SECRET_ENDS = (".password", ".secret", ".key.pem", ".oauthbearer.config", ".passphrase")
@@ -64,7 +64,7 @@ def s3_settings(connection: Connection) -> S3Settings:
     from airflow.providers.amazon.aws.utils.connection_wrapper import AwsConnectionWrapper
     from airflow.sdk.log import mask_secret
 
-    from airflow_flinkstyle.storage.s3 import S3Settings
+    from airflow_flinkstyle.storage.s3_settings import S3Settings
 
     _require_type(connection, "aws")
     wrapper = AwsConnectionWrapper(conn=connection)

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Literal
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.hooks.rules import mirror_settings
-from airflow_flinkstyle.jobs import fence_phase
 from airflow_flinkstyle.jobs.errors import MirrorBehindError
 from airflow_flinkstyle.jobs.journal import read_phases
+from airflow_flinkstyle.jobs.migration import fence_phase
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError
-from airflow_flinkstyle.kafka.fences import FenceRecord, PassiveFence
-from airflow_flinkstyle.kafka.mirror import Behind
-from airflow_flinkstyle.kafka.mirror_start import set_mirror_start, wait_copied
+from airflow_flinkstyle.kafka.fence.fences import FenceRecord, PassiveFence
+from airflow_flinkstyle.kafka.mirror.lag import Behind
+from airflow_flinkstyle.kafka.mirror.start import set_mirror_start, wait_copied
 from airflow_flinkstyle.kafka.verdict import Bounded, Exact
 from airflow_flinkstyle.rewrite import plan_json
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow_flinkstyle.hooks.job import StreamingJobHook
-    from airflow_flinkstyle.hooks.migration import MigrationForm
+    from airflow_flinkstyle.hooks.migration_form import MigrationForm
     from airflow_flinkstyle.jobs.journal import PhaseRecord
     from airflow_flinkstyle.kafka.cluster import TopicPartition
-    from airflow_flinkstyle.kafka.mirror import MirrorSettings
+    from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
     from airflow_flinkstyle.kafka.settings import KafkaCluster
     from airflow_flinkstyle.protocol.board import JobBoard
     from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan

@@ -17,22 +17,22 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from airflow_flinkstyle.hooks.connections import Defaults
-    from airflow_flinkstyle.jobs.client import JobClient
     from airflow_flinkstyle.jobs.deployments.base import Deployment
-    from airflow_flinkstyle.jobs.producers import ProducerSwitch
+    from airflow_flinkstyle.jobs.migration.producers import ProducerSwitch
     from airflow_flinkstyle.jobs.requests import PendingRequest
+    from airflow_flinkstyle.jobs.running.client import JobClient
     from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
     from airflow_flinkstyle.jobs.status import Running, Starting
     from airflow_flinkstyle.kafka.settings import KafkaCluster
     from airflow_flinkstyle.protocol.board import JobBoard
-    from airflow_flinkstyle.savepoint.dispose import Disposed, Protection
+    from airflow_flinkstyle.savepoint.files.verify import Level, Verified
     from airflow_flinkstyle.savepoint.manifest import Manifest
-    from airflow_flinkstyle.savepoint.prune import PruneReport
-    from airflow_flinkstyle.savepoint.repository import SavepointRepository
-    from airflow_flinkstyle.savepoint.retention import RetentionPolicy
-    from airflow_flinkstyle.savepoint.verify import Level, Verified
+    from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+    from airflow_flinkstyle.savepoint.retention.dispose import Disposed, Protection
+    from airflow_flinkstyle.savepoint.retention.policy import RetentionPolicy
+    from airflow_flinkstyle.savepoint.retention.prune import PruneReport
     from airflow_flinkstyle.storage.base import ObjectStore
-    from airflow_flinkstyle.storage.s3 import S3Settings
+    from airflow_flinkstyle.storage.s3_settings import S3Settings
     from airflow_flinkstyle.types import Alignment
 
 
@@ -88,7 +88,7 @@ class StreamingJobHook(BaseHook):
 
     def kafka_logins(self, conn_ids: Collection[str]) -> dict[str, str]:
         """Return the environment that brings a driver the logins of apache-kafka connections."""
-        from airflow_flinkstyle.kafka.driver_login import to_environment
+        from airflow_flinkstyle.kafka.login.driver import to_environment
 
         return to_environment([self.kafka(conn_id) for conn_id in sorted(conn_ids)])
 
@@ -109,13 +109,13 @@ class StreamingJobHook(BaseHook):
 
     def repository(self, job: str) -> SavepointRepository:
         """Return the job's savepoints."""
-        from airflow_flinkstyle.savepoint.repository import SavepointRepository
+        from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 
         return SavepointRepository(self.store, job)
 
     def client(self, job: str) -> JobClient:
         """Return the job's client."""
-        from airflow_flinkstyle.jobs.client import JobClient
+        from airflow_flinkstyle.jobs.running.client import JobClient
         from airflow_flinkstyle.storage.open import open_store
 
         return JobClient(
@@ -149,7 +149,7 @@ class StreamingJobHook(BaseHook):
         """
         from airflow_flinkstyle.hooks.launches import arguments, mapping
         from airflow_flinkstyle.jobs.spec import JobSpec
-        from airflow_flinkstyle.kafka.driver_login import require_no_secrets
+        from airflow_flinkstyle.kafka.login.driver import require_no_secrets
         from airflow_flinkstyle.protocol.records import KafkaOverride
 
         rules = tuple(KafkaOverride(**rule) for rule in overrides)
@@ -196,7 +196,7 @@ class StreamingJobHook(BaseHook):
     ) -> PendingRequest | Manifest:
         """Ask the driver for a savepoint, or take one at once if the job has ended."""
         from airflow_flinkstyle.hooks.progress import ProgressLog
-        from airflow_flinkstyle.jobs.savepoints import begin_savepoint
+        from airflow_flinkstyle.jobs.running.savepoints import begin_savepoint
 
         return begin_savepoint(
             self.client(job),
@@ -209,7 +209,7 @@ class StreamingJobHook(BaseHook):
     def finish_savepoint(self, job: str, pending: PendingRequest, *, timeout_s: float) -> Manifest:
         """Wait for a savepoint asked for, and return it; one that died with its driver is asked for anew."""
         from airflow_flinkstyle.hooks.progress import ProgressLog
-        from airflow_flinkstyle.jobs.savepoints import finish_savepoint
+        from airflow_flinkstyle.jobs.running.savepoints import finish_savepoint
 
         shown = ProgressLog(self.log.info)
         return finish_savepoint(
@@ -221,7 +221,7 @@ class StreamingJobHook(BaseHook):
 
     def newest_savepoint(self, job: str) -> Manifest | None:
         """Return the newest savepoint of a job, by the time it was taken."""
-        from airflow_flinkstyle.savepoint.summary import newest_savepoint
+        from airflow_flinkstyle.savepoint.repository.summary import newest_savepoint
 
         return newest_savepoint(self.repository(job))
 
@@ -241,7 +241,7 @@ class StreamingJobHook(BaseHook):
 
     def verify_savepoint(self, job: str, savepoint_id: str, *, level: Level, by: str) -> Verified:
         """Check a savepoint, ``latest`` for the newest one, and write down how it went."""
-        from airflow_flinkstyle.savepoint.verified import check_savepoint
+        from airflow_flinkstyle.savepoint.files.verified import check_savepoint
 
         newest = self.newest_savepoint(job) if savepoint_id == "latest" else None
         wanted = newest.savepoint_id if newest is not None else savepoint_id
@@ -278,9 +278,9 @@ class StreamingJobHook(BaseHook):
                 do it, and it is proved), or ``module:attribute``, a switch or a callable that makes one
                 from this hook; None for what the connection says.
         """
-        from airflow_flinkstyle.jobs.producers import ManualSwitch, StoreProducerSwitch
+        from airflow_flinkstyle.jobs.migration.producers import ManualSwitch, StoreProducerSwitch
 
-        chosen = switch or self.defaults.producer_switch or "manual"
+        chosen = self.switch_name(switch)
         if chosen == "manual":
             return ManualSwitch()
         if chosen == "store":
@@ -288,6 +288,10 @@ class StreamingJobHook(BaseHook):
         found = _load(chosen)
         made = found if hasattr(found, "apply") and not isinstance(found, type) else found(self)
         return made  # type: ignore[no-any-return]
+
+    def switch_name(self, switch: str | None) -> str:
+        """Return which switch is meant: the one that is named, else what the connection says."""
+        return switch or self.defaults.producer_switch or "manual"
 
     # --- the connection form's button ---------------------------------------------------------
 

@@ -15,7 +15,7 @@ from airflow_flinkstyle.jobs.spec import from_launch
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from airflow_flinkstyle.jobs.client import JobClient
+    from airflow_flinkstyle.jobs.running.client import JobClient
     from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
     from airflow_flinkstyle.protocol.records import Rewind
 

@@ -1,150 +1,126 @@
-"""A migration put together from connections and a form: what moves, from where, to where."""
+"""A migration's parts, put together from connections and from what was approved."""
 
 from __future__ import annotations
 
+import logging
 import time
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.hooks.launches import recorded_launch
-from airflow_flinkstyle.hooks.rules import isolation_of, mirror_if_named, names_of
-from airflow_flinkstyle.hooks.ways import savepoint_offsets, way_rules
-from airflow_flinkstyle.jobs.cutover import PHASES, Cutover, CutoverSettings
 from airflow_flinkstyle.jobs.errors import MigrationEndedError, StepTimeoutError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
-from airflow_flinkstyle.jobs.kafka_side import LiveKafka
-from airflow_flinkstyle.jobs.preflight import run_preflight
-from airflow_flinkstyle.jobs.producers import SwappedSwitch
-from airflow_flinkstyle.jobs.report import build_report
+from airflow_flinkstyle.jobs.migration.cutover import PHASES, Cutover
+from airflow_flinkstyle.jobs.migration.kafka_side import LiveKafka
+from airflow_flinkstyle.jobs.migration.preflight import run_preflight
+from airflow_flinkstyle.jobs.migration.producers import SwappedSwitch
+from airflow_flinkstyle.jobs.migration.report import build_report
 from airflow_flinkstyle.jobs.requests import AS_IT_IS, DRAINED
-from airflow_flinkstyle.kafka.driver_login import moved_options
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError
-from airflow_flinkstyle.kafka.fences import parse_fence
-from airflow_flinkstyle.kafka.policies import parse_policies
+from airflow_flinkstyle.kafka.login.driver import moved_options
+from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.protocol.records import KafkaOverride
 from airflow_flinkstyle.types import Generation
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from airflow_flinkstyle.hooks.job import StreamingJobHook
-    from airflow_flinkstyle.jobs.client import JobClient
-    from airflow_flinkstyle.jobs.preflight import Preflight
-    from airflow_flinkstyle.jobs.producers import ProducerSwitch
+    from airflow_flinkstyle.jobs.migration.approved import ClusterRef, Migration
+    from airflow_flinkstyle.jobs.migration.preflight import Preflight
+    from airflow_flinkstyle.jobs.migration.producers import ProducerSwitch
+    from airflow_flinkstyle.jobs.running.client import JobClient
     from airflow_flinkstyle.jobs.spec import JobSpec
 
+log = logging.getLogger(__name__)
 _SERVERS = "kafka.bootstrap.servers"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MigrationForm:
-    """What a person says about a migration; the operators' arguments by the same names."""
-
-    job: str
-    source_kafka_conn_id: str
-    target_kafka_conn_id: str
-    mirror: Mapping[str, Any] | None = None
-    """``MirrorSettings`` by its fields' names; without aliases no position can be proved."""
-    rename: Mapping[str, str] | None = None
-    """Source topic -> target topic, or several with commas, beyond what the mirror's policy says."""
-    way: str = "proved"
-    """How sources move: ``proved``, ``new_identity`` or ``producers_first``."""
-    start: str | Mapping[str, Any] | None = None
-    """Where what begins anew begins, as ``kafka.start_text`` reads it."""
-    topology: str = "refuse"
-    """``repartitioned``: topics whose partitions do not fit one by one begin at ``start``."""
-    sources: Mapping[str, Mapping[str, Any]] | None = None
-    """``query/source`` -> any of ``way``, ``start``, ``topology``, where they differ."""
-    fence: str | Mapping[str, Any] = "passive"
-    """``acl``: producers are also kept away from the old topics by ACL; see ``kafka.fences.parse_fence``."""
-    fence_spare: Sequence[str] | str = ()
-    """Principals that an ``acl`` fence leaves alone."""
-    group: str | None = None
-    """Consumer group whose offsets on the target are set after the move."""
-    isolation: str = "read_uncommitted"
-    """The job's own ``kafka.isolation.level``; this is Spark's default."""
-    allow: Sequence[str] | str = ("exact",)
-    producer_switch: str | None = None
-    script_servers: str | None = None
-    """``kafka.bootstrap.servers`` as the script writes it; None: as the source's connection has it."""
-    kafka_options: Mapping[str, str] | None = None
-    """More options of Spark's Kafka source on the target; recorded, so no secrets."""
-    timeouts: Mapping[str, float] | None = None
-    """``CutoverSettings`` by its fields' names."""
-    spark_conn_id: str | None = None
-    """Where the next driver runs; None: where the job runs now."""
-    back: bool = False
-    """Producers know the two clusters by each other's names: it reverses an earlier migration."""
-
-
-def live_kafka(hook: StreamingJobHook, form: MigrationForm) -> LiveKafka:
+def live_kafka(hook: StreamingJobHook, moving: Migration) -> LiveKafka:
     """Return both clusters, and the rules between them."""
-    old = hook.kafka(form.source_kafka_conn_id)
+    old = _cluster(hook, moving.source)
     return LiveKafka(
         old=old,
-        new=hook.kafka(form.target_kafka_conn_id),
-        mirror=mirror_if_named(form.mirror),
-        rename=dict(form.rename or {}),
-        isolation=isolation_of(form.isolation),
-        allow=parse_policies(form.allow),
-        ways=way_rules(
-            way=form.way,
-            start=form.start,
-            topology=form.topology,
-            sources=form.sources,
-            savepoint=savepoint_offsets(hook.repository(form.job)),
-        ),
-        fence=parse_fence(form.fence, old, spare=names_of(form.fence_spare)),
+        new=_cluster(hook, moving.target),
+        mirror=moving.mirror,
+        rename=moving.rename,
+        isolation=moving.isolation,
+        allow=moving.allow,
+        ways=moving.ways,
+        fence=moving.fence.around(old),
     )
 
 
-def producer_switch(hook: StreamingJobHook, form: MigrationForm) -> ProducerSwitch:
+def _cluster(hook: StreamingJobHook, ref: ClusterRef) -> KafkaCluster:
+    """Return a cluster; without a login where its connection is gone: no task fails for that alone."""
+    from airflow.sdk.exceptions import AirflowNotFoundException
+
+    try:
+        return hook.kafka(ref.conn_id)
+    except AirflowNotFoundException:
+        log.warning("Connection %s is gone: %s is tried without a login", ref.conn_id, ref.servers)
+        return KafkaCluster(name=ref.conn_id, config={"bootstrap.servers": ref.servers})
+
+
+def producer_switch(hook: StreamingJobHook, moving: Migration) -> ProducerSwitch:
     """Return the switch as this migration calls its positions."""
-    switch = hook.producer_switch(form.job, form.producer_switch)
-    return SwappedSwitch(switch) if form.back else switch
+    switch = hook.producer_switch(moving.job, moving.producer_switch)
+    return SwappedSwitch(switch) if moving.back else switch
 
 
-def preflight(hook: StreamingJobHook, form: MigrationForm, *, savepoint_id: str | None = None) -> Preflight:
+def preflight(hook: StreamingJobHook, moving: Migration, *, savepoint_id: str | None = None) -> Preflight:
     """Look at everything a migration needs; with a savepoint also at what the job has not read yet."""
-    kafka = live_kafka(hook, form)
-    moved_options(kafka.new, form.kafka_options or {})  # refuses what no driver can log in with
+    kafka = live_kafka(hook, moving)
+    moved_options(kafka.new, moving.kafka_options)  # refuses what no driver can log in with
     return run_preflight(
-        hook.client(form.job),
+        hook.client(moving.job),
         kafka,
-        producer_switch(hook, form),
-        target=hook.target(form.spark_conn_id) if form.spark_conn_id else None,
-        manifest=hook.repository(form.job).read(savepoint_id) if savepoint_id else None,
+        producer_switch(hook, moving),
+        target=hook.target(moving.spark_conn_id) if moving.spark_conn_id else None,
+        manifest=hook.repository(moving.job).read(savepoint_id) if savepoint_id else None,
     )
 
 
 def cutover(
-    hook: StreamingJobHook, form: MigrationForm, migration_id: str, *, hot_savepoint_id: str | None = None
+    hook: StreamingJobHook,
+    moving: Migration,
+    migration_id: str,
+    *,
+    hot_savepoint_id: str | None = None,
+    starts_driver: bool = True,
 ) -> Cutover:
-    """Return the window of a migration; every task, and every try of it, makes the same one."""
-    client, kafka = hook.client(form.job), live_kafka(hook, form)
-    journal = CutoverJournal(hook.store, form.job, migration_id, PHASES)
-    stands_by = journal.result("standby") is not None  # then the old cluster may be gone
+    """Return the window of a migration; every task, and every try of it, makes the same one.
+
+    Args:
+        hook: What opens connections.
+        moving: The migration.
+        migration_id: Names its journal.
+        hot_savepoint_id: Restored by the next driver while it waits.
+        starts_driver: Whether it may have to start the next driver, for which connections must be good.
+    """
+    client, kafka = hook.client(moving.job), live_kafka(hook, moving)
+    journal = CutoverJournal(hook.store, moving.job, migration_id, PHASES)
     spec, target = recorded_launch(client)
-    if form.spark_conn_id:
-        target = hook.target(form.spark_conn_id)
+    if starts_driver and journal.result("standby") is None:  # else the old cluster may be gone
+        spec = moved_spec(
+            spec,
+            old_servers=kafka.old.bootstrap_servers,
+            script_servers=moving.script_servers,
+            options=moved_options(kafka.new, moving.kafka_options),
+            rename=renamed_topics(client, kafka),
+        )
+        target = hook.target(moving.spark_conn_id) if moving.spark_conn_id else target
     return Cutover(
         client=client,
         journal=journal,
-        switch=producer_switch(hook, form),
+        switch=producer_switch(hook, moving),
         kafka=kafka,
-        spec=moved_spec(
-            spec,
-            old_servers=kafka.old.bootstrap_servers,
-            script_servers=form.script_servers or kafka.old.bootstrap_servers,
-            options=moved_options(kafka.new, form.kafka_options or {}),
-            rename={} if stands_by else renamed_topics(client, kafka),
-        ),
+        spec=spec,
         target=target,
         hot_savepoint_id=hot_savepoint_id,
-        settings=_settings(form.timeouts or {}),
-        stop_mode=DRAINED if kafka.ways.drains else AS_IT_IS,
-        group=str(form.group) if form.group else None,
+        settings=moving.settings,
+        stop_mode=DRAINED if moving.ways.drains else AS_IT_IS,
+        group=moving.group,
     )
 
 
@@ -213,34 +189,27 @@ def renamed_again(first: Mapping[str, str], then: Mapping[str, str]) -> dict[str
     return both if any(topic != names for topic, names in both.items()) else {}
 
 
-def _settings(timeouts: Mapping[str, float]) -> CutoverSettings:
-    known = {item.name for item in fields(CutoverSettings)}
-    given = {name: float(value) for name, value in timeouts.items()}
-    if wrong := sorted(set(given) - known):
-        raise BadInputError(
-            f"Time-outs among {sorted(known)} were expected, found {wrong}.",
-            left="Nothing was changed.",
-            remedy="Correct the operator's timeouts.",
-        )
-    return CutoverSettings(**given)
-
-
-def verify_moved(moved: Cutover, *, timeout_s: float) -> dict[str, Any]:
+def verify_moved(moved: Cutover | None, migration_id: str, *, timeout_s: float) -> dict[str, Any]:
     """Prove that the job runs on the target cluster, and commits what it finds there.
+
+    Args:
+        moved: The window; None if it has not begun.
+        migration_id: Of that migration.
+        timeout_s: How long the first batch may take.
 
     Raises:
         MigrationEndedError: If the window has not ended on the target.
         ClusterMismatchError: If a query reads another cluster than the target.
         StepTimeoutError: If there is something to read and no batch comes.
     """
-    client, kafka, journal = moved.client, moved.kafka, moved.journal
-    if journal.result("running") is None:
+    if moved is None or moved.journal.result("running") is None:
         raise MigrationEndedError(
-            f"Migration {journal.migration_id} was expected to have ended on the target, but it has not.",
+            f"Migration {migration_id} was expected to have ended on the target, but it has not.",
             left="Nothing was changed.",
             remedy="Look at the task with the window, and at the one that settles it.",
         )
-    report = build_report(client, journal)
+    client, kafka = moved.client, moved.kafka
+    report = build_report(client, moved.journal)
     target_id = report.plan.target_cluster_id
     deadline = time.monotonic() + timeout_s
     while True:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from airflow_flinkstyle.protocol.records import Progress
-    from airflow_flinkstyle.savepoint.copier import CaptureProgress
+    from airflow_flinkstyle.savepoint.capture.copier import CaptureProgress
 
 _EVERY_S = 5.0
 

@@ -7,9 +7,9 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.kafka.mirror import MirrorSettings
-from airflow_flinkstyle.kafka.request import ProofRequest
+from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.settings import Isolation
+from airflow_flinkstyle.kafka.translation.request import ProofRequest
 from airflow_flinkstyle.rewrite import plan_json
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.hooks.ways import savepoint_offsets
-from airflow_flinkstyle.kafka.start_text import parse_rules
+from airflow_flinkstyle.kafka.start.text import parse_rules
 from airflow_flinkstyle.rewrite.position import picked_position
 from airflow_flinkstyle.rewrite.source_changes import (
     AddSource,
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from airflow_flinkstyle.kafka.settings import KafkaCluster
-    from airflow_flinkstyle.kafka.start_text import SavepointOffsets
+    from airflow_flinkstyle.kafka.start.text import SavepointOffsets
     from airflow_flinkstyle.rewrite.source_changes import SourceChange
     from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest
-    from airflow_flinkstyle.savepoint.repository import SavepointRepository
+    from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 
 _KINDS: Final = ("remove", "order", "replace", "add")
 _PLACE: Final = ("kafka_conn_id", "topics", "start")

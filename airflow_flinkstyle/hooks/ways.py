@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.kafka.start_text import parse_rules
+from airflow_flinkstyle.kafka.start.text import parse_rules
+from airflow_flinkstyle.rewrite.rows import Way
+from airflow_flinkstyle.rewrite.rules import SourceRule, Topology, WayRules
 from airflow_flinkstyle.rewrite.savepoint_start import offsets_of
-from airflow_flinkstyle.rewrite.ways import SourceRule, Topology, Way, WayRules
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_flinkstyle.kafka.start import AtOffsets
-    from airflow_flinkstyle.kafka.start_text import SavepointOffsets
-    from airflow_flinkstyle.savepoint.repository import SavepointRepository
+    from airflow_flinkstyle.kafka.start.kinds import AtOffsets
+    from airflow_flinkstyle.kafka.start.text import SavepointOffsets
+    from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 
 _FIELDS = ("way", "start", "topology")
 
@@ -31,7 +32,7 @@ def way_rules(
 
     Args:
         way: Of every source that ``sources`` leaves out.
-        start: As ``kafka.start_text`` reads it.
+        start: As ``kafka.start.text`` reads it.
         topology: ``refuse`` or ``repartitioned``.
         sources: ``query/source`` -> any of ``way``, ``start``, ``topology``.
         savepoint: What finds the offsets of a start ``savepoint:...``.

@@ -68,6 +68,18 @@ class RewindError(JobError):
     code = "REWIND"
 
 
+class LastStateError(JobError):
+    """A job cannot go on where it was: its state is out of reach, and nothing else is that state."""
+
+    code = "LAST_STATE"
+
+
+class HistoryError(JobError):
+    """A job with a history would begin anew, and nobody named what that gives up."""
+
+    code = "HISTORY"
+
+
 class DeployModeError(BadInputError):
     """A deploy mode this package cannot drive yet."""
 
@@ -96,6 +108,12 @@ class MigrationEndedError(JobError):
     """The migration has ended already: it went back, or its job runs on the target."""
 
     code = "MIGRATION_ENDED"
+
+
+class NotAsApprovedError(JobError):
+    """A task of a migration was told something else than what was approved."""
+
+    code = "NOT_AS_APPROVED"
 
 
 class WentBackError(JobError):

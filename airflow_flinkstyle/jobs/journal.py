@@ -7,6 +7,7 @@ replaced, in the attempt record and in the phase it was in.
 
 from __future__ import annotations
 
+import logging
 import socket
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.storage.base import ObjectStore, Versioned
 
+log = logging.getLogger(__name__)
 _FOLDER, _ATTEMPT = "migrations", "0-attempt.json"
+APPROVED = "approved"
+"""A phase before the first: what was approved stands in its intent, and it has no result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +137,22 @@ class CutoverJournal:
         """This attempt's token for the producer switch."""
         return self._mine().token
 
+    # --- what was approved --------------------------------------------------------------------
+
+    def approve(self, what: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Store what is approved, once; returns what is stored, which an earlier call may have done."""
+        record = PhaseRecord(phase=APPROVED, attempt=0, intent=what, intent_at_ms=now_ms())
+        try:
+            self._store.create(self._approved_key, record.to_bytes())
+        except ObjectExistsError:
+            log.info("What is approved of %s was stored before", self.migration_id)
+        return self.approved() or what
+
+    def approved(self) -> Mapping[str, Any] | None:
+        """Return what was approved; None if nothing was stored."""
+        found = self._store.get(self._approved_key)
+        return PhaseRecord.from_bytes(found.data).intent if found else None
+
     # --- phases -------------------------------------------------------------------------------
 
     def read(self, phase: str) -> PhaseRecord | None:
@@ -192,6 +212,10 @@ class CutoverJournal:
         }
 
     # --- keys ---------------------------------------------------------------------------------
+
+    @property
+    def _approved_key(self) -> str:
+        return f"{self._prefix}/0-{APPROVED}.json"
 
     @property
     def _attempt_key(self) -> str:

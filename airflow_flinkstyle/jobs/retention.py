@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.jobs.journal import read_phases
-from airflow_flinkstyle.savepoint.dispose import dispose_savepoint
-from airflow_flinkstyle.savepoint.owned import owners
-from airflow_flinkstyle.savepoint.prune import prune
+from airflow_flinkstyle.savepoint.blobs.owned import owners
+from airflow_flinkstyle.savepoint.retention.dispose import dispose_savepoint
+from airflow_flinkstyle.savepoint.retention.prune import prune
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from airflow_flinkstyle.jobs.journal import PhaseRecord
     from airflow_flinkstyle.protocol.board import JobBoard
-    from airflow_flinkstyle.savepoint.dispose import Disposed, Protection
-    from airflow_flinkstyle.savepoint.prune import PruneReport
-    from airflow_flinkstyle.savepoint.repository import SavepointRepository
-    from airflow_flinkstyle.savepoint.retention import RetentionPolicy
+    from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+    from airflow_flinkstyle.savepoint.retention.dispose import Disposed, Protection
+    from airflow_flinkstyle.savepoint.retention.policy import RetentionPolicy
+    from airflow_flinkstyle.savepoint.retention.prune import PruneReport
     from airflow_flinkstyle.types import Generation
 
 _LAST_PHASES = frozenset({"running", "verify", "back"})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import airflow_flinkstyle
 from airflow_flinkstyle.errors import BadInputError, MessageFormatError
 from airflow_flinkstyle.jobs.errors import DeployModeError
-from airflow_flinkstyle.kafka.driver_login import named_connections
+from airflow_flinkstyle.kafka.login.driver import named_connections
 from airflow_flinkstyle.protocol.board import check_job_name
 from airflow_flinkstyle.protocol.records import KafkaOverride
 

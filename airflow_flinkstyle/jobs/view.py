@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.spec import Submission
     from airflow_flinkstyle.protocol.board import JobBoard
     from airflow_flinkstyle.protocol.records import Claim, Current, Go, Handle
-    from airflow_flinkstyle.savepoint.repository import SavepointRepository
+    from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
     from airflow_flinkstyle.storage.base import ObjectStore
     from airflow_flinkstyle.types import Generation, Incarnation
 

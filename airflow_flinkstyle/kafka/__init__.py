@@ -1,1 +1,4 @@
-"""Kafka clusters: identity, log ranges, and the translation of positions between two of them."""
+"""Kafka clusters: how they are reached, what they hold, and the verdict on a position.
+
+What one room alone needs lives in that room, and nothing of the flat part imports a room.
+"""

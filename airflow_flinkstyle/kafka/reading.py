@@ -30,6 +30,7 @@ _BATCH = 1000
 _TELL_S = 10.0
 _POLL_S = 0.2
 _LOG_APPEND_TIME = 2  # confluent_kafka.TIMESTAMP_LOG_APPEND_TIME
+_BEFORE_START = ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE")
 
 STALL_S = 60.0
 """Longest wait during which no record arrives."""
@@ -79,6 +80,7 @@ def scan(
     on_record: Callable[[TopicPartition, Record], None],
     isolation: Isolation,
     *,
+    on_deleted: Callable[[TopicPartition], None] | None = None,
     stall_s: float = STALL_S,
 ) -> None:
     """Call ``on_record`` for every record of the ranges, in order within a partition.
@@ -86,8 +88,10 @@ def scan(
     A range that ends in transaction markers or aborted records has no last record to wait for;
     the client's end-of-partition event then says that it is read.
 
+    ``on_deleted`` is called for a range that begins before the log's start, and the others are read on.
+
     Raises:
-        OffsetBeforeStartError: If a range begins before the log's start.
+        OffsetBeforeStartError: If a range begins before the log's start and ``on_deleted`` is not given.
         ReadStalledError: If nothing arrives for ``stall_s``.
     """
     from confluent_kafka import TopicPartition as ClientPartition
@@ -106,7 +110,7 @@ def scan(
                 progress.tell(len(messages))
             elif time.monotonic() - moved_at > stall_s:
                 raise _stalled(cluster, left, stall_s)
-            _take(cluster, messages, left, on_record)
+            _take(cluster, messages, left, on_record, on_deleted)
 
 
 class _Progress:
@@ -128,6 +132,7 @@ def _take(
     messages: list[Record],
     left: dict[TopicPartition, ReadRange],
     on_record: Callable[[TopicPartition, Record], None],
+    on_deleted: Callable[[TopicPartition], None] | None,
 ) -> None:
     """Hand records on; remove the partitions that are now read.
 
@@ -138,7 +143,11 @@ def _take(
         wanted = left.get(tp)
         error = message.error()
         if error is not None and error.name() != "_PARTITION_EOF":
-            _raise_for(cluster, tp, wanted, error)
+            if on_deleted is None or error.name() not in _BEFORE_START:
+                _raise_for(cluster, tp, wanted, error)
+            elif left.pop(tp, None):
+                on_deleted(tp)
+            continue
         if wanted is None:
             continue
         offset = message.offset()
@@ -154,7 +163,7 @@ def _raise_for(
 ) -> None:
     from confluent_kafka import KafkaException
 
-    if error.name() in ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE") and wanted is not None:
+    if error.name() in _BEFORE_START and wanted is not None:
         raise OffsetBeforeStartError(
             f"Offset {wanted.low} of {tp[0]}-{tp[1]} on {cluster} was expected to exist, but was deleted "
             "while it was read.",
@@ -194,8 +203,10 @@ def read_windows(
     windows: Mapping[TopicPartition, Window],
     isolation: Isolation,
     identities: Mapping[TopicPartition, Identity],
-) -> None:
+) -> set[TopicPartition]:
     """Fill empty windows with the records between their ``low`` and ``high``.
+
+    Returns the partitions of which records were deleted before they were read; their windows lack some.
 
     Args:
         cluster: Where to read.
@@ -221,7 +232,9 @@ def read_windows(
         )
 
     ranges = {tp: ReadRange(low=w.low, high=w.high) for tp, w in windows.items()}
-    scan(cluster, ranges, add, isolation)
+    deleted: set[TopicPartition] = set()
+    scan(cluster, ranges, add, isolation, on_deleted=deleted.add)
+    return deleted
 
 
 def count_records(

@@ -59,11 +59,6 @@ class Bounded:
         return sum(count for name, count in self.extras.items() if name != "passed_over")
 
     @property
-    def absent_records(self) -> int:
-        """How many unread source records compaction has removed."""
-        return sum(self.absent.values())
-
-    @property
     def extra(self) -> ExtraClass:
         """The gravest class."""
         return next(name for name in GRAVEST_FIRST if name in self.counts)

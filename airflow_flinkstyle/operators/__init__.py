@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.operators.migrate import (
         MigrateStreamingJobOperator as MigrateStreamingJobOperator,
     )
+    from airflow_flinkstyle.operators.migrate import PlanMigrationOperator as PlanMigrationOperator
     from airflow_flinkstyle.operators.migrate import PreflightMigrationOperator as PreflightMigrationOperator
     from airflow_flinkstyle.operators.migrate import SettleMigrationOperator as SettleMigrationOperator
     from airflow_flinkstyle.operators.migrate import VerifyMigrationOperator as VerifyMigrationOperator
@@ -33,6 +34,7 @@ _HOME = {
     "ChangeSourcesOperator": "sources",
     "DisposeSavepointOperator": "retention",
     "MigrateStreamingJobOperator": "migrate",
+    "PlanMigrationOperator": "migrate",
     "PlanOffsetRewriteOperator": "rewrite",
     "PreflightMigrationOperator": "migrate",
     "PruneSavepointsOperator": "retention",

@@ -1,4 +1,4 @@
-"""Move a running job to another Kafka cluster: pre-flight, the window, the proof, and the last task."""
+"""Move a running job to another Kafka cluster: pre-flight, plan, the window, the proof, and the last task."""
 
 from __future__ import annotations
 
@@ -11,24 +11,27 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from airflow_flinkstyle.hooks.migration import MigrationForm
-    from airflow_flinkstyle.jobs.cutover import Cutover
+    from airflow_flinkstyle.hooks.migration_form import MigrationForm
 
 
 class MigrationOperator(StreamingJobOperator):
     """Base of the operators of a migration; all tasks of one DAG run belong to the same migration.
 
+    Tell all of them the same. The arguments are read once: what ``PlanMigrationOperator`` shows for the
+    approval is stored, and every task behind it applies that, whatever becomes of files that they name. Until
+    the window begins, a task that is told something else fails; then it completes what was approved.
+
     :param source_kafka_conn_id: Connection of type ``kafka``: the cluster the job reads. (templated)
     :param target_kafka_conn_id: Connection of type ``kafka``: the cluster to move to. (templated)
     :param mirror: MirrorMaker 2's settings: ``source_alias``, ``target_alias``, and if they differ from
-        the defaults any other field of ``kafka.mirror.MirrorSettings``. Needed where positions are proved.
-        (templated)
+        the defaults any other field of ``kafka.mirror.lag.MirrorSettings``. Needed where positions are
+        proved. (templated)
     :param rename: Source topic -> target topic, or several with commas, beyond what the mirror's policy
         says. (templated)
     :param way: How sources move: ``proved`` (where their unread records stand), ``new_identity`` (at
         ``start``) or ``producers_first`` (drained, then the target from its start). (templated)
     :param start: Where what begins anew begins: ``earliest``, ``latest``, ``timestamp:...``,
-        ``group:...``, ``offsets:...`` and more (``kafka.start_text``), or a mapping per topic. (templated)
+        ``group:...``, ``offsets:...`` and more (``kafka.start.text``), or a mapping per topic. (templated)
     :param topology: ``repartitioned`` lets topics whose partitions do not fit one by one begin at
         ``start``; ``refuse`` refuses them. (templated)
     :param sources: ``query/source`` -> any of ``way``, ``start``, ``topology``. (templated)
@@ -47,7 +50,7 @@ class MigrationOperator(StreamingJobOperator):
     :param kafka_options: More options of Spark's Kafka source on the target; no secrets. The driver logs in
         as the target's connection says, or as the one that the option ``flinkstyle.connection`` names.
         (templated)
-    :param timeouts: Seconds by the names of ``jobs.cutover.CutoverSettings``. (templated)
+    :param timeouts: Seconds by the names of ``jobs.migration.cutover.CutoverSettings``. (templated)
     :param spark_conn_id: Where the next driver runs; None: where the job runs now. (templated)
     :param back: It reverses an earlier migration: producers know the two clusters by each other's names.
     """
@@ -108,15 +111,9 @@ class MigrationOperator(StreamingJobOperator):
         """Return the rendered arguments as one value."""
         from dataclasses import fields
 
-        from airflow_flinkstyle.hooks.migration import MigrationForm
+        from airflow_flinkstyle.hooks.migration_form import MigrationForm
 
         return MigrationForm(**{item.name: getattr(self, item.name) for item in fields(MigrationForm)})
-
-    def cutover(self, context: Context, *, hot_savepoint_id: str | None = None) -> Cutover:
-        """Return this DAG run's migration."""
-        from airflow_flinkstyle.hooks.migration import cutover
-
-        return cutover(self.hook, self.form(), run_key(context), hot_savepoint_id=hot_savepoint_id)
 
 
 class PreflightMigrationOperator(MigrationOperator):
@@ -127,14 +124,46 @@ class PreflightMigrationOperator(MigrationOperator):
 
     def execute(self, context: Context) -> str:
         """Check, show, and refuse if need be."""
+        from airflow_flinkstyle.hooks.approval import approved_or_read
         from airflow_flinkstyle.hooks.migration import preflight
 
         with airflow_errors():
-            found = preflight(self.hook, self.form())
+            asked = approved_or_read(self.hook, self.form(), run_key(context))
+            found = preflight(self.hook, asked.migration)
             context["ti"].xcom_push(key="markdown", value=found.as_markdown())
             self.log.info("Pre-flight of job %s:\n%s", self.job, found.as_markdown())
             found.require_ok()
         return found.as_markdown()
+
+
+class PlanMigrationOperator(MigrationOperator):
+    """Show where a savepoint's positions would go, and store what is to be approved; before the approval.
+
+    Producers are at work, so the plan is a preview; the window plans again, with the same rules. What is
+    stored stays: a clearing plans it again, other answers need a new DAG run. Returns the plan as JSON; in
+    XCom ``markdown`` stand the from/to table and what is approved, with its digest.
+
+    :param savepoint_id: The savepoint to look at. (templated)
+    """
+
+    template_fields: Sequence[str] = (*MigrationOperator.template_fields, "savepoint_id")
+
+    def __init__(self, *, savepoint_id: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.savepoint_id = savepoint_id
+
+    def execute(self, context: Context) -> str:
+        """Plan, show, store."""
+        from airflow_flinkstyle.hooks.approval import plan_and_store
+        from airflow_flinkstyle.rewrite import plan_json
+
+        with airflow_errors():
+            self.show_savepoint(context, self.savepoint_id)
+            plan, approved = plan_and_store(self.hook, self.form(), run_key(context), self.savepoint_id)
+        shown = f"{plan.as_markdown()}\n\n{approved.as_markdown()}"
+        context["ti"].xcom_push(key="markdown", value=shown)
+        self.log.info("To be approved:\n%s", shown)
+        return plan_json.to_json(plan)
 
 
 class MigrateStreamingJobOperator(MigrationOperator):
@@ -156,13 +185,19 @@ class MigrateStreamingJobOperator(MigrationOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Look once more, then run the window; nothing is deferred while producers are held."""
-        from airflow_flinkstyle.hooks.migration import preflight
+        from airflow_flinkstyle.hooks.approval import approved_or_read, require_clusters, store
+        from airflow_flinkstyle.hooks.migration import cutover, preflight
 
+        hook, hot = self.hook, self.hot_savepoint_id
         with airflow_errors():
-            self.show_savepoint(context, self.hot_savepoint_id)
-            moved = self.cutover(context, hot_savepoint_id=self.hot_savepoint_id)
+            self.show_savepoint(context, hot)
+            approved = approved_or_read(hook, self.form(), run_key(context))
+            self.log.info("Moving job %s as approved: %s", self.job, approved.digest)
+            moved = cutover(hook, approved.migration, run_key(context), hot_savepoint_id=hot)
             if not moved.journal.has_begun:  # the approval may be hours old
-                preflight(self.hook, self.form(), savepoint_id=self.hot_savepoint_id).require_ok()
+                require_clusters(approved, moved)
+                preflight(hook, approved.migration, savepoint_id=hot).require_ok()
+                store(hook, approved, run_key(context))  # again, unless no task before it did
             report = moved.run()
             self.show_savepoint(context, report.rewritten_id)
         context["ti"].xcom_push(key="markdown", value=report.as_markdown())
@@ -184,10 +219,13 @@ class VerifyMigrationOperator(MigrationOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Look at what the driver itself recorded."""
+        from airflow_flinkstyle.hooks.approval import begun
         from airflow_flinkstyle.hooks.migration import verify_moved
 
+        migration_id = run_key(context)
         with airflow_errors():
-            moved = verify_moved(self.cutover(context), timeout_s=self.timeout_s)
+            moving = begun(self.hook, self.form(), migration_id)
+            moved = verify_moved(moving, migration_id, timeout_s=self.timeout_s)
         self.log.info("Job %s runs on the target: %s", self.job, moved)
         return moved
 
@@ -203,7 +241,11 @@ class SettleMigrationOperator(MigrationOperator):
         """Settle, and say where it rests."""
         from dataclasses import asdict
 
+        from airflow_flinkstyle.hooks.approval import begun
+        from airflow_flinkstyle.jobs.migration.wayback import UNTOUCHED
+
         with airflow_errors():
-            settled = self.cutover(context).settle()
+            moving = begun(self.hook, self.form(), run_key(context))
+            settled = moving.settle() if moving is not None else UNTOUCHED
         self.log.info("Migration of job %s rests: %s (%s)", self.job, settled.where, settled.detail)
         return asdict(settled)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow_flinkstyle.hooks.answers import number_or_none, one_of
+from airflow_flinkstyle.hooks.answers import is_true, number_or_none, one_of
 from airflow_flinkstyle.operators.base import StreamingJobOperator, airflow_errors, request_key
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class VerifySavepointOperator(StreamingJobOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Check it."""
-        from airflow_flinkstyle.savepoint.verify import LEVELS
+        from airflow_flinkstyle.savepoint.files.verify import LEVELS
 
         with airflow_errors():
             level = one_of("level", self.level, LEVELS)
@@ -89,7 +89,7 @@ class PruneSavepointsOperator(StreamingJobOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Prune, and log why each savepoint was kept or not."""
-        from airflow_flinkstyle.savepoint.retention import RetentionPolicy
+        from airflow_flinkstyle.savepoint.retention.policy import RetentionPolicy
 
         with airflow_errors():
             policy = RetentionPolicy(
@@ -100,7 +100,7 @@ class PruneSavepointsOperator(StreamingJobOperator):
                 self.job,
                 policy,
                 by=request_key(context),
-                dry_run=one_of("dry_run", str(self.only_plan), ("True", "False")) == "True",
+                dry_run=is_true("dry_run", self.only_plan),
                 wait_s=self.wait_s,
             )
         self.log.info("Savepoints of job %s:\n%s", self.job, report.as_markdown())
@@ -138,7 +138,7 @@ class DisposeSavepointOperator(StreamingJobOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Dispose of it."""
-        from airflow_flinkstyle.savepoint.dispose import PROTECTIONS
+        from airflow_flinkstyle.savepoint.retention.dispose import PROTECTIONS
 
         with airflow_errors():
             disposed = self.hook.dispose_savepoint(

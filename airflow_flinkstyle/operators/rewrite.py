@@ -18,20 +18,21 @@ MARKDOWN_KEY = "markdown"
 class PlanOffsetRewriteOperator(StreamingJobOperator):
     """Find where a savepoint's positions stand on another cluster, each source in its way. Writes nothing.
 
-    Returns the plan as JSON; the from/to table is in XCom ``markdown`` and in the log.
+    Returns the plan as JSON; the from/to table is in XCom ``markdown`` and in the log. It stands by itself;
+    in a migration use ``PlanMigrationOperator``, which also stores what is approved.
 
     :param savepoint_id: The savepoint to move. (templated)
     :param source_kafka_conn_id: Connection of type ``kafka``: the cluster it reads. None if that is gone:
         then only sources with a new identity can move. (templated)
     :param target_kafka_conn_id: Connection of type ``kafka``: the cluster to move to. (templated)
     :param mirror: MirrorMaker 2's settings: ``source_alias``, ``target_alias``, and if they differ from
-        the defaults any other field of ``kafka.mirror.MirrorSettings``. Without it, positions at the log's
-        end are refused. (templated)
+        the defaults any other field of ``kafka.mirror.lag.MirrorSettings``. Without it, positions at the
+        log's end are refused. (templated)
     :param rename: Source topic -> target topic, or several with commas, beyond what the mirror's policy
         says. (templated)
     :param isolation: The job's own ``kafka.isolation.level``. (templated)
     :param way: How sources move: ``proved``, ``new_identity`` or ``producers_first``. (templated)
-    :param start: Where what begins anew begins, as ``kafka.start_text`` reads it. (templated)
+    :param start: Where what begins anew begins, as ``kafka.start.text`` reads it. (templated)
     :param topology: ``repartitioned`` lets topics whose partitions do not fit begin at ``start``;
         ``refuse`` refuses them. (templated)
     :param sources: ``query/source`` -> any of ``way``, ``start``, ``topology``. (templated)

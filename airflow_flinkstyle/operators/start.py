@@ -1,11 +1,11 @@
-"""Start a job: fresh, where its last run closed, or from a savepoint."""
+"""Start a job: where it was last, in its last run's checkpoint, from a savepoint, or fresh."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, get_args
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.hooks.answers import one_of
+from airflow_flinkstyle.hooks.answers import is_true, one_of
 from airflow_flinkstyle.operators.base import StreamingJobOperator, airflow_errors, request_key
 from airflow_flinkstyle.types import ClaimMode
 
@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from airflow_flinkstyle.jobs.lineage import Origin
+    from airflow_flinkstyle.jobs.running.lineage import Origin
+
+_STARTS = ("last_state", "checkpoint", "savepoint", "fresh")
 
 
 class StartStreamingJobOperator(StreamingJobOperator):
@@ -30,11 +32,18 @@ class StartStreamingJobOperator(StreamingJobOperator):
     :param kafka_overrides: Kafka options set instead of the script's: mappings with ``role`` (source or
         sink), ``servers`` (as the script writes them) and ``options``; they are recorded, so no secrets. The
         option ``flinkstyle.connection`` names the Kafka connection the driver logs in with. (templated)
-    :param start_from: ``fresh``, ``checkpoint`` (where the last run closed) or ``savepoint``. (templated)
+    :param start_from: ``last_state`` goes on where the job was: in its last run's checkpoint; where that is
+        out of reach, from its newest savepoint if the job committed nothing after it; fresh only if the job
+        has no history. The log says which. ``checkpoint`` and ``savepoint`` take that or nothing. ``fresh``
+        begins anew. (templated)
+    :param discard_history: For ``fresh`` over a history: what is given up, as the refusal names it, like
+        ``generation 3``. It names one history, since a plain yes that stays in a DAG would begin anew at
+        every run of it: at the next run the job has another history, and is asked about again. (templated)
     :param savepoint_id: For ``savepoint``: which; ``latest`` is the newest one. (templated)
     :param rewind: ``continue`` demands that the job has committed nothing after the savepoint. If it has:
         ``fork`` (new query id; counts on behind what a sink remembers) or ``re-emit``. (templated)
-    :param skip_known_batches: Accept that a sink that remembers batches leaves out those it knows.
+    :param skip_known_batches: Accept that a sink that remembers batches, or a function that may, leaves out
+        those it knows. (templated)
     :param claim_mode: ``claim`` gives the savepoint to the job: retention drops it once a newer complete
         one has taken its place. ``no_claim`` leaves it to whoever made it.
     :param running_timeout_s: How long the driver may take until it runs.
@@ -44,7 +53,7 @@ class StartStreamingJobOperator(StreamingJobOperator):
     template_fields: Sequence[str] = (
         *StreamingJobOperator.template_fields,
         *("spark_conn_id", "script", "args", "conf", "env", "kafka_overrides"),
-        *("start_from", "savepoint_id", "rewind"),
+        *("start_from", "discard_history", "savepoint_id", "rewind", "skip_known_batches"),
     )
 
     def __init__(
@@ -56,10 +65,11 @@ class StartStreamingJobOperator(StreamingJobOperator):
         conf: Mapping[str, Any] | str | None = None,
         env: Mapping[str, str] | None = None,
         kafka_overrides: Sequence[Mapping[str, Any]] = (),
-        start_from: str = "fresh",
+        start_from: str = "last_state",
+        discard_history: str | None = None,
         savepoint_id: str | None = None,
         rewind: str = "continue",
-        skip_known_batches: bool = False,
+        skip_known_batches: bool | str = False,
         claim_mode: ClaimMode = "no_claim",
         running_timeout_s: float = 300.0,
         stop_on_kill: bool = False,
@@ -73,6 +83,7 @@ class StartStreamingJobOperator(StreamingJobOperator):
         self.env = env
         self.kafka_overrides = kafka_overrides
         self.start_from = start_from
+        self.discard_history = discard_history
         self.savepoint_id = savepoint_id
         self.rewind = rewind
         self.skip_known_batches = skip_known_batches
@@ -98,32 +109,34 @@ class StartStreamingJobOperator(StreamingJobOperator):
             )
             client = hook.client(self.job)
             handle = client.start(spec, hook.target(self.spark_conn_id), claim_key=key, origin=origin)
-            self.show_savepoint(context, getattr(origin, "savepoint_id", None))
+            go = client.board.go(handle.generation)
+            self.show_savepoint(context, go.savepoint_id if go is not None else None)
             client.wait_running(handle.generation, timeout_s=self.running_timeout_s)
         self.log.info("Job %s runs as generation %d", self.job, handle.generation)
         return {"generation": handle.generation, "checkpoint_location": handle.checkpoint_location}
 
     def _origin(self) -> Origin:
+        from airflow_flinkstyle.hooks.answers import text_or_none
         from airflow_flinkstyle.hooks.launches import rewind
-        from airflow_flinkstyle.jobs.lineage import Fresh, FromCheckpoint, FromSavepoint
+        from airflow_flinkstyle.jobs.running.lineage import Fresh, FromCheckpoint, FromSavepoint, LastState
 
-        match self.start_from:
+        start = one_of("start_from", self.start_from, _STARTS)
+        for name, only in (("savepoint_id", "savepoint"), ("discard_history", "fresh")):
+            if start != only and text_or_none(getattr(self, name)) is not None:
+                raise _not_for(start, name, only)
+        match start:
+            case "last_state":
+                return LastState()
             case "fresh":
-                return Fresh()
+                return Fresh(discard_history=text_or_none(self.discard_history))
             case "checkpoint":
                 return FromCheckpoint()
-            case "savepoint":
+            case _:
                 return FromSavepoint(
                     savepoint_id=self._chosen_savepoint(),
                     rewind=rewind(self.rewind),
-                    skip_known_batches=self.skip_known_batches,
+                    skip_known_batches=is_true("skip_known_batches", self.skip_known_batches),
                     claim_mode=one_of("claim_mode", self.claim_mode, get_args(ClaimMode)),
-                )
-            case _:
-                raise BadInputError(
-                    f"start_from should be fresh, checkpoint or savepoint, but is {self.start_from!r}.",
-                    left="Nothing was started.",
-                    remedy="Correct it.",
                 )
 
     def _chosen_savepoint(self) -> str:
@@ -143,3 +156,11 @@ class StartStreamingJobOperator(StreamingJobOperator):
         """Leave the stream alone, unless ``stop_on_kill`` was asked for."""
         if self.stop_on_kill and self._stop_key:
             self.hook.ask_to_stop(self.job, self._stop_key)
+
+
+def _not_for(start: str, name: str, only: str) -> BadInputError:
+    return BadInputError(
+        f"{name} was expected with start_from={only!r} only, found it with {start!r}.",
+        left="Nothing was started.",
+        remedy=f"Leave {name} out, or choose start_from={only!r}.",
+    )

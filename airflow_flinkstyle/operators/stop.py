@@ -48,8 +48,8 @@ class StopStreamingJobOperator(SavepointMaker):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Ask, wait, and tell a stopped job from a mere savepoint."""
-        from airflow_flinkstyle.jobs.client import SavepointOnly
         from airflow_flinkstyle.jobs.requests import CutMode
+        from airflow_flinkstyle.jobs.running.client import SavepointOnly
 
         with airflow_errors():
             mode = CutMode(alignment="aligned" if self.drain else self.alignment, drain=self.drain)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from airflow_flinkstyle.hooks.answers import is_true
 from airflow_flinkstyle.operators.base import StreamingJobOperator, airflow_errors, request_key
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
     :param if_committed: How to go back from a version that had committed, or had opened a transactional sink
         on another cluster: ``fork`` (new query id) or ``re-emit`` (batch ids are used again); ``continue``
         fails and leaves the choice. (templated)
+    :param skip_known_batches: Accept, for that way back, that a sink that remembers batches, or a function
+        that may, leaves out those it knows. (templated)
     :param spark_conn_id: Where the new version runs; None: where the job runs now. (templated)
     :param stop_timeout_s: How long draining and savepoint may take.
     :param first_commit_timeout_s: How long the new version may take to commit its first batch. (templated)
@@ -32,7 +35,8 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
 
     template_fields: Sequence[str] = (
         *StreamingJobOperator.template_fields,
-        *("script", "args", "conf", "if_committed", "spark_conn_id", "first_commit_timeout_s"),
+        *("script", "args", "conf", "if_committed", "skip_known_batches", "spark_conn_id"),
+        "first_commit_timeout_s",
     )
 
     def __init__(
@@ -42,6 +46,7 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
         args: Sequence[str] | str | None = None,
         conf: Mapping[str, Any] | str | None = None,
         if_committed: str = "continue",
+        skip_known_batches: bool | str = False,
         spark_conn_id: str | None = None,
         stop_timeout_s: float = 300.0,
         first_commit_timeout_s: float | str = 180.0,
@@ -52,6 +57,7 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
         self.args = args
         self.conf = conf
         self.if_committed = if_committed
+        self.skip_known_batches = skip_known_batches
         self.spark_conn_id = spark_conn_id
         self.stop_timeout_s = stop_timeout_s
         self.first_commit_timeout_s = first_commit_timeout_s
@@ -60,7 +66,7 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
         """Upgrade, or go on with what an earlier try began."""
         from airflow_flinkstyle.hooks.launches import mapping, next_version, recorded_launch, rewind
         from airflow_flinkstyle.jobs.journal import CutoverJournal
-        from airflow_flinkstyle.jobs.upgrade import UPGRADE_PHASES, Upgrade
+        from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
 
         with airflow_errors():
             hook = self.hook
@@ -72,6 +78,7 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
                 spec=next_version(spec, script=self.script, args=self.args, conf=mapping(self.conf)),
                 target=hook.target(self.spark_conn_id) if self.spark_conn_id else target,
                 if_committed=rewind(self.if_committed),
+                skip_known_batches=is_true("skip_known_batches", self.skip_known_batches),
                 stop_timeout_s=self.stop_timeout_s,
                 first_commit_timeout_s=float(self.first_commit_timeout_s),
             ).run()

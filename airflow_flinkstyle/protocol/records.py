@@ -158,6 +158,10 @@ class Go(Record):
     rewind: Rewind = "continue"
     skip_known_batches: bool = False
     """A person accepts that a sink leaves out the batches whose ids it remembers."""
+    counts_behind: Mapping[str, int] = field(default_factory=dict)
+    """``fork`` only: query name -> a number behind every batch that a run of the job may have had. A query
+    whose sink may remember batch ids is restored as if its last batch had this number. A query is left out
+    if the job's records cannot tell."""
     claim_mode: ClaimMode = "no_claim"
     """``claim``: the savepoint is this job's from now on, and goes once a newer one has taken its place."""
 
@@ -211,6 +215,16 @@ class GroupBeat:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """What a script says of a query, as digests: with them a relaunched driver tells queries apart."""
+
+    location: str | None
+    """The script's own ``checkpointLocation``; None if it has none."""
+    sink: str
+    sources: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueryBeat:
     """One query as its agent last saw it."""
 
@@ -227,6 +241,10 @@ class QueryBeat:
     """What its transactional sinks have written, in this run or before it; None if unknown."""
     groups: Mapping[str, GroupBeat] = field(default_factory=dict)
     """By source, as in ``sources``; empty unless offsets are committed back."""
+    declared: Declared | None = None
+    """None if unknown."""
+    waiting: bool = False
+    """The run goes on with it, and its script has not started it yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,12 +267,19 @@ class Heartbeat(Record):
     """``closed`` only: the savepoint the stop ended with."""
     error: tuple[str, str] | None = None
     """``failed`` only: error code and text."""
+    dropped: tuple[str, ...] = ()
+    """Queries whose checkpoints may stand beside the others', and that the job is to have no more."""
 
     @classmethod
     def _revive(cls, values: dict[str, Any]) -> dict[str, Any]:
         queries = {name: QueryBeat(**{**beat, **_nested(beat)}) for name, beat in values["queries"].items()}
         error = values.get("error")
-        return {**values, "queries": queries, "error": tuple(error) if error else None}
+        return {
+            **values,
+            "queries": queries,
+            "error": tuple(error) if error else None,
+            "dropped": tuple(values.get("dropped", ())),
+        }
 
     def batches(self) -> dict[str, int]:
         """Return query name -> newest committed batch, leaving out queries without one."""
@@ -332,8 +357,13 @@ def _sources(values: Mapping[str, Any]) -> dict[str, SourceIdentity]:
 
 
 def _nested(beat: Mapping[str, Any]) -> dict[str, Any]:
-    sinks = sinks_from_json(beat.get("sinks"))
-    return {"sources": _sources(beat["sources"]), "groups": _groups(beat), "sinks": sinks}
+    sinks, declared = sinks_from_json(beat.get("sinks")), beat.get("declared")
+    return {
+        "sources": _sources(beat["sources"]),
+        "groups": _groups(beat),
+        "sinks": sinks,
+        "declared": None if declared is None else Declared(**declared),
+    }
 
 
 def _groups(beat: Mapping[str, Any]) -> dict[str, GroupBeat]:

@@ -5,20 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.kafka.resolve import resolve
-from airflow_flinkstyle.kafka.start import FromGroup, text_of
+from airflow_flinkstyle.kafka.start.kinds import FromGroup, text_of
+from airflow_flinkstyle.kafka.start.resolve import resolve
 from airflow_flinkstyle.kafka.verdict import Verdict, offset_of
 from airflow_flinkstyle.rewrite.errors import NOTHING_WRITTEN
-from airflow_flinkstyle.rewrite.plan import SourceVerdicts, SourceWay, flat
+from airflow_flinkstyle.rewrite.plan import flat
+from airflow_flinkstyle.rewrite.rows import SourceVerdicts, SourceWay
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from airflow_flinkstyle.kafka.cluster import ClusterView, TopicPartition
-    from airflow_flinkstyle.kafka.start import StartRules
-    from airflow_flinkstyle.rewrite.plan import SourceRef
+    from airflow_flinkstyle.kafka.start.kinds import StartRules
     from airflow_flinkstyle.rewrite.route import Route
-    from airflow_flinkstyle.rewrite.ways import SourceRule
+    from airflow_flinkstyle.rewrite.rows import SourceRef
+    from airflow_flinkstyle.rewrite.rules import SourceRule
     from airflow_flinkstyle.savepoint.manifest import KafkaPosition
 
 _SHOWN = 8

@@ -15,7 +15,7 @@ from airflow_flinkstyle.rewrite.plan import nested
 from airflow_flinkstyle.rewrite.plan_json import to_json
 from airflow_flinkstyle.rewrite.position import position_on
 from airflow_flinkstyle.rewrite.preconditions import Situation, check_all, default_preconditions
-from airflow_flinkstyle.savepoint.derive import changed_file, publish_derived
+from airflow_flinkstyle.savepoint.files.derive import changed_file, publish_derived
 from airflow_flinkstyle.savepoint.ids import new_savepoint_id
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
     from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
-    from airflow_flinkstyle.savepoint.repository import SavepointRepository
+    from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 
 log = logging.getLogger(__name__)
 

@@ -8,13 +8,14 @@ from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.verdict import Exact, Refused, Verdict
 from airflow_flinkstyle.rewrite.anew import compared, picked, told, unread_offsets
 from airflow_flinkstyle.rewrite.errors import old_cluster_needed
-from airflow_flinkstyle.rewrite.plan import SourceVerdicts, SourceWay, flat
+from airflow_flinkstyle.rewrite.plan import flat
+from airflow_flinkstyle.rewrite.rows import SourceVerdicts, SourceWay
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.kafka.cluster import LogRange, TopicPartition
-    from airflow_flinkstyle.rewrite.plan import SourceRef
     from airflow_flinkstyle.rewrite.route import Route
-    from airflow_flinkstyle.rewrite.ways import SourceRule
+    from airflow_flinkstyle.rewrite.rows import SourceRef
+    from airflow_flinkstyle.rewrite.rules import SourceRule
     from airflow_flinkstyle.savepoint.manifest import KafkaPosition
 
 

@@ -9,7 +9,7 @@ from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from airflow_flinkstyle.rewrite.plan import PartitionMove, SourceRef
+    from airflow_flinkstyle.rewrite.rows import PartitionMove, SourceRef
 
 NOTHING_WRITTEN = "Nothing was written; the savepoint is unchanged."
 _SHOWN = 8

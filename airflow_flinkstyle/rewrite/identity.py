@@ -18,7 +18,7 @@ from airflow_flinkstyle.kafka.cluster import require_positions
 from airflow_flinkstyle.rewrite.errors import NOTHING_WRITTEN, PendingBatchError, SourceChangeError
 from airflow_flinkstyle.rewrite.plan import flat
 from airflow_flinkstyle.rewrite.source_changes import ReorderSources, consequences, new_layout
-from airflow_flinkstyle.savepoint.derive import changed_file, publish_derived
+from airflow_flinkstyle.savepoint.files.derive import changed_file, publish_derived
 from airflow_flinkstyle.savepoint.ids import new_savepoint_id
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.checkpoint.offset_log import OffsetLog
     from airflow_flinkstyle.rewrite.source_changes import Slot, SourceChange
     from airflow_flinkstyle.savepoint.manifest import FileEntry, Manifest, QuerySnapshot
-    from airflow_flinkstyle.savepoint.repository import SavepointRepository
+    from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 
 log = logging.getLogger(__name__)
 

@@ -8,75 +8,18 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.kafka.verdict import Refused, Verdict, describe, offset_of
+from airflow_flinkstyle.kafka.verdict import Refused, Verdict, offset_of
 from airflow_flinkstyle.rewrite.errors import NOTHING_WRITTEN
 from airflow_flinkstyle.rewrite.render import line, markdown_table
+from airflow_flinkstyle.rewrite.rows import PartitionMove, SourceRef
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from airflow_flinkstyle.kafka.cluster import ClusterView, TopicPartition
-    from airflow_flinkstyle.rewrite.ways import Way
+    from airflow_flinkstyle.rewrite.rows import SourceVerdicts, SourceWay
     from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest, QuerySnapshot
     from airflow_flinkstyle.types import BatchId, NextOffset
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class SourceRef:
-    """One Kafka source of one query."""
-
-    query: str
-    source: str
-    """Source name (offset log v2) or position in the query (v1)."""
-
-    def __str__(self) -> str:
-        return f"{self.query}/{self.source}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceWay:
-    """How one source moves, for the people who approve it."""
-
-    query: str
-    source: str
-    """Source name (offset log v2) or position in the query (v1)."""
-    way: Way
-    precondition: str
-    """What must hold, and is checked."""
-    consequence: str
-    """What is read again, left out or dropped if it is done."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionMove:
-    """One row of the approval table."""
-
-    query: str
-    source: str
-    """Source name (offset log v2) or position in the query (v1)."""
-    topic: str
-    target_topic: str
-    partition: int
-    before: NextOffset | None
-    """None for a partition that the savepoint did not read."""
-    after: Verdict
-
-    @property
-    def ref(self) -> SourceRef:
-        """The source it belongs to."""
-        return SourceRef(query=self.query, source=self.source)
-
-    @property
-    def shift(self) -> int | None:
-        """How far the offset moves: target minus source; None if there is no pair."""
-        after = offset_of(self.after)
-        return None if after is None or self.before is None else after - self.before
-
-    def describe(self) -> str:
-        """Return the row for a message."""
-        return (
-            f"{self.topic}-{self.partition} of query {self.query} from {self.before}: {describe(self.after)}"
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,23 +80,6 @@ class OffsetRewritePlan:
         if not self.settled:
             lines += ["", "Preview: producers were at work. The offsets are proved again before any is used."]
         return "\n".join(lines)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceVerdicts:
-    """What was found out about one source."""
-
-    verdicts: Mapping[TopicPartition, Verdict]
-    """By source topic and partition."""
-    anew: Mapping[TopicPartition, Verdict] = field(default_factory=dict)
-    """By target topic and partition: where topics begin whose old positions are dropped."""
-    pending: Mapping[TopicPartition, Verdict] = field(default_factory=dict)
-    """For the end of a batch that was planned and not committed."""
-    evidence: Mapping[TopicPartition, str] = field(default_factory=dict)
-    """JSON per partition, kept in the new savepoint."""
-    settled: bool = True
-    way: SourceWay | None = None
-    """For the people who approve it."""
 
 
 def plan_rewrite(

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, assert_never
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
 from airflow_flinkstyle.kafka.verdict import Bounded, Chosen, Exact, Refused, Verdict
 from airflow_flinkstyle.rewrite.errors import PlanFormatError
-from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan, PartitionMove, SourceWay
+from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
+from airflow_flinkstyle.rewrite.rows import PartitionMove, SourceWay
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

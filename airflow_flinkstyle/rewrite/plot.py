@@ -23,7 +23,8 @@ from airflow_flinkstyle.rewrite.render import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan, PartitionMove
+    from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
+    from airflow_flinkstyle.rewrite.rows import PartitionMove
 
 _BAR = 40
 _CELL, _PER_ROW, _LEFT, _TOP = 9, 100, 12, 60

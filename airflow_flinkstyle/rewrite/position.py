@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.kafka.cluster import ClusterView, TopicPartition
     from airflow_flinkstyle.kafka.settings import KafkaCluster
-    from airflow_flinkstyle.kafka.start import StartRules
+    from airflow_flinkstyle.kafka.start.kinds import StartRules
     from airflow_flinkstyle.types import NextOffset
 
 
@@ -67,7 +67,7 @@ def picked_position(
         SourceChangeError: If a partition has no such position.
         FlinkstyleError: Whatever ``resolve`` raises.
     """
-    from airflow_flinkstyle.kafka.resolve import resolve
+    from airflow_flinkstyle.kafka.start.resolve import resolve
 
     view = live.describe(cluster, topics)
     verdicts = resolve(cluster, view.partitions, start, before=_in_same_logs(before, view))

@@ -164,7 +164,7 @@ class RequireNoPending:
             if inexact or known != wanted:
                 raise PendingBatchError(
                     f"Query {query.name} planned batch {query.batch_id + 1} and did not commit it; "
-                    f"{len(inexact) or len(wanted - known)} of its offsets have no exact place there.",
+                    f"{len(inexact) or len(wanted ^ known)} of its offsets have no exact place there.",
                     left=NOTHING_WRITTEN,
                     remedy="Start the job once on the old cluster so that the batch commits, stop it with a "
                     "savepoint (StopStreamingJobOperator), and rewrite that one.",

@@ -11,7 +11,7 @@ from airflow_flinkstyle.kafka.verdict import GRAVEST_FIRST, Bounded, Chosen, Exa
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from airflow_flinkstyle.rewrite.plan import PartitionMove
+    from airflow_flinkstyle.rewrite.rows import PartitionMove
 
 ALL_LISTED = 50
 """Plans with no more partitions are listed whole."""

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.errors import TopicRecreatedError
 from airflow_flinkstyle.rewrite.errors import PlanMismatchError
-from airflow_flinkstyle.rewrite.plan import SourceRef
+from airflow_flinkstyle.rewrite.rows import SourceRef
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from airflow_flinkstyle.kafka.cluster import ClusterView
-    from airflow_flinkstyle.kafka.request import ProofRequest
     from airflow_flinkstyle.kafka.settings import KafkaCluster
+    from airflow_flinkstyle.kafka.translation.request import ProofRequest
     from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.kafka.start import AtOffsets, LogIdentity
+from airflow_flinkstyle.kafka.start.kinds import AtOffsets, LogIdentity
 from airflow_flinkstyle.rewrite.errors import NOTHING_WRITTEN
 from airflow_flinkstyle.rewrite.plan import flat
 from airflow_flinkstyle.rewrite.route import sources_of

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicPartition
-    from airflow_flinkstyle.rewrite.plan import SourceRef
+    from airflow_flinkstyle.rewrite.rows import SourceRef
     from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest
     from airflow_flinkstyle.types import NextOffset
 

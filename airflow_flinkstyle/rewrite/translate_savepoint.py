@@ -5,26 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.kafka.suffix import prove
+from airflow_flinkstyle.kafka.translation.suffix import prove
 from airflow_flinkstyle.kafka.verdict import Refused, Verdict
 from airflow_flinkstyle.rewrite.anew import compared, picked, told
 from airflow_flinkstyle.rewrite.errors import NOTHING_WRITTEN, old_cluster_needed
-from airflow_flinkstyle.rewrite.plan import (
-    SourceVerdicts,
-    SourceWay,
-    flat,
-    pending_positions,
-    source_position,
-)
+from airflow_flinkstyle.rewrite.plan import flat, pending_positions, source_position
+from airflow_flinkstyle.rewrite.rows import SourceVerdicts, SourceWay
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow_flinkstyle.kafka.cluster import TopicPartition
-    from airflow_flinkstyle.kafka.evidence import Translation
-    from airflow_flinkstyle.rewrite.plan import SourceRef
+    from airflow_flinkstyle.kafka.translation.evidence import Translation
     from airflow_flinkstyle.rewrite.route import Route
-    from airflow_flinkstyle.rewrite.ways import SourceRule
+    from airflow_flinkstyle.rewrite.rows import SourceRef
+    from airflow_flinkstyle.rewrite.rules import SourceRule
     from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest
 
 

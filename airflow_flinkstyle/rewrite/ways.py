@@ -2,96 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError
-from airflow_flinkstyle.kafka.resolve import require_known
+from airflow_flinkstyle.kafka.start.resolve import require_known
 from airflow_flinkstyle.rewrite.anew import begin_anew
 from airflow_flinkstyle.rewrite.drained import drained_then_anew
 from airflow_flinkstyle.rewrite.errors import NOTHING_WRITTEN, old_cluster_needed
 from airflow_flinkstyle.rewrite.plan import plan_rewrite
 from airflow_flinkstyle.rewrite.route import look, sources_of
+from airflow_flinkstyle.rewrite.rules import PROVED
 from airflow_flinkstyle.rewrite.translate_savepoint import translated
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_flinkstyle.kafka.request import ProofRequest
-    from airflow_flinkstyle.kafka.start import StartRules
-    from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan, SourceRef, SourceVerdicts
+    from airflow_flinkstyle.kafka.translation.request import ProofRequest
+    from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
     from airflow_flinkstyle.rewrite.route import Clusters, Route
+    from airflow_flinkstyle.rewrite.rows import SourceRef, SourceVerdicts
+    from airflow_flinkstyle.rewrite.rules import SourceRule, WayRules
     from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest
-
-Way = Literal["proved", "new_identity", "producers_first"]
-"""How a source gets its position on the target:
-
-- ``proved``: where its unread records stand there, by comparing both logs (also under a new name).
-- ``new_identity``: a position that a person picks; the old one is dropped.
-- ``producers_first``: the source is read to its fenced end, then the target from its start.
-"""
-
-Topology = Literal["refuse", "repartitioned"]
-"""What about topics whose partitions are not the target's one by one: refuse, or start them by a position."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceRule:
-    """How one source moves."""
-
-    way: Way = "proved"
-    start: StartRules | None = None
-    """Where to begin what begins anew: all of a ``new_identity``, the repartitioned topics of the others;
-    ``producers_first`` begins at the earliest record unless this says otherwise."""
-    topology: Topology = "refuse"
-
-    @property
-    def begins_anew(self) -> bool:
-        """Whether partitions of the old topics need not be the target's."""
-        return self.way != "proved" or self.topology == "repartitioned"
-
-    @property
-    def needs_empty_target(self) -> bool:
-        """Whether what stands on the target already would be read as if it were new."""
-        return self.way == "producers_first" and self.start is None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WayRules:
-    """How each source of a savepoint moves."""
-
-    default: SourceRule = SourceRule()
-    sources: Mapping[str, SourceRule] = field(default_factory=dict)
-    """By ``query/source``; sources left out follow ``default``."""
-
-    def of(self, ref: SourceRef) -> SourceRule:
-        """Return the rule for a source."""
-        return self.named(str(ref))
-
-    def named(self, source: str) -> SourceRule:
-        """Return the rule for a source, by ``query/source``."""
-        return self.sources.get(source, self.default)
-
-    @property
-    def all(self) -> tuple[SourceRule, ...]:
-        """Every rule that may apply."""
-        return (self.default, *self.sources.values())
-
-    @property
-    def drains(self) -> bool:
-        """Whether a source must be read to the end of its old topics."""
-        return any(rule.way == "producers_first" for rule in self.all)
-
-    @property
-    def chooses(self) -> bool:
-        """Whether a person picked positions, so that ``chosen`` is what was asked for."""
-        return any(rule.start is not None for rule in self.all)
-
-
-PROVED = WayRules()
-"""Every source by comparing both logs."""
 
 
 def plan_migration(

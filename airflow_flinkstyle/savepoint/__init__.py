@@ -1,3 +1,4 @@
-"""Savepoints: manifest, repository, capture, verify, restore."""
+"""Savepoints: what a manifest says, and the errors, ids and digests that all rooms share.
 
-from __future__ import annotations
+The flat part is pure and imports no room; what reads or writes a store belongs in one of them.
+"""

@@ -277,8 +277,14 @@ class SparkIncompatibleError(SavepointError):
         )
 
 
+_OWN_MEMORY = (
+    "Give the function a memory of its own, another txnAppId or another target, and then say "
+    "skip_known_batches=True."
+)
+
+
 class SinkSkipsError(SavepointError):
-    """A sink that remembers batches would silently leave out some that are used again."""
+    """A sink that remembers batches would, or may, silently leave out some whose ids are used again."""
 
     code = "SINK_SKIPS"
 
@@ -289,8 +295,17 @@ class SinkSkipsError(SavepointError):
             f"Expected a sink that takes every batch to come, found {found}.",
             left=left,
             remedy="Go on from the newest savepoint or the checkpoint; or choose rewind='fork', which counts "
-            "on behind the sink's newest batch; or give the query an output path of its own. "
-            "skip_known_batches=True accepts the loss.",
+            "on behind the sink's newest batch; or start from scratch into an output of its own. "
+            "skip_known_batches=True accepts the loss; there is none if a function takes every batch id.",
+        )
+
+    @classmethod
+    def unknown(cls, found: str, *, left: str) -> Self:
+        """Name the sink of a fork of which nobody knows what it has seen."""
+        return cls(
+            f"Expected to know which batches {found} has seen, found that this job's records do not tell.",
+            left=left,
+            remedy=_OWN_MEMORY,
         )
 
 
@@ -304,6 +319,6 @@ class RenumberError(SavepointError):
         """Name the query and what keeps its number."""
         return cls(
             f"Expected state of query {query} that can stand under another batch number, found {found}.",
-            left="No query was started; the savepoint and the sink are as they were.",
-            remedy="Give the forked query an output path of its own.",
+            left="The query was not started; the savepoint and the sink are as they were.",
+            remedy=f"A query into files: start it from scratch into an output path of its own. {_OWN_MEMORY}",
         )

@@ -2,7 +2,8 @@
 
 Spark's file sink keeps the newest batch id beside its output and leaves out every batch up to it, whichever
 query it comes from; Delta and Iceberg do the same per query id. All do so silently: a restored savepoint
-whose batch ids are used again loses rows.
+whose batch ids are used again loses rows. What ``foreachBatch``, ``foreach`` and sinks unknown here do with
+a batch id, nobody but their author knows: Delta's recipe for idempotent writes leaves out those it knows.
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from airflow_flinkstyle.protocol.sink_records import Sinks
     from airflow_flinkstyle.savepoint.manifest import QuerySnapshot
 
 FILE_SINKS: Final = frozenset({"avro", "csv", "json", "orc", "parquet", "text", "xml"})
 TABLE_SINKS: Final = frozenset({"delta", "iceberg"})
+FORGETFUL: Final = frozenset({"console", "kafka", "memory", "noop"})
+"""Write every batch that they are given."""
 SINK_LOG: Final = "_spark_metadata"
 """Folder in the output path of a file sink: one file for each batch, the tenth ones ``.compact``."""
 
@@ -23,6 +27,23 @@ SINK_LOG: Final = "_spark_metadata"
 def remembers_batches(sink: str | None) -> bool:
     """Tell whether the sink, by Spark's name of it, silently leaves out batch ids that it knows."""
     return sink in FILE_SINKS or sink in TABLE_SINKS
+
+
+def may_remember(sink: str | None) -> bool:
+    """Tell whether only the sink's author knows if it leaves out batch ids that it has seen."""
+    return sink is not None and not remembers_batches(sink) and sink not in FORGETFUL
+
+
+def may_skip(sink: str | None, written: Sinks | None) -> bool:
+    """Tell whether batch ids used again are, or may be, left out, by what a run has told of a query.
+
+    Left to the agent, which sees the script: a ``foreach``, which need not be handed ids, and a function with
+    a transactional sink in it.
+    """
+    if remembers_batches(sink):
+        return True
+    is_plain = written is not None and not written.lineages
+    return may_remember(sink) and sink != "foreach" and is_plain
 
 
 def remembering(queries: Iterable[QuerySnapshot]) -> list[str]:

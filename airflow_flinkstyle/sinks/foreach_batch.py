@@ -11,8 +11,8 @@ from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.sinks import frame as frames
 from airflow_flinkstyle.sinks.control_topic import default_name
-from airflow_flinkstyle.sinks.errors import PlanChangedError, ReplayDiffersError
-from airflow_flinkstyle.sinks.lineage import open_lineage, require_same_batch
+from airflow_flinkstyle.sinks.decisions import records_there
+from airflow_flinkstyle.sinks.lineage import open_lineage
 from airflow_flinkstyle.sinks.marker import Completion
 from airflow_flinkstyle.sinks.materialise import materialised
 from airflow_flinkstyle.sinks.resume import SinkState, expected, note_failure, tell
@@ -236,19 +236,11 @@ def _found_whole(rows: Spread, opened: Opened, batch_id: int, plan: str) -> Batc
     Returns:
         The batch if all of it is there; None if some of it or all is still to be written.
     """
-    before = opened.written(batch_id)
-    if not before:
+    was, complete = opened.written(batch_id), opened.completed.batch_id == batch_id
+    records = records_there(batch_id, was, complete=complete, plan=plan, look=lambda: _look(rows))
+    if records is None:
         return None
-    if changed := [shard for shard, was in before.items() if not was.same_columns(plan)]:
-        raise PlanChangedError.of(batch_id, changed)
-    now = _look(rows)
-    if opened.completed.batch_id < batch_id:
-        differ = [shard for shard, was in before.items() if now[shard] != (was.records, was.digest)]
-        if differ:
-            raise ReplayDiffersError.of(batch_id, differ)
-        return None
-    records = require_same_batch(batch_id, before, now.values())
-    return BatchWritten(batch_id=batch_id, records=records, skipped_shards=len(before), phase_s={})
+    return BatchWritten(batch_id=batch_id, records=records, skipped_shards=len(was), phase_s={})
 
 
 def _look(rows: Spread) -> dict[int, tuple[int, int]]:

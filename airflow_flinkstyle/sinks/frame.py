@@ -7,7 +7,8 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from airflow_flinkstyle.sinks.errors import REPLAYS, SinkConfigError, SinkInputError
-from airflow_flinkstyle.sinks.shard import WRAP, Chunk
+from airflow_flinkstyle.sinks.marker import WRAP
+from airflow_flinkstyle.sinks.shard import Chunk
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -100,7 +101,7 @@ def plan_of(schema: StructType, settings: SinkSettings) -> str:
     """Return what must not change between two runs of a batch: the number of shards, columns and topic.
 
     Args:
-        schema: Of the rows that the job gives the sink, or of what ``spread`` made of them.
+        schema: Of the rows that the job gives the sink.
         settings: The sink.
     """
     types = {name: kind for name, kind in _types(schema).items() if name in COLUMNS}
@@ -140,8 +141,8 @@ def chunks_of(batches: Iterator[pa.RecordBatch], topic: str | None, shards: Sequ
 def _respread(found: Sequence[int], shards: Sequence[int]) -> SinkConfigError:
     return SinkConfigError(
         f"A task was expected to have rows of the shards {list(shards)}, found rows of the shards {found}.",
-        left="Shards may have been written; none of them is part of a complete batch.",
-        remedy="Write what sharded(frame, n) returns, with nothing between it and writeStream.",
+        left=REPLAYS,
+        remedy="Use a version of PySpark that the package supports: this one spreads rows in another way.",
     )
 
 

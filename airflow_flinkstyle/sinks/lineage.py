@@ -1,9 +1,4 @@
-"""What a lineage has written, looked at before the first batch of a run; and its completions.
-
-Spark runs a batch again after a crash, always the newest it had planned. So at the begin of a run a batch is
-new, or was written in part, or was written whole and not yet committed by Spark; anything else means that
-the checkpoint and the markers do not belong together.
-"""
+"""What a lineage has written, looked at before the first batch of a run; and its completions."""
 
 from __future__ import annotations
 
@@ -23,13 +18,15 @@ from airflow_flinkstyle.sinks.control_topic import (
     read_markers,
     require_control_topic,
 )
-from airflow_flinkstyle.sinks.errors import (
-    REPLAYS,
-    LineageError,
-    ProducerFencedError,
-    ReplayDiffersError,
-    ShardCountError,
+from airflow_flinkstyle.sinks.decisions import (
+    begins_behind,
+    begun,
+    none_yet,
+    require_next,
+    require_nothing_half_written,
+    require_owner,
 )
+from airflow_flinkstyle.sinks.errors import REPLAYS, LineageError, ProducerFencedError
 from airflow_flinkstyle.sinks.marker import Completion, Marker
 from airflow_flinkstyle.sinks.producer import (
     initialised_producer,
@@ -37,10 +34,9 @@ from airflow_flinkstyle.sinks.producer import (
     timeout_too_long,
     translated,
 )
-from airflow_flinkstyle.sinks.shard import WRAP
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from airflow_flinkstyle.sinks.resume import Resume
     from airflow_flinkstyle.sinks.settings import SinkSettings
@@ -86,55 +82,29 @@ def open_lineage(
         ShardCountError: If the number of shards was changed while a batch is half written.
     """
     cluster_id = _require_timeout(settings)
-    behind = partial(_begins_behind, resume, cluster_id, batch_id)
+    behind = partial(begins_behind, resume, cluster_id, batch_id)
     room = require_control_topic(settings, may_create=batch_id == 0 or behind(None) is not None)
     with suppress(ProducerFencedError):  # who is refused here has hurt nobody
-        _require_owner(settings, read_completion(settings), query_id)
+        require_owner(settings, read_completion(settings), query_id)
     completer = Completer(settings)  # before the completion is read: an open one of an earlier run ends
     found = read_completion(settings)
     _fence(settings, range(room))
     markers = read_markers(settings, range(room))
     if (after_batch := behind(found)) is not None:
-        _require_owner(settings, found, query_id)
-        _require_nothing_half_written(settings, found, markers)
-        found = _begun(settings, query_id, after_batch)
+        require_owner(settings, found, query_id)
+        require_nothing_half_written(settings, found, markers)
+        found = begun(settings, query_id, after_batch)
         completer.complete(found)
         log.info("Lineage %s begins behind batch %d on %s", settings.lineage, after_batch, settings.cluster)
     opened = Opened(
         cluster_id=cluster_id,
         completer=completer,
-        completed=found or _none_yet(settings, query_id, batch_id),
+        completed=found or none_yet(settings, query_id, batch_id),
         markers=markers,
     )
-    _require_next(settings, opened, query_id=query_id, batch_id=batch_id)
+    require_next(settings, opened.completed, markers, query_id=query_id, batch_id=batch_id)
     _claim(settings, range(room), markers)
     return opened
-
-
-def _begins_behind(
-    resume: Resume | None, cluster_id: str, batch_id: int, found: Completion | None
-) -> int | None:
-    if resume is None:
-        return None
-    completed = found.batch_id if found else None
-    return resume.begins_behind(cluster_id=cluster_id, batch_id=batch_id, completed=completed)
-
-
-def _begun(settings: SinkSettings, query_id: str, after_batch: int) -> Completion:
-    return Completion(batch_id=after_batch, records=0, shards=settings.shards, query_id=query_id)
-
-
-def _none_yet(settings: SinkSettings, query_id: str, batch_id: int) -> Completion:
-    if batch_id > 0:
-        raise LineageError(
-            f"Lineage {settings.lineage} was expected to have written the batches before {batch_id}, found "
-            f"no record of any in {settings.control_topic}.",
-            left="Nothing was written.",
-            remedy="If this is a new lineage (a fork, another cluster), call begin_lineage with the batch "
-            "before it; if not, the control topic was deleted: find out which batch the output ends with "
-            "first.",
-        )
-    return Completion(batch_id=-1, records=0, shards=settings.shards, query_id=query_id)
 
 
 def _fence(settings: SinkSettings, shards: range) -> None:
@@ -148,93 +118,8 @@ def _fence(settings: SinkSettings, shards: range) -> None:
         list(pool.map(end, shards))
 
 
-def _require_owner(settings: SinkSettings, completed: Completion | None, query_id: str) -> None:
-    if completed is not None and completed.query_id != query_id:
-        raise LineageError(
-            f"Lineage {settings.lineage} was expected to be written by query {query_id}, but query "
-            f"{completed.query_id} has written its batches up to {completed.batch_id}.",
-            left="Nothing was written.",
-            remedy="Give this query a lineage of its own.",
-        )
-
-
-def require_follows(
-    settings: SinkSettings, found: Completion | None, *, query_id: str, batch_id: int, newest: int = -1
-) -> None:
-    """Check that a batch is the next after what the lineage has completed, or the newest again.
-
-    Args:
-        settings: The sink.
-        found: What the lineage has completed.
-        query_id: The query whose batch it is.
-        batch_id: The batch.
-        newest: The newest batch that a shard has written, if that is known.
-
-    Raises:
-        LineageError: If it is not, or another query writes under the lineage.
-    """
-    completed = found or _none_yet(settings, query_id, batch_id)
-    _require_owner(settings, completed, query_id)
-    newest = max(newest, completed.batch_id)
-    if not newest <= batch_id <= completed.batch_id + 1:
-        raise LineageError(
-            f"Lineage {settings.lineage} has completed batch {completed.batch_id} and written batch "
-            f"{newest}, so batch {max(newest, completed.batch_id + 1)} was expected next, found {batch_id}.",
-            left="Nothing was written; batches that are known would have been left out silently.",
-            remedy="If an older savepoint was restored, start with rewind=fork (a new lineage) or re-emit.",
-        )
-
-
-def _require_next(settings: SinkSettings, opened: Opened, *, query_id: str, batch_id: int) -> None:
-    completed = opened.completed
-    newest = max((marker.batch_id for marker in opened.markers.values()), default=-1)
-    require_follows(settings, completed, query_id=query_id, batch_id=batch_id, newest=newest)
-    _require_shards(settings, completed, opened.markers)
-
-
-def _done(completed: Completion | None) -> int:
-    return completed.batch_id if completed else -1
-
-
-def _half_written(completed: Completion | None, markers: Mapping[int, Marker]) -> dict[int, Marker]:
-    """Return the shards that have written a batch which is not complete."""
-    return {shard: marker for shard, marker in markers.items() if marker.batch_id > _done(completed)}
-
-
-def _require_shards(
-    settings: SinkSettings, completed: Completion | None, markers: Mapping[int, Marker]
-) -> None:
-    """Check that what is half written was written with as many shards as the job asks for."""
-    beyond = _half_written(completed, markers).values()
-    half = next((marker for marker in beyond if marker.shards != settings.shards), None)
-    if half is not None:
-        raise ShardCountError(
-            f"Batch {half.batch_id} is half written with {half.shards} shards, but the job asks for "
-            f"{settings.shards}.",
-            left="Nothing was written; what is half written stays as it is.",
-            remedy=f"Start the job once with shards={half.shards} until a batch has completed, stop "
-            "it, then change the number.",
-        )
-
-
-def _require_nothing_half_written(
-    settings: SinkSettings, completed: Completion | None, markers: Mapping[int, Marker]
-) -> None:
-    """Check, on a cluster that a lineage comes back to, that no part of a batch came while it was away."""
-    beyond = _half_written(completed, markers)
-    if beyond:
-        newest = max(marker.batch_id for marker in beyond.values())
-        raise LineageError(
-            f"Lineage {settings.lineage} was expected to have left {settings.cluster} behind batch "
-            f"{_done(completed)}, found that shards {sorted(beyond)} have written up to batch {newest} "
-            "there: a driver that was taken for dead has gone on after the sink moved away.",
-            left="Nothing was written; those records are in the output a second time.",
-            remedy="Remove them from what reads the output, and start with rewind=fork (a new lineage).",
-        )
-
-
 def _claim(settings: SinkSettings, shards: range, seen: Mapping[int, Marker]) -> None:
-    """Note the run, and with how many shards it writes, in every marker, before anything is written.
+    """Note the run in every marker, before anything is written.
 
     A task of an earlier run's driver, which was frozen and wakes, begins anew under its shard's id; that
     shard may not be one of today's. It finds here that the lineage is not its to write any more.
@@ -254,17 +139,16 @@ def _claim(settings: SinkSettings, shards: range, seen: Mapping[int, Marker]) ->
             found = read_marker(settings, shard)
             if found != seen.get(shard):
                 raise _written_meanwhile(settings, shard)
-            before = found or Marker(batch_id=-1, records=0, digest=0, plan="0-")
-            noted = before.claimed(shards=settings.shards, run=settings.run)
-            if noted != found:
-                producer.begin_transaction()
-                number = marker_partition(shard)
-                producer.produce(settings.control_topic, noted.to_bytes(), transactional_id, partition=number)
-                producer.commit_transaction()
+            before = found or Marker(batch_id=-1, records=0, digest=0, plan="0-", run="")
+            noted = replace(before, run=settings.run)
+            producer.begin_transaction()
+            number = marker_partition(shard)
+            producer.produce(settings.control_topic, noted.to_bytes(), transactional_id, partition=number)
+            producer.commit_transaction()
 
     with ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="claim") as pool:
         list(pool.map(claim, shards))
-    log.info("Lineage %s is written with %d shards from now on", settings.lineage, settings.shards)
+    log.info("Lineage %s is written by run %s from now on", settings.lineage, settings.run)
 
 
 def _written_meanwhile(settings: SinkSettings, shard: int) -> ProducerFencedError:
@@ -274,86 +158,6 @@ def _written_meanwhile(settings: SinkSettings, shard: int) -> ProducerFencedErro
         left=REPLAYS,
         remedy="Nothing is to be done if the job goes on; else look for a second driver of it.",
     )
-
-
-def settled(settings: SinkSettings) -> Completion | None:
-    """Return what the lineage has completed; for writers that keep nothing between two batches.
-
-    With the same number of shards as before, each shard's own producer ends what earlier runs of it left
-    open. With another one, or before the first completion, which notes the number, all are ended here.
-
-    Raises:
-        TransactionTimeoutError: If the broker does not allow transactions that long.
-        ControlTopicError: If the control topic deletes what it holds.
-        ShardCountError: If the number of shards was changed while a batch is half written.
-    """
-    _require_timeout(settings)
-    room = require_control_topic(settings, may_create=True)
-    found = _completion(settings)
-    if found is not None and found.shards == settings.shards:
-        return found
-    completer = Completer(settings)
-    _fence(settings, range(room))
-    markers = read_markers(settings, range(room))
-    _require_shards(settings, found, markers)
-    _claim(settings, range(room), markers)
-    if found is not None:
-        found = replace(found, shards=settings.shards)
-        completer.complete(found)
-    return found
-
-
-def _completion(settings: SinkSettings) -> Completion | None:
-    try:
-        return read_completion(settings)
-    except ProducerFencedError:  # a completion was left open: another producer of its id ends it
-        Completer(settings)
-        return read_completion(settings)
-
-
-def complete_next(settings: SinkSettings, completion: Completion) -> None:
-    """Complete a batch whose shards have all committed; a batch that is complete stays as it is.
-
-    Raises:
-        LineageError: If it is not the next one: another driver writes under the lineage.
-        ProducerFencedError: If another driver completes a batch at this moment.
-    """
-    completer = Completer(settings)
-    found = read_completion(settings)
-    require_follows(settings, found, query_id=completion.query_id, batch_id=completion.batch_id)
-    if found is None or found.batch_id < completion.batch_id:
-        completer.complete(completion)
-
-
-def written_by(settings: SinkSettings, batch_id: int) -> dict[int, Marker]:
-    """Return the shards that have written a batch, and nothing since."""
-    room = require_control_topic(settings, may_create=False)
-    return {shard: m for shard, m in read_markers(settings, range(room)).items() if m.batch_id == batch_id}
-
-
-def require_same_batch(batch_id: int, was: Mapping[int, Marker], now: Iterable[tuple[int, int]]) -> int:
-    """Check that a complete batch, run again by however many shards, would be what was written. Pure.
-
-    Args:
-        batch_id: The batch.
-        was: The markers of the shards that have written it.
-        now: Records and digest of each shard as it would be written.
-
-    Returns:
-        The number of its records.
-
-    Raises:
-        ReplayDiffersError: If it has other records.
-    """
-    total = _total((marker.records, marker.digest) for marker in was.values())
-    if _total(now) != total:
-        raise ReplayDiffersError.of(batch_id, was)
-    return total[0]
-
-
-def _total(parts: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    listed = list(parts)
-    return sum(records for records, _ in listed), sum(digest for _, digest in listed) % WRAP
 
 
 class Completer:
@@ -402,7 +206,7 @@ def begin_lineage(settings: SinkSettings, *, query_id: str, after_batch: int) ->
     require_control_topic(settings, may_create=True)
     completer = Completer(settings)
     found = read_completion(settings)
-    wanted = _begun(settings, query_id, after_batch)
+    wanted = begun(settings, query_id, after_batch)
     if found is not None and found != wanted:
         raise LineageError(
             f"Lineage {settings.lineage} was expected to be new, but has completed batch {found.batch_id}.",

@@ -5,10 +5,13 @@ A marker is part of the shard's transaction: that it can be read is the proof th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from airflow_flinkstyle.protocol.records import Record
+
+WRAP = 1 << 64
+"""Digests are sums modulo this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,20 +23,16 @@ class Marker(Record):
     batch_id: int
     records: int
     digest: int
-    """Sum of the records' 64-bit hashes, modulo 2**64: their order may differ in a replay."""
+    """Sum of the records' 64-bit hashes, modulo ``WRAP``: their order may differ in a replay."""
     plan: str
-    """The number of shards that the lineage is written with, and a hash of the records' columns and topic."""
-    run: str = ""
-    """The run that may write the shard; empty if no run has claimed it."""
+    """The number of shards that the batch was written with, and a hash of the records' columns and topic."""
+    run: str
+    """The run that may write the shard."""
 
     @property
     def shards(self) -> int:
-        """With how many shards the lineage is written: the batch was, unless a later run noted another."""
+        """With how many shards the batch was written."""
         return int(self.plan.partition("-")[0])
-
-    def claimed(self, *, shards: int, run: str) -> Marker:
-        """Return the marker as a run notes it that goes on with the lineage, with its number of shards."""
-        return replace(self, plan=f"{shards}-{self.plan.partition('-')[2]}", run=run)
 
     def same_columns(self, plan: str) -> bool:
         """Return whether a plan has the same columns and topic; the number of shards may be another."""

@@ -37,12 +37,12 @@ class SinkSettings:
     """Transactions that share a batch, fixed for a lineage."""
     control_topic: str
     """Compacted; partition 0 holds completions, partition n + 1 the markers of shard n."""
+    run: str
+    """The run of the query that claims the shards; another one writes nothing."""
     transaction_timeout_ms: int = 300_000
     """How long one task's shards of a batch may take; the broker's limit is 900,000 by default."""
     producer_pool_size: int = 5
     """Shards that one task writes at the same time, at most."""
-    run: str = ""
-    """The run of the query that has claimed the shards; empty for writers that know none."""
     on_phase: OnPhase | None = field(default=None, repr=False)
     """For metrics and tests; called in the worker."""
 

@@ -12,15 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.sinks.control_topic import marker_partition, read_marker
-from airflow_flinkstyle.sinks.errors import (
-    REPLAYS,
-    LineageError,
-    PlanChangedError,
-    ReplayDiffersError,
-    RunSupersededError,
-    ShardCountError,
-)
-from airflow_flinkstyle.sinks.marker import Marker
+from airflow_flinkstyle.sinks.decisions import require_same_shard, written_before
+from airflow_flinkstyle.sinks.marker import WRAP, Marker
 from airflow_flinkstyle.sinks.producer import initialised_producer, translated
 
 if TYPE_CHECKING:
@@ -30,7 +23,6 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.sinks.settings import Phase, SinkSettings
 
-WRAP = 1 << 64
 _ABORT_TIMEOUT_S = 5.0
 
 
@@ -87,20 +79,21 @@ class ShardTransaction:
             queue_kib: Records that wait in memory to be sent, at most.
 
         Raises:
-            PlanChangedError: If the shard was written before with other columns.
-            LineageError: If a later batch was written before.
-            ShardCountError: If a later run has begun to write with another number of shards.
-            RunSupersededError: If a later run has begun to write.
+            FlinkstyleError: Whatever ``written_before`` raises.
         """
         self._watch.enter("init")
         with translated(self._settings, self._id):
             producer = initialised_producer(self._settings, self._id, queue_kib=queue_kib)
-            before = read_marker(self._settings, self.shard)
-            if before is not None and before.batch_id >= self._batch_id:
+            self._before = written_before(
+                self._settings,
+                read_marker(self._settings, self.shard),
+                shard=self.shard,
+                batch_id=self._batch_id,
+                plan=self._plan,
+            )
+            if self._before is not None:
                 self._watch.enter("skip")
-                self._before = self._required_same_plan(before)
                 return
-            self._require_claimed(before)
             self._watch.enter("begin")
             producer.begin_transaction()
             self._producer = producer
@@ -128,8 +121,8 @@ class ShardTransaction:
             self._watch.enter("pre-commit")
             with translated(self._settings, self._id):
                 self._producer.flush()
-        elif self._before and (self._count, self._digest) != (self._before.records, self._before.digest):
-            raise ReplayDiffersError.of(self._batch_id, [self.shard])
+        elif self._before is not None:
+            require_same_shard(self._batch_id, self.shard, self._before, (self._count, self._digest))
 
     def commit(self) -> ShardWritten:
         """Make what was added visible, together with its marker.
@@ -169,37 +162,6 @@ class ShardTransaction:
             self._watch.enter("abort")
             with suppress(Exception):  # the next attempt's init aborts it all the same
                 producer.abort_transaction(_ABORT_TIMEOUT_S)
-
-    def _require_claimed(self, before: Marker | None) -> None:
-        """Check that the shard is this run's to write.
-
-        A task of a driver that was frozen may begin when a later run has gone on: on a lineage that came
-        back from another cluster even with a batch that no marker here knows. Its init ends nobody's work
-        for good; this check is what keeps it from writing.
-        """
-        settings = self._settings
-        if before is not None and before.shards != settings.shards:
-            raise ShardCountError(
-                f"Shard {self.shard} of lineage {settings.lineage} was expected to be one of "
-                f"{settings.shards}, but a later run has begun to write with {before.shards}.",
-                left=REPLAYS,
-                remedy="Nothing is to be done if the job goes on; else look for a second driver of it.",
-            )
-        if settings.run and (before is None or before.run != settings.run):
-            raise RunSupersededError.of(settings.lineage, self.shard)
-
-    def _required_same_plan(self, before: Marker) -> Marker:
-        """Return the marker of this batch, after a check that it was made as it would be now."""
-        if before.batch_id > self._batch_id:
-            raise LineageError(
-                f"Shard {self.shard} of lineage {self._settings.lineage} was expected to end before batch "
-                f"{self._batch_id}, but has written batch {before.batch_id}: an older state was restored.",
-                left="Nothing was written; the batch would have been left out silently.",
-                remedy="Start the job with rewind=fork (a new lineage) or re-emit.",
-            )
-        if before.plan != self._plan:
-            raise PlanChangedError.of(self._batch_id, [self.shard])
-        return before
 
 
 def _produce(producer: Producer, records: Iterable[tuple[Any, ...]]) -> None:

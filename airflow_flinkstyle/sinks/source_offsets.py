@@ -12,7 +12,7 @@ from airflow_flinkstyle.checkpoint.offset_log import parse
 from airflow_flinkstyle.kafka.errors import GroupInUseError
 from airflow_flinkstyle.kafka.settings import KafkaCluster, admin_client, consumer
 from airflow_flinkstyle.sinks.errors import SinkConfigError
-from airflow_flinkstyle.sinks.options import client_settings
+from airflow_flinkstyle.sinks.source_login import client_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -12,9 +12,10 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, TypeVar
 
 from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.sinks.marker import WRAP
 from airflow_flinkstyle.sinks.pool import WORKER
 from airflow_flinkstyle.sinks.producer import QUEUE_KIB
-from airflow_flinkstyle.sinks.shard import WRAP, ShardTransaction, ShardWritten
+from airflow_flinkstyle.sinks.shard import ShardTransaction, ShardWritten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -11,7 +11,7 @@ from airflow_flinkstyle.storage.local import LocalStore
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.storage.base import ObjectStore
-    from airflow_flinkstyle.storage.s3 import S3Settings
+    from airflow_flinkstyle.storage.s3_settings import S3Settings
 
 
 def open_store(uri: str, s3: S3Settings | None = None) -> ObjectStore:
@@ -28,7 +28,8 @@ def open_store(uri: str, s3: S3Settings | None = None) -> ObjectStore:
     """
     parts = urlsplit(uri)
     if parts.scheme in {"s3", "s3a", "s3n"} and parts.netloc:
-        from airflow_flinkstyle.storage.s3 import S3Settings, S3Store
+        from airflow_flinkstyle.storage.s3 import S3Store
+        from airflow_flinkstyle.storage.s3_settings import S3Settings
 
         return S3Store(bucket=parts.netloc, prefix=parts.path.strip("/"), settings=s3 or S3Settings())
     if parts.scheme == "file" and parts.netloc in {"", "localhost"} and parts.path.startswith("/"):

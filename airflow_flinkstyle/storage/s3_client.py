@@ -11,7 +11,7 @@ from airflow_flinkstyle.storage.s3_parts import PART_BYTES
 from airflow_flinkstyle.storage.streams import LARGE_BYTES
 
 if TYPE_CHECKING:
-    from airflow_flinkstyle.storage.s3 import S3Settings
+    from airflow_flinkstyle.storage.s3_settings import S3Settings
 
 _ENCRYPTIONS = ("AES256", "aws:kms", "aws:kms:dsse")
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})

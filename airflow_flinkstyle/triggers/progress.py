@@ -29,7 +29,7 @@ class ProgressWatch:
         self.baseline = None if baseline is None else dict(baseline)
 
     def reached(self, status: Running | Starting) -> dict[str, int] | None:
-        """Return the newest batches once every query has committed enough, else None."""
+        """Return the newest batches once every started query has committed enough, else None."""
         now = status.run.heartbeat.batches() if status.run.heartbeat else {}
         if self.baseline is None or self.baseline["generation"] != status.run.generation:
             if isinstance(status, Starting) and not now:
@@ -38,7 +38,8 @@ class ProgressWatch:
         if not isinstance(status, Running):
             return None
         before = self.baseline["batches"]
-        done = [now.get(name, -1) - before.get(name, -1) >= self.batches for name in status.heartbeat.queries]
+        started = [name for name, beat in status.heartbeat.queries.items() if not beat.waiting]
+        done = [now.get(name, -1) - before.get(name, -1) >= self.batches for name in started]
         return now if done and all(done) else None
 
 

@@ -15,9 +15,11 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.agent.batch_watch import BatchWatch, CommitSetting
+from airflow_flinkstyle.agent.declared import declaration
 from airflow_flinkstyle.agent.jvm_groups import JvmGroup
 from airflow_flinkstyle.agent.queries import Queries
 from airflow_flinkstyle.agent.sources import Source, sources_of
+from airflow_flinkstyle.agent.wrapping import Remembered
 from airflow_flinkstyle.types import NextOffset
 from benchmarks.common import interleave
 from testbed.session import local_session
@@ -44,8 +46,10 @@ class Stream:
         reader = reader.option("subscribe", topic).option("startingOffsets", "earliest")
         frame = reader.option("maxOffsetsPerTrigger", ROWS).load()
         self._queries = Queries(folder)
-        query = self._queries.register("stream", None, lambda: None, sources_of(frame))
-        writer = frame.writeStream.format("noop").option("checkpointLocation", query.location)
+        writer, sources = frame.writeStream.format("noop"), sources_of(frame)
+        said = declaration(writer, Remembered.of(writer), sources)
+        query = self._queries.register("stream", writer, writer.start, sources, said)
+        writer = writer.option("checkpointLocation", query.location)
         query.query = writer.trigger(processingTime=f"{TRIGGER_MS} milliseconds").start()
         self._query = query
 

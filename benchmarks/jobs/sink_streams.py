@@ -128,6 +128,7 @@ def _only_counted(writer: DataStreamWriter, topic: str, batches: int, phases: Ph
         lineage=topic,
         shards=TASKS,
         control_topic=topic,
+        run="none",
     )
 
     def count(batches: Iterator[pa.RecordBatch], shards: range) -> int:

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.jobs.client import JobClient
 from airflow_flinkstyle.jobs.deployments.base import Gone
 from airflow_flinkstyle.jobs.errors import JobNotRunningError
-from airflow_flinkstyle.jobs.lineage import Fresh, FromCheckpoint, FromSavepoint
+from airflow_flinkstyle.jobs.running.client import JobClient
+from airflow_flinkstyle.jobs.running.lineage import Fresh, FromCheckpoint, FromSavepoint
+from airflow_flinkstyle.jobs.running.stopped import take_stopped
 from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
 from airflow_flinkstyle.jobs.status import Closed, Dead, Failed, NeverStarted, Running
-from airflow_flinkstyle.jobs.stopped import take_stopped
 from airflow_flinkstyle.protocol.board import JobBoard
-from airflow_flinkstyle.savepoint.repository import SavepointRepository
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.open import open_store
 from testbed.differential.inputs import PARTS
 from testbed.differential.plan import BACK, REWINDS
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from airflow_flinkstyle.jobs.deployments.base import Deployment
-    from airflow_flinkstyle.jobs.lineage import Origin
+    from airflow_flinkstyle.jobs.running.lineage import Origin
     from airflow_flinkstyle.jobs.status import JobStatus
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.types import Generation

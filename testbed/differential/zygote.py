@@ -26,8 +26,8 @@ _MODULES = (
     "airflow_flinkstyle.agent.wrapping",
     "airflow_flinkstyle.agent.signals",
     "airflow_flinkstyle.storage.local",
-    "airflow_flinkstyle.savepoint.take",
-    "airflow_flinkstyle.savepoint.restore",
+    "airflow_flinkstyle.savepoint.capture.take",
+    "airflow_flinkstyle.savepoint.files.restore",
 )
 
 

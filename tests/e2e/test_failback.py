@@ -10,9 +10,10 @@ import pytest
 
 from airflow_flinkstyle.hooks.failback import begin_fail_back
 from airflow_flinkstyle.hooks.job import StreamingJobHook
-from airflow_flinkstyle.hooks.migration import MigrationForm, cutover
+from airflow_flinkstyle.hooks.migration import cutover
+from airflow_flinkstyle.hooks.migration_form import MigrationForm, read_form
 from airflow_flinkstyle.jobs.errors import MirrorBehindError
-from airflow_flinkstyle.jobs.producers import TokenCounter
+from airflow_flinkstyle.jobs.migration.producers import TokenCounter
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.reading import ReadRange, count_records
 from airflow_flinkstyle.kafka.settings import KafkaCluster
@@ -91,7 +92,7 @@ def test_going_back_is_refused_until_new_orders_are_mirrored_back_and_then_count
         with there:
             job.start_producer(rate_per_s=100)
             job.start()
-            cutover(hook, a_form(job, back=False), "there").run()
+            cutover(hook, read_form(hook, a_form(job, back=False)), "there").run()
         wait_until("orders go to new", lambda: job.producer_is_at() == "new", timeout_s=20)
         job.wait_commits(1)
 
@@ -108,7 +109,7 @@ def test_going_back_is_refused_until_new_orders_are_mirrored_back_and_then_count
         with again:
             way = begin_fail_back(hook, back, migration_id="there", topics="original", mirror_timeout_s=90)
             assert (way.rename, way.noted) == ({TOPIC: TOPIC}, {}), "where it begins was noted before"
-            report = cutover(hook, back, "back").run()
+            report = cutover(hook, read_form(hook, back), "back").run()
             assert not report.plan.refused
             wait_until("orders go to old", lambda: job.producer_is_at() == "old", timeout_s=20)
             job.wait_commits(1)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.jobs.cutover import PHASES
+from airflow_flinkstyle.jobs.migration.cutover import PHASES
 from testbed import paths
 from testbed.scenario import wait_until
 

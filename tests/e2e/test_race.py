@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.jobs.client import Stopped
 from airflow_flinkstyle.jobs.deployments.base import Gone
-from airflow_flinkstyle.jobs.lineage import go_restored
+from airflow_flinkstyle.jobs.running.client import Stopped
+from airflow_flinkstyle.jobs.running.lineage import go_restored
 from testbed.scenario import QUERY, committed_offsets, wait_until
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_flinkstyle.jobs.errors import WentBackError
-from airflow_flinkstyle.jobs.kafka_side import LiveKafka
-from airflow_flinkstyle.kafka.acls import AclRule, create_rules, rules_on
-from airflow_flinkstyle.kafka.fences import AclFence
+from airflow_flinkstyle.jobs.migration.kafka_side import LiveKafka
+from airflow_flinkstyle.kafka.fence.acls import AclRule, create_rules, rules_on
+from airflow_flinkstyle.kafka.fence.fences import AclFence
 from testbed.kafka import AUTHORIZER, Broker
 from testbed.mirror import Mirror, MirrorSettings
 from testbed.scenario import OrdersScenario, wait_until

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_flinkstyle.jobs.errors import UpgradeWentBackError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
-from airflow_flinkstyle.jobs.upgrade import UPGRADE_PHASES, Upgrade
+from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
 from testbed.scenario import wait_until
 
 if TYPE_CHECKING:

@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.jobs.client import Stopped
-from airflow_flinkstyle.jobs.lineage import FromSavepoint
 from airflow_flinkstyle.jobs.requests import DRAINED
-from airflow_flinkstyle.kafka.mirror import CaughtUp, MirrorSettings, wait_caught_up
-from airflow_flinkstyle.kafka.start_text import parse_rules
+from airflow_flinkstyle.jobs.running.client import Stopped
+from airflow_flinkstyle.jobs.running.lineage import FromSavepoint
+from airflow_flinkstyle.kafka.mirror.lag import CaughtUp, wait_caught_up
+from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
+from airflow_flinkstyle.kafka.start.text import parse_rules
 from airflow_flinkstyle.kafka.verdict import Exact
-from airflow_flinkstyle.rewrite.ways import SourceRule, WayRules
-from airflow_flinkstyle.savepoint.restore import restore_savepoint
+from airflow_flinkstyle.rewrite.rules import SourceRule, WayRules
+from airflow_flinkstyle.savepoint.files.restore import restore_savepoint
 from airflow_flinkstyle.storage.local import LocalStore
 from testbed.judge import Total
 from testbed.mirror import Mirror
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from airflow_flinkstyle.jobs.kafka_side import LiveKafka
+    from airflow_flinkstyle.jobs.migration.kafka_side import LiveKafka
     from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from testbed.judge import StateReader

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,12 +14,13 @@ from airflow_flinkstyle.checkpoint.inventory import Inventory, read_inventory
 from airflow_flinkstyle.checkpoint.operator_metadata import relocate
 from airflow_flinkstyle.checkpoint.state_store import state_closure
 from airflow_flinkstyle.checkpoint.stores_in_use import shuffle_partitions
-from airflow_flinkstyle.savepoint.errors import SavepointDamagedError
+from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
+from airflow_flinkstyle.savepoint.errors import RenumberError, SavepointDamagedError
+from airflow_flinkstyle.savepoint.files.renumber import renumber
+from airflow_flinkstyle.savepoint.files.restore import restore_query
+from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from airflow_flinkstyle.savepoint.manifest import KafkaLog
-from airflow_flinkstyle.savepoint.repository import SavepointRepository
-from airflow_flinkstyle.savepoint.restore import restore_query
-from airflow_flinkstyle.savepoint.take import QuerySource, SavepointLabel, take_savepoint
-from airflow_flinkstyle.savepoint.verify import verify_savepoint
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.types import BatchId, version_after
@@ -164,6 +166,27 @@ def test_savepoint_holds_the_closure_and_restores_to_equal_bytes(path: Path):
     assert {key for key in restored if not key.startswith(("state/", "sources/"))} == logs
     again = restore_query(manifest, manifest.queries[0], repository, target)
     assert (again.files_written, again.files_kept) == (0, len(restored))
+
+
+@pytest.mark.parametrize("path", ALL, ids=label)
+def test_savepoint_under_another_number_is_whole_there_or_refused(path: Path):
+    repository = SavepointRepository(MemoryStore(), "orders")
+    source = QuerySource(name="q", checkpoint=LocalStore(path), kafka=KAFKA.get(path.name, {}))
+    about = SavepointLabel(
+        savepoint_id="sp-1", taken_at_ms=1, spark_version=path.parent.name, taken_from_generation=None
+    )
+    manifest = take_savepoint(repository, [source], about)
+    query, number = manifest.queries[0], BatchId(1_000_004)
+    if path in FORMAT_V2 or path in RELOCATABLE:
+        with pytest.raises(RenumberError, match="query q"):
+            renumber(query, number)
+        return
+    moved, there = renumber(query, number), MemoryStore("there")
+    restore_query(replace(manifest, queries=(moved,)), moved, repository, there)
+    again = take_savepoint(
+        repository, [replace(source, checkpoint=there)], replace(about, savepoint_id="sp-2")
+    )
+    assert (again.queries[0].batch_id, again.queries[0].files) == (number, moved.files)
 
 
 @pytest.mark.parametrize("how", ["missing", "altered", "cut"])

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from airflow_flinkstyle import agent
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.records import Claim, Go, Request
-from airflow_flinkstyle.savepoint.repository import SavepointRepository
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.open import open_store
 from airflow_flinkstyle.types import Generation, Incarnation
 from testbed.jvm import spark_options
@@ -94,9 +94,15 @@ class Lab:
     """One job in a folder of its own, and its callers."""
 
     def __init__(
-        self, folder: Path, *, job: str = "job", lease_s: float = 6.0, root: Path | None = None
+        self,
+        folder: Path,
+        *,
+        job: str = "job",
+        lease_s: float = 6.0,
+        root: Path | None = None,
+        patience_s: float = 90.0,
     ) -> None:
-        self.folder, self.job, self.lease_s = folder, job, lease_s
+        self.folder, self.job, self.lease_s, self.patience_s = folder, job, lease_s, patience_s
         folder.mkdir(parents=True, exist_ok=True)
         self.root = root or folder / "root"
         store = open_store(str(self.root))
@@ -180,8 +186,8 @@ class Lab:
         slot = self.board.current()
         return slot.value if slot else None
 
-    def until(self, what: str, check: Callable[[], T], timeout_s: float = 90) -> T:
-        end_s = time.monotonic() + timeout_s
+    def until(self, what: str, check: Callable[[], T], timeout_s: float | None = None) -> T:
+        end_s = time.monotonic() + (timeout_s or self.patience_s)
         while time.monotonic() < end_s:
             if found := check():
                 return found
@@ -239,3 +245,26 @@ def logs_of(location: str, query: str = "counts") -> tuple[set[int], set[int]]:
         return {int(p.name) for p in folder.iterdir() if p.name.isdigit()} if folder.exists() else set()
 
     return batches("offsets"), batches("commits")
+
+
+def plain_submit(script: Path, *args: str) -> None:
+    """Run a script as its author would, without the agent."""
+    spark = spark_paths(java_options=spark_options())
+    argv = [str(spark.spark_submit), "--master", "local[2]"]
+    for name, value in {
+        **spark.conf,
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+    }.items():
+        argv += ["--conf", f"{name}={value}"]
+    env = {"PATH": "/usr/bin:/bin", "HOME": str(script.parent), **spark.env}
+    done = subprocess.run(
+        [*argv, str(script), *args],
+        env=env,
+        cwd=script.parent,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]

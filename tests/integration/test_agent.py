@@ -279,6 +279,15 @@ rate.writeStream.format("noop").queryName("second").start()
 spark.streams.awaitAnyTermination()
 """
 
+TWO_UNNAMED = """
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.getOrCreate()
+rate = spark.readStream.format("rate").load()
+for folder in ("/own/1", "/own/2"):
+    rate.writeStream.format("noop").option("checkpointLocation", folder).start()
+spark.streams.awaitAnyTermination()
+"""
+
 CONTINUOUS = """
 from pyspark.sql import SparkSession
 spark = SparkSession.builder.getOrCreate()
@@ -291,10 +300,11 @@ rate.writeStream.format("noop").queryName("q").trigger(continuous="1 second").st
     ("script", "code", "words"),
     [
         (UNNAMED, "QUERY_NAME", "second"),
+        (TWO_UNNAMED, "QUERY_NAME", "a second one while the first runs"),
         (CONTINUOUS, "UNSUPPORTED_MODE", "continuous processing"),
         ("print('nothing to stream')", "NO_QUERY", "without one"),
     ],
-    ids=["unnamed-among-several", "continuous", "no-query"],
+    ids=["unnamed-among-several", "two-unnamed", "continuous", "no-query"],
 )
 def test_script_the_agent_cannot_run_is_refused_by_name(lab: Lab, script: str, code: str, words: str):
     driver = lab.start(1, lab.script(script))

@@ -20,6 +20,7 @@ from airflow_flinkstyle.kafka.errors import ClusterMismatchError, ClusterUnreach
 from airflow_flinkstyle.protocol.records import KafkaOverride, SourceIdentity
 from airflow_flinkstyle.types import BatchId, Generation
 from testbed.session import local_session
+from tests.declared import AS_BEFORE
 from tests.integration.agent_lab import Lab, logs_of
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class Checkpoint:
         self.run(query)
 
     def query(self, df: DataFrame) -> JobQuery:
-        return Queries(str(self.folder)).register("orders", None, lambda: None, sources_of(df))
+        return Queries(str(self.folder)).register("orders", None, lambda: None, sources_of(df), AS_BEFORE)
 
     def run(self, query: JobQuery, df: DataFrame | None = None) -> None:
         df = df if df is not None else read(self.spark, self.broker, subscribe=self.topic)
@@ -245,7 +246,7 @@ def test_union_is_listed_in_the_offset_log_in_the_order_of_the_plan(
     first, second = (read(spark, old_broker, subscribe=topic) for topic in (own.topic, other))
     union = first.union(second).union(first)
     queries = Queries(str(tmp_path))
-    query = queries.register("union", None, lambda: None, sources_of(union))
+    query = queries.register("union", None, lambda: None, sources_of(union), AS_BEFORE)
     own.run(query, union)
     checks.guard(spark._jvm, query, {})
     topics = [list(query.identities[key].topic_ids) for key in sorted(query.identities)]

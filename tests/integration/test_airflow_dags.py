@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.jobs.client import JobClient
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
+from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.status import Running
 from airflow_flinkstyle.protocol.board import JobBoard
-from airflow_flinkstyle.savepoint.repository import SavepointRepository
-from airflow_flinkstyle.savepoint.verify import verify_savepoint
+from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.open import open_store
 from testbed import paths
 from testbed.airflow import Airflow

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.jobs.client import JobClient
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 from airflow_flinkstyle.jobs.errors import DriverFailedError
-from airflow_flinkstyle.jobs.lineage import FromSavepoint
+from airflow_flinkstyle.jobs.running.client import JobClient
+from airflow_flinkstyle.jobs.running.lineage import FromSavepoint
 from airflow_flinkstyle.protocol.board import JobBoard
-from airflow_flinkstyle.savepoint.repository import SavepointRepository
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.open import open_store
 from testbed.drivers import s3_env, s3_settings
-from tests.integration.test_jobs_detached import Lab
+from tests.integration.detached_lab import Lab
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

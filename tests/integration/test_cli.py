@@ -14,8 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 from airflow_flinkstyle.cli.app import app
-from airflow_flinkstyle.savepoint.repository import SavepointRepository
-from airflow_flinkstyle.savepoint.take import QuerySource, SavepointLabel, take_savepoint
+from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.types import Generation
 from tests.integration.agent_lab import COUNT_JOB, Lab, logs_of

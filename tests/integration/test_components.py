@@ -213,18 +213,28 @@ def test_guarded_command_returns_its_exit_code_and_leaves_nothing_detached():
 
 @pytest.mark.usefixtures("marked")
 def test_guarded_command_is_interrupted_with_its_guard(marked: Callable[[], set[int]]):
-    command = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
-    guard = subprocess.Popen(
-        [sys.executable, paths.ROOT / "testbed" / "guard.py", "--", *command],
+    with subprocess.Popen(
+        [sys.executable, paths.ROOT / "testbed" / "guard.py", "--", sys.executable, "-c", INTERRUPTED],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
         # As if started from a terminal: a shell's background jobs are deaf to SIGINT.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
-    assert guard.stdout is not None
-    assert guard.stdout.readline() == "up\n"
-    guard.send_signal(signal.SIGINT)
-    assert guard.wait(30) != 0
-    guard.stdout.close()
+    ) as guard:
+        try:
+            assert guard.stdout is not None
+            assert guard.stdout.readline() == "up\n"
+            guard.send_signal(signal.SIGINT)
+            assert guard.wait(60) == 128 + signal.SIGINT
+        finally:
+            guard.kill()  # of one that has ended nothing happens
     assert marked() == set()
+
+
+# With Python's own handler of SIGINT, one that came just before sleep() began would be seen at its end only.
+INTERRUPTED = """
+import signal, time
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+print("up", flush=True)
+time.sleep(600)
+"""

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_flinkstyle.kafka.audit.record_ids import by_value
+from airflow_flinkstyle.kafka.audit.verify_topic import TopicIds, verify_topic
 from airflow_flinkstyle.kafka.cluster import describe
-from airflow_flinkstyle.kafka.record_ids import by_value
 from airflow_flinkstyle.kafka.settings import KafkaCluster
-from airflow_flinkstyle.kafka.verify_topic import TopicIds, verify_topic
+from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
+from airflow_flinkstyle.savepoint.files.restore import restore_savepoint
 from airflow_flinkstyle.savepoint.manifest import KafkaLog
-from airflow_flinkstyle.savepoint.repository import SavepointRepository
-from airflow_flinkstyle.savepoint.restore import restore_savepoint
-from airflow_flinkstyle.savepoint.take import QuerySource, SavepointLabel, take_savepoint
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.sinks import TransactionalKafkaSink
 from airflow_flinkstyle.storage.local import LocalStore
 from testbed.scenario import wait_until
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Producer
     from pyspark.sql import DataFrame, SparkSession
 
-    from airflow_flinkstyle.kafka.id_counts import TopicVerdict
+    from airflow_flinkstyle.kafka.audit.id_counts import TopicVerdict
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from testbed.kafka import Broker
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_flinkstyle.jobs.errors import RogueProducerError
-from airflow_flinkstyle.jobs.fence_phase import (
+from airflow_flinkstyle.jobs.journal import CutoverJournal
+from airflow_flinkstyle.jobs.migration.fence_phase import (
     ENDS_PHASE,
     PHASE,
     LiveWatch,
@@ -16,15 +17,14 @@ from airflow_flinkstyle.jobs.fence_phase import (
     raise_fence,
     require_quiet,
 )
-from airflow_flinkstyle.jobs.journal import CutoverJournal
-from airflow_flinkstyle.kafka.acls import EVERYBODY, AclRule, create_rules, delete_rules, rules_on
+from airflow_flinkstyle.kafka.audit.open_transactions import explain, open_transactions
+from airflow_flinkstyle.kafka.audit.transactions import abort_transactions, matching
 from airflow_flinkstyle.kafka.errors import ClusterDeniedError, FenceScopeError, NoAuthorizerError
-from airflow_flinkstyle.kafka.fences import AclFence, PassiveFence
-from airflow_flinkstyle.kafka.fencing import Moving, Steady, steady_ends
-from airflow_flinkstyle.kafka.open_transactions import explain, open_transactions
+from airflow_flinkstyle.kafka.fence.acls import EVERYBODY, AclRule, create_rules, delete_rules, rules_on
+from airflow_flinkstyle.kafka.fence.fences import AclFence, PassiveFence
+from airflow_flinkstyle.kafka.fence.fencing import Moving, Steady, steady_ends
 from airflow_flinkstyle.kafka.reading import ReadRange, count_records
 from airflow_flinkstyle.kafka.settings import KafkaCluster
-from airflow_flinkstyle.kafka.transactions import abort_transactions, matching
 from airflow_flinkstyle.storage.memory import MemoryStore
 from testbed.kafka import AUTHORIZER, Broker
 from testbed.ports import free_port

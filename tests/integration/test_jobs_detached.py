@@ -4,104 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.jobs.client import JobClient, Stopped
 from airflow_flinkstyle.jobs.deployments.base import Gone
-from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 from airflow_flinkstyle.jobs.errors import DriverFailedError, JobNotRunningError, JobRunningError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
-from airflow_flinkstyle.jobs.lineage import FromCheckpoint, FromSavepoint
-from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
-from airflow_flinkstyle.jobs.status import Running
-from airflow_flinkstyle.jobs.upgrade import UPGRADE_PHASES, Upgrade
-from airflow_flinkstyle.protocol.board import JobBoard
-from airflow_flinkstyle.savepoint.repository import SavepointRepository
-from airflow_flinkstyle.storage.open import open_store
-from testbed.drivers import spark_conf
-from testbed.spark import spark_paths
+from airflow_flinkstyle.jobs.running.client import Stopped
+from airflow_flinkstyle.jobs.running.lineage import FromCheckpoint, FromSavepoint
+from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
+from tests.integration.detached_lab import COUNTS, TIMEOUT_S, Lab
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 pytestmark = pytest.mark.integration
-
-COUNTS = """
-import json, sys
-from pyspark.sql import SparkSession, functions as F
-out = sys.argv[1]
-spark = SparkSession.builder.getOrCreate()
-rows = spark.readStream.format("rate").option("rowsPerSecond", 20).load()
-keyed = rows.withColumn("k", F.col("value") % 7)
-counts = keyed.groupBy("k").agg(F.count("*").alias("n"), F.max("value").alias("top"))
-def note(batch, batch_id):
-    total = batch.agg(F.sum("n").alias("n"), F.max("top").alias("top")).first()
-    with open(out, "a") as f:
-        f.write(json.dumps({"batch": batch_id, "n": total.n, "top": total.top}) + "\\n")
-query = (counts.writeStream.queryName("counts").outputMode("complete").foreachBatch(note)
-         .trigger(processingTime="300 milliseconds").option("checkpointLocation", "/nonexistent").start())
-query.awaitTermination()
-"""
-TIMEOUT_S = 120
-
-
-class Lab:
-    """One job in a folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.out = folder, folder / "out.jsonl"
-        store = open_store(str(folder / "root"))
-        self.client = JobClient(
-            board=JobBoard(store, "counts"),
-            repository=SavepointRepository(store, "counts"),
-            deployment=DetachedDeployment(),
-        )
-
-    def spec(self, text: str = COUNTS, name: str = "counts.py") -> JobSpec:
-        (self.folder / name).write_text(text)
-        return JobSpec(
-            name="counts",
-            script=str(self.folder / name),
-            args=(str(self.out),),
-            conf={"spark.sql.shuffle.partitions": "2"},
-            checkpoint_root=str(self.folder / "checkpoints"),
-            lease_s=8,
-        )
-
-    def target(self) -> SubmitTarget:
-        spark = spark_paths()
-        return SubmitTarget(
-            master="local[2]",
-            python=str(spark.python),
-            spark_home=str(spark.spark_home),
-            conf=spark_conf(),
-            working_dir=str(self.folder),
-            log_dir=str(self.folder / "logs"),
-        )
-
-    def until_committed_beyond(self, batch: int) -> int:
-        deadline = time.monotonic() + TIMEOUT_S
-        while True:
-            status = self.client.status()
-            found = status.heartbeat.batches().get("counts", -1) if isinstance(status, Running) else -1
-            if found > batch:
-                return found
-            assert time.monotonic() < deadline, self.logs()
-            time.sleep(0.2)
-
-    def logs(self) -> str:
-        return "\n".join(path.read_text()[-4000:] for path in (self.folder / "logs").glob("*.log"))
-
-    def judge(self) -> None:
-        """In every batch the count is the highest number plus one, or rows were lost or doubled."""
-        lines = [json.loads(line) for line in self.out.read_text().splitlines()]
-        assert lines
-        assert [line for line in lines if line["n"] is not None and line["n"] != line["top"] + 1] == []
 
 
 @pytest.fixture
@@ -165,6 +87,35 @@ def test_upgrade_to_a_script_that_fails_in_its_first_batch_goes_back_by_itself(l
     stop_batch = client.board.heartbeat(handle.generation).value.batches()["counts"]
     lab.until_committed_beyond(stop_batch)
     client.stop("stop", savepoint=False, timeout_s=TIMEOUT_S)
+    lab.judge()
+
+
+def test_job_that_is_stopped_and_started_again_alike_goes_on_with_its_batches_and_state(lab: Lab):
+    client = lab.client
+    first = client.start(lab.spec(), lab.target(), claim_key="run-1/start")
+    client.wait_running(first.generation, timeout_s=TIMEOUT_S)
+    lab.until_committed_beyond(2)
+    stopped = client.stop("run-1/stop", savepoint=True, timeout_s=TIMEOUT_S)
+    assert isinstance(stopped, Stopped)
+    at = stopped.batches["counts"]
+
+    second = client.start(lab.spec(), lab.target(), claim_key="run-2/start")
+    assert second.checkpoint_location == first.checkpoint_location
+    client.wait_running(second.generation, timeout_s=TIMEOUT_S)
+    reached = lab.until_committed_beyond(at + 1)
+    client.stop("run-2/stop", savepoint=True, timeout_s=TIMEOUT_S)
+
+    shutil.rmtree(second.checkpoint_location)  # the disk is gone, the savepoint of the stop is the same state
+    third = client.start(lab.spec(), lab.target(), claim_key="run-3/start")
+    client.wait_running(third.generation, timeout_s=TIMEOUT_S)
+    lab.until_committed_beyond(reached + 1)
+    client.end_driver(third.generation)
+    shutil.move(third.checkpoint_location, lab.folder / "aside")
+    client.ensure_running()
+    with pytest.raises(DriverFailedError, match="CHECKPOINT_LOST"):
+        client.wait_running(third.generation, timeout_s=TIMEOUT_S)
+    numbers = [json.loads(line)["batch"] for line in lab.out.read_text().splitlines()]
+    assert numbers == list(range(len(numbers))), "no batch number twice, none left out"
     lab.judge()
 
 

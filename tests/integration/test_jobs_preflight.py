@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.jobs.client import JobClient
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 from airflow_flinkstyle.jobs.errors import PreflightError
-from airflow_flinkstyle.jobs.kafka_side import LiveKafka
-from airflow_flinkstyle.jobs.preflight import Preflight, run_preflight
-from airflow_flinkstyle.jobs.producers import StoreProducerSwitch
+from airflow_flinkstyle.jobs.migration.kafka_side import LiveKafka
+from airflow_flinkstyle.jobs.migration.preflight import Preflight, run_preflight
+from airflow_flinkstyle.jobs.migration.producers import StoreProducerSwitch
+from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget, launch_of
 from airflow_flinkstyle.kafka.cluster import describe
-from airflow_flinkstyle.kafka.mirror import MirrorSettings
+from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.records import (
@@ -30,7 +30,7 @@ from airflow_flinkstyle.protocol.records import (
 )
 from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
 from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest, QuerySnapshot
-from airflow_flinkstyle.savepoint.repository import SavepointRepository
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.memory import MemoryStore
 
 if TYPE_CHECKING:

@@ -9,18 +9,19 @@ import pytest
 
 from airflow_flinkstyle.hooks.failback import begin_fail_back
 from airflow_flinkstyle.hooks.job import StreamingJobHook
-from airflow_flinkstyle.hooks.migration import MigrationForm
-from airflow_flinkstyle.jobs.cutover import PHASES
+from airflow_flinkstyle.hooks.migration_form import MigrationForm
 from airflow_flinkstyle.jobs.journal import CutoverJournal
+from airflow_flinkstyle.jobs.migration.cutover import PHASES
 from airflow_flinkstyle.kafka.cluster import ClusterView
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError, MirrorStartError
-from airflow_flinkstyle.kafka.mirror import MirrorSettings
-from airflow_flinkstyle.kafka.mirror_start import set_mirror_start
-from airflow_flinkstyle.kafka.mirror_topics import read_positions
+from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
+from airflow_flinkstyle.kafka.mirror.start import set_mirror_start
+from airflow_flinkstyle.kafka.mirror.topics import read_positions
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.kafka.verdict import Exact
 from airflow_flinkstyle.rewrite import plan_json
-from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan, PartitionMove
+from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
+from airflow_flinkstyle.rewrite.rows import PartitionMove
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.types import NextOffset
 

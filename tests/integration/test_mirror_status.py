@@ -13,9 +13,10 @@ from typer.testing import CliRunner, Result
 from airflow_flinkstyle.cli.app import app
 from airflow_flinkstyle.kafka.errors import MirrorPositionMissingError, MirrorTopicMissingError
 from airflow_flinkstyle.kafka.groups import set_group_offsets
-from airflow_flinkstyle.kafka.mirror import CaughtUp, MirrorSettings, wait_caught_up
-from airflow_flinkstyle.kafka.mirror_status import mirror_status
-from airflow_flinkstyle.kafka.mirror_topics import read_checkpoints, read_offset_syncs
+from airflow_flinkstyle.kafka.mirror.lag import CaughtUp, wait_caught_up
+from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
+from airflow_flinkstyle.kafka.mirror.status import mirror_status
+from airflow_flinkstyle.kafka.mirror.topics import read_checkpoints, read_offset_syncs
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 
 if TYPE_CHECKING:

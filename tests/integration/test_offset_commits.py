@@ -19,6 +19,7 @@ from testbed.faulty_link import Break, FaultyLink
 from testbed.kafka import Broker
 from testbed.ports import free_port
 from testbed.session import local_session
+from tests.declared import AS_BEFORE
 from tests.integration.agent_lab import Lab
 
 if TYPE_CHECKING:
@@ -174,7 +175,9 @@ class Orders:
         self.broker, self.topic = broker, new_topic(broker)
         self._spark, self._sent = spark, 0
         queries = Queries(str(folder))
-        self.query = queries.register("orders", None, lambda: None, sources_of(self._read(link.address)))
+        self.query = queries.register(
+            "orders", None, lambda: None, sources_of(self._read(link.address)), AS_BEFORE
+        )
         self.watch = BatchWatch(queries)
 
     def __enter__(self) -> Self:

@@ -14,7 +14,7 @@ from airflow_flinkstyle.cli.app import app
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.groups import set_group_offsets
 from airflow_flinkstyle.kafka.settings import KafkaCluster
-from airflow_flinkstyle.savepoint.repository import SavepointRepository
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.local import LocalStore
 from tests.unit.cli.kafka_savepoints import take_on_kafka
 

@@ -23,14 +23,15 @@ from airflow_flinkstyle.kafka.errors import (
 )
 from airflow_flinkstyle.kafka.groups import group_offsets, set_group_offsets
 from airflow_flinkstyle.kafka.reading import ReadRange, scan
-from airflow_flinkstyle.kafka.request import ProofRequest
-from airflow_flinkstyle.kafka.resolve import resolve
 from airflow_flinkstyle.kafka.settings import KafkaCluster
-from airflow_flinkstyle.kafka.start import AtOffsets, Earliest, LogIdentity, StartRules
-from airflow_flinkstyle.kafka.start_text import parse_rules
+from airflow_flinkstyle.kafka.start.kinds import AtOffsets, Earliest, LogIdentity, StartRules
+from airflow_flinkstyle.kafka.start.resolve import resolve
+from airflow_flinkstyle.kafka.start.text import parse_rules
+from airflow_flinkstyle.kafka.translation.request import ProofRequest
 from airflow_flinkstyle.kafka.verdict import Chosen, Refused
 from airflow_flinkstyle.rewrite.route import Clusters
-from airflow_flinkstyle.rewrite.ways import SourceRule, WayRules, plan_migration
+from airflow_flinkstyle.rewrite.rules import SourceRule, WayRules
+from airflow_flinkstyle.rewrite.ways import plan_migration
 from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest, QuerySnapshot
 from airflow_flinkstyle.types import BatchId, NextOffset
 from tests.manifests import a_manifest

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.savepoint import prune as pruning
-from airflow_flinkstyle.savepoint.freeing import hold_prune
-from airflow_flinkstyle.savepoint.prune import prune
-from airflow_flinkstyle.savepoint.repository import SavepointRepository
-from airflow_flinkstyle.savepoint.retention import RetentionPolicy
-from airflow_flinkstyle.savepoint.take import QuerySource, SavepointLabel, take_savepoint
-from airflow_flinkstyle.savepoint.verify import verify_savepoint
+from airflow_flinkstyle.savepoint.blobs.freeing import hold_prune
+from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
+from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+from airflow_flinkstyle.savepoint.retention import prune as pruning
+from airflow_flinkstyle.savepoint.retention.policy import RetentionPolicy
+from airflow_flinkstyle.savepoint.retention.prune import prune
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.storage.open import open_store
-from airflow_flinkstyle.storage.s3 import S3Settings
+from airflow_flinkstyle.storage.s3_settings import S3Settings
 
 if TYPE_CHECKING:
     from testbed.s3 import VersityGw

@@ -11,7 +11,7 @@ from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.records import Current
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
 from airflow_flinkstyle.storage.open import open_store
-from airflow_flinkstyle.storage.s3 import S3Settings
+from airflow_flinkstyle.storage.s3_settings import S3Settings
 from airflow_flinkstyle.types import Generation, Incarnation
 
 if TYPE_CHECKING:

@@ -15,16 +15,17 @@ import pytest
 
 from airflow_flinkstyle.agent.sinks import Sink, newest_batch, sink_of
 from airflow_flinkstyle.agent.wrapping import Remembered
-from airflow_flinkstyle.jobs.lineage import fork
-from airflow_flinkstyle.savepoint.renumber import renumber
-from airflow_flinkstyle.savepoint.repository import SavepointRepository
-from airflow_flinkstyle.savepoint.restore import restore_query
+from airflow_flinkstyle.jobs.running.forks import fork
+from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
+from airflow_flinkstyle.savepoint.files.renumber import renumber
+from airflow_flinkstyle.savepoint.files.restore import restore_query
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.savepoint.sinks import newest_logged
-from airflow_flinkstyle.savepoint.take import QuerySource, SavepointLabel, take_savepoint
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.types import BatchId
 from testbed.session import local_session
 from tests.integration.agent_lab import COUNT_JOB, Lab
+from tests.integration.numbered_files import ROWS_PER_FILE, NumberedFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +39,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(30
 
 STATE = "spark.sql.streaming.stateStore"
 PROVIDERS = "org.apache.spark.sql.execution.streaming.state"
-ROWS_PER_FILE = 10
 FILES_JOB = """
 import sys
 from pyspark.sql import SparkSession
@@ -50,21 +50,12 @@ query.awaitTermination()
 """
 
 
-class Files:
+class Files(NumberedFiles):
     """Numbered rows in files, and the files that a reader of a file sink's output finds."""
 
     def __init__(self, folder: Path) -> None:
-        self.source, self.out = folder / "in", folder / "out"
-        self.source.mkdir(parents=True)
-        self._written = 0
-
-    def feed(self, files: int) -> None:
-        for number in range(self._written, self._written + files):
-            rows = [{"id": number * ROWS_PER_FILE + row} for row in range(ROWS_PER_FILE)]
-            draft = self.source.parent / "draft"
-            draft.write_text("".join(json.dumps(row) + "\n" for row in rows))
-            draft.rename(self.source / f"{number:04}.json")
-        self._written += files
+        super().__init__(folder)
+        self.out = folder / "out"
 
     def newest_batch(self) -> int:
         found = newest_logged(path.name for path in (self.out / "_spark_metadata").iterdir())
@@ -80,7 +71,7 @@ class Files:
         return Counter(json.loads(row)["id"] for path in named for row in path.read_text().splitlines())
 
     def missing(self) -> list[int]:
-        return sorted(set(range(self._written * ROWS_PER_FILE)) - set(self.counts()))
+        return sorted(set(range(self.written * ROWS_PER_FILE)) - set(self.counts()))
 
 
 # --- the sink by itself, without the agent -----------------------------------------------------------

@@ -9,7 +9,8 @@ import pytest
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.storage import s3, s3_parts
 from airflow_flinkstyle.storage.errors import ObjectChangedError, StoreUnavailableError
-from airflow_flinkstyle.storage.s3 import S3Settings, S3Store
+from airflow_flinkstyle.storage.s3 import S3Store
+from airflow_flinkstyle.storage.s3_settings import S3Settings
 
 if TYPE_CHECKING:
     from pathlib import Path

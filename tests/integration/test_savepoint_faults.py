@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, get_args
 import pytest
 
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.savepoint.export import export_savepoint
-from airflow_flinkstyle.savepoint.importing import import_savepoint
-from airflow_flinkstyle.savepoint.repository import SavepointRepository
-from airflow_flinkstyle.savepoint.restore import restore_savepoint
-from airflow_flinkstyle.savepoint.take import QuerySource, SavepointLabel, take_savepoint
-from airflow_flinkstyle.savepoint.verify import verify_savepoint
+from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
+from airflow_flinkstyle.savepoint.exchange.export import export_savepoint
+from airflow_flinkstyle.savepoint.exchange.importing import import_savepoint
+from airflow_flinkstyle.savepoint.files.restore import restore_savepoint
+from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.errors import StoreDeniedError, StoreUnavailableError
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.storage.open import open_store
-from airflow_flinkstyle.storage.s3 import S3Settings
+from airflow_flinkstyle.storage.s3_settings import S3Settings
 from testbed.faulty_link import Break, Direction, FaultyLink, LinkFault
 
 if TYPE_CHECKING:

@@ -23,17 +23,21 @@ from airflow_flinkstyle.sinks.errors import (
     SinkInputError,
     TransactionTimeoutError,
 )
-from airflow_flinkstyle.sinks.lineage import open_lineage
+from airflow_flinkstyle.sinks.frame import HASH, SHARD, chunks_of
+from airflow_flinkstyle.sinks.lineage import begin_lineage, open_lineage
 from airflow_flinkstyle.sinks.marker import Completion
 from airflow_flinkstyle.sinks.resume import Resume, states
 from airflow_flinkstyle.sinks.settings import SinkSettings
 from airflow_flinkstyle.sinks.shard import Chunk
+from airflow_flinkstyle.sinks.spread import Spread
 from airflow_flinkstyle.sinks.task import write_shards
 from tests.integration.sink_lab import ROWS, Lab, as_records, die, once, refused, topic_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from airflow_flinkstyle.sinks import TransactionalKafkaSink
@@ -126,7 +130,7 @@ def test_half_written_batch_is_completed_with_the_number_of_shards_it_was_begun_
     assert lab.counts() == once(2)
 
 
-def settings_of(lab: Lab, shards: int, run: str = "") -> SinkSettings:
+def settings_of(lab: Lab, shards: int, run: str) -> SinkSettings:
     line = f"{lab.topic}-line"
     return SinkSettings(
         cluster=lab.cluster,
@@ -188,6 +192,17 @@ def test_lineages_with_one_control_topic_are_refused(lab: Lab):
         open_lineage(replace(first, lineage="other"), query_id="p", batch_id=0)
 
 
+def test_lineage_that_is_begun_by_hand_goes_on_behind_its_batch(lab: Lab):
+    lab.run(lab.sink().foreach_batch, batches=2)
+    new = replace(settings_of(lab, 2, ""), lineage="another", control_topic=default_name("another"))
+    begin_lineage(new, query_id=lab.query_id, after_batch=1)
+    begin_lineage(new, query_id=lab.query_id, after_batch=1)
+    with pytest.raises(LineageError, match="expected to be new, but has completed batch 1"):
+        begin_lineage(new, query_id=lab.query_id, after_batch=0)
+    lab.run(lab.sink(lineage="another").foreach_batch, batches=1)
+    assert lab.counts() == once(3)
+
+
 def test_one_sink_may_serve_two_queries(lab: Lab):
     sink = lab.sink(lineage=None)
     lab.run(sink.foreach_batch, batches=1)
@@ -197,15 +212,14 @@ def test_one_sink_may_serve_two_queries(lab: Lab):
 
 
 def test_task_of_a_frozen_run_with_another_number_of_shards_writes_nothing_when_it_wakes(lab: Lab):
-    old = settings_of(lab, 3)
+    old, new, back = settings_of(lab, 3, "old"), settings_of(lab, 2, "new"), settings_of(lab, 3, "back")
     complete(old, open_lineage(old, query_id="q", batch_id=0), 0)
-    new = replace(old, shards=2)
     opened = open_lineage(new, query_id="q", batch_id=1)  # the old run is frozen in batch 1
     for shard in range(3):
-        with pytest.raises(ShardCountError, match="later run has begun to write with 2"):
+        with pytest.raises(RunSupersededError, match="another run has begun to write since"):
             write(old, 1, shard)
     complete(new, opened, 1)
-    complete(old, open_lineage(old, query_id="q", batch_id=2), 2)  # and back
+    complete(back, open_lineage(back, query_id="q", batch_id=2), 2)
     assert len(lab.records()) == 3 + 2 + 3
 
 
@@ -227,6 +241,48 @@ def test_speculation_is_refused(lab: Lab):
     finally:
         conf.set("spark.speculation", "false")
     assert not lab.counts()
+
+
+def test_task_whose_rows_break_off_answers_nothing(two_tasks: SparkSession, tmp_path: Path):
+    told = tmp_path / "told"
+
+    def work(batches: Iterator[pa.RecordBatch], _: range) -> int:
+        rows = sum(batch.num_rows for batch in batches)
+        told.write_text(str(rows))
+        return rows
+
+    def spread(last: int) -> Spread:
+        value = f"if(id = {last}, raise_error('cut'), repeat('x', 100)) value"
+        rows = two_tasks.range(0, 100_000, 1, 1).selectExpr(value)
+        return Spread(records=rows, tasks=1, shards=1)
+
+    with pytest.raises(Exception, match="cut"):
+        spread(95_000).answers(work)
+    assert not told.exists()
+    assert spread(100_000).answers(work) == [100_000]
+
+
+def test_nothing_of_a_task_is_written_whose_rows_break_off(lab: Lab):
+    """As when an executor is lost, and with it the rest of the shuffle that a task reads."""
+    settings = settings_of(lab, 1, "run")
+    open_lineage(settings, query_id="q", batch_id=0)
+    rows = 20_000  # many times the 64 KiB that Spark sends at once
+
+    def written(last: int) -> list[Any]:
+        value = f"if(id = {last}, raise_error('cut'), binary(repeat('x', 100))) value"
+        records = lab.spark.range(0, rows, 1, 1).selectExpr(value, f"id {HASH}", f"0 {SHARD}")
+
+        def work(batches: Iterator[pa.RecordBatch], shards: range) -> int:
+            chunks = chunks_of(batches, settings.topic, shards)
+            return write_shards(settings, 0, shards, "1-columns", chunks)[0].records
+
+        return Spread(records=records, tasks=1, shards=1).answers(work)
+
+    with pytest.raises(Exception, match="cut"):
+        written(rows - 1)
+    assert not lab.records()
+    assert written(rows) == [rows]
+    assert len(lab.records()) == rows
 
 
 def test_older_state_of_the_same_lineage_is_refused_not_skipped(lab: Lab):

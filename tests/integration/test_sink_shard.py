@@ -11,7 +11,7 @@ import pytest
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.reading import ReadRange, scan
 from airflow_flinkstyle.kafka.settings import KafkaCluster
-from airflow_flinkstyle.sinks.control_topic import read_marker, require_control_topic
+from airflow_flinkstyle.sinks.control_topic import read_marker
 from airflow_flinkstyle.sinks.errors import (
     ControlTopicError,
     LineageError,
@@ -22,6 +22,7 @@ from airflow_flinkstyle.sinks.errors import (
     SinkInputError,
 )
 from airflow_flinkstyle.sinks.frame import HASH, SHARD, chunks_of
+from airflow_flinkstyle.sinks.lineage import open_lineage
 from airflow_flinkstyle.sinks.settings import SinkSettings
 from airflow_flinkstyle.sinks.task import write_shards
 from testbed.kafka import Broker
@@ -38,7 +39,7 @@ pytestmark = [
     pytest.mark.integration,
     pytest.mark.spark,  # for pyarrow
     pytest.mark.kafka,
-    pytest.mark.timeout(60),
+    pytest.mark.timeout(400),
 ]
 
 
@@ -49,11 +50,12 @@ class Lab:
         self.cluster = KafkaCluster(name="out", config={"bootstrap.servers": broker.bootstrap})
         self.topic = name
         broker.create_topic(name, partitions=1)
-        require_control_topic(self.settings(), may_create=True)
+        open_lineage(self.settings(), query_id="q", batch_id=0)
 
     def settings(self, config: dict[str, str] | None = None, **options: Any) -> SinkSettings:
         cluster = KafkaCluster(name="out", config={**self.cluster.config, **(config or {})})
-        given = {"cluster": cluster, "topic": self.topic, "lineage": f"{self.topic}-line", "shards": 9}
+        given = {"cluster": cluster, "topic": self.topic, "run": "run", "shards": 9}
+        given |= {"lineage": f"{self.topic}-line"}
         return SinkSettings(**{**given, "control_topic": f"{self.topic}-control", **options})
 
     def records(self) -> list[Record]:
@@ -104,7 +106,7 @@ def test_process_has_no_more_open_producers_than_its_pool_has_places(lab: Lab) -
     nested(lab.settings(), [0, 1, 2, 3, 4])
     assert lab.values() == [b"row"] * 5
     settings = lab.settings(lineage="another", control_topic=f"{lab.topic}-another", producer_pool_size=2)
-    require_control_topic(settings, may_create=True)
+    open_lineage(settings, query_id="q", batch_id=0)
     with pytest.raises(ProducersPoolEmptyError, match=r"may have 2 open \(producer_pool_size\)"):
         nested(settings, [0, 1, 2])
     assert len(lab.values()) == 5
@@ -129,7 +131,7 @@ def test_task_writes_its_shards_side_by_side_and_those_that_are_there_are_only_c
     assert write(lab.settings(), 0, [0, 1, 2, 3], iter(batches)) == 0 + 1
     assert sorted(lab.values()) == [b"a", b"b", b"c", b"d", b"e"]
     found = {shard: read_marker(lab.settings(), shard) for shard in range(5)}
-    counts = {shard: marker.records for shard, marker in found.items() if marker}
+    counts = {shard: marker.records for shard, marker in found.items() if marker and marker.batch_id == 0}
     assert counts == {0: 2, 1: 1, 2: 2, 3: 0}  # a shard without rows has its marker, too
 
 

@@ -11,10 +11,10 @@ from confluent_kafka import KafkaException, Producer
 from typer.testing import CliRunner
 
 from airflow_flinkstyle.cli.app import app
+from airflow_flinkstyle.kafka.audit.open_transactions import open_transactions
+from airflow_flinkstyle.kafka.audit.transactions import abort_transactions, matching
 from airflow_flinkstyle.kafka.cluster import describe
-from airflow_flinkstyle.kafka.open_transactions import open_transactions
 from airflow_flinkstyle.kafka.settings import KafkaCluster
-from airflow_flinkstyle.kafka.transactions import abort_transactions, matching
 from testbed.scenario import wait_until
 from tests.unit.cli.conftest import Root
 

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_flinkstyle.jobs.errors import MirrorBehindError
-from airflow_flinkstyle.jobs.kafka_side import LiveKafka
+from airflow_flinkstyle.jobs.migration.kafka_side import LiveKafka
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError, MirrorPositionMissingError
-from airflow_flinkstyle.kafka.mirror import Behind, CaughtUp, MirrorSettings, mirror_lag, wait_caught_up
+from airflow_flinkstyle.kafka.mirror.lag import Behind, CaughtUp, mirror_lag, wait_caught_up
+from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.reading import ReadRange, scan
-from airflow_flinkstyle.kafka.request import ProofRequest
 from airflow_flinkstyle.kafka.settings import KafkaCluster
-from airflow_flinkstyle.kafka.suffix import prove
+from airflow_flinkstyle.kafka.translation.request import ProofRequest
+from airflow_flinkstyle.kafka.translation.suffix import prove
 from airflow_flinkstyle.kafka.verdict import Exact, Refused
 from airflow_flinkstyle.rewrite.route import Clusters
 from airflow_flinkstyle.rewrite.ways import plan_migration
@@ -31,7 +32,7 @@ from tests.manifests import a_manifest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from airflow_flinkstyle.kafka.evidence import Translation
+    from airflow_flinkstyle.kafka.translation.evidence import Translation
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka]
 

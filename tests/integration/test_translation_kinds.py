@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_flinkstyle.kafka.cluster import describe
-from airflow_flinkstyle.kafka.mirror import Behind, CaughtUp, MirrorSettings, wait_caught_up
-from airflow_flinkstyle.kafka.request import ProofRequest
+from airflow_flinkstyle.kafka.mirror.lag import Behind, CaughtUp, wait_caught_up
+from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.settings import KafkaCluster
-from airflow_flinkstyle.kafka.suffix import prove
+from airflow_flinkstyle.kafka.translation.request import ProofRequest
+from airflow_flinkstyle.kafka.translation.suffix import prove
 from airflow_flinkstyle.kafka.verdict import Bounded, Exact, Refused, Verdict
 
 if TYPE_CHECKING:

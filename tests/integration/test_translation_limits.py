@@ -8,19 +8,25 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.kafka.cluster import describe
+from airflow_flinkstyle.kafka.cluster import describe, topic_settings
 from airflow_flinkstyle.kafka.errors import (
     ClusterMismatchError,
     ClusterUnreachableError,
     OffsetBeforeStartError,
     TopicMissingError,
 )
-from airflow_flinkstyle.kafka.fencing import Moving, Steady, steady_ends
+from airflow_flinkstyle.kafka.fence.fencing import Moving, Steady, steady_ends
+from airflow_flinkstyle.kafka.mirror.lag import Behind, CaughtUp, wait_caught_up
+from airflow_flinkstyle.kafka.mirror.retention import retention_findings
+from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
+from airflow_flinkstyle.kafka.mirror.start import position_record
+from airflow_flinkstyle.kafka.mirror.status import mirror_status
 from airflow_flinkstyle.kafka.reading import ReadRange, count_records, scan
-from airflow_flinkstyle.kafka.request import ProofRequest
-from airflow_flinkstyle.kafka.retention import retention_findings
 from airflow_flinkstyle.kafka.settings import KafkaCluster
-from airflow_flinkstyle.kafka.suffix import prove
+from airflow_flinkstyle.kafka.translation.compare import Round, prove_round
+from airflow_flinkstyle.kafka.translation.moment import look, moved_between
+from airflow_flinkstyle.kafka.translation.request import ProofRequest
+from airflow_flinkstyle.kafka.translation.suffix import prove
 from airflow_flinkstyle.kafka.verdict import Bounded, Exact, Refused
 from testbed.ports import free_port
 
@@ -195,3 +201,69 @@ def test_aborted_records_that_a_careless_mirror_copied_are_named(kafka_pair: Any
     ]
     assert verdicts[0] == Bounded(10, {"phantom_aborted": 1})
     assert isinstance(verdicts[1], Refused | Exact)
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_records_deleted_while_they_are_compared_refuse_their_partition_only(kafka_pair: Any, side: str):  # noqa: ANN401
+    old, new = reached(kafka_pair.old, "old"), reached(kafka_pair.new, "new")
+    topics = [f"l.{name}-{side}" for name in ("deleted", "stays")]
+    stamp = int(time.time() * 1000)
+    for topic in topics:
+        for broker, cluster in ((kafka_pair.old, old), (kafka_pair.new, new)):
+            broker.create_topic(topic, partitions=1)
+            for later, numbers in enumerate((range(80), range(80, 100))):
+                produce(cluster, topic, [f"r{i}" for i in numbers], timestamp=stamp + later)
+    request = ProofRequest(positions={(topic, 0): 60 for topic in topics})
+    moment = look(old, new, request, topics)
+    (kafka_pair.old if side == "source" else kafka_pair.new).delete_records(topics[0], {0: 50})
+    found = prove_round(
+        Round(
+            source=old,
+            target=new,
+            request=request,
+            moment=moment,
+            settings=topic_settings(old, topics),
+            target_settings=topic_settings(new, topics),
+        )
+    )
+    refused = found[topics[0], 0].verdict
+    assert isinstance(refused, Refused)
+    assert f"{topics[0]}-0 on the {side}" in refused.reason
+    assert "position 60" in refused.reason
+    assert found[topics[1], 0].verdict == Exact(60)
+    again = moved_between(
+        request, moment, look(old, new, request, topics), {tp: one.verdict for tp, one in found.items()}
+    )
+    assert again == {(topics[0], 0): refused}
+    assert set(prove(old, new, request).verdicts.values()) == {Exact(60)}, "enough stands before the position"
+
+
+def note_position(cluster: KafkaCluster, mirror: MirrorSettings, offset: int) -> None:
+    from confluent_kafka import Producer
+
+    producer = Producer(dict(cluster.config))
+    key, value = position_record(mirror, ("l.lag", 0), offset + 1)
+    producer.produce(mirror.positions_topic, key=key, value=value)
+    assert producer.flush(30) == 0
+
+
+def test_lag_of_a_topic_created_again_counts_all_its_records(kafka_pair: Any):  # noqa: ANN401
+    """MirrorMaker's position is one in the log that was deleted."""
+    old, new = reached(kafka_pair.old, "old"), reached(kafka_pair.new, "new")
+    mirror = MirrorSettings(source_alias="limits", target_alias="new", sole_writer=True)
+    for broker in (kafka_pair.old, kafka_pair.new):
+        broker.create_topic("l.lag", partitions=1)
+    kafka_pair.new.create_topic(mirror.positions_topic, partitions=1, config={"cleanup.policy": "compact"})
+    produce(old, "l.lag", [f"r{i}" for i in range(40)])
+    for offset, lag in ((99, 40), (40, 40), (39, 0), (29, 10)):
+        note_position(new, mirror, offset)
+        status = mirror_status(old, new, mirror, ["l.lag"])
+        assert [one.lag_records for one in status.partitions] == [lag]
+        assert status.level == (lag == 0)
+        outcome = wait_caught_up(old, new, mirror, ["l.lag"], timeout_s=0)
+        assert isinstance(outcome, CaughtUp if lag == 0 else Behind)
+    note_position(new, mirror, 99)
+    request = ProofRequest(positions={("l.lag", 0): 30}, mirror=mirror)
+    verdict = prove(old, new, request).verdicts["l.lag", 0]
+    assert isinstance(verdict, Refused)
+    assert "it mirrored another log" in verdict.reason

@@ -10,12 +10,12 @@ from confluent_kafka import Producer
 from typer.testing import CliRunner
 
 from airflow_flinkstyle.cli.app import app
+from airflow_flinkstyle.kafka.audit.id_counts import FoundId
+from airflow_flinkstyle.kafka.audit.record_ids import by_header, by_key, by_value
+from airflow_flinkstyle.kafka.audit.verify_topic import TopicIds, verify_topic
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.errors import TopicMissingError
-from airflow_flinkstyle.kafka.id_counts import FoundId
-from airflow_flinkstyle.kafka.record_ids import by_header, by_key, by_value
 from airflow_flinkstyle.kafka.settings import KafkaCluster
-from airflow_flinkstyle.kafka.verify_topic import TopicIds, verify_topic
 from testbed.scenario import wait_until
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ class Rules:
     one_replace: bool = True
     """Accept (``agent.inbox``) and cancel (``jobs.requests.withdraw``) are the same conditional replace."""
     token: bool = True
-    """The switch refuses a lower token (``jobs.producers.StoreProducerSwitch.apply``)."""
+    """The switch refuses a lower token (``jobs.migration.producers.StoreProducerSwitch.apply``)."""
     current_if_unchanged: bool = True
     """``current.json`` is taken by replace-if-unchanged (``agent.takeover.take_current``)."""
     check_between_look_and_write: bool = True
@@ -37,7 +37,7 @@ class Rules:
     cancel_an_empty_slot: bool = True
     """Going back closes an empty slot too (``jobs.requests.withdraw``)."""
     release_after_takeover: bool = True
-    """Producers are released once ``current.json`` names the winner (``jobs.wayback.go_back``)."""
+    """Producers are released once ``current.json`` names the winner (``jobs.migration.wayback.go_back``)."""
 
 
 RULES = tuple(field.name for field in fields(Rules))
@@ -120,7 +120,7 @@ def _old_driver(state: State, rules: Rules) -> Iterator[Step]:
             yield "D1 reports", state._replace(d1="reporting", report=state.batches)
         case "reporting":
             yield "D1 exits", state._replace(d1="exited", closed=state.batches, report=state.batches)
-        case "dead" if state.closed is None and state.current == 1:  # jobs.runs.ensure_running
+        case "dead" if state.closed is None and state.current == 1:  # jobs.running.runs.ensure_running
             slot = "lost" if state.slot in ("sent", "accepted") else state.slot
             yield "D1 relaunched", state._replace(d1="running", slot=slot)
 
@@ -159,7 +159,7 @@ def _apply(state: State, rules: Rules, position: Switch, token: int) -> State | 
 
 
 def _attempt(state: State, rules: Rules) -> Iterator[Step]:
-    """``jobs.cutover.Cutover.run``, token 1; a step behind a check may still come late."""
+    """``jobs.migration.cutover.Cutover.run``, token 1; a step behind a check may still come late."""
     gone = "A1 gives way", state._replace(a_step=DONE)
     if state.a_step < 5:
         yield from _attempt_asks(state, rules, gone)
@@ -218,7 +218,7 @@ def _await_stop(state: State, rules: Rules, *, superseded: bool) -> Iterator[Ste
 
 
 def _last_task(state: State, rules: Rules) -> Iterator[Step]:
-    """``jobs.wayback.settle``: token 1 + its try."""
+    """``jobs.migration.wayback.settle``: token 1 + its try."""
     token = 1 + state.s_number
     match state.s_step:
         case -1 if state.a_step > 0:

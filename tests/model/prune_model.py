@@ -25,7 +25,7 @@ class Rules:
     """What the protocol demands; True keeps the rule."""
 
     intent_before_look: bool = True
-    """A take lists the blobs under its intent (``savepoint.take``, ``intents.hold_intent``)."""
+    """A take lists the blobs under its intent (``savepoint.capture.take``, ``intents.hold_intent``)."""
     withdraw_from_held_slot: bool = True
     """Whoever finds the slot held after writing an intent withdraws (``intents._declare``)."""
     intents_after_slot: bool = True

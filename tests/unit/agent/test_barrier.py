@@ -16,6 +16,7 @@ from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
 from airflow_flinkstyle.protocol.cuts import furthest
 from airflow_flinkstyle.protocol.records import SourceIdentity
 from airflow_flinkstyle.types import BatchId, NextOffset
+from tests.declared import AS_BEFORE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -85,7 +86,7 @@ def test_batch_that_spark_could_not_start_on_is_refused():
 @pytest.mark.parametrize("keys", [("0", "alpha"), ("alpha",)])
 def test_named_source_is_known_by_its_position_until_its_log_is_there(keys: tuple[str, ...]):
     source = Source(position=0, name="alpha", provider="kafka", options={})
-    query = Queries("/checkpoints").register("counts", None, lambda: None, (source,))
+    query = Queries("/checkpoints").register("counts", None, lambda: None, (source,), AS_BEFORE)
     query.identities = {key: SourceIdentity(cluster_id=key, topic_ids={}) for key in keys}
     assert query.identity(source, 2).cluster_id == keys[-1]
     query.identities = {"0": SourceIdentity(cluster_id="0", topic_ids={})}

@@ -13,6 +13,7 @@ from airflow_flinkstyle.agent.sources import Source
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.sinks import resume
 from airflow_flinkstyle.sinks.resume import SinkState
+from tests.declared import AS_BEFORE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,7 +38,7 @@ class Job:
     def __init__(self, folder: Path, *sources: Source, query_id: str = "q") -> None:
         self.queries = Queries(str(folder))
         self.checkpoint = folder / "orders"
-        self.query: JobQuery = self.queries.register("orders", None, lambda: None, sources)
+        self.query: JobQuery = self.queries.register("orders", None, lambda: None, sources, AS_BEFORE)
         self.query.query = SimpleNamespace(id=query_id)
         self.watch = BatchWatch(self.queries)
         self.watch._setting = CommitSetting(on=True, group="billing")

@@ -21,9 +21,10 @@ from airflow_flinkstyle.agent.takeover import Turn
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError, ClusterUnreachableError, PartitionSetError
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.records import Request
-from airflow_flinkstyle.savepoint.repository import SavepointRepository
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from airflow_flinkstyle.storage.memory import MemoryStore
+from tests.declared import AS_BEFORE
 from tests.unit.agent.conftest import G1, I1, a_claim
 
 if TYPE_CHECKING:
@@ -41,12 +42,12 @@ def a_run(number: int) -> SimpleNamespace:
 
 
 def a_handle(number: int) -> SimpleNamespace:
-    return SimpleNamespace(id="query-1", _jsq=a_run(number))
+    return SimpleNamespace(id="query-1", _jsq=a_run(number), exception=lambda: None)
 
 
 def a_query(queries: Queries, number: int) -> JobQuery:
-    query = queries.register("orders", None, lambda: None, ())
-    query.query = a_handle(number)
+    query = queries.register("orders", None, lambda: None, (), AS_BEFORE)
+    queries.settle(query, a_handle(number))
     return query
 
 
@@ -54,7 +55,7 @@ def test_a_query_that_is_about_to_start_again_is_not_missed() -> None:
     queries = Queries("/checkpoints")
     first = a_query(queries, 1)
     first.local_properties = object()
-    again = queries.register("orders", None, lambda: None, ())
+    again = queries.register("orders", None, lambda: None, (), AS_BEFORE)
     assert queries.all() == [again]
     assert (again.query, again.local_properties) == (first.query, first.local_properties)
 
@@ -101,8 +102,9 @@ def a_running_query(queries: Queries, name: str) -> tuple[SparkRun, JobQuery]:
         id=name, runId=first.runId, _jsq=first, status={"isTriggerActive": True}, exception=lambda: None
     )
     run = lambda: SimpleNamespace(_jsq=SparkRun(f"{name}-2"))  # noqa: E731
-    query = queries.register(name, MagicMock(), run, ())
-    query.query, query.local_properties = handle, MagicMock()
+    query = queries.register(name, MagicMock(), run, (), AS_BEFORE)
+    queries.settle(query, handle)
+    query.local_properties = MagicMock()
     return first, query
 
 

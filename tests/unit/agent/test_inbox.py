@@ -20,7 +20,7 @@ class Worker:
         self.takes: list[Take] = []
         self.stops: list[Request] = []
 
-    def is_ready(self) -> bool:
+    def is_ready(self, request: Request) -> bool:
         return self.ready
 
     def refusal(self, request: Request) -> str | None:

@@ -17,6 +17,7 @@ from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
 from airflow_flinkstyle.sinks.errors import LineageError
 from airflow_flinkstyle.sinks.resume import Resume, SinkState, expect, expected
 from airflow_flinkstyle.types import BatchId, Generation, Incarnation
+from tests.declared import AS_BEFORE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -193,19 +194,35 @@ def test_shard_of_which_only_the_number_of_shards_was_noted_has_written_nothing(
 
 def test_query_that_its_script_starts_again_is_still_known_by_what_it_goes_on_from(tmp_path: Path):
     queries = Queries(str(tmp_path))
-    queries.register("totals", None, lambda: None, ()).carried = SAVED
-    assert written(queries.register("totals", None, lambda: None, ())) == SAVED
+    query = queries.register("totals", None, lambda: None, (), AS_BEFORE)
+    query.carried = SAVED
+    queries.settle(query, None)
+    assert written(queries.register("totals", None, lambda: None, (), AS_BEFORE)) == SAVED
+
+
+def test_batch_that_was_planned_before_is_under_way_until_it_is_committed(tmp_path: Path):
+    queries = Queries(str(tmp_path))
+    query = queries.register("totals", None, lambda: None, (), AS_BEFORE)
+    query.carried, query.before = Sinks(under_way=True), None
+    assert written(query) == Sinks(under_way=True)
+    query.checkpoint.write("commits/0", b"")
+    assert written(query) == Sinks()
+    queries.settle(query, None)
+    assert (
+        written(queries.register("totals", None, lambda: None, (), AS_BEFORE)) == Sinks()
+    )  # its script's next start
 
 
 def test_query_that_its_driver_has_not_started_yet_is_told_by_the_id_in_its_checkpoint(tmp_path: Path):
     """Else callers would not know how far the query was whose driver died in its start."""
     queries = Queries(str(tmp_path))
-    query = queries.register("totals", None, lambda: None, ())
+    query = queries.register("totals", None, lambda: None, (), AS_BEFORE)
     lineages.expect(query, None, None)
     assert query.beat().query_id == ""
     query.checkpoint.write("metadata", b'{"id":"39b0b8ae-0d5c-4b7e-9e13-7d9ac4b58d19"}')
     query.checkpoint.write(f"commits/{K}", b"v1")
     lineages.expect(query, an_origin(), None)
-    again = queries.register("totals", None, lambda: None, ())
+    queries.settle(query, None)
+    again = queries.register("totals", None, lambda: None, (), AS_BEFORE)
     for beat in (query.beat(), again.beat()):
         assert (beat.query_id, beat.batch_id) == ("39b0b8ae-0d5c-4b7e-9e13-7d9ac4b58d19", K)

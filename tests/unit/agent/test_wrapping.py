@@ -3,10 +3,8 @@ from __future__ import annotations
 import pytest
 
 from airflow_flinkstyle.agent.ending import Failure
-from airflow_flinkstyle.agent.errors import QueryNameError, UnsupportedModeError
-from airflow_flinkstyle.agent.queries import Queries
+from airflow_flinkstyle.agent.errors import UnsupportedModeError
 from airflow_flinkstyle.agent.wrapping import Remembered, overrides_for, refuse_unsupported
-from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.protocol.records import KafkaOverride
 
 RULE = KafkaOverride(role="source", servers="old:9092", options={"kafka.bootstrap.servers": "new:9092"})
@@ -43,31 +41,6 @@ def test_modes_without_cuts_are_refused_by_name(
     seen.set_options(options)
     with pytest.raises(UnsupportedModeError, match=words):
         refuse_unsupported(seen)
-
-
-def register(queries: Queries, name: str | None) -> str:
-    return queries.register(name, None, lambda: None, ()).name
-
-
-def test_single_query_may_be_unnamed_and_a_second_one_not() -> None:
-    queries = Queries("/checkpoints")
-    assert register(queries, None) == "query"
-    assert register(queries, None) == "query"  # the script's restart loop
-    with pytest.raises(QueryNameError, match="without a name beside second"):
-        register(queries, "second")
-
-
-def test_unnamed_query_beside_named_ones_is_refused() -> None:
-    queries = Queries("s3://bucket/checkpoints/")
-    assert queries.register("first", None, lambda: None, ()).location == "s3a://bucket/checkpoints/first"
-    with pytest.raises(QueryNameError, match="without a name beside first"):
-        register(queries, None)
-
-
-@pytest.mark.parametrize("name", ["../x", "a/b", "", "two words"])
-def test_query_name_that_cannot_be_a_folder_is_refused(name: str) -> None:
-    with pytest.raises(BadInputError, match="query name"):
-        register(Queries("/checkpoints"), name)
 
 
 def test_failure_shows_the_scripts_error_and_not_sparks_plan() -> None:

@@ -89,7 +89,7 @@ def test_all_tasks_of_a_migration_are_told_the_same():
     from airflow_flinkstyle.operators.migrate import MigrationOperator
 
     tasks = [task for task in a_dag("migrate_kafka_cluster").tasks if isinstance(task, MigrationOperator)]
-    assert len(tasks) == 4
+    assert len(tasks) == 5
     assert (
         len({str([getattr(task, name) for name in MigrationOperator.template_fields]) for task in tasks}) == 1
     )

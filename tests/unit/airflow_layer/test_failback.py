@@ -21,14 +21,15 @@ from airflow_flinkstyle.hooks.failback import (
     topics_back,
 )
 from airflow_flinkstyle.hooks.job import StreamingJobHook
-from airflow_flinkstyle.hooks.migration import MigrationForm
+from airflow_flinkstyle.hooks.migration_form import MigrationForm, read_form
 from airflow_flinkstyle.hooks.rules import mirror_settings
-from airflow_flinkstyle.jobs.producers import StoreProducerSwitch
+from airflow_flinkstyle.jobs.migration.producers import StoreProducerSwitch
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.kafka.verdict import Chosen, Exact, Verdict
-from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan, PartitionMove
-from airflow_flinkstyle.rewrite.ways import PROVED
+from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
+from airflow_flinkstyle.rewrite.rows import PartitionMove
+from airflow_flinkstyle.rewrite.rules import PROVED
 from airflow_flinkstyle.types import BatchId, NextOffset
 
 if TYPE_CHECKING:
@@ -98,15 +99,21 @@ def a_form(world: World, **fields: Any) -> MigrationForm:
     return MigrationForm(job=world.job, source_kafka_conn_id="a", target_kafka_conn_id="b", **fields)
 
 
+@pytest.fixture(autouse=True)
+def clusters(connections: SimpleNamespace) -> None:
+    for name in ("a", "b"):
+        connections.set(name, "kafka", {"bootstrap.servers": f"{name}:9092"})
+
+
 def test_producers_are_released_to_the_cluster_that_the_job_goes_back_to(world: World):
     hook, told = StreamingJobHook(), StoreProducerSwitch(world.store, f"{world.job}/producers.json")
-    back = migration.producer_switch(hook, a_form(world, back=True))
+    back = migration.producer_switch(hook, read_form(hook, a_form(world, back=True)))
     for token, (said, meant) in enumerate(
         [("hold", "hold"), ("release_new", "release_old"), ("release_old", "release_new")]
     ):
         back.apply(said, token)  # type: ignore[arg-type]
         assert (told.read(), back.read()) == (meant, said)
-    assert migration.producer_switch(hook, a_form(world)).read() == "release_new"
+    assert migration.producer_switch(hook, read_form(hook, a_form(world))).read() == "release_new"
 
 
 def test_only_a_migration_that_has_finished_can_be_reversed(world: World, monkeypatch: pytest.MonkeyPatch):
@@ -114,13 +121,13 @@ def test_only_a_migration_that_has_finished_can_be_reversed(world: World, monkey
     logs.old = KafkaCluster(name="old", config={"bootstrap.servers": "old:9092"})
     logs.new = KafkaCluster(name="new", config={"bootstrap.servers": "new:9092"})
     logs.target_topics, logs.ways = sorted, PROVED
-    monkeypatch.setattr(migration, "live_kafka", lambda hook, form: logs)
+    monkeypatch.setattr(migration, "live_kafka", lambda hook, moving: logs)
     with pytest.raises(BadInputError, match="found none"):
         last_migration(world.store, world.job)
     world.start()
     quick = {"steady_window_s": 0.01, "hold_timeout_s": 0.2, "first_commit_timeout_s": 0.2}
-    form = a_form(world, timeouts=quick)
-    report = migration.cutover(StreamingJobHook(), form, "m1").run()
+    hook = StreamingJobHook()
+    report = migration.cutover(hook, read_form(hook, a_form(world, timeouts=quick)), "m1").run()
     found = last_migration(world.store, world.job)
     assert (found.migration_id, found.plan) == ("m1", report.plan)
     with pytest.raises(BadInputError, match="m2"):
@@ -157,4 +164,4 @@ def test_forms_answers_and_the_topics_to_read_reach_the_window():
     assert (form.rename, form.back, form.way) == ({"old.orders": "orders"}, True, "proved")
     assert (form.source_kafka_conn_id, form.target_kafka_conn_id) == ("kafka_new", "kafka_old")
     assert mirror_settings(form.mirror).positions_topic == "mm2-offsets.new.internal"
-    assert tasks["plan"].rename == form.rename
+    assert tasks["plan"].form() == form

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_flinkstyle.hooks import migration
-from airflow_flinkstyle.jobs.cutover import Cutover
-from airflow_flinkstyle.jobs.preflight import Finding, Preflight
-from airflow_flinkstyle.jobs.producers import StoreProducerSwitch
+from airflow_flinkstyle.hooks import approval, migration
+from airflow_flinkstyle.jobs.migration.cutover import Cutover
+from airflow_flinkstyle.jobs.migration.preflight import Finding, Preflight
+from airflow_flinkstyle.jobs.migration.producers import StoreProducerSwitch
 from airflow_flinkstyle.kafka.errors import ClusterUnreachableError
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.operators import (
@@ -18,10 +18,12 @@ from airflow_flinkstyle.operators import (
     TakeSavepointOperator,
     VerifyMigrationOperator,
 )
-from airflow_flinkstyle.rewrite.ways import PROVED
+from airflow_flinkstyle.rewrite.rules import PROVED
 from tests.unit.airflow_layer.conftest import a_context
 
 if TYPE_CHECKING:
+    from types import SimpleNamespace
+
     from tests.unit.jobs.conftest import World
 
 pytestmark = pytest.mark.airflow
@@ -38,14 +40,17 @@ def arguments(world: World) -> dict[str, Any]:
 
 
 @pytest.fixture
-def findings(world: World, monkeypatch: pytest.MonkeyPatch) -> list[Finding]:
+def findings(world: World, connections: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> list[Finding]:
     """Two Kafka logs in memory behind the hook, and a pre-flight that finds what the test says."""
     logs, found = world.logs, []
     logs.old = KafkaCluster(name="old", config={"bootstrap.servers": "old:9092"})
     logs.new = KafkaCluster(name="new", config={"bootstrap.servers": "new:9092"})
     logs.target_topics = sorted
     logs.ways = PROVED
-    monkeypatch.setattr(migration, "live_kafka", lambda hook, form: logs)
+    for name in ("old", "new"):
+        connections.set(name, "kafka", {"bootstrap.servers": f"{name}:9092"})
+    for room in (migration, approval):
+        monkeypatch.setattr(room, "live_kafka", lambda hook, moving: logs)
     monkeypatch.setattr(migration, "run_preflight", lambda *a, **k: Preflight(findings=tuple(found)))
     return found
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 import re
 import time
 from typing import TYPE_CHECKING
@@ -71,6 +72,52 @@ def test_start_records_script_arguments_and_settings(world: World):
     assert (spec["script"], spec["args"], spec["conf"]) == ("v1.py", ["--x", "1"], {"spark.a": "true"})
 
 
+def test_job_started_again_by_the_same_operator_goes_on_where_it_was(
+    world: World, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level(logging.INFO)
+    world.start()
+    stop(world, savepoint=False).execute(a_context("stop"))
+    at = world.board.heartbeat(1).value.batches()["orders"]
+    world.logs.produce(5)
+    started = start(world).execute(a_context("start", run_id="the next one"))
+    assert started["checkpoint_location"] == world.board.claim(1).checkpoint_location
+    world.until(lambda: world.board.heartbeat(2).value.batches()["orders"] == at + 1)
+    assert f"in the checkpoint of generation 1, which closed at {{'orders': {at}}}" in caplog.text
+    world.judge()
+
+
+def test_fresh_start_over_a_history_names_what_it_gives_up_and_never_twice_the_same(world: World):
+    world.start()
+    stop(world).execute(a_context("stop"))
+    with pytest.raises(AirflowFailException, match=r"HISTORY.*discard_history='generation 1'"):
+        start(world, start_from="fresh").execute(a_context("start"))
+    anew = start(world, start_from="fresh", discard_history="generation 1")
+    context = a_context("start", run_id="Monday")
+    started = anew.execute(context)
+    assert started["checkpoint_location"] != world.board.claim(1).checkpoint_location
+    assert anew.execute(context) == started, "a retry finds its own start"
+    world.until(lambda: world.board.heartbeat(2).value.batches())
+    stop(world).execute(a_context("stop", run_id="Monday"))
+    with pytest.raises(AirflowFailException, match=r"HISTORY.*discard_history='generation 2'"):
+        anew.execute(a_context("start", run_id="Tuesday"))
+
+
+@pytest.mark.parametrize(
+    ("said", "only"),
+    [
+        ({"savepoint_id": "sp-1"}, "savepoint"),
+        ({"start_from": "checkpoint", "discard_history": "generation 1"}, "fresh"),
+    ],
+)
+def test_argument_of_another_way_to_start_is_refused_and_not_left_out(
+    world: World, said: dict[str, str], only: str
+):
+    with pytest.raises(AirflowFailException, match=f"with start_from='{only}' only"):
+        start(world, **said).execute(a_context("start"))
+    assert world.board.generations() == []
+
+
 def test_start_from_latest_without_a_savepoint_is_refused(world: World):
     with pytest.raises(AirflowFailException, match="and no savepoint"):
         start(world, start_from="savepoint", savepoint_id="latest").execute(a_context("start"))
@@ -78,6 +125,8 @@ def test_start_from_latest_without_a_savepoint_is_refused(world: World):
 
 def test_choices_that_do_not_exist_are_refused_and_no_default_is_taken_instead(world: World):
     context = a_context("start")
+    with pytest.raises(AirflowFailException, match="Expected start_from to be one of last_state, checkpoint"):
+        start(world, start_from="anew").execute(context)
     with pytest.raises(AirflowFailException, match="Expected claim_mode to be one of no_claim, claim"):
         start(world, start_from="savepoint", savepoint_id="sp", claim_mode="claims").execute(context)
     start(world).execute(context)

@@ -15,9 +15,9 @@ from airflow_flinkstyle.operators import (
     TakeSavepointOperator,
     VerifySavepointOperator,
 )
-from airflow_flinkstyle.savepoint.intents import hold_intent
-from airflow_flinkstyle.savepoint.pins import pin
-from airflow_flinkstyle.savepoint.verified import verified_records
+from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
+from airflow_flinkstyle.savepoint.blobs.pins import pin
+from airflow_flinkstyle.savepoint.files.verified import verified_records
 from tests.unit.airflow_layer.conftest import a_context
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from airflow_flinkstyle.hooks.sources import source_changes
 from airflow_flinkstyle.operators import ChangeSourcesOperator
 from airflow_flinkstyle.rewrite.source_changes import RemoveSource, ReorderSources
 from tests.unit.airflow_layer.conftest import a_context
-from tests.unit.rewrite.test_identity import Savepoint
+from tests.unit.rewrite.golden_savepoint import Savepoint
 
 if TYPE_CHECKING:
     from tests.unit.jobs.conftest import World

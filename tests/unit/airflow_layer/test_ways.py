@@ -8,7 +8,7 @@ from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.hooks.migration import moved_spec, renamed_again
 from airflow_flinkstyle.hooks.ways import way_rules
 from airflow_flinkstyle.jobs.spec import JobSpec
-from airflow_flinkstyle.kafka.start import AtOffsets, Latest
+from airflow_flinkstyle.kafka.start.kinds import AtOffsets, Latest
 from airflow_flinkstyle.protocol.records import KafkaOverride
 
 pytestmark = pytest.mark.airflow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_flinkstyle.kafka.mirror_topics import OffsetSync
+from airflow_flinkstyle.kafka.mirror.topics import OffsetSync
 from airflow_flinkstyle.kafka.verdict import Refused
 from airflow_flinkstyle.types import NextOffset
 from benchmarks.translation_accuracy import is_true

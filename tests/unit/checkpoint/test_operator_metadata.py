@@ -107,3 +107,13 @@ def test_malformed_metadata_is_refused(text: str):
     for call in (lambda: parse(PATH, text), lambda: relocate(PATH, text.encode(), "file:///new")):
         with pytest.raises(LogFormatError):
             call()
+
+
+@pytest.mark.parametrize("field", ["stateSchemaFilePath", "newPaths"])
+def test_field_that_names_files_and_is_not_known_is_refused_by_name(field: str):
+    text = metadata(f"file:/old/{SCHEMA}").decode()
+    other = text.replace(f'stateSchemaFilePaths":["file:/old/{SCHEMA}"]', f'{field}":"file:/old/{SCHEMA}"')
+    assert other != text
+    for call in (lambda: parse(PATH, other), lambda: relocate(PATH, other.encode(), "file:///new")):
+        with pytest.raises(UnsupportedCheckpointError, match=f"with the field {field},"):
+            call()

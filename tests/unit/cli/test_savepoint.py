@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.savepoint.owned import owners
+from airflow_flinkstyle.savepoint.blobs.owned import owners
 
 if TYPE_CHECKING:
     from pathlib import Path

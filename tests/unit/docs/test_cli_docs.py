@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from airflow_flinkstyle.cli.app import app
 from airflow_flinkstyle.cli.output import ExitCode
-from airflow_flinkstyle.savepoint.repository import SavepointRepository
-from airflow_flinkstyle.savepoint.take import QuerySource, SavepointLabel, take_savepoint
+from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.local import LocalStore
 from tools import cli_docs
 

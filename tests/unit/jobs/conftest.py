@@ -22,13 +22,13 @@ import pytest
 from airflow_flinkstyle.agent.agreement import Agreement
 from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.jobs.client import JobClient
 from airflow_flinkstyle.jobs.deployments.base import Alive, Gone
 from airflow_flinkstyle.jobs.errors import MirrorBehindError
+from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
 from airflow_flinkstyle.kafka.errors import GroupInUseError
-from airflow_flinkstyle.kafka.fences import FenceRecord
+from airflow_flinkstyle.kafka.fence.fences import FenceRecord
 from airflow_flinkstyle.kafka.verdict import Exact, Refused
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.records import (
@@ -42,12 +42,13 @@ from airflow_flinkstyle.protocol.records import (
 )
 from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
 from airflow_flinkstyle.rewrite.apply import apply_plan
-from airflow_flinkstyle.rewrite.plan import SourceRef, SourceVerdicts, plan_rewrite
+from airflow_flinkstyle.rewrite.plan import plan_rewrite
+from airflow_flinkstyle.rewrite.rows import SourceRef, SourceVerdicts
+from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
 from airflow_flinkstyle.savepoint.errors import TakeCancelledError
+from airflow_flinkstyle.savepoint.files.restore import restore_query
 from airflow_flinkstyle.savepoint.manifest import KafkaLog
-from airflow_flinkstyle.savepoint.repository import SavepointRepository
-from airflow_flinkstyle.savepoint.restore import restore_query
-from airflow_flinkstyle.savepoint.take import QuerySource, SavepointLabel, take_savepoint
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError, StoreUnavailableError
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.storage.memory import MemoryStore
@@ -123,7 +124,7 @@ class Logs:
 
     # the watch on the old cluster, and its fence
 
-    old_cluster_id = "old"
+    old_cluster_id, new_cluster_id = "old", "new"
 
     @property
     def watch(self) -> Logs:
@@ -172,6 +173,8 @@ class Mood:
     slow_takes_s: float = 0.0
     slow_start_s: float = 0.0
     tells_no_sinks: bool = False
+    sink: str = "kafka"
+    """Another one has no transactional sink in it."""
     moves_sink: bool = False
     adds_query: bool = False
     """One that Spark does not start."""
@@ -398,8 +401,15 @@ class Driver(threading.Thread):
             alignment=request.alignment,
             cut_id=request.cut_id,
         )
-        sinks = written_by(self.generation)
-        sources = [QuerySource(name=QUERY, checkpoint=self.checkpoint, kafka={"0": log}, sinks=sinks)]
+        sources = [
+            QuerySource(
+                name=QUERY,
+                checkpoint=self.checkpoint,
+                kafka={"0": log},
+                sink=self.mood.sink,
+                sinks=self.sinks(),
+            )
+        ]
         return take_savepoint(self.world.repository, sources, label).savepoint_id
 
     def end(self, request: Any, outcome: Any, *, savepoint_id: str | None = None, detail: str = "") -> None:
@@ -424,7 +434,7 @@ class Driver(threading.Thread):
                 sources={
                     "0": SourceIdentity(cluster_id=self.cluster, topic_ids={TOPIC: f"{self.cluster}-id"})
                 },
-                sink="kafka",
+                sink=self.mood.sink,
                 sinks=self.sinks(),
             )
         if self.mood.adds_query:
@@ -445,6 +455,8 @@ class Driver(threading.Thread):
     def sinks(self) -> Sinks | None:
         if self.mood.tells_no_sinks:
             return None
+        if self.mood.sink != "kafka":
+            return Sinks()
         return written_by(self.generation, cluster="another" if self.mood.moves_sink else "out")
 
 

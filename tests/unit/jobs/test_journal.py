@@ -4,7 +4,7 @@ import pytest
 
 from airflow_flinkstyle.jobs.errors import AttemptSupersededError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
-from airflow_flinkstyle.jobs.producers import TokenCounter
+from airflow_flinkstyle.jobs.migration.producers import TokenCounter
 from airflow_flinkstyle.storage.memory import MemoryStore
 
 

@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.jobs import lineage
 from airflow_flinkstyle.jobs.journal import CutoverJournal
-from airflow_flinkstyle.jobs.lineage import FromSavepoint
 from airflow_flinkstyle.jobs.retention import dispose_of, prune_job, savepoints_in_use
-from airflow_flinkstyle.jobs.upgrade import UPGRADE_PHASES
-from airflow_flinkstyle.savepoint.dispose import PROTECTIONS
+from airflow_flinkstyle.jobs.running import lineage, start_plan
+from airflow_flinkstyle.jobs.running.lineage import FromSavepoint
+from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES
+from airflow_flinkstyle.savepoint.blobs.owned import claim_savepoint
 from airflow_flinkstyle.savepoint.errors import SavepointMissingError, SavepointProtectedError
-from airflow_flinkstyle.savepoint.owned import claim_savepoint
-from airflow_flinkstyle.savepoint.retention import RetentionPolicy
+from airflow_flinkstyle.savepoint.retention.dispose import PROTECTIONS
+from airflow_flinkstyle.savepoint.retention.policy import RetentionPolicy
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.types import Generation
@@ -109,7 +109,7 @@ def test_prune_in_the_midst_of_a_start_waits_for_nothing_and_the_start_learns_wh
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
     savepoint_id = stopped_with_savepoint(world)
-    plan_start = lineage.plan_start
+    plan_start = start_plan.plan_start
 
     def and_dispose(*arguments: Any) -> lineage.StartPlan:
         plan = plan_start(*arguments)
@@ -123,7 +123,7 @@ def test_prune_in_the_midst_of_a_start_waits_for_nothing_and_the_start_learns_wh
         )
         return plan
 
-    monkeypatch.setattr(lineage, "plan_start", and_dispose)
+    monkeypatch.setattr(start_plan, "plan_start", and_dispose)
     client, before = world.client(), world.board.generations()
     with pytest.raises(SavepointMissingError):
         client.start(

@@ -17,7 +17,7 @@ from airflow_flinkstyle.jobs.spec import (
     launcher_path,
     submit_argv,
 )
-from airflow_flinkstyle.kafka.driver_login import CONNECTION
+from airflow_flinkstyle.kafka.login.driver import CONNECTION
 from airflow_flinkstyle.protocol.records import KafkaOverride
 
 SECRET = "AKIA-very-secret"  # noqa: S105

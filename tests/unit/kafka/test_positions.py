@@ -18,14 +18,14 @@ from airflow_flinkstyle.kafka.errors import (
     TopicMissingError,
     name_partitions,
 )
-from airflow_flinkstyle.kafka.fencing import Moving, Steady, compare_ends, ends_of
-from airflow_flinkstyle.kafka.mirror import MirrorSettings
+from airflow_flinkstyle.kafka.fence.fencing import Moving, Steady, compare_ends, ends_of
+from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.positions import judged, require_within_log
-from airflow_flinkstyle.kafka.request import ProofRequest
-from airflow_flinkstyle.kafka.resolve import require_known
 from airflow_flinkstyle.kafka.settings import KafkaCluster
-from airflow_flinkstyle.kafka.start import AtOffsets, Earliest, LogIdentity, StartRules
-from airflow_flinkstyle.kafka.start_text import parse_rules
+from airflow_flinkstyle.kafka.start.kinds import AtOffsets, Earliest, LogIdentity, StartRules
+from airflow_flinkstyle.kafka.start.resolve import require_known
+from airflow_flinkstyle.kafka.start.text import parse_rules
+from airflow_flinkstyle.kafka.translation.request import ProofRequest
 from airflow_flinkstyle.kafka.verdict import Bounded, Chosen, Exact, Refused, Verdict, describe, offset_of
 from airflow_flinkstyle.types import NextOffset
 

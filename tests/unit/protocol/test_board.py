@@ -6,7 +6,7 @@ from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.records import Current, End, IncarnationRecord, Request
 from airflow_flinkstyle.savepoint.ids import is_job_name
-from airflow_flinkstyle.savepoint.repository import SavepointRepository
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
 from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.types import Generation, Incarnation

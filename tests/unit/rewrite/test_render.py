@@ -10,9 +10,10 @@ import pytest
 
 from airflow_flinkstyle.kafka.cluster import ClusterView
 from airflow_flinkstyle.kafka.verdict import Bounded, Chosen, Exact, ExtraClass, Refused, Verdict
-from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan, PartitionMove
+from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
 from airflow_flinkstyle.rewrite.plot import svg_plot, text_plot
 from airflow_flinkstyle.rewrite.render import KINDS, MOST_LISTED, kind_of, markdown_table
+from airflow_flinkstyle.rewrite.rows import PartitionMove
 from airflow_flinkstyle.types import BatchId, NextOffset
 
 if TYPE_CHECKING:

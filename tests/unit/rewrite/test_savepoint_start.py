@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.kafka.start import AtOffsets, LogIdentity
+from airflow_flinkstyle.kafka.start.kinds import AtOffsets, LogIdentity
 from airflow_flinkstyle.rewrite.savepoint_start import offsets_of
 from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest, QuerySnapshot
 from airflow_flinkstyle.types import BatchId, NextOffset

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_flinkstyle.rewrite.standing import Distance, Standing, distances_between, distances_to, standings
 from airflow_flinkstyle.types import NextOffset
-from tests.unit.rewrite.test_rewrite import Shop, a_position, a_view
+from tests.unit.rewrite.shop import Shop, a_position, a_view
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.kafka.cluster import ClusterView

@@ -13,20 +13,21 @@ from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
 from airflow_flinkstyle.kafka.policies import Policies
-from airflow_flinkstyle.kafka.request import ProofRequest
 from airflow_flinkstyle.kafka.settings import KafkaCluster
-from airflow_flinkstyle.kafka.start import Earliest, FromGroup, Latest, StartRules
+from airflow_flinkstyle.kafka.start.kinds import Earliest, FromGroup, Latest, StartRules
+from airflow_flinkstyle.kafka.translation.request import ProofRequest
 from airflow_flinkstyle.kafka.verdict import Chosen, Exact, Refused
 from airflow_flinkstyle.rewrite.anew import begin_anew, compared, told
 from airflow_flinkstyle.rewrite.apply import apply_plan
 from airflow_flinkstyle.rewrite.drained import drained_then_anew, from_nothing, not_drained
 from airflow_flinkstyle.rewrite.errors import MovesRefusedError, PendingBatchError
-from airflow_flinkstyle.rewrite.plan import SourceRef, SourceVerdicts, SourceWay, plan_rewrite
+from airflow_flinkstyle.rewrite.plan import plan_rewrite
 from airflow_flinkstyle.rewrite.plan_json import from_json, to_json
 from airflow_flinkstyle.rewrite.route import Clusters, Route, misfits, partitions_of
-from airflow_flinkstyle.rewrite.ways import SourceRule, WayRules
+from airflow_flinkstyle.rewrite.rows import SourceRef, SourceVerdicts, SourceWay
+from airflow_flinkstyle.rewrite.rules import SourceRule, WayRules
 from airflow_flinkstyle.types import NextOffset
-from tests.unit.rewrite.test_rewrite import PENDING, Shop, a_position, a_view
+from tests.unit.rewrite.shop import PENDING, Shop, a_position, a_view
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.savepoint import take as taking
+from airflow_flinkstyle.savepoint.blobs.freeing import free_unreferenced, hold_prune
+from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
+from airflow_flinkstyle.savepoint.capture import take as taking
 from airflow_flinkstyle.savepoint.errors import (
     RepositoryBusyError,
     SavepointError,
     TakeCancelledError,
     TakeTimedOutError,
 )
-from airflow_flinkstyle.savepoint.freeing import free_unreferenced, hold_prune
-from airflow_flinkstyle.savepoint.intents import hold_intent
-from airflow_flinkstyle.savepoint.repository import SavepointRepository
-from airflow_flinkstyle.savepoint.verify import verify_savepoint
+from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.storage.memory import MemoryStore
 
@@ -231,9 +231,9 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from airflow_flinkstyle.savepoint.manifest import KafkaLog
-from airflow_flinkstyle.savepoint.intents import hold_intent
-from airflow_flinkstyle.savepoint.repository import SavepointRepository
-from airflow_flinkstyle.savepoint.take import QuerySource, SavepointLabel, take_savepoint
+from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
 from airflow_flinkstyle.storage.local import LocalStore
 
 live, root, savepoint_id, at_ms = sys.argv[2:]

@@ -16,11 +16,11 @@ from airflow_flinkstyle.savepoint.errors import (
     SavepointError,
     TakeTimedOutError,
 )
-from airflow_flinkstyle.savepoint.export import export_savepoint
-from airflow_flinkstyle.savepoint.importing import import_savepoint
-from airflow_flinkstyle.savepoint.repository import SavepointRepository
-from airflow_flinkstyle.savepoint.restore import restore_savepoint
-from airflow_flinkstyle.savepoint.verify import verify_savepoint
+from airflow_flinkstyle.savepoint.exchange.export import export_savepoint
+from airflow_flinkstyle.savepoint.exchange.importing import import_savepoint
+from airflow_flinkstyle.savepoint.files.restore import restore_savepoint
+from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.errors import StoreError
 from airflow_flinkstyle.storage.memory import MemoryStore
 

@@ -18,13 +18,13 @@ _SCRIPT = """
 import resource, subprocess, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from airflow_flinkstyle.savepoint.export import export_archive, export_savepoint
-from airflow_flinkstyle.savepoint.importing import import_savepoint
+from airflow_flinkstyle.savepoint.exchange.export import export_archive, export_savepoint
+from airflow_flinkstyle.savepoint.exchange.importing import import_savepoint
 from airflow_flinkstyle.savepoint.manifest import KafkaLog
-from airflow_flinkstyle.savepoint.repository import SavepointRepository
-from airflow_flinkstyle.savepoint.restore import restore_savepoint
-from airflow_flinkstyle.savepoint.take import QuerySource, SavepointLabel, take_savepoint
-from airflow_flinkstyle.savepoint.verify import verify_savepoint
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+from airflow_flinkstyle.savepoint.files.restore import restore_savepoint
+from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
+from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from airflow_flinkstyle.storage.local import LocalStore
 

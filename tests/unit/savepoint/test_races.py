@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.savepoint import prune as pruning
-from airflow_flinkstyle.savepoint import take as taking
+from airflow_flinkstyle.savepoint.blobs.freeing import hold_prune
+from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
+from airflow_flinkstyle.savepoint.capture import take as taking
 from airflow_flinkstyle.savepoint.errors import SavepointDamagedError, SavepointError
-from airflow_flinkstyle.savepoint.freeing import hold_prune
-from airflow_flinkstyle.savepoint.intents import hold_intent
-from airflow_flinkstyle.savepoint.repository import SavepointRepository
-from airflow_flinkstyle.savepoint.retention import RetentionPolicy
-from airflow_flinkstyle.savepoint.verify import verify_savepoint
+from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+from airflow_flinkstyle.savepoint.retention import prune as pruning
+from airflow_flinkstyle.savepoint.retention.policy import RetentionPolicy
 from airflow_flinkstyle.storage.memory import MemoryStore
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.checkpoint.inventory import read_inventory
+from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
 from airflow_flinkstyle.savepoint.errors import RenumberError
+from airflow_flinkstyle.savepoint.files.renumber import renumber
+from airflow_flinkstyle.savepoint.files.restore import restore_query
 from airflow_flinkstyle.savepoint.manifest import FileEntry, KafkaLog
-from airflow_flinkstyle.savepoint.renumber import renumber
-from airflow_flinkstyle.savepoint.restore import restore_query
-from airflow_flinkstyle.savepoint.sinks import newest_logged, remembering, remembers_batches
-from airflow_flinkstyle.savepoint.take import QuerySource, SavepointLabel, take_savepoint
+from airflow_flinkstyle.savepoint.sinks import may_remember, newest_logged, remembering, remembers_batches
 from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.types import BatchId
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
-    from airflow_flinkstyle.savepoint.repository import SavepointRepository
+    from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 
 
 @pytest.fixture
@@ -44,6 +44,8 @@ def paths(query: QuerySnapshot) -> list[str]:
 def test_file_and_table_sinks_remember_batches_and_others_do_not(query: QuerySnapshot) -> None:
     assert all(map(remembers_batches, ["parquet", "json", "delta", "iceberg"]))
     assert not any(map(remembers_batches, ["kafka", "foreachBatch", "console", None]))
+    assert all(map(may_remember, ["foreachBatch", "foreach", "hudi"]))
+    assert not any(map(may_remember, ["kafka", "parquet", "delta", None]))
     assert remembering([replace(query, sink="orc"), replace(query, sink="kafka")]) == ["orc of query totals"]
 
 
@@ -79,7 +81,19 @@ def test_first_batch_gets_a_log_before_it(
     take: Callable[..., Manifest],
 ) -> None:
     first = take(repository, a_checkpoint(batches=1)).queries[0]
-    assert {"offsets/6", "offsets/7", "commits/7"} <= set(paths(renumber(first, BatchId(7))))
+    moved = renumber(first, BatchId(7))
+    assert {"offsets/6", "offsets/7", "commits/7"} <= set(paths(moved))
+    assert len(moved.files) == len(first.files) + 1
+    before, newest = moved.file("offsets/6"), moved.file("offsets/7")
+    assert before is not None
+    assert newest == replace(before, path="offsets/7")
+
+
+def test_later_batch_has_the_log_before_it_already(query: QuerySnapshot) -> None:
+    moved = renumber(query, BatchId(9))
+    assert len(moved.files) == len(query.files)
+    assert {"offsets/8", "offsets/9", "commits/9"} <= set(paths(moved))
+    assert renumber(moved, query.batch_id) == query
 
 
 def test_snapshots_deltas_and_checksums_move_together_and_ssts_stay(query: QuerySnapshot) -> None:
@@ -108,6 +122,16 @@ def test_same_number_changes_nothing(query: QuerySnapshot) -> None:
     ],
 )
 def test_state_that_keeps_its_number_is_refused_by_name(query: QuerySnapshot, path: str, words: str) -> None:
-    with pytest.raises(RenumberError, match=words) as refused:
+    with pytest.raises(RenumberError, match=f"query totals.*{words}") as refused:
         renumber(with_state(query, path), BatchId(40))
     assert "output path of its own" in refused.value.remedy
+
+
+def test_one_store_that_has_only_steps_is_enough_to_refuse_and_the_first_is_named(
+    query: QuerySnapshot,
+) -> None:
+    full = ("state/0/0/3.zip", "state/0/0/4.changelog", "state/0/3/2.snapshot")
+    assert renumber(with_state(query, *full), BatchId(40)).batch_id == 40
+    young = ("state/0/2/1.delta", "state/0/1/1.delta", "state/0/1/2.delta")
+    with pytest.raises(RenumberError, match="no full version of the state yet in state/0/1"):
+        renumber(with_state(query, *full, *young), BatchId(40))

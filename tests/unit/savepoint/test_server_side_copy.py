@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.savepoint.capture import capture_query
-from airflow_flinkstyle.savepoint.copier import origin_key
+from airflow_flinkstyle.savepoint.capture.copier import origin_key
+from airflow_flinkstyle.savepoint.capture.query import capture_query
 from airflow_flinkstyle.savepoint.digests import matches
 from airflow_flinkstyle.savepoint.errors import SavepointDamagedError
-from airflow_flinkstyle.savepoint.repository import SavepointRepository
-from airflow_flinkstyle.savepoint.restore import restore_query
-from airflow_flinkstyle.savepoint.verify import verify_savepoint
+from airflow_flinkstyle.savepoint.files.restore import restore_query
+from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.base import ObjectInfo, Versioned
 from airflow_flinkstyle.storage.memory import MemoryStore
 from tests.unit.savepoint.conftest import ORDERS

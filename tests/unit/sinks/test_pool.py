@@ -47,5 +47,11 @@ def test_pool_without_places_is_refused():
     cluster = KafkaCluster(name="out", config={"bootstrap.servers": "localhost:1"})
     with pytest.raises(BadInputError, match="producer_pool_size of 1 or more"):
         SinkSettings(
-            cluster=cluster, topic="t", lineage="l", shards=1, control_topic="c", producer_pool_size=0
+            cluster=cluster,
+            topic="t",
+            lineage="l",
+            shards=1,
+            control_topic="c",
+            run="r",
+            producer_pool_size=0,
         )

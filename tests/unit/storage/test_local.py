@@ -15,7 +15,8 @@ from airflow_flinkstyle.storage.errors import (
 )
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.storage.open import open_store
-from airflow_flinkstyle.storage.s3 import S3Settings, S3Store
+from airflow_flinkstyle.storage.s3 import S3Store
+from airflow_flinkstyle.storage.s3_settings import S3Settings
 
 
 def add_one(root: str, times: int) -> None:

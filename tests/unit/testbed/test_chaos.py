@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.kafka.id_counts import FoundId, TopicVerdict, Wrong
+from airflow_flinkstyle.kafka.audit.id_counts import FoundId, TopicVerdict, Wrong
 from testbed.chaos_plan import CLUSTER, DRIVER_ZOMBIE, PHASES, StagePlan, whole
 from testbed.chaos_processes import freeze_worker
 from testbed.chaos_report import Hit, Report, StageResult

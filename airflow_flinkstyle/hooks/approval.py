@@ -1,0 +1,138 @@
+"""What was approved of a migration: stored before the approval, and read by every task after it.
+
+Until the window begins, a task that is told something else is refused. Then nothing may stop it for that: it
+is completed, or brought back, with what was approved.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.hooks.migration import cutover, live_kafka
+from airflow_flinkstyle.hooks.migration_form import read_form
+from airflow_flinkstyle.jobs.errors import NotAsApprovedError
+from airflow_flinkstyle.jobs.journal import CutoverJournal
+from airflow_flinkstyle.jobs.migration.approved import Approved
+from airflow_flinkstyle.jobs.migration.cutover import PHASES
+from airflow_flinkstyle.kafka.errors import ClusterMismatchError
+from airflow_flinkstyle.rewrite.errors import MovesRefusedError
+
+if TYPE_CHECKING:
+    from airflow_flinkstyle.hooks.job import StreamingJobHook
+    from airflow_flinkstyle.hooks.migration_form import MigrationForm
+    from airflow_flinkstyle.jobs.migration.cutover import Cutover
+    from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
+
+log = logging.getLogger(__name__)
+
+
+def stored(hook: StreamingJobHook, form: MigrationForm, migration_id: str) -> Approved | None:
+    """Return what was approved; None if nothing was stored yet. Nothing of the form is read.
+
+    Raises:
+        NotAsApprovedError: If the form says something else and the window has not begun.
+    """
+    journal = _journal(hook, form, migration_id)
+    fields = journal.approved()
+    if fields is None:
+        return None
+    approved = Approved.from_fields(fields)
+    if differing := approved.differing(form.told()):
+        told = "; ".join(f"{name}: {what}" for name, what in differing.items())
+        if not journal.has_begun:
+            raise NotAsApprovedError(
+                f"The tasks of migration {migration_id} were expected to be told what was stored for the "
+                f"approval ({approved.digest}), found others. {told}.",
+                left="Nothing was stopped or held.",
+                remedy="Trigger a new run of the DAG with these answers, or give the task the approved ones.",
+            )
+        log.warning("The window has begun, so what was approved (%s) is applied. %s", approved.digest, told)
+    return approved
+
+
+def approved_or_read(hook: StreamingJobHook, form: MigrationForm, migration_id: str) -> Approved:
+    """Return what was approved, or what the form says where nothing is stored yet; stores nothing."""
+    found = stored(hook, form, migration_id)
+    return found or Approved(migration=read_form(hook, form), told=form.told())
+
+
+def plan_and_store(
+    hook: StreamingJobHook, form: MigrationForm, migration_id: str, savepoint_id: str
+) -> tuple[OffsetRewritePlan, Approved]:
+    """Plan the move of a savepoint, and store what is to be approved with it.
+
+    A plan with refusals stores nothing, so that a file that it read can be corrected and planned again.
+
+    Raises:
+        MovesRefusedError: If a partition has no safe offset.
+    """
+    asked = approved_or_read(hook, form, migration_id)
+    manifest = hook.repository(form.job).read(savepoint_id)
+    plan = live_kafka(hook, asked.migration).plan(manifest, preview=True)
+    if plan.refused:
+        log.info("Plan for savepoint %s:\n%s", savepoint_id, plan.as_markdown())
+        raise MovesRefusedError.of(
+            f"{len(plan.refused)} partitions have no safe offset on the target",
+            plan.refused,
+            remedy="Read the reasons in the table; the job goes on as it was.",
+        )
+    wanted = Approved(
+        migration=asked.migration,
+        told=asked.told,
+        source_cluster_id=plan.source_cluster_id,
+        target_cluster_id=plan.target.cluster_id,
+    )
+    return plan, store(hook, wanted, migration_id)
+
+
+def store(hook: StreamingJobHook, wanted: Approved, migration_id: str) -> Approved:
+    """Store what is to be applied; once: another try may have, and must have stored the same.
+
+    Raises:
+        NotAsApprovedError: If something else is stored.
+    """
+    journal = CutoverJournal(hook.store, wanted.migration.job, migration_id, PHASES)
+    found = Approved.from_fields(journal.approve(wanted.as_fields()))
+    if found.digest != wanted.digest:
+        raise _stored_otherwise(migration_id, found, wanted)
+    return found
+
+
+def require_clusters(approved: Approved, moved: Cutover) -> None:
+    """Require that the connections still lead to the clusters that were approved.
+
+    Raises:
+        ClusterMismatchError: If one leads elsewhere.
+    """
+    moving, kafka = approved.migration, moved.kafka
+    for ref, expected, found in (
+        (moving.source, approved.source_cluster_id, kafka.old_cluster_id),
+        (moving.target, approved.target_cluster_id, kafka.new_cluster_id),
+    ):
+        if expected is not None and found != expected:
+            raise ClusterMismatchError.between(
+                f"Connection {ref.conn_id}, as approved,", expected=expected, found=found
+            )
+
+
+def begun(hook: StreamingJobHook, form: MigrationForm, migration_id: str) -> Cutover | None:
+    """Return a window that has begun, with what was approved; None if none has. Nothing can be refused."""
+    if not _journal(hook, form, migration_id).has_begun:
+        return None
+    approved = approved_or_read(hook, form, migration_id)  # read: an older version began it
+    return cutover(hook, approved.migration, migration_id, starts_driver=False)
+
+
+def _journal(hook: StreamingJobHook, form: MigrationForm, migration_id: str) -> CutoverJournal:
+    return CutoverJournal(hook.store, form.job, migration_id, PHASES)
+
+
+def _stored_otherwise(migration_id: str, found: Approved, wanted: Approved) -> NotAsApprovedError:
+    return NotAsApprovedError(
+        f"Migration {migration_id} was expected to be stored for the approval as it was planned now "
+        f"({wanted.digest}), found it stored otherwise ({found.digest}): by another try, or a connection "
+        "leads to another cluster by now.",
+        left="Nothing was stopped or held; what was stored first stays.",
+        remedy="Try again to plan what is stored; if that fails too, trigger a new run of the DAG.",
+    )

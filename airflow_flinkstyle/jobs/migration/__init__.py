@@ -1,0 +1,5 @@
+"""From one Kafka cluster to another: the look beforehand, the journalled window, the way back.
+
+Decides the order of things only: positions are proved in ``kafka/translation``, drivers start in
+``running``.
+"""

@@ -1,0 +1,229 @@
+"""A migration as it was approved: one value, parsed once, that every task and every try applies.
+
+Nothing in it is looked up again by name: a file's offsets stand here, not its path. Clusters are the
+exception: how to log in to them is a connection's secret, and no secret is stored. So their ids stand here,
+to be compared.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+from airflow_flinkstyle.errors import FlinkstyleError, MessageFormatError
+from airflow_flinkstyle.jobs.migration.cutover import CutoverSettings
+from airflow_flinkstyle.kafka.fence.fences import PASSIVE, FenceTerms
+from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
+from airflow_flinkstyle.kafka.policies import EXACT_ONLY, Policies, parse_policies
+from airflow_flinkstyle.kafka.start.kinds import AtOffsets, text_of
+from airflow_flinkstyle.rewrite.rules import PROVED, SourceRule, WayRules
+from airflow_flinkstyle.rewrite.ways_json import ways_fields, ways_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from airflow_flinkstyle.kafka.settings import Isolation
+    from airflow_flinkstyle.kafka.start.kinds import Start, StartRules
+
+FORMAT_VERSION = 1
+_SHORT = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterRef:
+    """A cluster by the connection that leads to it."""
+
+    conn_id: str
+    servers: str
+    """Where that led when the migration was approved: ``bootstrap.servers``, no login."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Migration:
+    """What moves, from where, to where, and how."""
+
+    job: str
+    source: ClusterRef
+    target: ClusterRef
+    mirror: MirrorSettings | None = None
+    rename: Mapping[str, str] = field(default_factory=dict)
+    """Source topic -> target topic, or several with commas, beyond what the mirror's policy says."""
+    ways: WayRules = PROVED
+    isolation: Isolation = "read_uncommitted"
+    """The job's own."""
+    allow: Policies = EXACT_ONLY
+    fence: FenceTerms = PASSIVE
+    group: str | None = None
+    """Consumer group whose offsets on the target are set after the move."""
+    producer_switch: str
+    """``store``, ``manual`` or ``module:attribute``."""
+    script_servers: str
+    """``kafka.bootstrap.servers`` as the script writes it."""
+    kafka_options: Mapping[str, str] = field(default_factory=dict)
+    """More options of Spark's Kafka source on the target; no secrets."""
+    settings: CutoverSettings = field(default_factory=CutoverSettings)
+    spark_conn_id: str | None = None
+    """Where the next driver runs; None: where the job runs now."""
+    back: bool = False
+    """Producers know the two clusters by each other's names: it reverses an earlier migration."""
+
+    def as_fields(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        values = {name: getattr(self, name) for name in self.__slots__}
+        return {
+            **values,
+            "source": asdict(self.source),
+            "target": asdict(self.target),
+            "mirror": None if self.mirror is None else asdict(self.mirror),
+            "rename": dict(self.rename),
+            "ways": ways_fields(self.ways),
+            "allow": self.allow.describe(),
+            "fence": asdict(self.fence),
+            "kafka_options": dict(self.kafka_options),
+            "settings": asdict(self.settings),
+        }
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Any]) -> Self:
+        """Read what ``as_fields`` made, once it has been through JSON."""
+        mirror, fence = fields["mirror"], fields["fence"]
+        parsed = {
+            "source": ClusterRef(**fields["source"]),
+            "target": ClusterRef(**fields["target"]),
+            "mirror": None if mirror is None else MirrorSettings(**_tuples(mirror)),
+            "ways": ways_of(fields["ways"]),
+            "allow": parse_policies(fields["allow"]),
+            "fence": FenceTerms(**_tuples(fence)),
+            "settings": CutoverSettings(**fields["settings"]),
+        }
+        return cls(**{**fields, **parsed})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approved:
+    """What a person was shown before the approval, and what is applied."""
+
+    migration: Migration
+    told: Mapping[str, Any]
+    """The answers that it was read from, as the tasks of the DAG are told them: to notice other ones."""
+    source_cluster_id: str | None = None
+    target_cluster_id: str | None = None
+    """As the clusters themselves said; None if nobody asked them."""
+
+    @property
+    def digest(self) -> str:
+        """Return a name for exactly this."""
+        fields = {**self.as_fields(), "told": None}
+        return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:_SHORT]
+
+    def as_fields(self) -> dict[str, Any]:
+        """Return plain values, for the journal."""
+        return {
+            "format_version": FORMAT_VERSION,
+            "migration": self.migration.as_fields(),
+            "told": dict(self.told),
+            "source_cluster_id": self.source_cluster_id,
+            "target_cluster_id": self.target_cluster_id,
+        }
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Any]) -> Self:
+        """Read what the journal has.
+
+        Raises:
+            MessageFormatError: If it is of a newer format, or nothing of the kind.
+        """
+        try:
+            values = dict(fields)
+            version = values.pop("format_version")
+            if version == FORMAT_VERSION:
+                return cls(**{**values, "migration": Migration.from_fields(values["migration"])})
+        except (AttributeError, KeyError, TypeError, ValueError, FlinkstyleError) as error:
+            raise _malformed(str(error)) from error
+        raise _malformed(f"format {version}")
+
+    def differing(self, told: Mapping[str, Any]) -> dict[str, str]:
+        """Return the answers that are others now: by name, what was approved and what was found."""
+        names = sorted(self.told.keys() | told.keys())
+        return {
+            name: f"approved {self.told.get(name)!r:.200}, found {told.get(name)!r:.200}"
+            for name in names
+            if self.told.get(name) != told.get(name)
+        }
+
+    def as_markdown(self) -> str:
+        """Render for the approval."""
+        rows = "\n".join(f"| {name} | {value} |" for name, value in self._rows())
+        return (
+            f"What is approved has the digest `{self.digest}`. It is stored, and applied as it stands here, "
+            "whatever becomes of the form, its files or the DAG.\n\n"
+            f"| | |\n|---|---|\n{rows}"
+        )
+
+    def _rows(self) -> Iterator[tuple[str, str]]:
+        moved = self.migration
+        for name, ref, cluster_id in (
+            ("from", moved.source, self.source_cluster_id),
+            ("to", moved.target, self.target_cluster_id),
+        ):
+            yield name, f"{ref.conn_id} ({ref.servers}), cluster {cluster_id or 'not asked'}"
+        yield "sources", _rule_text(moved.ways.default)
+        for source, rule in sorted(moved.ways.sources.items()):
+            yield f"source {source}", _rule_text(rule)
+        yield "accepted positions", moved.allow.describe()
+        if moved.rename:
+            yield "renamed topics", ", ".join(f"{old} -> {new}" for old, new in sorted(moved.rename.items()))
+        yield "mirror", _changed(moved.mirror, "source_alias", "target_alias")
+        yield "fence", _changed(moved.fence, "kind")
+        yield "producers are held by", moved.producer_switch
+        yield "the job's isolation level", moved.isolation
+        yield "next driver", moved.spark_conn_id or "where the job runs now"
+        if moved.kafka_options:
+            yield "Kafka options", ", ".join(f"{n}={v}" for n, v in sorted(moved.kafka_options.items()))
+        if moved.group:
+            yield "consumer group kept up", moved.group
+        yield "time-outs", ", ".join(f"{n} {v:g}" for n, v in asdict(moved.settings).items())
+
+
+def _rule_text(rule: SourceRule) -> str:
+    topology = "" if rule.topology == "refuse" else f", {rule.topology} topics there too"
+    return f"{rule.way}{'' if rule.start is None else f', starting at {_starts_text(rule.start)}'}{topology}"
+
+
+def _starts_text(rules: StartRules) -> str:
+    named = {"": rules.default} if rules.default is not None else {}
+    named |= dict(rules.topics)
+    named |= {f"{topic}-{number}": start for (topic, number), start in rules.partitions.items()}
+    return "; ".join(
+        f"{name}: {_start_text(one)}" if name else _start_text(one) for name, one in named.items()
+    )
+
+
+def _start_text(start: Start) -> str:
+    if isinstance(start, AtOffsets):
+        return f"{start.origin} ({len(start.offsets)} partitions, as read before the approval)"
+    return text_of(start)
+
+
+def _changed(settings: MirrorSettings | FenceTerms | None, *always: str) -> str:
+    """Return the fields that are not as by default, behind those that are always shown."""
+    if settings is None:
+        return "none"
+    values = asdict(settings)
+    defaults = {name: item.default for name, item in type(settings).__dataclass_fields__.items()}
+    others = {n: v for n, v in values.items() if n not in always and v not in (defaults[n], {}, ())}
+    return ", ".join([*(str(values[name]) for name in always), *(f"{n}={v}" for n, v in others.items())])
+
+
+def _tuples(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+
+
+def _malformed(found: str) -> MessageFormatError:
+    return MessageFormatError(
+        f"An approved migration of format {FORMAT_VERSION} was expected in its journal, found {found}.",
+        left="It was not acted on.",
+        remedy="Upgrade airflow-flinkstyle if a newer version wrote it; else trigger a new migration.",
+    )

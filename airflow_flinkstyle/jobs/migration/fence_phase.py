@@ -1,0 +1,163 @@
+"""The fence in a migration's window, and the watch for producers that wake behind the check.
+
+Two phases of the journal, ``PHASE`` within ``hold`` and ``ENDS_PHASE`` behind ``caught-up``.
+
+The cutover calls, in this order: ``raise_fence`` between two proofs that producers are held, ``note_ends``
+once the mirror has caught up, ``require_quiet`` right before the new driver gets its go (nothing is
+past return yet), ``strays`` once it has taken over and again behind its first commit. ``drop_fence``
+belongs before every release to the old cluster. After a success the fence stays: a producer that was
+left behind gets an error instead of writing what nobody reads.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.jobs.errors import AttemptSupersededError, FenceStandsError, RogueProducerError
+from airflow_flinkstyle.kafka.audit.open_transactions import explain
+from airflow_flinkstyle.kafka.cluster import describe
+from airflow_flinkstyle.kafka.errors import FenceDownError
+from airflow_flinkstyle.kafka.fence.fences import FenceRecord
+from airflow_flinkstyle.kafka.fence.fencing import Moving, ends_of, since
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from airflow_flinkstyle.jobs.journal import CutoverJournal
+    from airflow_flinkstyle.kafka.fence.fences import Fence
+    from airflow_flinkstyle.kafka.settings import KafkaCluster
+
+log = logging.getLogger(__name__)
+
+PHASE, ENDS_PHASE = "fence", "ends"
+_STILL_OLD = "Nothing has moved: the job goes on on the old cluster."
+
+Ends = dict[str, dict[str, int]]
+"""Topic -> partition -> end, as JSON keeps it."""
+
+
+class Watch(Protocol):
+    """An eye on the old cluster, and the fence around it."""
+
+    @property
+    def fence(self) -> Fence:
+        """How producers are kept away."""
+
+    def ends(self, topics: Collection[str]) -> Ends:
+        """Return the ends of all partitions."""
+
+    def strays(self, ends: Ends) -> str | None:
+        """Return None if the logs still end there, else a sentence with the offsets."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveWatch:
+    """The same on a real cluster."""
+
+    cluster: KafkaCluster
+    fence: Fence
+
+    def ends(self, topics: Collection[str]) -> Ends:
+        """Look once."""
+        found: Ends = {}
+        for (topic, number), end in sorted(ends_of(describe(self.cluster, topics)).items()):
+            found.setdefault(topic, {})[str(number)] = end
+        return found
+
+    def strays(self, ends: Ends) -> str | None:
+        """Look again."""
+        earlier = {(topic, int(n)): end for topic, numbers in ends.items() for n, end in numbers.items()}
+        found = since(self.cluster, earlier)
+        return explain(self.cluster, found) if isinstance(found, Moving) else None
+
+
+def raise_fence(journal: CutoverJournal, watch: Watch, topics: Collection[str]) -> Mapping[str, Any]:
+    """Put the fence up, its record journalled before; call it again in every attempt that has not stopped.
+
+    Raises:
+        AttemptSupersededError: If a later attempt has begun. If that one has gone back already, what
+            this one put up behind it is taken down first.
+    """
+    known = journal.read(PHASE)
+    intent = known.intent if known else watch.fence.plan(topics).as_dict()
+    phase = journal.open(PHASE, intent)
+    record = FenceRecord.from_dict(phase.record.intent)
+    try:
+        watch.fence.put(record)
+    finally:  # also of a call that failed: it may have come through
+        _lift_behind_a_way_back(journal, watch, record)
+    log.info("%s", record.describe())
+    return phase.record.result or journal.close(phase, {"kind": record.kind, "fence": record.describe()})
+
+
+def _lift_behind_a_way_back(journal: CutoverJournal, watch: Watch, record: FenceRecord) -> None:
+    try:
+        journal.check()
+    except AttemptSupersededError:
+        if journal.read("back") is not None:
+            watch.fence.lift(record)
+        raise
+
+
+def drop_fence(journal: CutoverJournal, watch: Watch) -> None:
+    """Take down what this migration has put up, whichever attempt it was; else do nothing.
+
+    Raises:
+        FenceStandsError: If the cluster does not let it; taking it down again goes on.
+    """
+    known = journal.read(PHASE)
+    if known is None:
+        return
+    record = FenceRecord.from_dict(known.intent)
+    try:
+        watch.fence.lift(record)
+    except FlinkstyleError as error:
+        raise FenceStandsError(
+            f"The fence was expected to come down again, found: {error.problem}",
+            left=f"The job runs on the old cluster, its producers are held. {record.describe()}",
+            remedy=f"{error.remedy} Then clear this task: it goes on with the way back.",
+        ) from error
+
+
+def note_ends(journal: CutoverJournal, watch: Watch, topics: Collection[str]) -> Mapping[str, Any]:
+    """Remember where the old logs end while producers are held; the first attempt's word counts."""
+    phase = journal.open(ENDS_PHASE, {})
+    return phase.record.result or journal.close(phase, {"ends": watch.ends(topics)})
+
+
+def watched(journal: CutoverJournal) -> set[str]:
+    """Return the topics whose ends were noted."""
+    return set((journal.result(ENDS_PHASE) or {}).get("ends", ()))
+
+
+def require_quiet(journal: CutoverJournal, watch: Watch) -> None:
+    """Require that the fence stands and that nothing was written since the ends were noted.
+
+    Raises:
+        FenceDownError: If somebody removed entries of the fence.
+        RogueProducerError: If records or open transactions came behind the noted ends.
+    """
+    known = journal.read(PHASE)
+    if known is not None and (gone := watch.fence.missing(FenceRecord.from_dict(known.intent))):
+        raise FenceDownError(
+            f"The fence was expected to stand, but these ACLs are gone: {'; '.join(map(str, gone))}.",
+            left=_STILL_OLD,
+            remedy="Find out who removed them, then migrate again.",
+        )
+    found = strays(journal, watch)
+    if found is not None:
+        raise RogueProducerError(
+            f"Nobody was expected to write to the old cluster after the producers were held. {found}",
+            left=_STILL_OLD,
+            remedy="Find the producer of these records and make it obey the switch, or fence by ACL; then "
+            "migrate again.",
+        )
+
+
+def strays(journal: CutoverJournal, watch: Watch) -> str | None:
+    """Return what was written to the old cluster since the ends were noted, with its offsets, or None."""
+    noted = journal.result(ENDS_PHASE)
+    return watch.strays(noted["ends"]) if noted else None

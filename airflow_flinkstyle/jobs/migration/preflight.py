@@ -1,0 +1,272 @@
+"""Look, before anything is held or stopped, whether a migration can work; changes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.jobs.errors import PreflightError
+from airflow_flinkstyle.jobs.migration import control_topics
+from airflow_flinkstyle.jobs.running.compat import spark_findings
+from airflow_flinkstyle.jobs.spec import from_launch
+from airflow_flinkstyle.jobs.status import Running, describe_status
+from airflow_flinkstyle.kafka.cluster import describe
+from airflow_flinkstyle.kafka.mirror.lag import mirror_lag
+from airflow_flinkstyle.kafka.mirror.retention import retention_findings
+from airflow_flinkstyle.rewrite.route import misfits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from airflow_flinkstyle.jobs.migration.kafka_side import LiveKafka
+    from airflow_flinkstyle.jobs.migration.producers import ProducerSwitch
+    from airflow_flinkstyle.jobs.running.client import JobClient
+    from airflow_flinkstyle.jobs.spec import SubmitTarget
+    from airflow_flinkstyle.kafka.cluster import ClusterView, TopicPartition
+    from airflow_flinkstyle.protocol.records import SourceIdentity
+    from airflow_flinkstyle.rewrite.rules import SourceRule
+    from airflow_flinkstyle.savepoint import compat
+    from airflow_flinkstyle.savepoint.manifest import Manifest
+
+    Sources = Mapping[str, SourceIdentity]
+    """By ``query/source``."""
+
+Level = Literal["ok", "warning", "refusal"]
+_MUCH_LAG = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that was looked at."""
+
+    check: str
+    level: Level
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preflight:
+    """Everything that was looked at."""
+
+    findings: tuple[Finding, ...]
+
+    @property
+    def refusals(self) -> tuple[Finding, ...]:
+        """What makes the migration impossible or unsafe."""
+        return tuple(finding for finding in self.findings if finding.level == "refusal")
+
+    def as_markdown(self) -> str:
+        """Render the table for the log and the approval."""
+        rows = [f"| {f.check} | {f.level} | {f.detail.replace('|', '/')} |" for f in self.findings]
+        return "\n".join(["| check | result | detail |", "|---|---|---|", *rows])
+
+    def require_ok(self) -> None:
+        """Raise ``PreflightError`` if anything was refused; all reasons are named."""
+        if self.refusals:
+            reasons = " ".join(f"({i}) {f.check}: {f.detail}" for i, f in enumerate(self.refusals, 1))
+            raise PreflightError(
+                f"The migration was expected to be possible, found {len(self.refusals)} reasons against it. "
+                f"{reasons}",
+                left="Nothing was changed; the job runs on.",
+                remedy="Correct them, then start the migration again.",
+            )
+
+
+def run_preflight(
+    client: JobClient,
+    kafka: LiveKafka,
+    switch: ProducerSwitch,
+    *,
+    target: SubmitTarget | None = None,
+    manifest: Manifest | None = None,
+) -> Preflight:
+    """Look at the job, its next Spark, both clusters, MirrorMaker, retention and the producer switch.
+
+    Args:
+        client: The job; it must run.
+        kafka: The clusters and MirrorMaker's settings.
+        switch: How producers are held; only read.
+        target: Where the job is to run then; None for where it runs now.
+        manifest: A recent savepoint, whose positions say what the job has read. Without one, what the
+            target's retention would delete of the whole log is a warning only.
+    """
+    findings, sources = [*_job(client)], _sources(client)
+    checks: list[tuple[str, Callable[[], Finding]]] = [
+        ("producer switch", lambda: _switch(switch)),
+    ]
+    if sources is not None:
+        checks = [
+            ("spark", lambda: spark_finding(client, target)),
+            ("clusters", lambda: _clusters(kafka, sources)),
+            ("topics", lambda: _topics(kafka, sources)),
+            ("mirror", lambda: _mirror(kafka, sources)),
+            ("retention", lambda: _retention(kafka, sources, manifest)),
+            ("fence", lambda: _fence(kafka, sources)),
+            ("control topics", lambda: _control_topics(client, kafka)),
+            *checks,
+        ]
+    for name, check in checks:
+        try:
+            findings.append(check())
+        except FlinkstyleError as error:
+            findings.append(Finding(check=name, level="refusal", detail=str(error)))
+    return Preflight(findings=tuple(findings))
+
+
+def _job(client: JobClient) -> list[Finding]:
+    status = client.status()
+    level: Level = "ok" if isinstance(status, Running) else "refusal"
+    return [Finding(check="job", level=level, detail=f"Job {client.board.job}: {describe_status(status)}.")]
+
+
+def spark_finding(client: JobClient, target: SubmitTarget | None) -> Finding:
+    """Compare what the running version was given with what the next one will be."""
+    status = client.status()
+    findings: tuple[compat.Finding, ...] = ()
+    if target is not None and isinstance(status, Running) and status.run.claim.launch:
+        spec, _ = from_launch(status.run.claim.launch, secret_env={})
+        findings = spark_findings(client, spec, target)
+    detail = " ".join(map(str, findings)) or "The next driver's Spark can go on from the checkpoint."
+    return Finding(check="spark", level="refusal" if findings else "ok", detail=detail)
+
+
+def _sources(client: JobClient) -> Sources | None:
+    """Return the Kafka sources of the running job; None if it does not run."""
+    status = client.status()
+    if not isinstance(status, Running):
+        return None
+    return {
+        f"{query}/{name}": source
+        for query, beat in status.heartbeat.queries.items()
+        for name, source in beat.sources.items()
+    }
+
+
+def _on_old(kafka: LiveKafka, sources: Sources) -> dict[str, str]:
+    """Return topic -> topic id of the sources that read the old cluster."""
+    cluster_id = kafka.old_cluster_id
+    found = [source.topic_ids for source in sources.values() if source.cluster_id == cluster_id]
+    return {topic: topic_id for topics in found for topic, topic_id in topics.items()}
+
+
+def _clusters(kafka: LiveKafka, sources: Sources) -> Finding:
+    old, new = describe(kafka.old, ()).cluster_id, describe(kafka.new, ()).cluster_id
+    read = sorted({source.cluster_id for source in sources.values()})
+    if old == new:
+        detail = f"Both connections lead to cluster {old}; two clusters were expected."
+        return Finding(check="clusters", level="refusal", detail=detail)
+    if old not in read:
+        detail = f"The job reads cluster {', '.join(read) or 'none'}, but {kafka.old} is cluster {old}."
+        return Finding(check="clusters", level="refusal", detail=detail)
+    return Finding(check="clusters", level="ok", detail=f"From {old} ({kafka.old}) to {new} ({kafka.new}).")
+
+
+def _topics(kafka: LiveKafka, sources: Sources) -> Finding:
+    """Compare topic ids with the job's, and the topics of both clusters with what their ways ask for."""
+    topics = _on_old(kafka, sources)
+    old, new = describe(kafka.old, topics), describe(kafka.new, kafka.target_topics(topics))
+    wrong = [
+        f"{topic} was re-created: the job reads id {topic_id}, found {old.topics[topic].topic_id}"
+        for topic, topic_id in sorted(topics.items())
+        if old.topics[topic].topic_id != topic_id
+    ]
+    partitions = {topic: old.topics[topic].partitions.keys() for topic in topics}
+    unfit = misfits(kafka.request(), partitions, new)
+    for topic in sorted(_of_rule(kafka, sources, lambda rule: not rule.begins_anew)):
+        wrong += [unfit[topic]] if topic in unfit else []
+    for topic in sorted(_of_rule(kafka, sources, lambda rule: rule.needs_empty_target)):
+        held = [tp for tp in new.only(kafka.target_topics([topic])).partitions if _holds_records(new, tp)]
+        wrong += [f"{topic}: {len(held)} partitions of the target hold records already"] if held else []
+    if wrong or not topics:
+        detail = "; ".join(wrong) or "the job reads no topic there"
+        return Finding(check="topics", level="refusal", detail=detail)
+    return Finding(check="topics", level="ok", detail=", ".join(sorted(topics)))
+
+
+def _of_rule(kafka: LiveKafka, sources: Sources, applies: Callable[[SourceRule], bool]) -> dict[str, str]:
+    """Return topic -> topic id of the sources on the old cluster whose rule is such a one."""
+    return _on_old(kafka, {name: s for name, s in sources.items() if applies(kafka.ways.named(name))})
+
+
+def _to_prove(kafka: LiveKafka, sources: Sources) -> set[str]:
+    old_id = kafka.old_cluster_id
+    on_old = {name: seen.topic_ids for name, seen in sources.items() if seen.cluster_id == old_id}
+    return kafka.to_prove({name: list(topic_ids) for name, topic_ids in on_old.items()})
+
+
+def _holds_records(view: ClusterView, tp: TopicPartition) -> bool:
+    log = view.log_range(tp)
+    return log is not None and log.start < log.end
+
+
+def _mirror(kafka: LiveKafka, sources: Sources) -> Finding:
+    topics = _to_prove(kafka, sources)
+    if not topics:
+        return Finding(check="mirror", level="ok", detail="Not needed: no position is to be proved.")
+    if kafka.mirror is None:
+        detail = "Its aliases were expected: without its own positions none at a log's end can be proved."
+        return Finding(check="mirror", level="refusal", detail=detail)
+    lag = mirror_lag(kafka.old, kafka.new, kafka.mirror, describe(kafka.old, topics))
+    behind = sum(lag.values())
+    hint = (
+        "Its position follows its copies by offset.flush.interval.ms of the target "
+        "(60 s unless <target alias>.offset.flush.interval.ms says otherwise): the window waits that long."
+    )
+    level: Level = "warning" if behind > _MUCH_LAG else "ok"
+    return Finding(check="mirror", level=level, detail=f"{behind} records behind. {hint}")
+
+
+def _retention(kafka: LiveKafka, sources: Sources, manifest: Manifest | None) -> Finding:
+    fitting = {
+        topic: names[0]
+        for topic in _to_prove(kafka, sources)
+        if len(names := kafka.target_topics([topic])) == 1
+    }
+    positions = _positions(kafka, fitting, manifest)
+    found = retention_findings(kafka.old, kafka.new, positions, fitting) if fitting else ()
+    if not found:
+        return Finding(check="retention", level="ok", detail="The target deletes nothing that is unread.")
+    unread = manifest is not None and any(finding.endangered for finding in found)
+    detail = " ".join(finding.describe() for finding in found)
+    return Finding(check="retention", level="refusal" if unread else "warning", detail=detail)
+
+
+def _fence(kafka: LiveKafka, sources: Sources) -> Finding:
+    planned = kafka.watch.fence.plan(sorted(_on_old(kafka, sources)))
+    return Finding(check="fence", level="ok", detail=planned.describe())
+
+
+def _control_topics(client: JobClient, kafka: LiveKafka) -> Finding:
+    status = client.status()
+    beats = status.heartbeat.queries.values() if isinstance(status, Running) else ()
+    sinks = [one for beat in beats if beat.sinks for one in beat.sinks.lineages]
+    found = control_topics.mirrored(kafka.new, kafka.mirror, sinks) if kafka.mirror and sinks else []
+    detail = " ".join(found) or f"None of {len(sinks)} is mirrored."
+    return Finding(check="control topics", level="refusal" if found else "ok", detail=detail)
+
+
+def _positions(
+    kafka: LiveKafka, topics: Mapping[str, str], manifest: Manifest | None
+) -> dict[TopicPartition, int]:
+    """Return what the job reads next; without a savepoint, where the logs begin."""
+    view = describe(kafka.old, topics)
+    positions: dict[TopicPartition, int] = {
+        tp: log.start for tp in view.partitions if (log := view.log_range(tp))
+    }
+    for query in manifest.queries if manifest else ():
+        for position in query.kafka.values():
+            if position.cluster_id == view.cluster_id:
+                read = ((t, number, at) for t, at_ in position.offsets.items() for number, at in at_.items())
+                positions |= {
+                    (topic, number): at for topic, number, at in read if (topic, number) in positions
+                }
+    return positions
+
+
+def _switch(switch: ProducerSwitch) -> Finding:
+    position = switch.read()
+    if position == "hold":
+        detail = "Producers are held already: another migration is under way, or was left unsettled."
+        return Finding(check="producer switch", level="refusal", detail=detail)
+    return Finding(check="producer switch", level="ok", detail=f"Position: {position or 'not known yet'}.")

@@ -1,0 +1,92 @@
+"""What a migration did, for the log, XCom and the demo's tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow_flinkstyle.jobs.migration import fence_phase
+from airflow_flinkstyle.rewrite import plan_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_flinkstyle.jobs.journal import CutoverJournal
+    from airflow_flinkstyle.jobs.running.client import JobClient
+    from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutoverReport:
+    """A finished migration."""
+
+    migration_id: str
+    job: str
+    generation: int
+    """The one that runs on the new cluster."""
+    savepoint_id: str
+    """Taken by the stop."""
+    rewritten_id: str
+    savepoint_bytes: int
+    phases_s: Mapping[str, float]
+    """Seconds per phase, retries included."""
+    held_s: float
+    """From the switch to hold until the release."""
+    downtime_s: float | None
+    """From the last commit on the old cluster to the first on the new; None if there was nothing to read."""
+    notes: tuple[str, ...]
+    """What else there is to know: the fence, records left behind on the old cluster, group offsets."""
+    plan: OffsetRewritePlan
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values, for XCom."""
+        told = {"phases_s": dict(self.phases_s), "notes": list(self.notes), "table": self.plan.as_markdown()}
+        fields = {name: getattr(self, name) for name in self.__slots__ if name not in ("plan", *told)}
+        return {**fields, **told}
+
+    def as_markdown(self) -> str:
+        """Render the table of positions and the times."""
+        times = ", ".join(f"{phase} {seconds:.1f} s" for phase, seconds in self.phases_s.items())
+        downtime = "nothing to read" if self.downtime_s is None else f"{self.downtime_s:.1f} s"
+        return (
+            f"{self.plan.as_markdown()}\n\nProducers held {self.held_s:.1f} s, downtime {downtime}, "
+            f"savepoint {self.savepoint_bytes} bytes. Phases: {times}."
+            + "".join(f"\n\n{note}" for note in self.notes)
+        )
+
+
+def build_report(client: JobClient, journal: CutoverJournal) -> CutoverReport:
+    """Read the report of a finished migration from its journal."""
+    standby, stop = _result(journal, "standby"), _result(journal, "stop")
+    rewritten_id = _result(journal, "rewrite")["savepoint_id"]
+    hold, release = journal.read("hold"), journal.read("release")
+    held_ms = release.result_at_ms - hold.intent_at_ms if hold and release and release.result_at_ms else 0
+    first_ms = _result(journal, "running")["first_commit_at_ms"]
+    slot = client.board.heartbeat(standby["old"])
+    commits = [beat.batch_committed_at_ms for beat in slot.value.queries.values()] if slot else []
+    last_ms = max((at for at in commits if at is not None), default=None)
+    return CutoverReport(
+        migration_id=journal.migration_id,
+        job=client.board.job,
+        generation=standby["new"],
+        savepoint_id=stop["savepoint_id"],
+        rewritten_id=rewritten_id,
+        savepoint_bytes=client.repository.read(stop["savepoint_id"]).total_bytes,
+        phases_s=journal.seconds(),
+        held_s=held_ms / 1000,
+        downtime_s=None if first_ms is None or last_ms is None else (first_ms - last_ms) / 1000,
+        notes=_notes(journal),
+        plan=plan_json.from_json(_result(journal, "translate")["plan"]),
+    )
+
+
+def _notes(journal: CutoverJournal) -> tuple[str, ...]:
+    fence = _result(journal, fence_phase.PHASE).get("fence")
+    arrived, released = _result(journal, "running"), _result(journal, "release")
+    strays = arrived.get("strays") or released.get("strays")
+    left_behind = f"WARNING: somebody wrote to the old cluster behind the proof. {strays}" if strays else None
+    return tuple(note for note in (fence, left_behind, arrived.get("group")) if note)
+
+
+def _result(journal: CutoverJournal, phase: str) -> Mapping[str, Any]:
+    return journal.result(phase) or {}

@@ -1,0 +1,174 @@
+"""Back to where the job ran before the window, and the last task of a migration.
+
+The way back and the new driver both follow the old generation, after it has closed; whichever takes
+``current.json`` over first runs, the other exits. Producers are released only then, to the winner's side.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow_flinkstyle.jobs.errors import ProducersNotHeldError, StepTimeoutError
+from airflow_flinkstyle.jobs.migration import fence_phase
+from airflow_flinkstyle.jobs.requests import Ended, TooLate, request_for
+from airflow_flinkstyle.jobs.status import Starting
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_flinkstyle.jobs.migration.cutover import Cutover
+    from airflow_flinkstyle.types import Generation
+
+log = logging.getLogger(__name__)
+
+Where = Literal["untouched", "old", "new"]
+_WHERE: dict[str, Where] = {"release_new": "new", "release_old": "old", "untouched": "untouched"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """How a migration rests."""
+
+    where: Where
+    generation: int | None
+    detail: str
+
+
+UNTOUCHED = Settled(where="untouched", generation=None, detail="The window never began.")
+
+
+def go_back(cutover: Cutover) -> Mapping[str, Any]:
+    """Let the job run where it ran before, unless the new driver has taken over; a retry goes on with it.
+
+    Returns:
+        ``winner``, the generation that runs, and ``position``, where producers were released to.
+    """
+    phase = cutover.journal.open("back", {})
+    if phase.record.result is not None:
+        return phase.record.result
+    if cutover.journal.read("standby") is None:
+        return cutover.journal.close(phase, {"winner": None, "position": "untouched"})
+    winner, new = _winner(cutover)
+    position: Literal["release_new", "release_old"] = "release_new" if winner == new else "release_old"
+    cutover.journal.check()
+    if cutover.journal.read("hold") is not None:
+        if position == "release_old":
+            fence_phase.drop_fence(cutover.journal, cutover.kafka.watch)
+        cutover.switch.apply(position, cutover.journal.token)
+    return cutover.journal.close(phase, {"winner": winner, "position": position})
+
+
+def _winner(cutover: Cutover) -> tuple[Generation, Generation | None]:
+    """Return who runs, and the new generation if it was ever claimed."""
+    client, old = cutover.client, cutover.old()
+    new = client.own_claim(f"{cutover.journal.migration_id}/next")
+    current = client.board.current()
+    if current is not None and current.value.generation == new:
+        return current.value.generation, new
+    if _old_has_closed(cutover, old):
+        return _race(cutover, old, new), new
+    if new is not None:
+        client.dismiss(new)
+    client.ensure_running(relaunch_failed=True)
+    return old, new
+
+
+def _old_has_closed(cutover: Cutover, old: Generation) -> bool:
+    """Take the stop request back; if it was accepted before, wait for how it ends."""
+    client, deadline = cutover.client, time.monotonic() + cutover.settings.stop_timeout_s
+    relaunch_failed = True
+    while True:
+        slot = client.board.heartbeat(old)
+        if slot is None:
+            return False
+        if slot.value.state == "closed":
+            return True
+        pending = request_for(
+            cutover.stop_key, "stop_with_savepoint", old, slot.value.incarnation, cutover.stop_mode
+        )
+        if not isinstance(client.cancel(pending), TooLate):
+            again = client.board.heartbeat(old)  # it may have closed by itself meanwhile
+            return again is not None and again.value.state == "closed"
+        state = client.poll(pending)
+        if isinstance(state, Ended) and state.outcome in ("done", "refused", "cancelled"):
+            return state.outcome == "done"
+        status = client.ensure_running(relaunch_failed=relaunch_failed)
+        relaunch_failed = not isinstance(status, Starting) and relaunch_failed
+        if time.monotonic() > deadline:
+            raise StepTimeoutError(
+                f"The old driver had accepted its stop and was expected to close within "
+                f"{cutover.settings.stop_timeout_s:g} s.",
+                left="Producers are held. The driver still drains, or is starting again.",
+                remedy="Clear this task: it goes on with the way back.",
+            )
+        time.sleep(client.poll_s)
+
+
+def _race(cutover: Cutover, old: Generation, new: Generation | None) -> Generation:
+    """Start the way back, and wait for whoever takes over."""
+    client, key = cutover.client, f"{cutover.journal.migration_id}/back"
+    if new is not None and client.board.go(new) is None:
+        client.dismiss(new)
+    back = client.follow(old, claim_key=key).generation
+    client.ensure_running(relaunch_failed=True)
+    deadline = time.monotonic() + cutover.settings.takeover_timeout_s
+    while True:
+        current = client.board.current()
+        if current is not None and current.value.generation != old:
+            return current.value.generation
+        client.ensure_running()
+        if time.monotonic() > deadline:
+            raise StepTimeoutError(
+                f"The way back (generation {back}) was expected to take over within "
+                f"{cutover.settings.takeover_timeout_s:g} s.",
+                left=f"The job is stopped, producers are held. Log: {client.log_tail(client.run(back))}",
+                remedy="Clear this task: it goes on with the way back.",
+            )
+        cutover.journal.check()
+        time.sleep(client.poll_s)
+
+
+def settle(cutover: Cutover) -> Settled:
+    """Finish a migration in whichever direction it can still go, and prove where producers write."""
+    journal, client = cutover.journal, cutover.client
+    if not journal.has_begun:
+        return UNTOUCHED
+    cutover.begin()
+    named, new = _named(cutover), client.own_claim(f"{journal.migration_id}/next")
+    if journal.read("back") is None and (named == new is not None or journal.result("takeover") is not None):
+        cutover.release()
+        if named == new:
+            return _on_the_new_cluster(cutover, named)
+        return Settled(where="new", generation=named, detail="It had moved; later runs are not its matter.")
+    found = go_back(cutover)
+    if found["position"] == "release_new" and found["winner"] == _named(cutover):
+        return _on_the_new_cluster(cutover, found["winner"])
+    where = _WHERE[found["position"]]
+    return Settled(where=where, generation=found["winner"], detail=f"Producers: {found['position']}.")
+
+
+def _named(cutover: Cutover) -> Generation | None:
+    current = cutover.client.board.current()
+    return current.value.generation if current else None
+
+
+def _on_the_new_cluster(cutover: Cutover, generation: Generation | None) -> Settled:
+    cutover.client.ensure_running()
+    _require_quiet_old(cutover)
+    strays = fence_phase.strays(cutover.journal, cutover.kafka.watch)
+    detail = f" WARNING: somebody wrote to the old one behind the proof. {strays}" if strays else ""
+    return Settled(where="new", generation=generation, detail=f"The job runs on the new cluster.{detail}")
+
+
+def _require_quiet_old(cutover: Cutover) -> None:
+    """Where people switch by hand, prove that nobody was left behind on the old cluster."""
+    writes = cutover.kafka.who_writes("old", cutover.topics, cutover.settings.steady_window_s)
+    if writes is not None:
+        raise ProducersNotHeldError(
+            f"Nobody was expected to write to the old cluster any more. {writes}",
+            left="The job runs on the new cluster and gets these records only while MirrorMaker runs.",
+            remedy="Move them to the new cluster before MirrorMaker is stopped, then clear this task.",
+        )

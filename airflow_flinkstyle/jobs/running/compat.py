@@ -1,0 +1,93 @@
+"""Whether the next version of a running job, or its next Spark, can go on from where it is; before it stops.
+
+Only what is given on the command line is known here. The driver that comes up looks again, at its session.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.checkpoint import offset_log
+from airflow_flinkstyle.checkpoint.inventory import list_batches
+from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.jobs.running.last_run import read_checkpoint
+from airflow_flinkstyle.jobs.status import Running
+from airflow_flinkstyle.savepoint.compat import check_confs, check_version, require_compatible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
+    from airflow_flinkstyle.jobs.status import Run
+    from airflow_flinkstyle.jobs.view import JobView
+    from airflow_flinkstyle.savepoint.compat import Finding
+
+_ASK = "import importlib.metadata as m; print(m.version('pyspark'))"
+_TIMEOUT_S = 30
+_VERSION = re.compile(r"\d+\.\d+\.\d+\S*")
+log = logging.getLogger(__name__)
+
+
+def require_fitting(runs: JobView, spec: JobSpec, target: SubmitTarget) -> None:
+    """Check that a start of this version would go on from what the job has now.
+
+    Raises:
+        SparkIncompatibleError: Naming all that would have to change; the job runs on.
+    """
+    findings = spark_findings(runs, spec, target)
+    require_compatible(f"job {runs.board.job}", findings, left="Nothing was stopped; the job runs on.")
+
+
+def spark_findings(runs: JobView, spec: JobSpec, target: SubmitTarget) -> tuple[Finding, ...]:
+    """Return what would have to change; nothing for a job that does not run."""
+    status = runs.status()
+    if not isinstance(status, Running):
+        return ()
+    findings = list(check_version(status.heartbeat.spark_version, spark_version(target)))
+    changed = _changed(status.run, spec, target)
+    for query, pinned in _pinned(runs, status) if changed else ():
+        findings += check_confs(query, pinned, changed)
+    return tuple(findings)
+
+
+def spark_version(target: SubmitTarget) -> str:
+    """Return the version of the Spark that a target starts; empty if it cannot be told from here."""
+    if target.spark_home is not None:
+        release = Path(target.spark_home) / "RELEASE"
+        found = _VERSION.search(release.read_text()) if release.is_file() else None
+        return found[0] if found else ""
+    try:
+        asked = subprocess.run(  # noqa: S603  # the interpreter that runs the user's scripts
+            [target.python, "-c", _ASK], capture_output=True, text=True, timeout=_TIMEOUT_S, check=True
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        log.warning("The version of Spark of %s is not known here: %s", target.python, error)
+        return ""
+    return asked.stdout.strip()
+
+
+def _changed(run: Run, spec: JobSpec, target: SubmitTarget) -> dict[str, str]:
+    """Return the settings that are not those of the running version.
+
+    A script may have set others over what both are given, so that equal ones tell nothing.
+    """
+    launch = run.claim.launch
+    before = {**launch["target"]["conf"], **launch["spec"]["conf"]} if launch else {}
+    after = {**target.conf, **spec.conf}
+    return {name: value for name, value in after.items() if before.get(name) != value}
+
+
+def _pinned(runs: JobView, status: Running) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """Yield per query the settings that its checkpoint pins, as far as it can be read from here."""
+    for name in status.heartbeat.queries:
+        try:
+            checkpoint = read_checkpoint(runs, status.run, name)
+            newest = max(list_batches(checkpoint, "commits"), default=None)
+            if newest is not None:
+                yield name, offset_log.parse(checkpoint.read(f"offsets/{newest}").decode()).confs
+        except FlinkstyleError as error:
+            log.warning("What query %s pins is not known here: %s", name, error.problem)

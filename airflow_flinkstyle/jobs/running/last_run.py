@@ -1,0 +1,200 @@
+"""What the last run of a job left: its last words, and the checkpoint that they must fit."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.checkpoint import metadata
+from airflow_flinkstyle.checkpoint.inventory import list_batches, read_inventory
+from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
+from airflow_flinkstyle.jobs.errors import CheckpointMismatchError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from airflow_flinkstyle.jobs.status import Run
+    from airflow_flinkstyle.jobs.view import JobView
+    from airflow_flinkstyle.protocol.records import Heartbeat, QueryBeat
+    from airflow_flinkstyle.storage.base import ObjectStore
+    from airflow_flinkstyle.types import Generation
+
+OUT_OF_REACH = (CheckpointMismatchError, BadInputError)
+"""Why a checkpoint cannot be gone on with from here; anything else may pass, or is a refusal of its own."""
+_NOT_TAKEN = "Nothing was taken; the checkpoint is as it was."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """A run's checkpoint, as far as queries have planned a batch in it."""
+
+    committed: Mapping[str, int]
+    """Query name -> newest committed batch; -1 where the first one was planned and is not done."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no query has planned a batch."""
+        return not self.committed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unseen:
+    """A run's checkpoint that does not show what the run recorded, or that cannot be looked at from here."""
+
+    error: FlinkstyleError
+    only_by_driver: bool
+    """It stands where only Spark's own client can read: nothing is known to be wrong with it."""
+
+
+Look = Seen | Unseen
+
+
+def last_word(runs: JobView, generation: Generation | None) -> Run | None:
+    """Return the newest run up to a generation that said anything: a driver's, or a caller's that closed.
+
+    Claims of callers that ended half-way stand between. None if nobody said anything.
+    """
+    while generation is not None:
+        run = runs.run(generation)
+        if run.heartbeat is not None and (run.claim.launch or run.heartbeat.state == "closed"):
+            return run
+        generation = run.claim.follows
+    return None
+
+
+def driver_of(runs: JobView, run: Run) -> Generation:
+    """Return the generation of the driver whose place a caller took; the run's own if it had one."""
+    while not run.claim.launch and run.claim.follows is not None:
+        run = runs.run(run.claim.follows)
+    return run.generation
+
+
+def read_checkpoint(runs: JobView, run: Run, query: str) -> ObjectStore:
+    """Open one query's checkpoint of a run."""
+    return runs.open_checkpoint(f"{run.claim.checkpoint_location.rstrip('/')}/{query}")
+
+
+def look(runs: JobView, run: Run, words: Heartbeat) -> Look:
+    """Look into the checkpoint that a run left; its last words tell what must be there."""
+    try:
+        others = () if words.state == "closed" else _unnamed(runs, run)
+        found = {name: _newest(runs, run, name) for name in (*words.queries, *others)}
+    except BadInputError as error:  # no place that callers can open
+        return Unseen(error=error, only_by_driver=True)
+    except CheckpointMismatchError as error:
+        return Unseen(error=error, only_by_driver=False)
+    committed = {name: batch for name, batch in found.items() if batch is not None}
+    if (
+        not committed
+        and words.state not in ("closed", "failed")
+        and not any(_is_there(runs, run, name) for name in words.queries)
+    ):
+        return Unseen(error=_traceless(run), only_by_driver=False)
+    return Seen(committed=committed)
+
+
+def _newest(runs: JobView, run: Run, name: str) -> int | None:
+    """Return a query's newest committed batch; -1 if only the first was planned, None if none was."""
+    checkpoint = read_checkpoint(runs, run, name)
+    words = run.heartbeat
+    beat = words.queries.get(name) if words is not None else None
+    with _as_mismatch(checkpoint, beat):
+        done, planned = list_batches(checkpoint, "commits"), list_batches(checkpoint, "offsets")
+        if beat is not None and beat.query_id:
+            query_id = metadata.parse(checkpoint.read("metadata").decode()).query_id
+            closed = words is not None and words.state == "closed"
+            _require_recorded(checkpoint, beat, query_id, max(done, default=-1), closed=closed)
+    return max(done, default=-1 if planned else None)
+
+
+def has_begun(runs: JobView, run: Run, name: str) -> bool:
+    """Return whether Spark has begun a query, as the run said, or as this machine sees.
+
+    A heartbeat names a query before Spark knows of it: a driver may have died in between.
+    """
+    beat = run.heartbeat.queries.get(name) if run.heartbeat is not None else None
+    return bool(beat and beat.query_id) or _is_there(runs, run, name)
+
+
+def _is_there(runs: JobView, run: Run, name: str) -> bool:
+    return read_checkpoint(runs, run, name).head("metadata") is not None
+
+
+def require_committed(runs: JobView, run: Run, name: str) -> None:
+    """Require that this machine sees a query's checkpoint as its run recorded it, with a committed batch.
+
+    Raises:
+        CheckpointMismatchError: If it does not.
+    """
+    checkpoint = read_checkpoint(runs, run, name)
+    words = run.heartbeat
+    if words is None:
+        return
+    beat = words.queries[name]
+    with _as_mismatch(checkpoint, beat):
+        query_id = metadata.parse(checkpoint.read("metadata").decode()).query_id
+        batch = read_inventory(checkpoint).committed
+    _require_recorded(checkpoint, beat, query_id, batch, closed=words.state == "closed")
+
+
+def require_all_named(runs: JobView, run: Run) -> None:
+    """Require that no query has planned a batch that the run's last words do not name.
+
+    A driver that died may have started a query since its last heartbeat.
+
+    Raises:
+        CheckpointMismatchError: If one has.
+    """
+    unnamed = sorted(name for name in _unnamed(runs, run) if _newest(runs, run, name) is not None)
+    if unnamed:
+        raise CheckpointMismatchError(
+            f"The driver of generation {run.generation} was expected to have named all its queries before "
+            f"it died, found batches of query {', '.join(unnamed)} in {run.claim.checkpoint_location} too.",
+            left=_NOT_TAKEN,
+            remedy="Start that driver again (StreamingJobProgressSensor does), then stop the job.",
+        )
+
+
+def _unnamed(runs: JobView, run: Run) -> Iterator[str]:
+    named = {*run.heartbeat.queries, *run.heartbeat.dropped} if run.heartbeat is not None else set()
+    folders = runs.open_checkpoint(run.claim.checkpoint_location).folders()
+    return (name for name in folders if name not in named)
+
+
+def _traceless(run: Run) -> CheckpointMismatchError:
+    return CheckpointMismatchError(
+        f"Checkpoint {run.claim.checkpoint_location} was expected to show what generation {run.generation} "
+        "did before its driver died without a word, found nothing there, as on a machine where it never ran.",
+        left=_NOT_TAKEN,
+        remedy="A local path means the driver's disk: call from the machine where the driver ran.",
+    )
+
+
+@contextlib.contextmanager
+def _as_mismatch(checkpoint: ObjectStore, beat: QueryBeat | None) -> Iterator[None]:
+    """Name a checkpoint that cannot be read as the wrong one, unless it may be read a moment later."""
+    try:
+        yield
+    except FlinkstyleError as error:
+        if error.retryable or isinstance(error, CheckpointMismatchError):
+            raise
+        raise _mismatch(checkpoint, beat, str(error.problem)) from error
+
+
+def _require_recorded(
+    checkpoint: ObjectStore, beat: QueryBeat, query_id: str, batch: int, *, closed: bool
+) -> None:
+    recorded = -1 if beat.batch_id is None else beat.batch_id
+    if query_id != beat.query_id or batch < recorded or (closed and batch != recorded):
+        raise _mismatch(checkpoint, beat, f"query {query_id} at batch {batch}")
+
+
+def _mismatch(checkpoint: ObjectStore, beat: QueryBeat | None, found: str) -> CheckpointMismatchError:
+    recorded = f"query {beat.query_id} at batch {beat.batch_id}" if beat is not None else "a query"
+    return CheckpointMismatchError(
+        f"Checkpoint {checkpoint.uri} was expected to hold {recorded}, as its last run recorded, found: "
+        f"{found}",
+        left=_NOT_TAKEN,
+        remedy="A local path means the driver's disk: call from the machine where the driver ran.",
+    )

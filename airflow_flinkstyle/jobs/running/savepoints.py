@@ -1,0 +1,74 @@
+"""Take a savepoint of a job, whatever the job is doing: ask its driver, or take it oneself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.jobs.errors import JobNotRunningError
+from airflow_flinkstyle.jobs.requests import CutMode
+from airflow_flinkstyle.jobs.running.client import ignore
+from airflow_flinkstyle.jobs.running.stopped import take_stopped
+from airflow_flinkstyle.jobs.status import Closed, Dead, Failed, Starting, describe_status
+from airflow_flinkstyle.savepoint.capture import copier
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_flinkstyle.jobs.requests import PendingRequest
+    from airflow_flinkstyle.jobs.running.client import JobClient
+    from airflow_flinkstyle.protocol.records import Progress
+    from airflow_flinkstyle.savepoint.capture.copier import CaptureProgress
+    from airflow_flinkstyle.savepoint.manifest import Manifest
+    from airflow_flinkstyle.types import Alignment
+
+
+def begin_savepoint(
+    client: JobClient,
+    key: str,
+    *,
+    running_timeout_s: float,
+    alignment: Alignment = "none",
+    progress: Callable[[CaptureProgress], None] = copier.ignore,
+) -> PendingRequest | Manifest:
+    """Ask the driver for a savepoint, or take one at once if the job has ended.
+
+    A driver that died without a word, or is still coming up, is brought up and waited for first.
+
+    Args:
+        client: The job.
+        key: Who asks, without the try number: a retry finds its savepoint again.
+        running_timeout_s: How long to wait for a driver that comes up.
+        alignment: Of the queries; aligned only while the job runs.
+        progress: Told after each file of a savepoint that is taken at once.
+
+    Raises:
+        JobNotRunningError: If an aligned savepoint of a job that has ended is asked for.
+    """
+    mode, status = CutMode(alignment=alignment), client.status()
+    if isinstance(status, (Closed, Failed)) and alignment == "aligned":
+        raise JobNotRunningError(
+            f"Job {client.board.job} was expected to run, so that its queries can be aligned, found that "
+            f"{describe_status(status)}.",
+            left="No savepoint was taken.",
+            remedy="Start the job, or take the savepoint with alignment='none'.",
+        )
+    if isinstance(status, (Closed, Failed)):
+        return take_stopped(client, key, progress=progress)
+    if isinstance(status, (Dead, Starting)):
+        client.ensure_running()
+        client.wait_running(status.run.generation, timeout_s=running_timeout_s)
+    return client.request_savepoint(key, mode=mode)
+
+
+def finish_savepoint(
+    client: JobClient,
+    pending: PendingRequest,
+    *,
+    timeout_s: float,
+    watch: Callable[[PendingRequest, Progress | None], None] = ignore,
+) -> Manifest:
+    """Wait for a savepoint asked for, and return it; one that died with its driver is asked for anew."""
+    pending, end = client.wait(pending, timeout_s=timeout_s, watch=watch)
+    if end.outcome != "done" or end.savepoint_id is None:
+        raise client.request_failed(pending, end)
+    return client.repository.read(end.savepoint_id)

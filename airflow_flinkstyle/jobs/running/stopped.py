@@ -1,0 +1,251 @@
+"""What a caller does itself with a job that no driver runs: fence it off, and take its savepoint.
+
+The caller acts as a generation of its own that runs no batch: it claims one, takes ``current.json`` over
+so that no old driver can wake up, reads the checkpoint, and writes ``closed`` in the driver's place.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.jobs.errors import JobNotRunningError, JobRunningError
+from airflow_flinkstyle.jobs.running import last_run
+from airflow_flinkstyle.jobs.status import Run, Running, Starting, describe_status, now_ms
+from airflow_flinkstyle.protocol.records import Claim, Current, Heartbeat
+from airflow_flinkstyle.protocol.sink_records import left_by
+from airflow_flinkstyle.savepoint.capture.copier import ignore
+from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
+from airflow_flinkstyle.savepoint.ids import new_savepoint_id
+from airflow_flinkstyle.savepoint.repository.summary import newest_savepoint
+from airflow_flinkstyle.storage.errors import ObjectExistsError
+from airflow_flinkstyle.types import Generation, Incarnation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from airflow_flinkstyle.jobs.view import JobView
+    from airflow_flinkstyle.savepoint.capture.copier import CaptureProgress
+    from airflow_flinkstyle.savepoint.manifest import Manifest
+    from airflow_flinkstyle.types import BatchId
+
+CALLER = Incarnation(0)
+"""Stands in ``current.json`` and in the heartbeat while a caller, not a driver, holds the job."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fence:
+    """A generation that a caller holds; until it is lifted, no driver may take over."""
+
+    generation: Generation
+    last: Run
+    """The run whose checkpoint it stands for."""
+    last_words: Heartbeat
+
+
+def take_stopped(
+    runs: JobView, key: str, *, progress: Callable[[CaptureProgress], None] = ignore
+) -> Manifest:
+    """Take a savepoint of a job that does not run; a retry with the same key finds it again.
+
+    An attempt that was frozen until its intent was given up can publish nothing under its id any more; the
+    next one takes another.
+
+    Raises:
+        JobRunningError: If a driver runs or starts: ask it instead.
+        JobNotRunningError: If there is nothing to take: the job never committed a batch.
+        CheckpointMismatchError: If this machine sees another checkpoint than the last run recorded.
+    """
+    savepoint_id = _unspent_id(runs, key)
+    existing = runs.repository.find(savepoint_id)
+    status = runs.status()
+    if existing is None and isinstance(status, (Running, Starting)) and not _is_own(status.run, key):
+        raise JobRunningError(
+            f"Job {runs.board.job} was expected not to run, found that {describe_status(status)}.",
+            left="Nothing was taken.",
+            remedy="Ask its driver for the savepoint (TakeSavepointOperator).",
+        )
+    fence = raise_fence(runs, key)
+    if existing is None:
+        existing = _take(runs, fence, savepoint_id, progress)
+    lift_fence(
+        runs,
+        fence,
+        {query.name: query.batch_id for query in existing.queries},
+        under_way={query.name for query in existing.queries if query.pending_offsets is not None},
+    )
+    return existing
+
+
+def raise_fence(
+    runs: JobView, key: str, *, driver_has_ended: bool = False, needed: Collection[str] | None = None
+) -> Fence:
+    """Hold the job against every driver, once the last one has ended; a retry goes on where it was.
+
+    Args:
+        runs: The job.
+        key: Who asks, without the try number.
+        driver_has_ended: The caller killed the driver and saw it gone, so that no lease need pass.
+        needed: The queries whose checkpoints must be there; None: all. One that is new in the last run may
+            have none yet.
+    """
+    own = next((run for run in map(runs.run, runs.board.generations()) if _is_own(run, key)), None)
+    if own is None:
+        own = _claim(runs, key)
+    fence = _fence(runs, own)
+    seen = runs.board.current()
+    if not own.is_over and (seen is None or seen.value.generation != own.generation):
+        _require_recorded(runs, fence, needed)
+        if not driver_has_ended:
+            await_end(runs, fence.last)
+        runs.board.take_current(Current(generation=own.generation, incarnation=CALLER), seen=seen)
+    return fence
+
+
+def lift_fence(
+    runs: JobView, fence: Fence, batches: Mapping[str, BatchId], *, under_way: Collection[str]
+) -> None:
+    """Say ``closed`` in the driver's place, so that the next start may go on from here.
+
+    Args:
+        runs: The job.
+        fence: What the caller holds.
+        batches: Query name -> last committed batch.
+        under_way: The queries of which a batch was planned behind that one.
+    """
+    queries = {
+        name: replace(
+            beat,
+            batch_id=batches.get(name, beat.batch_id),
+            sinks=left_by(beat.sinks, planned=name in under_way),
+        )
+        for name, beat in fence.last_words.queries.items()
+    }
+    closed = replace(
+        fence.last_words,
+        incarnation=CALLER,
+        state="closed",
+        beat=1,
+        written_at_ms=now_ms(),
+        queries=queries,
+        request_id=None,
+        savepoint_id=None,
+        error=None,
+    )
+    try:
+        runs.board.beat(fence.generation, closed, seen=None)
+    except ObjectExistsError:
+        return  # an earlier attempt of the same call lifted it
+
+
+def await_end(runs: JobView, run: Run) -> None:
+    """Wait until a run has certainly ended: it closed, or was silent for its lease on this clock.
+
+    Raises:
+        JobRunningError: If its driver still writes.
+    """
+    seen = runs.board.heartbeat(run.generation)
+    if seen is not None and seen.value.state == "closed":
+        return
+    deadline = time.monotonic() + run.claim.lease_s
+    while time.monotonic() < deadline:
+        now = runs.board.heartbeat(run.generation)
+        if now is not None and now.value.state == "closed":
+            return
+        if (now and now.version) != (seen and seen.version):
+            raise JobRunningError(
+                f"The driver of generation {run.generation} of job {runs.board.job} was expected to have "
+                "ended, found that it still writes heartbeats.",
+                left="The job goes on as it was.",
+                remedy="Stop it, or ask it for a savepoint while it runs.",
+            )
+        time.sleep(runs.poll_s)
+
+
+def _unspent_id(runs: JobView, key: str) -> str:
+    """Return the id that the caller's savepoint has, or can still have."""
+    keys = itertools.chain([key], (f"{key} again {attempt}" for attempt in itertools.count(2)))
+    ids = (new_savepoint_id(runs.board.job, one) for one in keys)
+    return next(savepoint_id for savepoint_id in ids if runs.repository.why_spent(savepoint_id) is None)
+
+
+def _is_own(run: Run, key: str) -> bool:
+    return run.claim.claim_key == fence_key(key)
+
+
+def fence_key(key: str) -> str:
+    """Return the claim key of a fence that somebody raises."""
+    return f"fence:{key}"
+
+
+def _claim(runs: JobView, key: str) -> Run:
+    current = runs.board.current()
+    if current is None:
+        raise JobNotRunningError(
+            f"Job {runs.board.job} was expected to have run, found that no driver ever took it over.",
+            left="Nothing was taken.",
+            remedy="Check the job's name and the savepoint root, or start the job.",
+        )
+    last = runs.run(current.value.generation)
+    generation = Generation(runs.board.generations()[-1] + 1)
+    claim = Claim(
+        claim_key=fence_key(key),
+        follows=last.generation,
+        checkpoint_location=last.claim.checkpoint_location,
+        prepare_savepoint_id=None,
+        overrides=last.claim.overrides,
+        lease_s=last.claim.lease_s,
+        launch={},
+        claimed_at_ms=now_ms(),
+    )
+    try:
+        runs.board.create_claim(generation, claim)
+    except ObjectExistsError as error:
+        raise JobRunningError(
+            f"Job {runs.board.job} was expected to be left alone, found that another caller has just "
+            f"claimed generation {generation}.",
+            left="Nothing was taken.",
+            remedy="Wait until that start or savepoint is done, then try again.",
+        ) from error
+    return runs.run(generation)
+
+
+def _fence(runs: JobView, own: Run) -> Fence:
+    """Find the last driver's words."""
+    last = last_run.last_word(runs, own.claim.follows)
+    if last is None or last.heartbeat is None:
+        raise JobNotRunningError(
+            f"The last run of {runs.board.job} was expected to have recorded its queries, found no word.",
+            left="Nothing was taken.",
+            remedy="Start the job; it has committed nothing yet.",
+        )
+    return Fence(generation=own.generation, last=last, last_words=last.heartbeat)
+
+
+def _require_recorded(runs: JobView, fence: Fence, needed: Collection[str] | None) -> None:
+    """Require that this machine sees the checkpoints that the last run wrote, before anything is held."""
+    for name in fence.last_words.queries:
+        if name in needed if needed is not None else last_run.has_begun(runs, fence.last, name):
+            last_run.require_committed(runs, fence.last, name)
+    if needed is None and fence.last_words.state != "closed":
+        last_run.require_all_named(runs, fence.last)
+
+
+def _take(
+    runs: JobView, fence: Fence, savepoint_id: str, progress: Callable[[CaptureProgress], None]
+) -> Manifest:
+    queries = [
+        QuerySource.at_rest(name, last_run.read_checkpoint(runs, fence.last, name), beat)
+        for name, beat in sorted(fence.last_words.queries.items())
+        if last_run.has_begun(runs, fence.last, name)
+    ]
+    label = SavepointLabel(
+        savepoint_id=savepoint_id,
+        taken_at_ms=now_ms(),
+        spark_version=fence.last_words.spark_version,
+        taken_from_generation=fence.last.generation,
+    )
+    previous = newest_savepoint(runs.repository)
+    return take_savepoint(runs.repository, queries, label, previous=previous, progress=progress)

@@ -1,0 +1,203 @@
+"""Cut several jobs at the same offsets: hold them all, agree on one barrier, count the cut last.
+
+Every job is held between two batches and says where it stands; the furthest position of all is the
+barrier; each runs to it and takes its savepoint. Only then the cut's record is created. Whatever goes
+wrong before, the same record is created as ``abandoned``, and every job goes on uncut: by the word of
+this caller, of an agent, or of an agent that was held for longer than ``hold_s``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import logging
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
+from airflow_flinkstyle.jobs.errors import CutFailedError
+from airflow_flinkstyle.jobs.requests import CutMode, Ended, Lost, PendingRequest
+from airflow_flinkstyle.jobs.status import Closed, Running, describe_status, now_ms
+from airflow_flinkstyle.protocol.cuts import Cut, CutBoard, Positions, furthest
+from airflow_flinkstyle.storage.errors import ObjectExistsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from airflow_flinkstyle.jobs.requests import Asked
+    from airflow_flinkstyle.jobs.running.client import JobClient
+    from airflow_flinkstyle.storage.base import ObjectStore
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobsCut:
+    """Savepoints of several jobs that belong together."""
+
+    cut_id: str
+    savepoints: Mapping[str, str]
+    """Job -> savepoint id."""
+    not_stopped: Mapping[str, str] = field(default_factory=dict)
+    """Job -> what it does instead; empty if none was to stop."""
+
+
+def cut_together(
+    clients: Sequence[JobClient], key: str, *, stop: bool = False, timeout_s: float, hold_s: float = 60.0
+) -> JobsCut:
+    """Take savepoints of several running jobs at the same offsets, and let all go on, or stop all.
+
+    Args:
+        clients: The jobs, all under one savepoint root.
+        key: Who asks, without the try number: a retry goes on with the same cut unless it was abandoned.
+        stop: Stop the jobs once the cut is complete.
+        timeout_s: How long all of it may take.
+        hold_s: How long a job may be held for the others.
+
+    Raises:
+        BadInputError: If the jobs do not share a root, or one is named twice.
+        CutFailedError: If a job failed or was too slow; all go on uncut.
+        JobError: If a job does not run or is busy; all go on uncut.
+    """
+    _require_one_root(clients)
+    cuts = CutBoard(clients[0].board.store)
+    cut_id = _cut_id(cuts, key)
+    deadline_s = time.monotonic() + timeout_s
+    cut = cuts.decision(cut_id)
+    if cut is None:
+        cut = _Attempt(clients, cuts, cut_id, deadline_s).run(key, stop=stop, hold_s=hold_s)
+    log.info("Cut %s is complete: %s", cut.cut_id, dict(cut.members))
+    left = _await_closed(clients, cut, deadline_s) if stop else {}
+    return JobsCut(cut_id=cut.cut_id, savepoints=cut.members, not_stopped=left)
+
+
+def find_cut(store: ObjectStore, cut_id: str) -> Cut | None:
+    """Return the complete cut of this id; None if it was abandoned or is not decided, so does not count."""
+    cut = CutBoard(store).decision(cut_id)
+    return cut if cut is not None and cut.verdict == "complete" else None
+
+
+def _require_one_root(clients: Sequence[JobClient]) -> None:
+    jobs, roots = [client.board.job for client in clients], {client.board.store.uri for client in clients}
+    if not jobs or len(set(jobs)) != len(jobs) or len(roots) != 1:
+        raise BadInputError(
+            f"Jobs under one savepoint root, each once, were expected, found {jobs} under {sorted(roots)}.",
+            left="Nothing was asked of any job.",
+            remedy="Name each job once, and give all of them the same savepoint root.",
+        )
+
+
+def _cut_id(cuts: CutBoard, key: str) -> str:
+    """Return the id of the caller's cut that was not abandoned."""
+    digest = hashlib.sha256(key.encode()).hexdigest()[:20]
+    ids = (f"cut-{digest}-{attempt}" for attempt in itertools.count(1))
+    return next(
+        cut_id for cut_id in ids if (cut := cuts.decision(cut_id)) is None or cut.verdict == "complete"
+    )
+
+
+class _Attempt:
+    """One cut, from the first request to its decision."""
+
+    def __init__(self, clients: Sequence[JobClient], cuts: CutBoard, cut_id: str, deadline_s: float) -> None:
+        self._clients, self._cuts, self._cut_id, self._deadline_s = clients, cuts, cut_id, deadline_s
+        self._asked: list[tuple[JobClient, PendingRequest]] = []
+
+    def run(self, key: str, *, stop: bool, hold_s: float) -> Cut:
+        """Return the complete cut; if it cannot be, or this caller is interrupted, abandon it first."""
+        try:
+            cut = self._cut(key, stop=stop, hold_s=hold_s)
+        except BaseException as error:
+            decided = self._abandon(str(error) or type(error).__name__)
+            interrupted = not isinstance(error, Exception)  # by Ctrl-C, or the time-out of a task
+            if interrupted or decided is None or decided.verdict == "abandoned":
+                raise
+            return decided  # by another attempt of the same caller
+        if cut.verdict == "abandoned":
+            raise self._failed(cut.reason)
+        return cut
+
+    def _cut(self, key: str, *, stop: bool, hold_s: float) -> Cut:
+        command: Asked = "stop_with_savepoint" if stop else "savepoint"
+        mode = CutMode(alignment="aligned", cut_id=self._cut_id, hold_s=hold_s)
+        for client in self._clients:
+            self._asked.append((client, client.request(f"{key}/{self._cut_id}", command, mode=mode)))
+        held = self._await(lambda client, _: self._cuts.held(self._cut_id, client.board.job), "is held")
+        with contextlib.suppress(ObjectExistsError):  # an earlier attempt has told them
+            barrier = furthest(positions.places() for positions in held)
+            self._cuts.create_barrier(self._cut_id, Positions.of(barrier))
+        saved = self._await(lambda client, pending: client.published(pending), "has its savepoint")
+        return self._cuts.decide(
+            Cut(
+                cut_id=self._cut_id,
+                verdict="complete",
+                members={manifest.job: manifest.savepoint_id for manifest in saved},
+                reason="",
+                decided_at_ms=now_ms(),
+            )
+        )
+
+    def _await(self, read: Callable[[JobClient, PendingRequest], T | None], what: str) -> list[T]:
+        """Wait until something is true of every job; the first that fails ends it."""
+        while True:
+            found = [read(client, pending) for client, pending in self._asked]
+            if all(value is not None for value in found):
+                return [value for value in found if value is not None]
+            for value, (client, pending) in zip(found, self._asked, strict=True):
+                if value is None:
+                    self._require_in_progress(client, pending)
+            if time.monotonic() > self._deadline_s:
+                missing = [
+                    c.board.job for value, (c, _) in zip(found, self._asked, strict=True) if value is None
+                ]
+                raise self._failed(f"time was up before {', '.join(missing)} {what}")
+            time.sleep(self._clients[0].poll_s)
+
+    def _require_in_progress(self, client: JobClient, pending: PendingRequest) -> None:
+        match client.poll(pending):
+            case Lost(reason):
+                raise self._failed(f"job {client.board.job}: {reason}")
+            case Ended(outcome=outcome, detail=detail) if outcome != "done":
+                raise self._failed(f"job {client.board.job}: {outcome}: {detail}")
+
+    def _abandon(self, reason: str) -> Cut | None:
+        cut = Cut(cut_id=self._cut_id, verdict="abandoned", members={}, reason=reason, decided_at_ms=now_ms())
+        try:
+            decided = self._cuts.decide(cut)
+        except FlinkstyleError:
+            log.warning("The jobs of cut %s go on once they were held too long", self._cut_id, exc_info=True)
+            return None
+        if decided.verdict == "abandoned":
+            for client, pending in self._asked:
+                with contextlib.suppress(FlinkstyleError):  # it learns from the decision
+                    client.cancel(pending)
+        return decided
+
+    def _failed(self, reason: str) -> CutFailedError:
+        jobs = ", ".join(client.board.job for client in self._clients)
+        return CutFailedError(
+            f"The jobs {jobs} were expected to be cut together as {self._cut_id}, found that {reason}",
+            left="All jobs go on uncut; savepoints that some of them took for this cut are no cut.",
+            remedy="Correct what is named, then cut again.",
+        )
+
+
+def _await_closed(clients: Sequence[JobClient], cut: Cut, deadline_s: float) -> dict[str, str]:
+    """Wait until every job has closed with its savepoint of the cut; returns what the others do."""
+    left: dict[str, str] = {}
+    for client in clients:
+        while True:
+            status = client.status()
+            ended = (
+                isinstance(status, Closed) and status.heartbeat.savepoint_id == cut.members[client.board.job]
+            )
+            if ended:
+                break
+            if not isinstance(status, Running) or time.monotonic() > deadline_s:
+                left[client.board.job] = describe_status(status)
+                break
+            time.sleep(client.poll_s)
+    return left

@@ -1,0 +1,91 @@
+"""What a version that failed has left, which decides how the one before it goes on."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.checkpoint.inventory import list_batches
+from airflow_flinkstyle.jobs.running import last_run, stopped
+from airflow_flinkstyle.savepoint.files.derive import publish_derived
+from airflow_flinkstyle.types import BatchId
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_flinkstyle.jobs.running.client import JobClient
+    from airflow_flinkstyle.protocol.records import QueryBeat
+    from airflow_flinkstyle.protocol.sink_records import Sinks
+    from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedVersion:
+    """The logs and last words of a driver that has ended."""
+
+    committed: Mapping[str, BatchId]
+    """Query name -> newest committed batch."""
+    pending: Mapping[str, tuple[BatchId, str]]
+    """Query name -> the batch that was planned behind it, and its offsets."""
+    last_words: Mapping[str, QueryBeat]
+
+    def why_not_back(self, manifest: Manifest) -> str | None:
+        """Return what it did that going back to a savepoint would repeat or lose; None if nothing. Pure."""
+        saved = {query.name: query for query in manifest.queries}
+        ran_on = {
+            name: batch
+            for name, batch in self.committed.items()
+            if batch > (saved[name].batch_id if name in saved else -1)
+        }
+        if ran_on:
+            return f"batches {ran_on} were committed"
+        for name in sorted(self.pending.keys() & saved.keys()):
+            if cluster := _moved_to(saved[name].sinks, self.last_words[name].sinks):
+                batch, _ = self.pending[name]
+                moved = f"a transactional sink of query {name} moved before batch {batch}"
+                return f"{moved}: a part of that batch may stand on cluster {cluster}"
+        return None
+
+
+def look_at(client: JobClient, fence: stopped.Fence) -> FailedVersion:
+    """Read the logs of the driver that the fence stands for."""
+    committed, pending = {}, {}
+    for name in fence.last_words.queries:
+        checkpoint = last_run.read_checkpoint(client, fence.last, name)
+        done, planned = list_batches(checkpoint, "commits"), list_batches(checkpoint, "offsets")
+        newest = max(done, default=-1)
+        if done:
+            committed[name] = BatchId(newest)
+        if planned and max(planned) == newest + 1:
+            pending[name] = (max(planned), checkpoint.read(f"offsets/{max(planned)}").decode())
+    return FailedVersion(committed=committed, pending=pending, last_words=fence.last_words.queries)
+
+
+def _moved_to(before: Sinks | None, after: Sinks | None) -> str | None:
+    """Return the cluster to which a lineage went; None if all are where they were."""
+    places = {one.lineage: one.cluster_id for one in before.lineages} if before else {}
+    for one in after.lineages if after else ():
+        if places.get(one.lineage, one.cluster_id) != one.cluster_id:
+            return one.cluster_id
+    return None
+
+
+def carry_pending(manifest: Manifest, failed: FailedVersion, client: JobClient) -> Manifest:
+    """Publish the savepoint with the batches that were planned behind it, by id and offsets.
+
+    What the sinks had written comes from the last words of who planned them: a part may stand there.
+    """
+    pending = failed.pending
+    if not pending:
+        return manifest
+    text = "".join(f"{name}\0{batch}\0{raw}\0" for name, (batch, raw) in sorted(pending.items()))
+    digest = hashlib.sha256(f"{manifest.savepoint_id}\0{text}".encode()).hexdigest()[:20]
+
+    def carry(query: QuerySnapshot) -> QuerySnapshot:
+        if query.name not in pending:
+            return query
+        told = failed.last_words[query.name].sinks or query.sinks
+        return replace(query, pending_offsets=pending[query.name][1], sinks=told)
+
+    return publish_derived(manifest, client.repository, f"sp-carry-{digest}", carry)

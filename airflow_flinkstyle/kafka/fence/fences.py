@@ -1,0 +1,316 @@
+"""Keep producers from writing to some topics: a fence that is planned, recorded, put up and taken down.
+
+The record names exactly the ACL entries that were absent before. Journal it before ``put``, so that
+whoever comes later can ``lift`` what a dead attempt left behind, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
+
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.kafka.cluster import describe, existing_topics
+from airflow_flinkstyle.kafka.errors import NOTHING_CHANGED, ClusterMismatchError, FenceScopeError
+from airflow_flinkstyle.kafka.fence.acls import (
+    EVERYBODY,
+    AclRule,
+    Pattern,
+    Permission,
+    create_rules,
+    delete_rules,
+    rules_on,
+    topics_are_open,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from airflow_flinkstyle.kafka.settings import KafkaCluster
+
+FenceKind = Literal["passive", "acl"]
+_WRITES = frozenset(("WRITE", "ALL"))
+_BY_NAME: Mapping[str, Mapping[str, Any]] = {
+    "passive": {"kind": "passive"},
+    "acl": {"kind": "acl"},
+    "acl:open": {"kind": "acl", "open_topics": True},
+    "acl:closed": {"kind": "acl", "open_topics": False},
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FenceRecord:
+    """What a fence adds to a cluster; nothing for a passive one."""
+
+    kind: FenceKind
+    cluster_id: str
+    topics: tuple[str, ...]
+    rules: tuple[AclRule, ...] = ()
+    """Entries that did not stand before; only these are ever removed."""
+    stood: tuple[AclRule, ...] = ()
+    """Entries that it needs and that stood before: somebody else's, and somebody else may remove them."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values, for a journal."""
+        return {
+            "kind": self.kind,
+            "cluster_id": self.cluster_id,
+            "topics": list(self.topics),
+            "rules": [rule.as_dict() for rule in self.rules],
+            "stood": [rule.as_dict() for rule in self.stood],
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Read what ``as_dict`` made."""
+        return cls(
+            kind=values["kind"],
+            cluster_id=values["cluster_id"],
+            topics=tuple(values["topics"]),
+            rules=tuple(map(AclRule.from_dict, values["rules"])),
+            stood=tuple(map(AclRule.from_dict, values.get("stood", ()))),
+        )
+
+    @property
+    def needed(self) -> tuple[AclRule, ...]:
+        """Every entry that must stand, whoever put it up."""
+        return (*self.rules, *self.stood)
+
+    def describe(self) -> str:
+        """Return in one sentence what keeps producers away."""
+        if self.kind == "passive":
+            return "No fence: only the ends of the logs show that nobody writes."
+        if not self.rules:
+            return "Fenced by ACLs that stood before."
+        return f"Fenced by ACLs: {'; '.join(map(str, self.rules))}."
+
+
+class Fence(Protocol):
+    """Keeps producers away from topics of one cluster. Every call may be made again."""
+
+    def plan(self, topics: Collection[str]) -> FenceRecord:
+        """Return what ``put`` would add; changes nothing."""
+
+    def put(self, record: FenceRecord) -> None:
+        """Add what the record says."""
+
+    def missing(self, record: FenceRecord) -> tuple[AclRule, ...]:
+        """Return the entries that the record needs and that do not stand."""
+
+    def lift(self, record: FenceRecord) -> None:
+        """Remove what the record says was added."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassiveFence:
+    """Keeps nobody away: the ends of the logs are the only proof."""
+
+    cluster: KafkaCluster
+
+    def plan(self, topics: Collection[str]) -> FenceRecord:
+        """Return a record that says so."""
+        cluster_id = describe(self.cluster, ()).cluster_id
+        return FenceRecord(kind="passive", cluster_id=cluster_id, topics=tuple(sorted(topics)))
+
+    def put(self, record: FenceRecord) -> None:
+        """Add nothing."""
+
+    def missing(self, record: FenceRecord) -> tuple[AclRule, ...]:
+        """Return nothing: nothing was added."""
+        return ()
+
+    def lift(self, record: FenceRecord) -> None:
+        """Remove what an active fence with this record has added, if it was one."""
+        AclFence(cluster=self.cluster).lift(record)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AclFence:
+    """Denies WRITE by ACL. Super users of the brokers stay free: no ACL binds them.
+
+    A transaction that is open can still commit, which the ends show; none can begin.
+    """
+
+    cluster: KafkaCluster
+    principals: tuple[str, ...] = (EVERYBODY,)
+    """Whom to deny."""
+    spare: tuple[str, ...] = ()
+    """Who may go on writing, e.g. a mirror in the other direction. An ACL knows no exception, so
+    everybody else who is allowed to write is denied by name."""
+    open_topics: bool | None = None
+    """Whether topics without any entry are open to all (``allow.everyone.if.no.acl.found``), where the
+    brokers do not tell."""
+
+    def plan(self, topics: Collection[str]) -> FenceRecord:
+        """Look at what stands.
+
+        Raises:
+            NoAuthorizerError: If the brokers have none.
+            ClusterDeniedError: If the credentials may not look at entries, or not change them.
+            FenceScopeError: If somebody to spare is allowed only as one of everybody, or if it is not known
+                whether a topic without entries is open.
+        """
+        names = sorted(set(topics))
+        told = topics_are_open(self.cluster)
+        standing = rules_on(self.cluster, names)
+        existing = existing_topics(self.cluster)
+        is_open = self.open_topics if told is None else told
+        if is_open is None and (bare := [name for name in names if not standing[name]]):
+            raise _unknown_openness(self.cluster, bare)
+        wanted = [
+            rule
+            for name in names
+            for rule in rules_for(
+                self, name, standing=standing[name], others=existing - {name}, is_open=bool(is_open)
+            )
+        ]
+        return FenceRecord(
+            kind="acl",
+            cluster_id=describe(self.cluster, ()).cluster_id,
+            topics=tuple(names),
+            rules=tuple(rule for rule in wanted if rule not in standing[rule.name]),
+            stood=tuple(rule for rule in wanted if rule in standing[rule.name]),
+        )
+
+    def put(self, record: FenceRecord) -> None:
+        """Add the entries; what allows comes first, so that no reader is shut out in between."""
+        self._require_cluster(record)
+        create_rules(self.cluster, [rule for rule in record.rules if rule.permission == "allow"])
+        create_rules(self.cluster, [rule for rule in record.rules if rule.permission == "deny"])
+
+    def missing(self, record: FenceRecord) -> tuple[AclRule, ...]:
+        """Look whether all entries still stand."""
+        if not record.needed:
+            return ()
+        self._require_cluster(record)
+        standing = rules_on(self.cluster, {rule.name for rule in record.needed})
+        return tuple(rule for rule in record.needed if rule not in standing[rule.name])
+
+    def lift(self, record: FenceRecord) -> None:
+        """Remove the entries; what allows goes last."""
+        if not record.rules:
+            return
+        self._require_cluster(record)
+        delete_rules(self.cluster, [rule for rule in record.rules if rule.permission == "deny"])
+        delete_rules(self.cluster, [rule for rule in record.rules if rule.permission == "allow"])
+
+    def _require_cluster(self, record: FenceRecord) -> None:
+        found = describe(self.cluster, ()).cluster_id
+        if found != record.cluster_id:
+            raise ClusterMismatchError.between("The fence", expected=record.cluster_id, found=found)
+
+
+def rules_for(
+    fence: AclFence,
+    topic: str,
+    *,
+    standing: Collection[AclRule],
+    others: Collection[str],
+    is_open: bool,
+) -> list[AclRule]:
+    """Return the entries that fence a topic. Pure.
+
+    MirrorMaker copies denials of literal names to the target (``sync.topic.acls.enabled``, on by
+    default), where they would shut out the producers that move there; it leaves prefixes alone.
+
+    Args:
+        fence: Whom to deny.
+        topic: What to fence.
+        standing: The entries that apply to it.
+        others: Names of the cluster's other topics.
+        is_open: Whether topics without any entry are open to all. The first entry of any kind closes
+            such a topic to all, so one must then allow what was allowed.
+    """
+    pattern: Pattern = "literal" if any(other.startswith(topic) for other in others) else "prefixed"
+
+    def rule(principal: str, operation: str, permission: Permission) -> AclRule:
+        return AclRule(
+            name=topic, principal=principal, operation=operation, permission=permission, pattern=pattern
+        )
+
+    denied = [rule(principal, "WRITE", "deny") for principal in _denied(fence, topic, standing)]
+    return [rule(EVERYBODY, "ALL", "allow"), *denied] if is_open and not standing else denied
+
+
+def _unknown_openness(cluster: KafkaCluster, topics: Collection[str]) -> FenceScopeError:
+    return FenceScopeError(
+        f"Topics without ACLs, {', '.join(topics)}, are open to all or to super users alone, as "
+        f"allow.everyone.if.no.acl.found of {cluster} says; it was expected to be told, but brokers hide it. "
+        "The first ACL of any kind would close such a topic to its readers.",
+        left=NOTHING_CHANGED,
+        remedy="Say it: fence='acl:open' or 'acl:closed', as the brokers are configured.",
+    )
+
+
+def _denied(fence: AclFence, topic: str, standing: Collection[AclRule]) -> list[str]:
+    if not fence.spare:
+        return list(fence.principals)
+    allowed = {
+        rule.principal for rule in standing if rule.permission == "allow" and rule.operation in _WRITES
+    }
+    if not allowed or EVERYBODY in allowed:
+        raise FenceScopeError(
+            f"To spare {', '.join(fence.spare)}, writers of topic {topic} should be allowed by name on "
+            f"{fence.cluster}, but everybody may write.",
+            left=NOTHING_CHANGED,
+            remedy="Name the principals to deny instead, or give each writer an ACL of its own.",
+        )
+    return sorted(allowed - set(fence.spare))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FenceTerms:
+    """The fence that somebody asks for, before it stands around a cluster; fields as in ``AclFence``."""
+
+    kind: FenceKind = "passive"
+    principals: tuple[str, ...] = (EVERYBODY,)
+    spare: tuple[str, ...] = ()
+    open_topics: bool | None = None
+
+    def around(self, cluster: KafkaCluster) -> Fence:
+        """Return the fence of this cluster's topics."""
+        if self.kind == "passive":
+            return PassiveFence(cluster=cluster)
+        return AclFence(
+            cluster=cluster, principals=self.principals, spare=self.spare, open_topics=self.open_topics
+        )
+
+
+PASSIVE = FenceTerms()
+
+
+def parse_fence(answer: str | Mapping[str, Any] | None, *, spare: Collection[str] = ()) -> FenceTerms:
+    """Return the fence that a form or an operator asks for.
+
+    Args:
+        answer: ``passive`` (None too), ``acl``, ``acl:open`` or ``acl:closed`` (that is, with
+            ``open_topics``), or a mapping with ``kind`` and the fields of ``AclFence``.
+        spare: More whom to spare.
+
+    Raises:
+        BadInputError: If it says something else.
+    """
+    asked = dict(answer) if isinstance(answer, Mapping) else dict(_BY_NAME.get(answer or "passive", {}))
+    kind = asked.pop("kind", None)
+    if spare:
+        asked["spare"] = [*(asked.get("spare") or ()), *spare]
+    options = {name: value for name, value in asked.items() if value not in (None, [])}
+    if kind == "passive" and not options:
+        return PASSIVE
+    if kind == "acl" and all(_is_option(name, value) for name, value in options.items()):
+        given: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in options.items()}
+        return FenceTerms(kind="acl", **given)
+    raise BadInputError(
+        f"A fence should be one of {', '.join(_BY_NAME)} or a mapping with kind, principals and spare (lists "
+        f"of 'User:name') and open_topics (true or false), but is {answer!r}.",
+        left=NOTHING_CHANGED,
+        remedy="Correct the operator's argument or the DAG's form.",
+    )
+
+
+def _is_option(name: str, value: object) -> bool:
+    if name == "open_topics":
+        return isinstance(value, bool)
+    is_list = name in ("principals", "spare") and isinstance(value, list | tuple)
+    return is_list and all(isinstance(item, str) and ":" in item for item in value)  # type: ignore[attr-defined]

@@ -1,0 +1,151 @@
+"""Where a MirrorMaker 2 that has not begun yet is to begin: noted where it will look for its own positions.
+
+A mirror in the other direction would copy everything back, also what the first mirror has brought. Told
+where to begin, it brings only what is new. It is the record that ``PATCH /connectors/<name>/offsets``
+makes Kafka Connect write; MirrorMaker's dedicated mode has no such request.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.kafka.cluster import describe, existing_topics
+from airflow_flinkstyle.kafka.errors import MirrorStartError, name_partitions
+from airflow_flinkstyle.kafka.mirror.lag import Behind, CaughtUp, lag_above
+from airflow_flinkstyle.kafka.mirror.topics import read_positions
+from airflow_flinkstyle.kafka.settings import admin_client, translated_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from confluent_kafka import KafkaError, Message
+
+    from airflow_flinkstyle.kafka.cluster import TopicPartition
+    from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
+    from airflow_flinkstyle.kafka.settings import KafkaCluster
+
+log = logging.getLogger(__name__)
+
+_PARTITIONS = 25
+"""Of the topic with positions; Connect's own default (``offset.storage.partitions``)."""
+
+
+def set_mirror_start(
+    target: KafkaCluster, mirror: MirrorSettings, first: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Note where a mirror begins, for partitions that it has no position for; others stay as they are.
+
+    MirrorMaker must not run in this direction yet: it reads its positions when it starts.
+
+    Args:
+        target: The cluster it will copy to, which keeps its positions.
+        mirror: Its settings.
+        first: First offset to copy, per partition of the cluster it copies from.
+
+    Returns:
+        The partitions that were noted, with that offset.
+
+    Raises:
+        MirrorStartError: If the cluster did not take a note; the others stand.
+    """
+    known: Mapping[TopicPartition, int] = {}
+    if mirror.positions_topic in existing_topics(target):
+        known = read_positions(target, mirror)
+    else:
+        _create(target, mirror.positions_topic)
+    missing = {tp: offset for tp, offset in first.items() if offset > 0 and tp not in known}
+    _write(target, mirror, missing)
+    log.info(
+        "Mirror %s->%s begins at %s", mirror.source_alias, mirror.target_alias, missing or "no new place"
+    )
+    return missing
+
+
+def position_record(mirror: MirrorSettings, partition: TopicPartition, first: int) -> tuple[bytes, bytes]:
+    """Return key and value as Connect's JSON converter writes them: it finds keys by their bytes."""
+    place = {"cluster": mirror.source_alias, "partition": partition[1], "topic": partition[0]}
+    key = json.dumps([mirror.connector_name, place], separators=(",", ":"), ensure_ascii=False)
+    value = json.dumps({"offset": first - 1}, separators=(",", ":"))
+    return key.encode(), value.encode()
+
+
+def _create(target: KafkaCluster, topic: str) -> None:
+    from confluent_kafka.admin import NewTopic
+
+    new = NewTopic(
+        topic, num_partitions=_PARTITIONS, replication_factor=-1, config={"cleanup.policy": "compact"}
+    )
+    with admin_client(target) as admin:
+        admin.create_topics([new], request_timeout=target.request_timeout_s)[topic].result(
+            target.request_timeout_s
+        )
+
+
+def _write(target: KafkaCluster, mirror: MirrorSettings, first: Mapping[TopicPartition, int]) -> None:
+    from confluent_kafka import Producer
+
+    taken: set[TopicPartition] = set()
+    seen: list[KafkaError] = []
+    with translated_errors(target, seen):
+        producer = Producer(
+            {
+                **target.config,
+                "log_level": 2,
+                "acks": "all",
+                "enable.idempotence": True,
+                "partitioner": "murmur2_random",  # as Connect's producer: a key keeps its partition
+                "message.timeout.ms": int(target.request_timeout_s * 1000),
+                "error_cb": seen.append,
+            }
+        )
+        for partition, offset in first.items():
+            key, value = position_record(mirror, partition, offset)
+
+            def done(error: KafkaError | None, _: Message, partition: TopicPartition = partition) -> None:
+                if error is None:
+                    taken.add(partition)
+                else:
+                    seen.append(error)
+
+            producer.produce(mirror.positions_topic, key=key, value=value, on_delivery=done)
+            producer.poll(0)
+        producer.flush(target.request_timeout_s)
+    lost = first.keys() - taken
+    if lost:
+        raise MirrorStartError(
+            f"{target} should note in topic {mirror.positions_topic} where a mirror begins, but took nothing "
+            f"for {name_partitions(lost)}{f' ({seen[-1].str()})' if seen else ''}.",
+            left=f"Notes for {len(taken)} partitions stand; no record was copied.",
+            remedy="Check that the credentials may write to the topic, then do it again.",
+        )
+
+
+def wait_copied(
+    source: KafkaCluster,
+    target: KafkaCluster,
+    mirror: MirrorSettings,
+    topics: Collection[str],
+    *,
+    timeout_s: float,
+    poll_s: float = 0.5,
+) -> CaughtUp | Behind:
+    """Wait until MirrorMaker has copied what stands on the source now; producers may go on.
+
+    A partition that it has no position for counts as one it has copied nothing of.
+
+    Raises:
+        MirrorPositionMissingError: If MirrorMaker's topic with positions does not exist.
+    """
+    began, view = time.monotonic(), describe(source, topics)
+    while True:
+        lag = lag_above(source, mirror, view, read_positions(target, mirror))
+        behind = {tp: records for tp, records in lag.items() if records}
+        waited_s = time.monotonic() - began
+        if not behind:
+            return CaughtUp(waited_s=waited_s)
+        if waited_s + poll_s > timeout_s:
+            return Behind(lag=behind, waited_s=waited_s)
+        time.sleep(poll_s)

@@ -1,0 +1,144 @@
+"""Positions by time, and the position so far moved by a time or by records."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.kafka.positions import judged
+from airflow_flinkstyle.kafka.start.kinds import AtTimestamp, Shifted
+from airflow_flinkstyle.kafka.start.since import TooFar, first_records_since
+from airflow_flinkstyle.kafka.start.steps import Reached, Steps, pass_records
+from airflow_flinkstyle.kafka.verdict import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_flinkstyle.kafka.cluster import TopicPartition
+    from airflow_flinkstyle.kafka.start.live import Found, Live
+
+
+def at_timestamps(live: Live, wanted: Mapping[TopicPartition, AtTimestamp]) -> Found:
+    """Return the offset of the first record at or after a moment, by ``AtTimestamp``'s rules."""
+    empty = {tp for tp in wanted if live.log(tp).start == live.log(tp).end}
+    asked = {tp: start for tp, start in wanted.items() if tp not in empty}
+    found: dict[TopicPartition, int | Refused] = {tp: live.log(tp).end for tp in empty}
+    late = {}
+    for tp, outcome in first_records_since(live, {tp: start.ms for tp, start in asked.items()}).items():
+        if isinstance(outcome, TooFar):
+            found[tp] = _too_far(outcome, asked[tp].ms)
+        elif outcome is not None:
+            found[tp] = outcome
+        elif asked[tp].after_last == "latest":
+            found[tp] = live.end(tp)
+        else:
+            late[tp] = asked[tp].ms
+    return {**found, **_too_late(live, late)}
+
+
+def _too_far(outcome: TooFar, ms: int) -> Refused:
+    return Refused(
+        f"the first record at or after {_utc(ms)} is not among the {outcome.offsets} offsets from "
+        f"{outcome.offset} on, the broker's answer (a transaction's marker); give an offset instead",
+        None,
+    )
+
+
+def _too_late(live: Live, moments_ms: Mapping[TopicPartition, int]) -> Found:
+    """Name the last record; a log in which a reader finds none starts at its end, as an empty one."""
+    ways = {tp: Steps(at=live.end(tp), records=-1, limit=live.log(tp).start) for tp in moments_ms}
+    last = pass_records(live.cluster, ways, live.isolation)
+    return {
+        tp: Refused(f"no record is at or after {_utc(ms)}; the last one is of {_utc(one.timestamp_ms)}", None)
+        if isinstance(one := last[tp], Reached)
+        else live.end(tp)
+        for tp, ms in moments_ms.items()
+    }
+
+
+def _utc(ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return f"{ms} ms"
+
+
+def shifted(live: Live, wanted: Mapping[TopicPartition, Shifted]) -> Found:
+    """Return the positions so far, moved.
+
+    By records: back to the offset of the N-th record before the position, or on behind the N-th record
+    from it. By a time: to the first record at or after the moved timestamp of the record at the position;
+    at the log's end the last record before it counts. A log without records keeps its position.
+    """
+    found: dict[TopicPartition, int | Refused] = {}
+    by_records: dict[TopicPartition, int] = {}
+    by_time: dict[TopicPartition, int] = {}
+    for tp, start in wanted.items():
+        refusal = _unmovable(live, tp)
+        if refusal is not None:
+            found[tp] = refusal
+        elif start.records:
+            by_records[tp] = start.records
+        elif start.ms:
+            by_time[tp] = start.ms
+        else:
+            found[tp] = live.before[tp]
+    return {**found, **_by_records(live, by_records), **_by_time(live, by_time)}
+
+
+def _unmovable(live: Live, tp: TopicPartition) -> Refused | None:
+    """Return why there is no position to move."""
+    position, end = live.before.get(tp), live.end(tp)
+    if position is None:
+        return Refused("there is no position so far in this log that could be shifted", None)
+    outside = judged(position, live.log(tp), position)
+    if isinstance(outside, Refused):
+        return outside
+    if position > end:
+        return Refused(
+            f"the position so far, {position}, lies behind {end}, where a transaction is open", None
+        )
+    return None
+
+
+def _steps(live: Live, tp: TopicPartition, records: int) -> Steps:
+    limit = live.log(tp).start if records < 0 else live.end(tp)
+    return Steps(at=live.before[tp], records=records, limit=limit)
+
+
+def _by_records(live: Live, wanted: Mapping[TopicPartition, int]) -> Found:
+    ways = {tp: _steps(live, tp, records) for tp, records in wanted.items()}
+    found: dict[TopicPartition, int | Refused] = {}
+    for tp, outcome in pass_records(live.cluster, ways, live.isolation).items():
+        back = wanted[tp] < 0
+        if isinstance(outcome, Reached):
+            found[tp] = outcome.offset if back else outcome.offset + 1
+        else:
+            side = f"{'before' if back else 'behind'} position {live.before[tp]}"
+            reason = f"only {outcome.records} of {abs(wanted[tp])} records stand {side}"
+            found[tp] = Refused(reason, None)
+    return found
+
+
+def _by_time(live: Live, wanted: Mapping[TopicPartition, int]) -> Found:
+    there = pass_records(live.cluster, {tp: _steps(live, tp, 1) for tp in wanted}, live.isolation)
+    at_end = {tp: _steps(live, tp, -1) for tp, outcome in there.items() if not isinstance(outcome, Reached)}
+    nearest = {**there, **pass_records(live.cluster, at_end, live.isolation)}
+    moments = {
+        tp: AtTimestamp(outcome.timestamp_ms + wanted[tp])
+        for tp, outcome in nearest.items()
+        if isinstance(outcome, Reached)
+    }
+    empty = {tp: live.before[tp] for tp in wanted.keys() - moments.keys()}
+    found = {**empty, **at_timestamps(live, moments)}
+    return {tp: _in_order(live, tp, wanted[tp], offset) for tp, offset in found.items()}
+
+
+def _in_order(live: Live, tp: TopicPartition, ms: int, offset: int | Refused) -> int | Refused:
+    """Refuse a shift on that leads back: producers set timestamps as they like."""
+    position = live.before[tp]
+    if isinstance(offset, Refused) or ms < 0 or offset >= position:
+        return offset
+    return Refused(
+        f"timestamps are not in order: {ms} ms behind position {position} lies offset {offset}", None
+    )

@@ -1,0 +1,305 @@
+"""Where on the target does what was read end, and what was not read begin? Pure.
+
+Two places bound the answer. ``low``: no later than where the mirror first came to the position. ``high``: the
+latest place from which every unread record still follows. What stands between them was written between the
+two, or is a second copy.
+
+Why an answer passes over no record of others that was written behind the mirror's first coming to the
+position, the place F, unless it says so:
+
+1. All unread records follow ``high`` in order: they were compared one by one. So only what stands between F
+   and the answer matters.
+2. Nothing that was compared on the source stands before the target's window (``oldest_copy``), so F is in it.
+3. ``low`` is not behind F. Behind F stands the newest record that was read or a later one. If nothing before
+   that record equals it, ``_from_first_pass`` finds it, whatever else the mirror's passes lack. If something
+   does, ``_behind_first_copies`` follows the first copies to F, as long as the pass lacks none of them.
+4. From ``low`` on everything up to the answer is surely a copy, and before ``low`` every record that equals
+   none of the source's is counted as passed over (``translate``).
+
+What this assumes of records that do equal mirrored ones is in docs/translation.md ("What is assumed").
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from airflow_flinkstyle.kafka.verdict import Refused
+
+if TYPE_CHECKING:
+    from array import array
+    from collections.abc import Mapping
+
+    from airflow_flinkstyle.kafka.window import Window
+
+Side = Literal["source", "target"]
+
+_FEWER = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What holds for both logs of a partition."""
+
+    compacted: bool = False
+    """The target's ``cleanup.policy`` contains ``compact``: it may lack older versions of a key."""
+    source_compacted: bool = False
+    """So does the source's: the target may hold versions that the source lacks."""
+    caught_up: bool = False
+    """MirrorMaker's own position says that every source record is on the target."""
+    sole_writer: bool = False
+    """Nobody but the mirror writes to the target: equal records are its second copies."""
+    dated: bool = True
+    """Records carry the producer's timestamps, so that equal ones are copies unless the source repeats."""
+    growing: bool = False
+    """Preview: producers are at work, so newer records may follow on the target."""
+    aborted: frozenset[int] = frozenset()
+    """Fingerprints of aborted source records, to name phantoms by their name, and since one of them may equal
+    the newest record."""
+    oldest_equal: int | None = None
+    """No source record before this offset can equal the newest one; None: nothing is known."""
+    oldest_copy: int | None = 0
+    """No target record before this offset can be a copy of one in the source's window; None: it is too far
+    back to read on to it."""
+    most_context: int = 8192
+    """Source records before the position among which originals of the target's records are looked for."""
+    exhausted: frozenset[Side] = frozenset()
+    """Windows that are not made any longer: decide with what there is."""
+
+    @property
+    def versioned(self) -> bool:
+        """Whether either log drops older versions of a key."""
+        return self.compacted or self.source_compacted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Widen:
+    """The window of one side is too short to decide."""
+
+    side: Side
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """The two bounds, as indexes into the target window."""
+
+    low: int
+    high: int
+
+
+def widen(source: Window, target: Window, rules: Rules, *sides: Side) -> Widen | None:
+    """Return the first of the sides whose window can be made longer."""
+    windows: Mapping[Side, Window] = {"source": source, "target": target}
+    for side in sides:
+        if not windows[side].whole_log and side not in rules.exhausted:
+            return Widen(side=side)
+    return None
+
+
+def widen_context(source: Window, target: Window, cut: int, rules: Rules) -> Widen | None:
+    """Ask for originals from before the source's window, if more of them may be looked for.
+
+    Copies of those look as if others had written them, or like copies of equal records that came later.
+    Without timestamps the target is read to its start, so that the source may be, too.
+    """
+    return widen(source, target, rules, "source") if cut < rules.most_context or not rules.dated else None
+
+
+def place_between(
+    source: Window, target: Window, cut: int, high: int | None, rules: Rules
+) -> Place | Widen | Refused:
+    """Find both bounds.
+
+    Args:
+        source: The source's window.
+        target: The target's window.
+        cut: Where the unread records begin in the source's window.
+        high: Where all unread records begin on the target; None if there are none.
+        rules: See there.
+    """
+    found = (_with_nothing_read if cut == 0 else _with_context)(source, target, cut, high, rules)
+    if not isinstance(found, Place) or rules.sole_writer:
+        return found
+    return _if_copied_first(source, target, _from_first_pass(source, target, cut, found), rules)
+
+
+def _with_context(
+    source: Window, target: Window, cut: int, high: int | None, rules: Rules
+) -> Place | Widen | Refused:
+    """Bound a position that has records before it in the source's window."""
+    places = _places(source, cut, target, len(target) if high is None else high)
+    if high is None:
+        high = _end_of_read(source, cut, places, rules)
+        if high is None:
+            return widen(source, target, rules, "target") or Refused(
+                "the position is at the log's end, but the newest records of the two logs differ", None
+            )
+    low = _behind_first_copies(source, target, cut, places, rules)
+    if low == _FEWER and not rules.versioned:
+        return Refused(
+            "records that repeat are fewer on the target than on the source: some are not mirrored", None
+        )
+    if low is not None and low != _FEWER:
+        return Place(low=low, high=high)
+    if high == 0 and target.whole_log:
+        return Place(low=0, high=0)
+    wider = widen(source, target, rules, *_shorter_first(source, target))
+    if wider is None and not rules.versioned and not any(places.values()):
+        return _with_nothing_read_there(target, high, rules)
+    return wider or _without_context(source, target, high, rules)
+
+
+def _from_first_pass(source: Window, target: Window, cut: int, place: Place) -> Place:
+    """Lower the bound to where any pass of the mirror may have come to the position first.
+
+    A pass that lacks some of what was read does not lack all of it and of what follows: whichever record
+    stands there, from the newest that was read on, others may have written behind it.
+    """
+    head, newest = target.prints[: place.low], max(0, cut - 1)
+    later = common(source, head).difference(source.prints[:newest])
+    first = next((i for i, record in enumerate(head) if record in later), None)
+    if first is None:
+        return place
+    behind = first + (cut > 0 and head[first] == source.prints[newest])
+    return Place(low=min(place.low, behind), high=place.high)
+
+
+def common(source: Window, records: array[int]) -> set[int]:
+    """Return the records that both hold; the shorter one decides how much memory that takes."""
+    short, long = sorted((source.prints, records), key=len)
+    return set(short).intersection(long)
+
+
+def _if_copied_first(source: Window, target: Window, place: Place, rules: Rules) -> Place | Widen | Refused:
+    """Accept the bounds only if no first copy of what was compared stands before the target's window.
+
+    Between first copies and second ones others may have written records that nobody has read.
+    """
+    oldest = rules.oldest_copy
+    if target.whole_log or (oldest is not None and oldest >= target.low):
+        return place
+    wider = widen(source, target, rules, "target") if oldest is not None else None
+    return wider or Refused(
+        f"records that were read may stand on the target before the newest {len(target)} too, with new ones "
+        "of others between; if only the mirror writes there, say sole_writer",
+        None,
+    )
+
+
+def _with_nothing_read_there(target: Window, high: int, rules: Rules) -> Place | Refused:
+    """Bound the position where the target holds no record that was read.
+
+    If they are deleted there, whatever still stands was written behind them.
+    """
+    if target.whole_log:
+        return Place(low=0, high=high)
+    if rules.sole_writer:
+        return Place(low=high, high=high)
+    return Refused(f"no record that was read is among the newest {len(target)} on the target", None)
+
+
+def _shorter_first(source: Window, target: Window) -> tuple[Side, Side]:
+    longer = source.high - source.low > target.high - target.low
+    return ("target", "source") if longer else ("source", "target")
+
+
+def _places(source: Window, cut: int, target: Window, end: int) -> dict[int, list[int]]:
+    """Return where on the target, before an index, each record stands that was read."""
+    places: dict[int, list[int]] = {record: [] for record in source.prints[:cut]}
+    for index, record in enumerate(target.prints[:end]):
+        if record in places:
+            places[record].append(index)
+    return places
+
+
+def _end_of_read(source: Window, cut: int, places: Mapping[int, list[int]], rules: Rules) -> int | None:
+    """Return the index behind the last copy of the newest record; None if it is not there."""
+    for i in range(cut - 1, -1, -1):
+        if found := places[source.prints[i]]:
+            return found[-1] + 1
+        if not (rules.compacted and source.tombstones[i]):
+            return None
+    return None
+
+
+def _behind_first_copies(
+    source: Window, target: Window, cut: int, places: Mapping[int, list[int]], rules: Rules
+) -> int | None:
+    """Follow the first copies of the records that were read; None if there is nothing to begin with.
+
+    It begins with records that the source's window holds once, and begins again with each that stands
+    before where it has come to: a pass that lacks one is then followed all the same.
+
+    Returns ``_FEWER`` if records that repeat do not all stand before the unread ones.
+    """
+    read = source.prints[:cut]
+    times = Counter(read)
+    distinct = len(times) == cut
+    known = {
+        record
+        for record, standing in places.items()
+        if times[record] == 1 and (len(standing) == 1 or (standing and (rules.dated or distinct)))
+    }
+    if not known and not _both_complete(source, target):
+        return None
+    at, fewer = (None if known else -1), False
+    for record in read:
+        standing = places[record]
+        if at is not None:
+            following = bisect_right(standing, at)
+            if following < len(standing):
+                at = standing[following]
+            else:
+                fewer = not distinct
+        if record in known:
+            at = standing[0] if at is None else min(at, standing[0])
+            fewer = fewer and len(standing) > 1
+    return _FEWER if fewer or at is None else at + 1
+
+
+def _both_complete(source: Window, target: Window) -> bool:
+    """Return whether both windows begin with the first record that was ever written."""
+    return all(window.whole_log and window.log_start == 0 for window in (source, target))
+
+
+def _with_nothing_read(
+    source: Window, target: Window, _: int, high: int | None, rules: Rules
+) -> Place | Widen | Refused:
+    """Bound the position of the source's first record, or of an empty source."""
+    begun = source.whole_log and source.log_start == 0
+    if high is None:
+        if not len(target):
+            return widen(source, target, rules, "target") or Place(low=0, high=0)
+        if begun:  # nothing was ever mirrored
+            return widen(source, target, rules, "target") or Place(low=0, high=0)
+        if rules.sole_writer:
+            return Place(low=len(target), high=len(target))
+        return Refused(
+            "the source holds no record any more, so nothing tells whether those of the target are copies of "
+            "deleted ones or somebody's new ones; if only the mirror writes there, say sole_writer",
+            None,
+        )
+    if begun and (wider := widen(source, target, rules, "target")):
+        return wider
+    if begun:  # nothing was ever read
+        return _with_nothing_read_there(target, high, rules)
+    if not source.whole_log and not rules.sole_writer:
+        return Refused(
+            f"no record that was read is among the {source.high - source.low} newest offsets of the source",
+            None,
+        )
+    return Place(low=0, high=0) if high == 0 else _without_context(source, target, high, rules)
+
+
+def _without_context(source: Window, target: Window, high: int, rules: Rules) -> Place | Refused:
+    """Decide where nothing that was read is found before the unread records."""
+    first = target.prints[high] if high < len(target) else None
+    if rules.sole_writer or (first is not None and rules.dated and source.prints.count(first) == 1):
+        return Place(low=high, high=high)
+    return Refused(
+        "the records repeat or carry no time of their own, so copies cannot be told from records that others "
+        "wrote to the target; if only the mirror writes there, say sole_writer",
+        None,
+    )

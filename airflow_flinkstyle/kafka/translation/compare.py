@@ -1,0 +1,302 @@
+"""Decide every partition once, from what both logs hold at one moment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.kafka.cluster import first_offsets_since
+from airflow_flinkstyle.kafka.mirror.lag import lag_above, missing_position
+from airflow_flinkstyle.kafka.reading import Identity, read_windows
+from airflow_flinkstyle.kafka.translation.alignment import Rules, Widen
+from airflow_flinkstyle.kafka.translation.evidence import Evidence
+from airflow_flinkstyle.kafka.translation.pairs import Pair, batches, lengthen, read_pairs
+from airflow_flinkstyle.kafka.translation.preserved import verify_kept
+from airflow_flinkstyle.kafka.translation.translate import Proof, aborted_among, needs_aborted, translate
+from airflow_flinkstyle.kafka.verdict import Refused, Verdict, offset_of
+from airflow_flinkstyle.kafka.window import NO_TIME, Window
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from airflow_flinkstyle.kafka.cluster import LogRange, TopicPartition, TopicSettings
+    from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
+    from airflow_flinkstyle.kafka.settings import KafkaCluster
+    from airflow_flinkstyle.kafka.translation.alignment import Side
+    from airflow_flinkstyle.kafka.translation.moment import Moment
+    from airflow_flinkstyle.kafka.translation.request import ProofRequest
+
+_MOST_LOOKED_BACK = 20_000_000
+"""Target offsets read to find first copies, all partitions together; each has an equal share."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """One attempt over all partitions."""
+
+    source: KafkaCluster
+    target: KafkaCluster
+    request: ProofRequest
+    moment: Moment
+    settings: Mapping[str, TopicSettings]
+    target_settings: Mapping[str, TopicSettings]
+
+    def target_of(self, tp: TopicPartition) -> TopicPartition:
+        """Return the target's name of a source partition."""
+        return self.request.target_topic(tp[0]), tp[1]
+
+    @property
+    def offsets_kept(self) -> bool:
+        """Whether records have the same offsets on both sides."""
+        return self.request.mirror is not None and self.request.mirror.keeps_offsets
+
+    def ranges(self, tp: TopicPartition) -> tuple[LogRange, LogRange]:
+        """Return the log ranges of a partition that ``_static_refusal`` has let pass."""
+        source, target = (
+            self.moment.source.log_range(tp),
+            self.moment.target.log_range(self.target_of(tp)),
+        )
+        if source is None or target is None:  # pragma: no cover - refused before
+            raise KeyError(tp)
+        return source, target
+
+    def identity(self, tp: TopicPartition) -> Identity:
+        """Return what makes two records of a partition and its copy the same."""
+        source, target = self.settings[tp[0]], self.target_settings[self.target_of(tp)[0]]
+        mirror = self.request.mirror
+        return Identity(
+            dated=not (source.log_append_time or target.log_append_time),
+            keyed=source.compacted or target.compacted,
+            ignored_headers=self.request.ignored_headers.union(mirror.ignored_headers if mirror else ()),
+        )
+
+    @property
+    def sole_writer(self) -> bool:
+        """Whether nobody but the mirror writes to the target."""
+        return self.request.mirror is not None and self.request.mirror.sole_writer
+
+    def rules(self, pair: Pair, oldest_equal: int | None, oldest_copy: int | None) -> Rules:
+        """Return what holds for both logs of a partition that got past the mirror check."""
+        return Rules(
+            compacted=self.target_settings[pair.target_tp[0]].compacted,
+            source_compacted=self.settings[pair.tp[0]].compacted,
+            caught_up=self.request.mirror is not None and not self.request.preview,
+            sole_writer=self.sole_writer,
+            dated=pair.identity.dated,
+            growing=self.request.preview,
+            oldest_equal=oldest_equal,
+            oldest_copy=oldest_copy,
+            exhausted=pair.exhausted,
+        )
+
+
+def prove_round(state: Round) -> dict[TopicPartition, Evidence]:
+    """Decide every partition once, for one moment."""
+    request = state.request
+    refusals = {tp: refusal for tp in request.positions if (refusal := _static_refusal(state, tp))}
+    left = [tp for tp in request.positions if tp not in refusals]
+    if request.mirror is not None and not request.preview:
+        lagging = _mirror_refusals(state, request.mirror, left)
+        refusals.update(lagging)
+        left = [tp for tp in left if tp not in lagging]
+    evidence = {tp: _evidence(state, tp, refusal) for tp, refusal in refusals.items()}
+    evidence.update(_prove_partitions(state, left))
+    return {tp: evidence[tp] for tp in sorted(evidence)}
+
+
+def _static_refusal(state: Round, tp: TopicPartition) -> Refused | None:
+    """Return why a partition cannot be translated whatever its records are, or None."""
+    request, moment = state.request, state.moment
+    target_tp = state.target_of(tp)
+    source, target = moment.source.log_range(tp), moment.target.log_range(target_tp)
+    position = request.positions[tp]
+    known_id, live_id = request.topic_ids.get(tp[0]), moment.source.topics[tp[0]].topic_id
+    reason = None
+    if known_id is not None and known_id != live_id:
+        reason = f"topic {tp[0]} was created again (id {live_id}, the savepoint has {known_id})"
+    elif source is None:
+        reason = f"the source has no partition {tp[0]}-{tp[1]}"
+    elif target is None:
+        reason = f"the target has no partition {target_tp[0]}-{target_tp[1]}"
+    elif position > source.end:
+        reason = f"the position {position} is beyond the source's end {source.end}"
+    elif position < source.start:
+        reason = f"the position {position} is before the source's start {source.start}: records are deleted"
+    elif source.end - position > request.most_unread:
+        reason = f"{source.end - position} unread offsets are more than the limit of {request.most_unread}"
+    elif not request.preview and source.last_stable < source.end:
+        reason = f"a transaction is open on the source from offset {source.last_stable} on"
+    elif not request.preview and target.last_stable < target.end:
+        reason = f"a transaction is open on the target from offset {target.last_stable} on"
+    return Refused(reason, None) if reason else None
+
+
+def _mirror_refusals(
+    state: Round, mirror: MirrorSettings, partitions: list[TopicPartition]
+) -> dict[TopicPartition, Refused]:
+    mirrored = state.moment.mirrored
+    lag = lag_above(state.source, mirror, state.moment.source, mirrored, partitions)
+    refused = {}
+    for tp, records in lag.items():
+        if mirrored.get(tp, -1) >= state.ranges(tp)[0].end:
+            refused[tp] = Refused(
+                f"MirrorMaker's position {mirrored[tp]} is beyond the source's end: it mirrored another log",
+                None,
+            )
+        elif records and tp not in mirrored:
+            refused[tp] = Refused(missing_position(mirror, state.target, [tp]), None)
+        elif records:
+            refused[tp] = Refused(f"MirrorMaker is {records} records behind", None)
+    return refused
+
+
+def _prove_partitions(state: Round, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Evidence]:
+    """Read both sides of the partitions, as many at a time as memory allows."""
+    request, evidence = state.request, {}
+    pairs = [
+        Pair.around(
+            tp,
+            state.target_of(tp),
+            request.positions[tp],
+            state.ranges(tp),
+            state.identity(tp),
+            longest=request.window_budget,
+            kept=state.offsets_kept,
+        )
+        for tp in partitions
+    ]
+    for batch in batches(pairs, request.window_budget):
+        read_pairs(state.source, state.target, batch, request.isolation)
+        evidence.update(_settle(state, batch))
+        for pair in batch:
+            pair.forget()
+    return evidence
+
+
+def _settle(state: Round, pairs: Collection[Pair]) -> dict[TopicPartition, Evidence]:
+    """Decide what the windows decide; make the others longer, until all are decided."""
+    evidence: dict[TopicPartition, Evidence] = {}
+    undecided: dict[TopicPartition, Side] = {}
+    oldest_equal, oldest_copy = _oldest_equal(state, pairs), _oldest_copy(state, pairs)
+    for pair in pairs:
+        if pair.deleted is not None:
+            evidence[pair.tp] = _evidence(state, pair.tp, _deleted(pair), pair=pair)
+            continue
+        rules = state.rules(pair, oldest_equal.get(pair.tp), oldest_copy.get(pair.tp, 0))
+        outcome = _decide(state, pair, rules)
+        if isinstance(outcome, Evidence):
+            evidence[pair.tp] = outcome
+        else:
+            undecided[pair.tp] = outcome.side
+    left = [pair for pair in pairs if pair.tp in undecided]
+    for batch in batches(left, state.request.window_budget, growth=4):
+        sides: dict[Side, list[Pair]] = {}
+        for pair in batch:
+            sides.setdefault(undecided[pair.tp], []).append(pair)
+        lengthen(state.source, state.target, sides, state.request.isolation)
+        evidence.update(_settle(state, batch))
+    return evidence
+
+
+def _deleted(pair: Pair) -> Refused:
+    topic, number = pair.tp if pair.deleted == "source" else pair.target_tp
+    return Refused(
+        f"records of {topic}-{number} on the {pair.deleted} were deleted while they were compared for "
+        f"position {pair.position}; raise the topic's retention for the time of the migration",
+        None,
+    )
+
+
+def _oldest_equal(state: Round, pairs: Collection[Pair]) -> dict[TopicPartition, int | None]:
+    """Return from which offset on records of the source can equal the newest; all older ones are older.
+
+    Asked only where nothing but content shows that the mirror is level.
+    """
+    if state.request.mirror is not None or state.request.preview:
+        return {}
+    dated = {p.tp: p.source.newest_ms for p in pairs if p.identity.dated and p.source.newest_ms >= 0}
+    unknown = {p.tp: p.source.log_start for p in pairs if p.identity.dated and p.tp not in dated}
+    return unknown | first_offsets_since(state.source, dated)
+
+
+def _oldest_copy(state: Round, pairs: Collection[Pair]) -> dict[TopicPartition, int | None]:
+    """Return from which offset on records of the target can be copies of those in the source's window.
+
+    Asked only where others may have written between first copies and second ones; None if that is too far
+    back. The answer may be the marker of a transaction: no copy stands before that either.
+    """
+    if state.sole_writer or state.offsets_kept:
+        return {}
+    short = [pair for pair in pairs if not pair.target.whole_log]
+    dated = {p.target_tp: p.source.oldest_ms for p in short if 0 <= p.source.oldest_ms < NO_TIME}
+    found = first_offsets_since(state.target, dated)
+    share = _MOST_LOOKED_BACK // len(state.request.positions)
+    oldest: dict[TopicPartition, int | None] = {}
+    for pair in short:
+        oldest[pair.tp] = pair.oldest_copy(found.get(pair.target_tp, pair.target.log_start), share)
+    return oldest
+
+
+def _decide(state: Round, pair: Pair, rules: Rules) -> Evidence | Widen:
+    if state.offsets_kept:
+        kept = verify_kept(pair.source, pair.target, pair.position, rules)
+        return _evidence(state, pair.tp, kept.verdict, proof=kept, pair=pair)
+    outcome = translate(pair.source, pair.target, pair.position, rules)
+    if isinstance(outcome, Widen):
+        return outcome
+    if state.request.isolation == "read_committed" and needs_aborted(outcome, pair.source, rules):
+        named = _name_phantoms(state, pair, rules)
+        if named is None:
+            return _evidence(state, pair.tp, _deleted(pair), pair=pair)
+        outcome = named
+    return _evidence(state, pair.tp, outcome.verdict, proof=outcome, pair=pair)
+
+
+def _name_phantoms(state: Round, pair: Pair, rules: Rules) -> Proof | None:
+    """Decide once more, knowing the source's aborted records; None if they are being deleted."""
+    everything = Window(low=pair.source.low, high=pair.source.high, log_start=pair.source.log_start)
+    if read_windows(state.source, {pair.tp: everything}, "read_uncommitted", {pair.tp: pair.identity}):
+        pair.deleted = "source"
+        return None
+    final = replace(
+        rules, aborted=aborted_among(everything, pair.source), exhausted=frozenset(("source", "target"))
+    )
+    outcome = translate(pair.source, pair.target, pair.position, final)
+    if isinstance(outcome, Widen):  # pragma: no cover - both sides are exhausted
+        raise TypeError
+    return outcome
+
+
+def _evidence(
+    state: Round,
+    tp: TopicPartition,
+    verdict: Verdict,
+    *,
+    proof: Proof | None = None,
+    pair: Pair | None = None,
+) -> Evidence:
+    target_tp = state.target_of(tp)
+    source_log, target_log = state.moment.source.log_range(tp), state.moment.target.log_range(target_tp)
+    return Evidence(
+        topic=tp[0],
+        partition=tp[1],
+        target_topic=target_tp[0],
+        position=state.request.positions[tp],
+        verdict=verdict,
+        target_offset=offset_of(verdict),
+        source_cluster_id=state.moment.source.cluster_id,
+        target_cluster_id=state.moment.target.cluster_id,
+        source_topic_id=state.moment.source.topics[tp[0]].topic_id,
+        target_topic_id=state.moment.target.topics[target_tp[0]].topic_id,
+        source_log=(source_log.start, source_log.end) if source_log else None,
+        target_log=(target_log.start, target_log.end) if target_log else None,
+        mirrored_to=state.moment.mirrored.get(tp),
+        unread_records=proof.unread if proof is not None else None,
+        matched_records=proof.matched if proof is not None else None,
+        context_records=proof.context if proof is not None else None,
+        digest=proof.digest if proof is not None else None,
+        extras=proof.extras if proof is not None else {},
+        absent=proof.absent if proof is not None else {},
+        source_window=(pair.source.low, pair.source.high) if pair is not None else None,
+        target_window=(pair.target.low, pair.target.high) if pair is not None else None,
+    )

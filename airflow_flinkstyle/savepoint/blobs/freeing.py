@@ -1,0 +1,168 @@
+"""The right to free blobs: one process at a time, and none while anybody relies on them."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.savepoint.blobs.intents import give_up, read_intents
+from airflow_flinkstyle.savepoint.blobs.leases import LEASE_S, Renewed, Watch
+from airflow_flinkstyle.savepoint.blobs.needs import Needs
+from airflow_flinkstyle.savepoint.blobs.notes import delete_notes
+from airflow_flinkstyle.savepoint.blobs.prune_slot import (
+    Condemned,
+    condemned_key,
+    free_slot,
+    read_slot,
+    slot_key,
+    take_slot,
+)
+from airflow_flinkstyle.savepoint.errors import IntentBrokenError, RepositoryBusyError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Sequence
+
+    from airflow_flinkstyle.savepoint.blobs.leases import Seen
+    from airflow_flinkstyle.savepoint.blobs.prune_slot import PruneSlot
+    from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+
+_BATCH = 1000
+"""Blobs condemned at a time: a prune that was given up leaves a list of so many keys to avoid."""
+_THREADS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Freed:
+    """What was deleted."""
+
+    blobs: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldPrune:
+    """The prune slot, held at a moment when nobody relied on blobs."""
+
+    repository: SavepointRepository
+    renewed: Renewed[PruneSlot]
+
+    def delete(self, *, savepoints: Sequence[str], blobs: Collection[str]) -> None:
+        """Delete manifests, what was noted about them, then blobs that nothing else needs.
+
+        Raises:
+            IntentBrokenError: If somebody has given this prune up; it deletes nothing more then.
+        """
+        ordered = sorted(blobs)
+        if savepoints or ordered:
+            self._condemn_and_delete(savepoints, ordered[:_BATCH])
+        for start in range(_BATCH, len(ordered), _BATCH):
+            self._condemn_and_delete((), ordered[start : start + _BATCH])
+
+    def _condemn_and_delete(self, savepoints: Sequence[str], blobs: Sequence[str]) -> None:
+        store, slot = self.repository.store, self.renewed.record
+        key = condemned_key(self.repository, slot.prune_id)
+        condemned = Condemned(holder=slot.holder, savepoints=tuple(savepoints), blobs=tuple(blobs))
+        self.renewed.require_alive()  # a list of one that was given up before would outlive its reasons
+        store.write(key, condemned.to_bytes())
+        try:
+            self.renewed.require_alive()  # whoever gives this prune up later finds the list
+        except IntentBrokenError:
+            store.delete(key)
+            raise
+        _each(self.repository.delete_manifest, savepoints)
+        _each(partial(delete_notes, self.repository), savepoints)  # before, they may be of a new pin
+        _each(self.repository.delete_blob, blobs)
+        store.delete(key)  # not after a failure: a delete may still be under way
+
+
+def _each(delete: Callable[[str], None], names: Sequence[str]) -> None:
+    """Delete several at a time; after a failure, nothing more is begun."""
+    with ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="free") as pool:
+        try:
+            for _ in pool.map(delete, names):
+                pass
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+@contextmanager
+def hold_prune(
+    repository: SavepointRepository,
+    *,
+    holder: str,
+    lease_s: float = LEASE_S,
+    wait_s: float = 300.0,
+    poll_s: float = 0.5,
+) -> Iterator[HeldPrune]:
+    """Hold ``prune.json`` while nobody relies on blobs; expired intents are given up.
+
+    Args:
+        repository: The job's savepoints.
+        holder: Who, for the messages of those who wait.
+        lease_s: After so long without a renewal somebody else may give the prune up.
+        wait_s: How long to wait for takes, restores, exports and other prunes, which are not held up by it.
+        poll_s: Between two looks.
+
+    Raises:
+        RepositoryBusyError: If somebody still relies on blobs then; each is named.
+    """
+    slot = _acquire(repository, holder=holder, lease_s=lease_s, wait_s=wait_s, poll_s=poll_s)
+    renewed = Renewed(repository.store, slot_key(repository), slot)
+    try:
+        yield HeldPrune(repository=repository, renewed=renewed)
+    finally:
+        renewed.let_go(replace(renewed.record, holder=None))
+
+
+def _acquire(
+    repository: SavepointRepository, *, holder: str, lease_s: float, wait_s: float, poll_s: float
+) -> Seen[PruneSlot]:
+    """Take the slot at a moment without a live intent; takes wait only while the intents are read."""
+    watch, deadline = Watch(), time.monotonic() + wait_s
+    while True:
+        slot = read_slot(repository)
+        busy = [str(intent) for intent in read_intents(repository, watch)[0].values()]
+        if slot is not None and slot.record.holder is not None and not watch.is_expired("slot", slot):
+            busy.append(str(slot.record))
+        taken = None if busy else take_slot(repository, slot, holder=holder, lease_s=lease_s)
+        if taken is not None:
+            live, expired = read_intents(repository, watch)
+            if not live:
+                give_up(repository, expired)
+                return taken
+            free_slot(repository, taken)
+            busy = [str(intent) for intent in live.values()]
+        if time.monotonic() >= deadline:
+            holders = busy or ["another prune that began at the same moment"]
+            raise RepositoryBusyError.of("a prune", repository.uri, holders=holders, wait_s=wait_s)
+        time.sleep(poll_s)
+
+
+def free_unreferenced(
+    repository: SavepointRepository,
+    blobs: Collection[str],
+    *,
+    holder: str,
+    wait_s: float = 0.0,
+    lease_s: float = LEASE_S,
+) -> Freed:
+    """Free those of the blobs that no savepoint needs; for a take that was given up by its caller.
+
+    Raises:
+        RepositoryBusyError: If somebody relies on blobs: the next prune frees them.
+    """
+    if not blobs:
+        return Freed(blobs=0, size_bytes=0)
+    needs = Needs(repository)
+    needs.read()  # while nobody waits for it
+    with hold_prune(repository, holder=holder, wait_s=wait_s, lease_s=lease_s) as held:
+        sizes = repository.blob_sizes()
+        needed = {blob for need in needs.read().values() for blob, _ in need.blobs}
+        orphans = (set(blobs) & sizes.keys()) - needed
+        held.delete(savepoints=(), blobs=orphans)
+        return Freed(blobs=len(orphans), size_bytes=sum(sizes[blob] for blob in orphans))

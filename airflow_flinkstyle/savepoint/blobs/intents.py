@@ -1,0 +1,191 @@
+"""Who relies on blobs: ``<job>/takes/<id>.json``, one per take, restore, export, pre-copy, pin or full check.
+
+An intent is written before the first look at the blobs, and removed after the manifest. Whoever finds
+``prune.json`` held right after writing it withdraws and waits; whoever holds ``prune.json`` reads the
+intents after taking it, and deletes nothing while one is live. So one of the two always sees the other.
+
+Nobody who was given up can be stopped, only made harmless, whenever it wakes: the id of the savepoint that
+it wanted to publish is spent before its intent is removed, so that its conditional create fails.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from airflow_flinkstyle.savepoint.blobs.leases import LEASE_S, Leased, Renewed, Seen, Watch
+from airflow_flinkstyle.savepoint.blobs.prune_slot import condemned_blobs, free_slot, read_slot, take_slot
+from airflow_flinkstyle.savepoint.errors import RepositoryBusyError
+from airflow_flinkstyle.savepoint.ids import is_savepoint_id
+from airflow_flinkstyle.savepoint.repository.stored import parse_stored
+from airflow_flinkstyle.storage.errors import StoreError, StoreUnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from airflow_flinkstyle.savepoint.manifest import Manifest
+    from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+
+log = logging.getLogger(__name__)
+
+IntentKind = Literal["take", "restore", "export", "precopy", "pin", "verify"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intent(Leased):
+    """``takes/<id>.json``: somebody relies on blobs."""
+
+    what: ClassVar[str] = "intent"
+
+    kind: IntentKind
+    publishes: str | None
+    """The savepoint it will make, whose id is spent when the intent is given up; None if it makes none."""
+
+    @classmethod
+    def _revive(cls, values: dict[str, object]) -> dict[str, object]:
+        publishes = values["publishes"]
+        if publishes is not None and not (isinstance(publishes, str) and is_savepoint_id(publishes)):
+            raise ValueError(f"publishes {publishes!r:.80}")
+        return super(Intent, cls)._revive(values)
+
+    def __str__(self) -> str:
+        """Name it as a message does."""
+        return f"{self.kind} {super(Intent, self).__str__()}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """An intent that is held: no blob is freed meanwhile."""
+
+    renewed: Renewed[Intent]
+
+    def require_alive(self) -> None:
+        """Require that nobody has given the intent up; raises ``IntentBrokenError``."""
+        self.renewed.require_alive()
+
+    def publish(self, repository: SavepointRepository, manifest: Manifest) -> None:
+        """Publish a savepoint; raises as ``require_alive`` and ``repository.publish`` do.
+
+        A create without an answer may still take effect, after this process has gone on. The intent then
+        stays until its lease has passed, so that nothing is freed before the id is spent.
+        """
+        self.require_alive()
+        try:
+            repository.publish(manifest)
+        except StoreUnavailableError:
+            self.renewed.outlives_its_holder = True
+            raise
+
+
+@contextmanager
+def hold_intent(
+    repository: SavepointRepository,
+    kind: IntentKind,
+    *,
+    holder: str,
+    publishes: str | None = None,
+    lease_s: float = LEASE_S,
+    wait_s: float = 600.0,
+    give_up_waiting: Callable[[], bool] = lambda: False,
+    poll_s: float = 0.5,
+) -> Iterator[Held]:
+    """Rely on the repository's blobs: no prune deletes anything until the block is left.
+
+    Args:
+        repository: The job's savepoints.
+        kind: What for.
+        holder: Who, for the messages of those who wait.
+        publishes: Id of the savepoint that the block publishes; a block that publishes must name it.
+        lease_s: After so long without a renewal somebody else may give the intent up.
+        wait_s: How long to wait for a prune to end.
+        give_up_waiting: Asked while waiting; a yes ends it at once.
+        poll_s: Between two looks.
+
+    Raises:
+        RepositoryBusyError: If a prune has not ended in time.
+        SavepointSpentError: If an earlier holder with the same ``publishes`` was given up.
+    """
+    if publishes is not None:
+        repository.require_unspent(publishes)
+    intent = Intent(
+        kind=kind,
+        holder=holder,
+        publishes=publishes,
+        lease_s=lease_s,
+        begun_at_ms=time.time_ns() // 1_000_000,
+    )
+    key, seen = _declare(repository, intent, wait_s=wait_s, poll_s=poll_s, give_up_waiting=give_up_waiting)
+    renewed = Renewed(repository.store, key, seen)
+    try:
+        repository.avoid(condemned_blobs(repository))
+        yield Held(renewed=renewed)
+    finally:
+        renewed.let_go()
+        if not renewed.outlives_its_holder:
+            _withdraw(repository, key)
+
+
+def _declare(
+    repository: SavepointRepository,
+    intent: Intent,
+    *,
+    wait_s: float,
+    poll_s: float,
+    give_up_waiting: Callable[[], bool],
+) -> tuple[str, Seen[Intent]]:
+    """Write the intent while nobody frees blobs; returns its key and version."""
+    watch, deadline = Watch(), time.monotonic() + wait_s
+    while True:
+        key = f"{repository.job}/takes/{uuid.uuid4().hex}.json"
+        version = repository.store.create(key, intent.to_bytes())
+        try:
+            slot = read_slot(repository)
+        except BaseException:
+            _withdraw(repository, key)
+            raise
+        if slot is None or slot.record.holder is None:
+            return key, Seen(record=intent, version=version)
+        _withdraw(repository, key)
+        if watch.is_expired("slot", slot):
+            taken = take_slot(repository, slot, holder=str(intent), lease_s=intent.lease_s)
+            if taken is not None:
+                free_slot(repository, taken)
+        elif time.monotonic() >= deadline or give_up_waiting():
+            holders = [str(slot.record)]
+            raise RepositoryBusyError.of(f"a {intent.kind}", repository.uri, holders=holders, wait_s=wait_s)
+        else:
+            time.sleep(poll_s)
+
+
+def _withdraw(repository: SavepointRepository, key: str) -> None:
+    try:
+        repository.store.delete(key)
+    except StoreError as error:
+        log.warning("%s stays until its lease has passed: %s", key, error)
+
+
+def read_intents(
+    repository: SavepointRepository, watch: Watch
+) -> tuple[dict[str, Intent], dict[str, Intent]]:
+    """Return the live intents and the expired ones, by key."""
+    live: dict[str, Intent] = {}
+    expired: dict[str, Intent] = {}
+    for info in repository.store.list(f"{repository.job}/takes/"):
+        found = repository.store.get(info.key)
+        if found is not None:
+            seen = Seen(record=parse_stored(Intent, repository, info.key, found.data), version=found.version)
+            (expired if watch.is_expired(info.key, seen) else live)[info.key] = seen.record
+    return live, expired
+
+
+def give_up(repository: SavepointRepository, expired: dict[str, Intent]) -> None:
+    """Make the holders of expired intents harmless, then remove the intents; only with the prune slot."""
+    for key, intent in expired.items():
+        log.warning("Gave up the %s: it was not renewed for %g s", intent, intent.lease_s)
+        if intent.publishes is not None:
+            repository.spend(intent.publishes, f"the {intent}, was not renewed for {intent.lease_s:g} s")
+        repository.store.delete(key)

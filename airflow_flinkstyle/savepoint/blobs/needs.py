@@ -1,0 +1,59 @@
+"""What each savepoint needs, with every manifest read once as long as it does not change.
+
+Whoever frees blobs reads the manifests before it holds ``prune.json``, and then, while everybody waits for
+it, again: only those that are new or changed since. A listing that shows the version that was read means
+the same content.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+
+Blob = tuple[str, int]
+"""Key, and size in bytes as the manifest has it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """What one savepoint needs; manifests are too large to keep them all."""
+
+    version: str
+    """Of the manifest that was read."""
+    taken_at_ms: int
+    blobs: tuple[Blob, ...]
+
+
+class Needs:
+    """Reads what the savepoints of a job need, and remembers it."""
+
+    def __init__(self, repository: SavepointRepository) -> None:
+        self._repository = repository
+        self._read: dict[str, Need] = {}
+        self._once: dict[Blob, Blob] = {}  # most blobs are shared by many savepoints
+
+    def read(self) -> Mapping[str, Need]:
+        """Return what each savepoint that exists now needs, by its id.
+
+        Raises:
+            ManifestFormatError: If a manifest cannot be read, so that what it needs is unknown.
+        """
+        listed = self._repository.versions()
+        self._read = {
+            savepoint_id: need
+            for savepoint_id, need in self._read.items()
+            if listed.get(savepoint_id) == need.version
+        }
+        for manifest, version in self._repository.each_of(listed.keys() - self._read.keys()):
+            blobs = ((blob, entry.size_bytes) for blob, entry in manifest.blobs.items())
+            self._read[manifest.savepoint_id] = Need(
+                version=version,
+                taken_at_ms=manifest.taken_at_ms,
+                blobs=tuple(self._once.setdefault(blob, blob) for blob in blobs),
+            )
+        return dict(self._read)

@@ -1,0 +1,61 @@
+"""``<job>/pins/<savepoint id>.json``: people's word that a savepoint stays, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.protocol.records import Record
+from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
+from airflow_flinkstyle.savepoint.blobs.notes import note_key, read_notes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+
+_FOLDER = "pins"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pin(Record):
+    """Keeps a savepoint from every prune."""
+
+    what: ClassVar[str] = "pin"
+
+    reason: str
+    by: str
+    """Who pinned it, for people."""
+    at_ms: int
+    """Epoch milliseconds, UTC."""
+
+
+def pin(repository: SavepointRepository, savepoint_id: str, *, reason: str, by: str, at_ms: int) -> Pin:
+    """Pin a savepoint, or pin it anew for another reason.
+
+    Raises:
+        SavepointMissingError: If there is none of that id.
+        RepositoryBusyError: If a prune has not ended in time.
+    """
+    if not reason.strip():
+        raise BadInputError(
+            f"Expected a reason to keep savepoint {savepoint_id}, found none.",
+            left="Nothing was pinned.",
+            remedy="Say why it is kept: whoever cleans up later reads it.",
+        )
+    made = Pin(reason=reason, by=by, at_ms=at_ms)
+    with hold_intent(repository, "pin", holder=by):  # else a prune that has read the pins disposes of it
+        repository.read(savepoint_id)
+        repository.store.write(note_key(repository, _FOLDER, savepoint_id), made.to_bytes())
+    return made
+
+
+def unpin(repository: SavepointRepository, savepoint_id: str) -> None:
+    """Let retention decide on a savepoint again; one that is not pinned stays as it is."""
+    repository.store.delete(note_key(repository, _FOLDER, savepoint_id))
+
+
+def pins(repository: SavepointRepository) -> Mapping[str, Pin]:
+    """Return all pins by savepoint id."""
+    return read_notes(repository, _FOLDER, Pin)

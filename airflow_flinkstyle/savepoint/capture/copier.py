@@ -1,0 +1,193 @@
+"""Bring the files of a cut into the repository, each the cheapest way that is safe.
+
+What an earlier savepoint holds under the same unique name is not read again; what lies on the repository's
+own service is copied there and never fetched; everything else is read, and stored under its SHA-256.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.checkpoint.state_files import is_unique_sst
+from airflow_flinkstyle.savepoint.errors import TakeCancelledError
+from airflow_flinkstyle.savepoint.manifest import FileEntry
+from airflow_flinkstyle.storage.errors import ObjectMissingError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from airflow_flinkstyle.savepoint.manifest import QuerySnapshot
+    from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+    from airflow_flinkstyle.storage.base import ObjectInfo, ObjectStore, ServerCopy
+
+_IN_MEMORY_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureProgress:
+    """How far a capture is."""
+
+    query: str
+    files_done: int
+    files_total: int
+    bytes_done: int
+    """Including files that were in the repository before."""
+    bytes_total: int
+    """As listed before the first file was copied."""
+
+
+def never() -> bool:
+    """Answer a capture's question whether it was cancelled."""
+    return False
+
+
+def ignore(_: CaptureProgress | str) -> None:
+    """Drop what a capture tells."""
+
+
+@dataclass(slots=True, kw_only=True)
+class FileCopier:
+    """Copies files of one query's checkpoint into the repository, several at a time."""
+
+    checkpoint: ObjectStore
+    repository: SavepointRepository
+    query: str
+    previous: QuerySnapshot | None
+    """The same query in an earlier savepoint."""
+    cancelled: Callable[[], bool]
+    progress: Callable[[CaptureProgress], None]
+    uploaded: Callable[[str], None]
+    threads: int
+    _stored: Mapping[str, int] = field(init=False, default_factory=dict)
+    """Blobs that were there when copying began, with their sizes in bytes."""
+    _kept: Mapping[str, FileEntry] = field(init=False, default_factory=dict)
+    """Files of the earlier savepoint that are among these, by path."""
+    _server_copy: ServerCopy | None = field(init=False, default=None)
+
+    def copy(
+        self, query_id: str, contents: Mapping[str, bytes], files: Mapping[str, ObjectInfo]
+    ) -> tuple[FileEntry, ...]:
+        """Copy everything that the repository lacks and return all entries, sorted by path.
+
+        Args:
+            query_id: From the checkpoint's metadata.
+            contents: Files that were read already, by path; stored exactly as read.
+            files: Files still to be read, as they were listed.
+        """
+        self._stored = self.repository.reusable_blobs()
+        self._server_copy = self.repository.copier_from(self.checkpoint)
+        self._kept = self._still_stored(query_id)
+
+        def copy_one(path: str) -> FileEntry:
+            if self.cancelled():
+                raise TakeCancelledError.of(f"query {self.query}")
+            if path in contents:
+                return self._store(path, contents[path])
+            info, same = files[path], self._kept.get(path)
+            if same is not None and is_unique_sst(path) and same.size_bytes == info.size_bytes:
+                return same
+            if self._server_copy is not None:
+                return self._copy_inside(self._server_copy, info, query_id)
+            return self._copy_through(info)
+
+        with ThreadPoolExecutor(max_workers=self.threads, thread_name_prefix="capture") as pool:
+            entries = pool.map(copy_one, [*contents, *files])
+            total = sum(map(len, contents.values())) + sum(info.size_bytes for info in files.values())
+            try:
+                done = list(self._reported(entries, len(contents) + len(files), total))
+            except BaseException:
+                pool.shutdown(wait=True, cancel_futures=True)
+                raise
+        return tuple(sorted(done, key=lambda entry: entry.path))
+
+    def _reported(
+        self, entries: Iterable[FileEntry], files_total: int, bytes_total: int
+    ) -> Iterable[FileEntry]:
+        bytes_done = 0
+        for done, entry in enumerate(entries, start=1):
+            bytes_done += entry.size_bytes
+            self.progress(
+                CaptureProgress(
+                    query=self.query,
+                    files_done=done,
+                    files_total=files_total,
+                    bytes_done=bytes_done,
+                    bytes_total=bytes_total,
+                )
+            )
+            yield entry
+
+    def _still_stored(self, query_id: str) -> dict[str, FileEntry]:
+        """Return what an earlier savepoint of the query holds and the repository still has, by path.
+
+        A file without a digest is copied anew, which brings one: else nothing would ever find it altered.
+        """
+        if self.previous is None or self.previous.query_id != query_id:
+            return {}
+        return {
+            entry.path: entry
+            for entry in self.previous.files
+            if entry.digest is not None and self._stored.get(entry.blob) == entry.size_bytes
+        }
+
+    def _copy_inside(self, server_copy: ServerCopy, info: ObjectInfo, query_id: str) -> FileEntry:
+        """Let the service copy; one that fails because the file changed makes the capture start over."""
+        blob = self.repository.key_for(origin_key(info, query_id))
+        same = self._kept.get(info.key)
+        if same is not None and same.blob == blob:
+            return same
+        self.uploaded(blob)
+        digest = server_copy(info, self.repository.place(blob)[1]).digest
+        if digest is None:  # the service does not tell: reading it once does, else nothing ever could
+            digest = f"sha256:{self.repository.digest_of(blob)[0]}"
+        return FileEntry(path=info.key, size_bytes=info.size_bytes, blob=blob, digest=digest)
+
+    def _copy_through(self, info: ObjectInfo) -> FileEntry:
+        if info.size_bytes <= _IN_MEMORY_BYTES:
+            return self._store(info.key, self.checkpoint.read(info.key))
+        place = self.checkpoint.local_path(info.key)
+        if place is not None:
+            return self._store_file(info.key, place)
+        with tempfile.TemporaryDirectory(prefix="flinkstyle-") as folder:
+            copy = Path(folder) / "file"
+            self.checkpoint.download(info.key, copy)
+            return self._store_file(info.key, copy)
+
+    def _store(self, path: str, content: bytes) -> FileEntry:
+        digest = hashlib.sha256(content).hexdigest()
+        blob = self.repository.key_for(digest)
+        if self._is_new(blob, len(content)):
+            self.repository.put_blob(content)
+        return FileEntry(path=path, size_bytes=len(content), blob=blob, digest=f"sha256:{digest}")
+
+    def _store_file(self, path: str, place: Path) -> FileEntry:
+        try:
+            blob, digest, size_bytes = self.repository.put_file(place, is_new=self._is_new)
+        except FileNotFoundError:
+            raise ObjectMissingError.at(self.checkpoint.uri, path) from None
+        return FileEntry(path=path, size_bytes=size_bytes, blob=blob, digest=f"sha256:{digest}")
+
+    def _is_new(self, blob: str, size_bytes: int) -> bool:
+        """Tell whether a blob has to be uploaded, and tell the taker of it if it has."""
+        if self._stored.get(blob) == size_bytes:
+            return False
+        self.uploaded(blob)
+        return True
+
+
+def origin_key(info: ObjectInfo, query_id: str) -> str:
+    """Return the blob key of a file that the service copies: nothing read it, so nothing knows its SHA-256.
+
+    A file whose name is used again by Spark (``5.zip``, ``5.changelog``) is told apart by its version.
+    """
+    folder, _, name = info.key.rpartition("/")
+    if is_unique_sst(info.key):
+        return f"origin/{query_id}/{name}-{info.size_bytes}"
+    version = re.sub(r"[^A-Za-z0-9]+", "-", info.version).strip("-")
+    return f"origin/{query_id}/{folder}/{name}-{version}" if folder else f"origin/{query_id}/{name}-{version}"

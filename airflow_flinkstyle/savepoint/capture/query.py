@@ -1,0 +1,214 @@
+"""Copy one query's checkpoint into the repository, while the query runs or after it stopped.
+
+The logs are read first and the state after them: the state of batch K is then there, and stays for many
+batches. What Spark replaces meanwhile makes the capture start over with a newer batch.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.checkpoint import commit_log, metadata, offset_log, state_store
+from airflow_flinkstyle.checkpoint.errors import LogFormatError, StateIncompleteError
+from airflow_flinkstyle.checkpoint.inventory import Inventory, read_inventory
+from airflow_flinkstyle.checkpoint.stores_in_use import shuffle_partitions
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.savepoint.capture.copier import FileCopier, ignore, never
+from airflow_flinkstyle.savepoint.errors import BatchMismatchError, CaptureFailedError
+from airflow_flinkstyle.savepoint.manifest import KafkaPosition, QuerySnapshot
+from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectMissingError
+from airflow_flinkstyle.types import BatchId, version_after
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from airflow_flinkstyle.checkpoint.offset_log import OffsetLog
+    from airflow_flinkstyle.protocol.sink_records import Sinks
+    from airflow_flinkstyle.savepoint.capture.copier import CaptureProgress
+    from airflow_flinkstyle.savepoint.manifest import KafkaLog
+    from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+    from airflow_flinkstyle.storage.base import ObjectInfo, ObjectStore
+
+log = logging.getLogger(__name__)
+
+_PAUSE_S = 0.2
+_CHANGING = (ObjectMissingError, ObjectChangedError, StateIncompleteError)
+"""Failures that a running query causes by going on; a newer batch does not have them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cut:
+    """What to copy: the logs' content as read, the other files by path."""
+
+    batch_id: BatchId
+    query_id: str
+    offsets: OffsetLog
+    pending_offsets: str | None
+    contents: Mapping[str, bytes]
+    """Files that were read already; stored exactly as read."""
+    files: Mapping[str, ObjectInfo]
+    """Files still to be read, as they were listed, each zip's SSTs behind it."""
+
+
+def capture_query(
+    checkpoint: ObjectStore,
+    repository: SavepointRepository,
+    *,
+    name: str,
+    kafka: Mapping[str, KafkaLog],
+    previous: QuerySnapshot | None = None,
+    sink: str | None = None,
+    sinks: Sinks | None = None,
+    batch_id: BatchId | None = None,
+    runs_on: bool = False,
+    cancelled: Callable[[], bool] = never,
+    progress: Callable[[CaptureProgress], None] = ignore,
+    uploaded: Callable[[str], None] = ignore,
+    attempts: int = 5,
+    threads: int = 8,
+) -> QuerySnapshot:
+    """Copy the newest committed batch of a checkpoint; uploads only what the repository lacks.
+
+    Args:
+        checkpoint: Rooted at the checkpoint location.
+        repository: Where the files go; nothing is published.
+        name: Name of the query.
+        kafka: The log of each Kafka source, by position (offset log v1) or name (v2).
+        previous: The same query in an earlier savepoint; its SSTs are not read again.
+        sink: Spark's name of the query's sink, if it is known.
+        sinks: What its transactional sinks have written, if it is known.
+        batch_id: Demand that the checkpoint ends with this batch, as a stopped job's must.
+        runs_on: The query has gone on from ``batch_id``: leave what came after it out.
+        cancelled: Asked before each file, by several threads.
+        progress: Told after each file, by the calling thread.
+        uploaded: Told the key of each blob before it is uploaded, by several threads; blobs that were
+            listed before are not told. Whoever gives up frees these.
+        attempts: How often to start over when the running query replaces files meanwhile.
+        threads: Files copied at a time.
+
+    Raises:
+        NoCommitYetError: If the query has committed nothing yet.
+        CaptureFailedError: If files kept changing; retryable.
+        BatchMismatchError: If ``batch_id`` is given and is not the newest committed batch.
+        TakeCancelledError: If ``cancelled`` answered yes.
+        CheckpointError: If the checkpoint is of an unsupported kind, or contradicts itself.
+    """
+    copier = FileCopier(
+        checkpoint=checkpoint,
+        repository=repository,
+        query=name,
+        previous=previous,
+        cancelled=cancelled,
+        progress=progress,
+        uploaded=uploaded,
+        threads=threads,
+    )
+    for attempt in range(1, attempts + 1):
+        try:
+            cut = _plan_cut(checkpoint, batch_id, runs_on=runs_on)
+            positions = _positions(cut.offsets, kafka, name)
+            files = copier.copy(cut.query_id, cut.contents, cut.files)
+        except _CHANGING as error:
+            if attempt == attempts and isinstance(error, StateIncompleteError):
+                raise  # names the store; a stopped checkpoint gets here too
+            if attempt == attempts:
+                raise CaptureFailedError.after(attempts, checkpoint.uri, error) from error
+            log.info("Query %s: a file changed while it was copied, starting over: %s", name, error.problem)
+            time.sleep(_PAUSE_S)
+            continue
+        return QuerySnapshot(
+            name=name,
+            query_id=cut.query_id,
+            batch_id=cut.batch_id,
+            checkpoint_location=checkpoint.uri,
+            pending_offsets=cut.pending_offsets,
+            pinned_confs=cut.offsets.confs,
+            kafka=positions,
+            sink=sink,
+            sinks=sinks,
+            files=files,
+        )
+    raise BadInputError(
+        f"Expected at least one attempt, found {attempts}.",
+        left="No savepoint was made.",
+        remedy="Pass attempts=1 or more.",
+    )
+
+
+def _plan_cut(checkpoint: ObjectStore, demanded: BatchId | None, *, runs_on: bool) -> _Cut:
+    """Read the logs, then list what else batch K needs."""
+    inventory = read_inventory(checkpoint)
+    if demanded is not None and runs_on and demanded <= inventory.committed:
+        inventory = Inventory(committed=demanded, pending=None)
+    batch = inventory.committed
+    if demanded is not None and batch != demanded:
+        raise BatchMismatchError.between(checkpoint.uri, expected=demanded, found=batch)
+    wanted = [f"commits/{batch}", f"offsets/{batch}", "metadata"]
+    wanted += [f"offsets/{batch - 1}"] if batch > 0 else []
+    contents = {path: checkpoint.read(path) for path in wanted}
+    offsets = offset_log.parse(_text(contents[f"offsets/{batch}"]))
+    if batch > 0:
+        offset_log.parse(_text(contents[f"offsets/{batch - 1}"]))
+    commit = commit_log.parse(_text(contents[f"commits/{batch}"]))
+    query_id = metadata.parse(_text(contents["metadata"])).query_id
+    state_store.refuse_unsupported(offsets.confs)
+    pending = None
+    if inventory.pending is not None:
+        pending = _text(checkpoint.read(f"offsets/{inventory.pending}"))
+        offset_log.parse(pending)
+    listed = {info.key: info for info in checkpoint.list("state/")}
+    state = state_store.state_closure(
+        listed,
+        version_after(batch),
+        commit.state_unique_ids,
+        checkpoint.read,
+        partitions=shuffle_partitions(offsets.confs),
+    )
+    sources = {info.key: info for info in checkpoint.list("sources/") if "/." not in info.key}
+    contents |= {file.path: file.content for file in state if file.content is not None}
+    files = {file.path: listed[file.path] for file in state if file.content is None}
+    return _Cut(
+        batch_id=batch,
+        query_id=query_id,
+        offsets=offsets,
+        pending_offsets=pending,
+        contents=contents,
+        files=files | sources,
+    )
+
+
+def _positions(offsets: OffsetLog, kafka: Mapping[str, KafkaLog], query: str) -> dict[str, KafkaPosition]:
+    """Join the offsets of the logs with what the caller knows of the cluster.
+
+    Raises:
+        BadInputError: If the caller knows a source that is none, or does not know one that is.
+    """
+    positions = {}
+    for source in sorted({*kafka, *offsets.kafka_sources}):
+        read = offsets.kafka_offsets(source)
+        known = kafka.get(source)
+        topics = sorted(known.topic_ids) if known else "none"
+        if known is None or not set(read) <= set(known.topic_ids):
+            raise BadInputError(
+                f"Query {query}: source {source} reads Kafka topics {sorted(read)}, expected the "
+                f"cluster id and topic ids of all of them, found {topics}.",
+                left="No savepoint was made.",
+                remedy="Run the job under the launcher, which records them when the query starts.",
+            )
+        positions[source] = KafkaPosition(
+            cluster_id=known.cluster_id,
+            topic_ids=dict(known.topic_ids),
+            offsets=read,
+            log_range={topic: dict(ranges) for topic, ranges in known.log_range.items()},
+        )
+    return positions
+
+
+def _text(content: bytes) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise LogFormatError.of("A log file", "UTF-8 text", content[:40].hex()) from error

@@ -1,0 +1,236 @@
+"""Take a savepoint of a job: capture each query, then publish the manifest, last."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.checkpoint.inventory import read_inventory
+from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
+from airflow_flinkstyle.savepoint.blobs.freeing import free_unreferenced
+from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
+from airflow_flinkstyle.savepoint.capture.copier import ignore, never
+from airflow_flinkstyle.savepoint.capture.query import capture_query
+from airflow_flinkstyle.savepoint.errors import (
+    RepositoryBusyError,
+    SavepointConflictError,
+    SavepointError,
+    TakeCancelledError,
+    TakeTimedOutError,
+)
+from airflow_flinkstyle.savepoint.manifest import KafkaLog, Manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from airflow_flinkstyle.protocol.records import QueryBeat
+    from airflow_flinkstyle.protocol.sink_records import Sinks
+    from airflow_flinkstyle.savepoint.capture.copier import CaptureProgress
+    from airflow_flinkstyle.savepoint.manifest import QuerySnapshot
+    from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+    from airflow_flinkstyle.storage.base import ObjectStore
+    from airflow_flinkstyle.types import Alignment, BatchId
+
+log = logging.getLogger(__name__)
+_FREEING_LEASE_S = 5.0
+"""A store that failed the take may fail this too, half-way: the next take waits no longer for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuerySource:
+    """One query to include, and what the caller knows of it."""
+
+    name: str
+    checkpoint: ObjectStore
+    """Rooted at the query's checkpoint location."""
+    kafka: Mapping[str, KafkaLog]
+    """By position (offset log v1) or source name (v2); empty for a query without Kafka."""
+    sink: str | None = None
+    """Spark's name of the query's sink; None if unknown."""
+    sinks: Sinks | None = None
+    """What its transactional sinks have written; None if unknown."""
+    batch_id: BatchId | None = None
+    """Demand that the checkpoint ends with this batch; None for whatever is newest."""
+    runs_on: bool = False
+    """The query has gone on from ``batch_id``: cut it there all the same."""
+
+    @staticmethod
+    def at_rest(name: str, checkpoint: ObjectStore, told: QueryBeat) -> QuerySource:
+        """Describe a query that nobody runs by what its last run said of it."""
+        logs = {
+            source: KafkaLog(cluster_id=seen.cluster_id, topic_ids=dict(seen.topic_ids), log_range={})
+            for source, seen in told.sources.items()
+        }
+        return QuerySource(
+            name=name,
+            checkpoint=checkpoint,
+            kafka=logs,
+            sink=told.sink,
+            sinks=told.sinks,
+            batch_id=read_inventory(checkpoint).committed,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavepointLabel:
+    """What the manifest says about the savepoint as a whole."""
+
+    savepoint_id: str
+    taken_at_ms: int
+    """Epoch milliseconds, UTC."""
+    spark_version: str
+    taken_from_generation: int | None
+    alignment: Alignment = "none"
+    cut_id: str | None = None
+    """Shared by the savepoints of several jobs that were cut together."""
+
+
+def take_savepoint(
+    repository: SavepointRepository,
+    queries: Sequence[QuerySource],
+    label: SavepointLabel,
+    *,
+    previous: Manifest | None = None,
+    cancelled: Callable[[], bool] = never,
+    progress: Callable[[CaptureProgress], None] = ignore,
+    timeout_s: float | None = None,
+) -> Manifest:
+    """Take a savepoint and return its manifest; if one of this id exists, that one is returned.
+
+    Whatever ends it early frees what it uploaded, unless somebody relies on blobs just then: the next
+    prune does it in that case, and after a crash.
+
+    Args:
+        repository: Where the savepoint goes.
+        queries: All queries of the job.
+        label: Id, time and origin.
+        previous: An earlier savepoint of the job; its SSTs are not uploaded again.
+        cancelled: Asked before each file and before the manifest; a yes leaves no savepoint.
+        progress: Told after each file.
+        timeout_s: Give up before the first file that would begin later; a call to a store that hangs is
+            ended by the store's own time-out.
+
+    Raises:
+        TakeCancelledError: If ``cancelled`` answered yes.
+        TakeTimedOutError: If it was not done in time.
+        FlinkstyleError: Whatever ``capture_query`` or the store raises; no savepoint was made then.
+    """
+    existing = repository.find(label.savepoint_id)
+    if existing is not None:
+        return existing
+    _require_names(queries)
+    end = _EarlyEnd(cancelled, timeout_s)
+    uploads: set[str] = set()
+    try:
+        manifest = _take(
+            repository, queries, label, previous=previous, end=end, progress=progress, uploads=uploads
+        )
+    except SavepointConflictError:  # another attempt of the same request was first
+        _free(repository, uploads, label)
+        return repository.read(label.savepoint_id)
+    except (TakeCancelledError, RepositoryBusyError) as error:
+        _free(repository, uploads, label)
+        raise end.reason(f"job {repository.job}") or error from None
+    except BaseException:
+        _free(repository, uploads, label)
+        raise
+    return manifest
+
+
+def _take(
+    repository: SavepointRepository,
+    queries: Sequence[QuerySource],
+    label: SavepointLabel,
+    *,
+    previous: Manifest | None,
+    end: _EarlyEnd,
+    progress: Callable[[CaptureProgress], None],
+    uploads: set[str],
+) -> Manifest:
+    """Capture and publish while nobody frees blobs."""
+    holder = f"the taker of {label.savepoint_id}"
+    intent = hold_intent(repository, "take", holder=holder, publishes=label.savepoint_id, give_up_waiting=end)
+    with intent as held:
+        snapshots = [
+            capture_query(
+                query.checkpoint,
+                repository,
+                name=query.name,
+                kafka=query.kafka,
+                previous=previous.query(query.name) if previous else None,
+                sink=query.sink,
+                sinks=query.sinks,
+                batch_id=query.batch_id,
+                runs_on=query.runs_on,
+                cancelled=end,
+                progress=progress,
+                uploaded=uploads.add,
+            )
+            for query in queries
+        ]
+        if end():
+            raise TakeCancelledError.of(f"job {repository.job}")
+        manifest = compose(repository.job, snapshots, label)
+        held.publish(repository, manifest)
+        return manifest
+
+
+class _EarlyEnd:
+    """Answers whether a take is to end early, and remembers why: cancelled, or its time is up."""
+
+    def __init__(self, cancelled: Callable[[], bool], timeout_s: float | None) -> None:
+        self._ask, self._timeout_s, self._began_s = cancelled, timeout_s or math.inf, time.monotonic()
+        self._cancelled = self._timed_out = False
+
+    def __call__(self) -> bool:
+        if self._ask():
+            self._cancelled = True
+        elif time.monotonic() - self._began_s >= self._timeout_s:
+            self._timed_out = True
+        return self._cancelled or self._timed_out
+
+    def reason(self, what: str) -> SavepointError | None:
+        """Return the error of an early end; None if nobody wanted one."""
+        if self._cancelled:
+            return TakeCancelledError.of(what)
+        return TakeTimedOutError.after(self._timeout_s, what) if self._timed_out else None
+
+
+def _free(repository: SavepointRepository, uploads: Collection[str], label: SavepointLabel) -> None:
+    """Free what a take leaves that made no savepoint; never in the way of the error that ended it."""
+    try:
+        holder = f"the taker of {label.savepoint_id}"
+        freed = free_unreferenced(repository, uploads, holder=holder, lease_s=_FREEING_LEASE_S)
+    except FlinkstyleError as error:
+        log.warning("%d uploaded files are left to the next prune: %s", len(uploads), error.problem)
+    else:
+        log.info("Freed %d uploaded files, %d bytes", freed.blobs, freed.size_bytes)
+
+
+def compose(job: str, snapshots: Sequence[QuerySnapshot], label: SavepointLabel) -> Manifest:
+    """Put captured queries together. Pure; whoever captured them itself publishes the result."""
+    return Manifest(
+        savepoint_id=label.savepoint_id,
+        job=job,
+        parent=None,
+        alignment=label.alignment,
+        cut_id=label.cut_id,
+        taken_at_ms=label.taken_at_ms,
+        taken_from_generation=label.taken_from_generation,
+        spark_version=label.spark_version,
+        evidence={},
+        queries=tuple(sorted(snapshots, key=lambda snapshot: snapshot.name)),
+    )
+
+
+def _require_names(queries: Sequence[QuerySource]) -> None:
+    names = [query.name for query in queries]
+    if not names or len(set(names)) != len(names) or not all(names):
+        raise BadInputError(
+            f"Expected at least one query, each with a name of its own, found {names}.",
+            left="No savepoint was made.",
+            remedy="Give each query a name with queryName().",
+        )

@@ -1,0 +1,180 @@
+"""An exported savepoint, from a folder or an archive, back into a repository. See ``export``.
+
+Every byte is read before the manifest exists; whatever ends an import half-way leaves blobs that the next
+prune frees.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import stat
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Protocol
+
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.savepoint import manifest_json
+from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
+from airflow_flinkstyle.savepoint.errors import ExportFormatError, SavepointConflictError
+from airflow_flinkstyle.savepoint.exchange.archive import ArchiveReader
+from airflow_flinkstyle.savepoint.exchange.export import (
+    BLOBS,
+    MANIFEST,
+    SUMS,
+    require_whole,
+    sums,
+    with_files,
+)
+from airflow_flinkstyle.savepoint.files.transfer import (
+    Copied,
+    Damaged,
+    Readable,
+    copy_file,
+    each_file,
+    ignore,
+    known_sha256,
+)
+from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
+from airflow_flinkstyle.storage.errors import ObjectMissingError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from airflow_flinkstyle.savepoint.manifest import FileEntry, Manifest
+    from airflow_flinkstyle.savepoint.progress import FileProgress
+    from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+    from airflow_flinkstyle.storage.base import ObjectInfo
+
+log = logging.getLogger(__name__)
+_SHA256: Final = re.compile("[0-9a-f]{64}")
+_MANIFEST_LIMIT_BYTES: Final = 256 << 20
+"""Some thousand times what a job of hundreds of state stores has."""
+_ONLY_BLOBS: Final = "The savepoint was not made; blobs copied so far are freed by the next prune."
+
+
+class ExportSource(Readable, Protocol):
+    """A folder in a store, or an archive."""
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """Yield every file whose key starts with ``prefix``."""
+
+
+def import_savepoint(
+    source: ExportSource,
+    repository: SavepointRepository,
+    *,
+    from_job: str | None = None,
+    threads: int = 8,
+    progress: Callable[[FileProgress], None] = ignore,
+) -> Manifest:
+    """Import a savepoint; if the repository has it already, that one is checked quickly and returned.
+
+    Under another job's name it is a savepoint of that job from outside: it names no generation. Cluster
+    and topic ids stay, and are checked when a job starts from it.
+
+    Args:
+        source: A folder or an ``ArchiveReader``.
+        repository: Of the job that the savepoint is to belong to.
+        from_job: Name of the job it was taken from; needed where that is another one.
+        threads: Files copied at a time.
+        progress: Told after each file.
+
+    Raises:
+        ExportFormatError: If the source is no whole export.
+        BadInputError: If it is another job's and ``from_job`` does not say so.
+        SavepointDamagedError: If a file is missing or altered, or they do not fit together; or if the one
+            that the repository has is not whole.
+        SavepointConflictError: If the job has another savepoint of this id.
+    """
+    listed = {info.key: info.size_bytes for info in source.list()}
+    manifest = _adopted(_read_manifest(source, listed), repository.job, from_job)
+    holder = f"import of {manifest.savepoint_id}"
+    with hold_intent(repository, "take", holder=holder, publishes=manifest.savepoint_id) as held:
+        existing = repository.find(manifest.savepoint_id)
+        if existing is not None:
+            verify_savepoint(_same(existing, manifest, repository), repository, level="quick")
+            return existing
+        manifest = with_files(manifest, lambda entry: replace(entry, blob=repository.key_for(entry.blob)))
+        stored = repository.reusable_blobs()
+        missing = [entry for blob, entry in manifest.blobs.items() if stored.get(blob) != entry.size_bytes]
+
+        def copy(entry: FileEntry) -> Copied | Damaged:
+            key = f"{BLOBS}{known_sha256(entry)}"
+            _require_plain_file(source, key)
+            return copy_file(entry, (source, key), repository.place(entry.blob))
+
+        outcomes = each_file(copy, missing, threads=threads, progress=progress)
+        require_whole(manifest, outcomes, left=_ONLY_BLOBS)
+        verify_savepoint(manifest, repository, level="full")  # as stored now, those of before included
+        held.publish(repository, manifest)
+    log.info("Savepoint %s: imported from %s", manifest.savepoint_id, source.uri)
+    return manifest
+
+
+def import_archive(
+    path: Path,
+    repository: SavepointRepository,
+    *,
+    from_job: str | None = None,
+    progress: Callable[[FileProgress], None] = ignore,
+) -> Manifest:
+    """Import a savepoint from a ``.tar`` file; see ``import_savepoint``."""
+    return import_savepoint(ArchiveReader(path), repository, from_job=from_job, progress=progress)
+
+
+def _read_manifest(source: ExportSource, listed: Mapping[str, int]) -> Manifest:
+    """Read the manifest of an export and check that its sums are there and right."""
+    for key in (MANIFEST, SUMS):
+        if key not in listed:
+            raise ExportFormatError.of(source.uri, f"a file {key}, which an export ends with", "none")
+        if listed[key] > _MANIFEST_LIMIT_BYTES:
+            raise ExportFormatError.of(source.uri, f"a {key} of any use", f"{listed[key]} bytes")
+        _require_plain_file(source, key)
+    text = source.read(MANIFEST)
+    manifest = manifest_json.from_json(text.decode("utf-8", "replace"))
+    for query in manifest.queries:
+        for entry in query.files:
+            if not _SHA256.fullmatch(entry.blob) or entry.digest != f"sha256:{entry.blob}":
+                raise ExportFormatError.of(source.uri, "files keyed by their SHA-256", f"{entry.blob!r}")
+    if source.read(SUMS) != sums(manifest, text):
+        raise ExportFormatError.of(source.uri, f"{SUMS} that fits {MANIFEST}", "another one")
+    return manifest
+
+
+def _require_plain_file(source: ExportSource, key: str) -> None:
+    """Refuse a link, a pipe or a device in a local folder; a read of one may not end."""
+    place = source.local_path(key)
+    if place is None:
+        return
+    try:
+        mode = place.lstat().st_mode
+    except OSError:
+        raise ObjectMissingError.at(source.uri, key) from None
+    if not stat.S_ISREG(mode):
+        raise ExportFormatError.of(source.uri, f"a plain file {key}", stat.filemode(mode))
+
+
+def _adopted(manifest: Manifest, job: str, from_job: str | None) -> Manifest:
+    """Return the manifest as one of ``job``."""
+    if manifest.job == job:
+        return manifest
+    if from_job != manifest.job:
+        raise BadInputError(
+            f"Expected an export of a savepoint of job {from_job or job}, found one of job {manifest.job}.",
+            left="Nothing was written.",
+            remedy=f"To import it as a savepoint of job {job}, say from_job={manifest.job!r}.",
+        )
+    return replace(manifest, job=job, taken_from_generation=None)
+
+
+def _same(existing: Manifest, manifest: Manifest, repository: SavepointRepository) -> Manifest:
+    """Return the savepoint that is there if it is this one, however its blobs are keyed."""
+
+    def content(one: Manifest) -> Manifest:
+        unkeyed = with_files(one, lambda entry: replace(entry, blob="", digest=None))
+        return replace(unkeyed, taken_from_generation=None)
+
+    if content(existing) != content(manifest):
+        raise SavepointConflictError.of(manifest.savepoint_id, repository.uri)
+    return existing

@@ -1,0 +1,336 @@
+"""Write one query of a savepoint where Spark can start from it.
+
+Spark must never start from a folder that is half written: without logs it would begin again from batch 0.
+So the first write is an offset log of a version that no Spark knows (the seal), in the place of the newest
+one; every start fails on it. The last write replaces it with the real one. The restored checkpoint shares
+nothing with the savepoint. It is the savepoint byte by byte, but for files in which Spark
+names the checkpoint's own place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from airflow_flinkstyle.checkpoint import metadata
+from airflow_flinkstyle.checkpoint.operator_metadata import is_relocatable, relocate
+from airflow_flinkstyle.checkpoint.state_files import is_unique_sst
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
+from airflow_flinkstyle.savepoint.blobs.owned import claim_savepoint
+from airflow_flinkstyle.savepoint.errors import SavepointDamagedError, TargetOccupiedError
+from airflow_flinkstyle.savepoint.files.transfer import (
+    Copied,
+    Damaged,
+    copy_file,
+    each_file,
+    ignore,
+    known_sha256,
+)
+from airflow_flinkstyle.storage.memory import MemoryStore
+from airflow_flinkstyle.storage.streams import sha256_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from airflow_flinkstyle.savepoint.manifest import FileEntry, Manifest, QuerySnapshot
+    from airflow_flinkstyle.savepoint.progress import FileProgress
+    from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+    from airflow_flinkstyle.storage.base import ObjectStore
+    from airflow_flinkstyle.types import ClaimMode
+
+_SEAL: Final = "v2147483647\n"
+_SEALED = "The target holds an unfinished restore, from which Spark refuses to start."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """What a restore did."""
+
+    complete: bool
+    """False for a pre-copy: Spark refuses to start until a restore completes it."""
+    files_written: int
+    files_kept: int
+    """Files that were there already, equal to the savepoint's."""
+    files_removed: int
+    bytes_written: int
+
+
+def restore_savepoint(
+    manifest: Manifest,
+    repository: SavepointRepository,
+    open_target: Callable[[str], ObjectStore],
+    *,
+    claim_mode: ClaimMode = "no_claim",
+    carry_pending: bool = False,
+    complete: bool = True,
+    progress: Callable[[FileProgress], None] = ignore,
+) -> Mapping[str, Restored]:
+    """Restore every query of a savepoint and return what was done, by query name.
+
+    Args:
+        manifest: The savepoint.
+        repository: Where its files are.
+        open_target: Returns the store at a query's new checkpoint location, by the query's name.
+        claim_mode: ``no_claim`` leaves the savepoint to whoever made it; ``claim`` makes it the restored
+            job's, to go once a newer complete one has taken its place. The files are copied in both.
+        carry_pending: Also write the offsets of pending batches, where there are any.
+        complete: False for a pre-copy.
+        progress: Told after each file that had to be written, per query.
+
+    Raises:
+        FlinkstyleError: Whatever ``restore_query`` raises; nothing is claimed then.
+    """
+    done = {
+        query.name: restore_query(
+            manifest,
+            query,
+            repository,
+            open_target(query.name),
+            carry_pending=carry_pending and query.pending_offsets is not None,
+            complete=complete,
+            progress=progress,
+        )
+        for query in manifest.queries
+    }
+    if complete and claim_mode == "claim":
+        by = ", ".join(open_target(query.name).uri for query in manifest.queries)
+        at_ms = time.time_ns() // 1_000_000
+        claim_savepoint(repository, manifest.savepoint_id, by=f"what was restored to {by}", at_ms=at_ms)
+    return done
+
+
+def restore_query(
+    manifest: Manifest,
+    query: QuerySnapshot,
+    repository: SavepointRepository,
+    target: ObjectStore,
+    *,
+    prefix: str = "",
+    carry_pending: bool = False,
+    complete: bool = True,
+    threads: int = 8,
+    progress: Callable[[FileProgress], None] = ignore,
+) -> Restored:
+    """Restore one query; a repeated call writes only what is missing and removes what does not belong.
+
+    No blob is freed meanwhile.
+
+    Args:
+        manifest: The savepoint.
+        query: One of its queries.
+        repository: Where its files are.
+        target: The store of the new checkpoint location.
+        prefix: The location inside ``target``; empty for its root.
+        carry_pending: Also write the pending batch's offsets, so that Spark runs it again under its id.
+        complete: False copies everything but leaves the seal, so that only the files that differ are left
+            for the final savepoint.
+        threads: Files written at a time.
+        progress: Told after each file that had to be written.
+
+    Raises:
+        TargetOccupiedError: If the target holds another query, or the checkpoint was run since.
+        SavepointDamagedError: If a file is missing or altered; the target stays sealed.
+    """
+    folder = f"{prefix.strip('/')}/" if prefix else ""
+    writer = _Writer(manifest, query, repository, target, folder, threads, progress)
+    pending = _pending_content(query, carry=carry_pending)
+    holder = f"the restore of {manifest.savepoint_id} to {writer.uri}"
+    with hold_intent(repository, "restore" if complete else "precopy", holder=holder):
+        return _restore(writer, pending, complete=complete)
+
+
+def _restore(writer: _Writer, pending: bytes | None, *, complete: bool) -> Restored:
+    """Seal, remove, write, unseal."""
+    query, target = writer.query, writer.target
+    newest = query.batch_id + 1 if pending is not None else query.batch_id
+    listed = {info.key.removeprefix(writer.prefix): info.size_bytes for info in target.list(writer.prefix)}
+    _require_free(writer, listed, newest=newest)
+    last = f"offsets/{newest}"
+    kept = writer.equal_files(listed)
+    extra = listed.keys() - {entry.path for entry in query.files} - {last}
+    if complete and not extra and len(kept) == len(query.files) and _holds(writer, listed, last, pending):
+        return _restored(complete=True, kept=len(kept))
+    writer.seal(last)
+    kept.discard(last)
+    missing = [entry for entry in query.files if entry.path not in kept and entry.path != last]
+    missing.sort(key=lambda entry: entry.path != "metadata")  # early, so that no start gives it another id
+    for path in sorted(extra):
+        target.delete(writer.prefix + path)
+    bytes_written = writer.write_all(missing)
+    if complete:
+        bytes_written += writer.unseal(last, pending)
+    return _restored(
+        complete=complete,
+        written=len(missing) + complete,
+        kept=len(kept),
+        removed=len(extra),
+        bytes_written=bytes_written,
+    )
+
+
+def _restored(
+    *, complete: bool, written: int = 0, kept: int = 0, removed: int = 0, bytes_written: int = 0
+) -> Restored:
+    return Restored(
+        complete=complete,
+        files_written=written,
+        files_kept=kept,
+        files_removed=removed,
+        bytes_written=bytes_written,
+    )
+
+
+def _pending_content(query: QuerySnapshot, *, carry: bool) -> bytes | None:
+    if not carry:
+        return None
+    if query.pending_offsets is None:
+        raise BadInputError(
+            f"Expected a pending batch after batch {query.batch_id} of query {query.name}, found none.",
+            left="Nothing was written.",
+            remedy="Restore without carrying a pending batch over.",
+        )
+    return query.pending_offsets.encode()
+
+
+def _holds(writer: _Writer, listed: Collection[str], path: str, pending: bytes | None) -> bool:
+    """Tell whether the newest offset log is the real one; a carried one is in no list of files."""
+    if pending is None:
+        return True
+    return path in listed and writer.target.read(writer.prefix + path) == pending
+
+
+def _require_free(writer: _Writer, listed: Mapping[str, int], *, newest: int) -> None:
+    """Refuse a target that is not ours to write to.
+
+    Ours is: an empty one, a sealed one of the same query, and one of the same query that was restored and
+    never run, which shows in logs that are as short as a restore writes them.
+    """
+    if not listed:
+        return
+    query = writer.query
+    expected = f"empty, or restored from query {query.query_id} and not run since"
+    sealed_for = writer.sealed_for(listed)
+    if sealed_for is not None:
+        if sealed_for != query.query_id:
+            raise writer.occupied(expected, f"an unfinished restore of query {sealed_for}")
+        return
+    if "metadata" not in listed:
+        raise writer.occupied(expected, f"{len(listed)} files that are no checkpoint, like {min(listed)}")
+    found = writer.target.read(f"{writer.prefix}metadata").decode("utf-8", "replace")
+    found_id = metadata.parse(found).query_id
+    if found_id != query.query_id:
+        raise writer.occupied(expected, f"a checkpoint of query {found_id}")
+    offsets, commits = _batches(listed, "offsets"), _batches(listed, "commits")
+    last = max(offsets, default=-1)
+    if last > newest:
+        raise writer.occupied(expected, f"its checkpoint with offsets of batch {last}")
+    done = max(commits, default=-1)
+    if commits != {done} or min(offsets, default=done) < done - 1:
+        raise writer.occupied(expected, f"its checkpoint with {len(commits)} committed batches up to {done}")
+
+
+def _batches(paths: Collection[str], folder: str) -> set[int]:
+    names = (path.removeprefix(f"{folder}/") for path in paths if path.startswith(f"{folder}/"))
+    return {int(name) for name in names if name.isascii() and name.isdigit()}
+
+
+@dataclass(slots=True)
+class _Writer:
+    """Writes one query's files to the target, comparing every digest."""
+
+    manifest: Manifest
+    query: QuerySnapshot
+    repository: SavepointRepository
+    target: ObjectStore
+    prefix: str
+    threads: int
+    progress: Callable[[FileProgress], None]
+
+    def occupied(self, expected: str, found: str) -> TargetOccupiedError:
+        """Build the error that names the target."""
+        return TargetOccupiedError.of(self.uri, expected=expected, found=found)
+
+    @property
+    def uri(self) -> str:
+        """The new checkpoint location."""
+        return f"{self.target.uri}/{self.prefix}".rstrip("/")
+
+    def equal_files(self, listed: Mapping[str, int]) -> set[str]:
+        """Return the paths that need not be written again."""
+        candidates = [
+            entry
+            for entry in self.query.files
+            if listed.get(entry.path) == entry.size_bytes
+            or (is_relocatable(entry.path) and entry.path in listed)
+        ]
+        equal = each_file(self._is_equal, candidates, threads=self.threads)
+        return {entry.path for entry, same in zip(candidates, equal, strict=True) if same}
+
+    def _is_equal(self, entry: FileEntry) -> bool:
+        """Compare by content, but for SSTs, whose names are unique."""
+        if is_unique_sst(entry.path):
+            return True
+        if is_relocatable(entry.path):
+            return self.target.read(self.prefix + entry.path) == self._relocated(entry)
+        return sha256_of(self.target, self.prefix + entry.path)[0] == known_sha256(entry)
+
+    def seal(self, path: str) -> None:
+        """Make every start of Spark fail from here on."""
+        note = {
+            "unfinished restore of savepoint": self.manifest.savepoint_id,
+            "query id": self.query.query_id,
+            "remedy": "restore again; do not edit",
+        }
+        self.target.write(self.prefix + path, f"{_SEAL}{json.dumps(note)}".encode())
+
+    def sealed_for(self, listed: Collection[str]) -> str | None:
+        """Return the query id of an unfinished restore, or None if there is no seal."""
+        for batch in sorted(_batches(listed, "offsets"), reverse=True)[:3]:
+            content = self.target.read(f"{self.prefix}offsets/{batch}").decode("utf-8", "replace")
+            if content.startswith(_SEAL):
+                return _sealed_query(content.removeprefix(_SEAL))
+        return None
+
+    def unseal(self, path: str, pending: bytes | None) -> int:
+        """Write the newest offset log, last; returns its size in bytes."""
+        if pending is not None:
+            self.target.write(self.prefix + path, pending)
+            return len(pending)
+        return self.write_all([entry for entry in self.query.files if entry.path == path])
+
+    def write_all(self, entries: list[FileEntry]) -> int:
+        """Write files, several at a time; returns their size in bytes."""
+        outcomes = each_file(self._write, entries, threads=self.threads, progress=self.progress)
+        findings = [outcome.finding for outcome in outcomes if isinstance(outcome, Damaged)]
+        if findings:
+            raise SavepointDamagedError.of(self.manifest.savepoint_id, findings, left=_SEALED)
+        return sum(entry.size_bytes for entry in entries)
+
+    def _write(self, entry: FileEntry) -> Copied | Damaged:
+        if not is_relocatable(entry.path):
+            place = self.repository.place(entry.blob)
+            return copy_file(entry, place, (self.target, self.prefix + entry.path))
+        content = self._relocated(entry)
+        if isinstance(content, Damaged):
+            return content
+        self.target.write(self.prefix + entry.path, content)
+        return Copied(hashlib.sha256(content).hexdigest())
+
+    def _relocated(self, entry: FileEntry) -> bytes | Damaged:
+        """Return the content of a file that names the checkpoint's place, as the target must have it."""
+        original = MemoryStore()
+        outcome = copy_file(entry, self.repository.place(entry.blob), (original, entry.path))
+        if isinstance(outcome, Damaged):
+            return outcome
+        return relocate(entry.path, original.read(entry.path), self.uri)
+
+
+def _sealed_query(note: str) -> str:
+    try:
+        return str(json.loads(note)["query id"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return f"unknown to its note {note[:80]!r}"

@@ -1,0 +1,103 @@
+"""Folders of many small objects, read by one listing and one object that repeats what was read before.
+
+``<job>/cache/<folder>.json`` holds for each object its version and what was made of its content, and the
+SHA-256 of all that: one that was altered is ignored, like none. A version
+that the listing still shows means the same content, so the cache can be lost, stale or overwritten by
+anybody, and no answer changes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.storage.errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from airflow_flinkstyle.savepoint.repository.job_folder import JobFolder
+
+_Entries: TypeAlias = "dict[str, tuple[str, Any]]"
+"""By name: version and extract."""
+_FORMAT = 1
+_THREADS = 16
+_WORTH_WRITING = 16
+"""So many objects read one by one take longer than the cache's own update."""
+
+
+def read_folder(
+    repository: JobFolder,
+    folder: str,
+    extract: Callable[[str, bytes], object],
+    *,
+    unreadable: Callable[[str, FlinkstyleError], None] | None = None,
+) -> Mapping[str, Any]:
+    """Return what ``extract`` makes of each object, by name without ``.json``.
+
+    Args:
+        repository: The job's savepoints.
+        folder: Below the job, without slashes.
+        extract: Turns an object's name and content into a JSON value; whoever changes what it does
+            changes the folder's format too.
+        unreadable: Told of each object that ``extract`` refuses, which is left out, and read again next
+            time: another version of this package may know it. Without, the first one ends it.
+    """
+    prefix = f"{repository.job}/{folder}/"
+    listed = {
+        info.key.removeprefix(prefix).removesuffix(".json"): info.version
+        for info in repository.store.list(prefix)
+        if info.key.endswith(".json")
+    }
+    cached = _read_cache(repository, folder) if len(listed) >= _WORTH_WRITING else {}
+    found: _Entries = {
+        name: cached[name]
+        for name, version in listed.items()
+        if name in cached and cached[name][0] == version
+    }
+    new = sorted(listed.keys() - found.keys())
+    with ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix=folder) as pool:
+        objects = pool.map(repository.store.get, (f"{prefix}{name}.json" for name in new))
+        for name, read in zip(new, objects, strict=True):
+            if read is None:  # deleted since it was listed
+                continue
+            try:
+                found[name] = (read.version, extract(name, read.data))
+            except FlinkstyleError as error:
+                if unreadable is None:
+                    raise
+                unreadable(name, error)
+    if len(new) >= _WORTH_WRITING:
+        _write_cache(repository, folder, found)
+    return {name: value for name, (_, value) in found.items()}
+
+
+def _read_cache(repository: JobFolder, folder: str) -> _Entries:
+    """Return the cache, or nothing if there is none of this format."""
+    held = repository.store.get(_key(repository, folder))
+    with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        document = json.loads(held.data) if held is not None else {}
+        if document["format"] == _FORMAT and document["sha256"] == _sha256(document["entries"]):
+            return {
+                str(name): (str(version), value) for name, (version, value) in document["entries"].items()
+            }
+    return {}
+
+
+def _write_cache(repository: JobFolder, folder: str, entries: _Entries) -> None:
+    document = {"format": _FORMAT, "sha256": _sha256(entries), "entries": entries}
+    text = json.dumps(document, separators=(",", ":"))
+    with contextlib.suppress(StoreError):  # who may only read lists more slowly
+        repository.store.write(_key(repository, folder), text.encode())
+
+
+def _sha256(entries: Mapping[str, object]) -> str:
+    return hashlib.sha256(json.dumps(entries, sort_keys=True).encode()).hexdigest()
+
+
+def _key(repository: JobFolder, folder: str) -> str:
+    return f"{repository.job}/cache/{folder}.json"

@@ -1,0 +1,76 @@
+"""``<job>/savepoints/<id>.json``: a savepoint's manifest, or the mark of an id that is spent."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.savepoint import manifest_json
+from airflow_flinkstyle.savepoint.errors import ManifestFormatError
+from airflow_flinkstyle.savepoint.ids import is_savepoint_id
+
+if TYPE_CHECKING:
+    from airflow_flinkstyle.savepoint.manifest import Manifest
+    from airflow_flinkstyle.savepoint.repository.job_folder import JobFolder
+
+_SPENT = b'{"spent": '
+"""How the mark of a spent id begins; it stands where its manifest would."""
+
+
+def manifest_key(job: str, savepoint_id: str) -> str:
+    """Return where the manifest of a savepoint stands."""
+    return f"{job}/savepoints/{savepoint_id}.json"
+
+
+def find_manifest(repository: JobFolder, savepoint_id: str) -> tuple[Manifest, str] | None:
+    """Return a savepoint and its manifest's version, or None if there is none of that id.
+
+    Raises:
+        ManifestFormatError: As ``parse_manifest`` does.
+    """
+    if not is_savepoint_id(savepoint_id):
+        return None
+    found = repository.store.get(manifest_key(repository.job, savepoint_id))
+    manifest = parse_manifest(repository, savepoint_id, found.data) if found is not None else None
+    return (manifest, found.version) if found is not None and manifest is not None else None
+
+
+def parse_manifest(repository: JobFolder, savepoint_id: str, data: bytes) -> Manifest | None:
+    """Return the manifest that stands in the store under an id, or None where the id is spent.
+
+    Raises:
+        ManifestFormatError: If it is malformed, or belongs to another job or id; the object is named.
+    """
+    if is_spent(data):
+        return None
+    try:
+        manifest = manifest_json.from_json(data.decode("utf-8", "replace"))
+        require_own(manifest, repository.job, savepoint_id)
+    except ManifestFormatError as error:
+        raise error.at(f"{repository.store.uri}/{manifest_key(repository.job, savepoint_id)}") from error
+    return manifest
+
+
+def require_own(manifest: Manifest, job: str, savepoint_id: str) -> None:
+    """Refuse a manifest that lies under a name it does not carry."""
+    found = (manifest.job, manifest.savepoint_id)
+    if found != (job, savepoint_id):
+        raise ManifestFormatError.of("job and savepoint_id", f"{(job, savepoint_id)}", found)
+
+
+def spent_mark(why: str) -> bytes:
+    """Return what stands under an id that no savepoint may get any more."""
+    return json.dumps({"spent": why}).encode()
+
+
+def is_spent(data: bytes) -> bool:
+    """Tell whether an id is spent, by the object under it."""
+    return data.startswith(_SPENT)
+
+
+def reason_of(data: bytes, key: str) -> str:
+    """Return the reason that a mark gives."""
+    try:
+        return str(json.loads(data)["spent"])
+    except (ValueError, RecursionError):  # the beginning alone says that it is spent
+        return f"the mark, {key}, was altered and does not say why any more"

@@ -1,0 +1,31 @@
+"""Records of a repository, as they stand in the store; one that is garbage is named, with what to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from airflow_flinkstyle.errors import MessageFormatError, ProtocolVersionError
+
+if TYPE_CHECKING:
+    from airflow_flinkstyle.protocol.records import Record
+    from airflow_flinkstyle.savepoint.repository.job_folder import JobFolder
+
+R = TypeVar("R", bound="Record")
+
+
+def parse_stored(kind: type[R], repository: JobFolder, key: str, data: bytes) -> R:
+    """Parse a record that was read from the repository's store.
+
+    Raises:
+        MessageFormatError: If it is no such record.
+        ProtocolVersionError: If another version of this package wrote it.
+    """
+    try:
+        return kind.from_bytes(data)
+    except (MessageFormatError, ProtocolVersionError) as error:
+        raise type(error)(
+            f"{repository.store.uri}/{key}: {error.problem}",
+            "Nothing was published or deleted.",
+            "If a newer airflow-flinkstyle wrote that object, upgrade. Otherwise delete it once no take, "
+            f"restore, export, prune or dispose of job {repository.job} runs: the next goes on without it.",
+        ) from error

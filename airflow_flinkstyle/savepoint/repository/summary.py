@@ -1,0 +1,107 @@
+"""The savepoints of a job at a glance, without reading each manifest again."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow_flinkstyle.savepoint.repository.folder_cache import read_folder
+from airflow_flinkstyle.savepoint.repository.manifest_objects import find_manifest, parse_manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_flinkstyle.errors import FlinkstyleError
+    from airflow_flinkstyle.savepoint.manifest import Manifest
+    from airflow_flinkstyle.savepoint.repository.job_folder import JobFolder
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """What a list shows of one savepoint; see ``Manifest`` for the fields."""
+
+    savepoint_id: str
+    taken_at_ms: int
+    taken_from_generation: int | None
+    spark_version: str
+    alignment: str
+    cut_id: str | None
+    parent: str | None
+    batches: Mapping[str, int]
+    """The committed batch of each query, by its name."""
+    files: int
+    size_bytes: int
+    """If nothing were shared with other savepoints."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damaged:
+    """A savepoint whose manifest cannot be read, so that nothing is known of it but its id."""
+
+    savepoint_id: str
+    problem: str
+    """Names the object."""
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """All savepoints of a job."""
+
+    savepoints: tuple[Summary, ...]
+    """The newest first."""
+    damaged: tuple[Damaged, ...]
+    """By id."""
+
+
+def summarize(manifest: Manifest) -> Summary:
+    """Return what a list shows of a savepoint."""
+    return Summary(
+        savepoint_id=manifest.savepoint_id,
+        taken_at_ms=manifest.taken_at_ms,
+        taken_from_generation=manifest.taken_from_generation,
+        spark_version=manifest.spark_version,
+        alignment=manifest.alignment,
+        cut_id=manifest.cut_id,
+        parent=manifest.parent,
+        batches={query.name: int(query.batch_id) for query in manifest.queries},
+        files=sum(len(query.files) for query in manifest.queries),
+        size_bytes=manifest.total_bytes,
+    )
+
+
+def list_savepoints(repository: JobFolder) -> tuple[Summary, ...]:
+    """Return all savepoints of the job that can be read, the newest first; the others are logged."""
+    listing = read_listing(repository)
+    for one in listing.damaged:
+        log.warning(
+            "Savepoint %s of job %s: %s %s", one.savepoint_id, repository.job, one.problem, one.remedy
+        )
+    return listing.savepoints
+
+
+def newest_savepoint(repository: JobFolder) -> Manifest | None:
+    """Return the newest savepoint that can be read, by the time it was taken."""
+    newest = next(iter(list_savepoints(repository)), None)
+    found = find_manifest(repository, newest.savepoint_id) if newest else None
+    return found[0] if found is not None else None
+
+
+def read_listing(repository: JobFolder) -> Listing:
+    """Return all savepoints of the job, those whose manifest cannot be read apart from the others."""
+    damaged: list[Damaged] = []
+
+    def extract(savepoint_id: str, data: bytes) -> dict[str, Any] | None:
+        manifest = parse_manifest(repository, savepoint_id, data)
+        return asdict(summarize(manifest)) if manifest is not None else None
+
+    def unreadable(savepoint_id: str, error: FlinkstyleError) -> None:
+        damaged.append(Damaged(savepoint_id=savepoint_id, problem=error.problem, remedy=error.remedy))
+
+    values = read_folder(repository, "savepoints", extract, unreadable=unreadable).values()
+    found = [Summary(**value) for value in values if value is not None]
+    newest_first = sorted(found, key=lambda one: (one.taken_at_ms, one.savepoint_id), reverse=True)
+    return Listing(savepoints=tuple(newest_first), damaged=tuple(damaged))

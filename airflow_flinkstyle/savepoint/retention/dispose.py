@@ -1,0 +1,86 @@
+"""Dispose of one savepoint, by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from airflow_flinkstyle.savepoint.blobs.freeing import hold_prune
+from airflow_flinkstyle.savepoint.blobs.leases import LEASE_S
+from airflow_flinkstyle.savepoint.blobs.needs import Needs
+from airflow_flinkstyle.savepoint.errors import SavepointProtectedError
+from airflow_flinkstyle.savepoint.retention.policy import last_good_of
+from airflow_flinkstyle.savepoint.retention.prune import read_contents
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+    from airflow_flinkstyle.savepoint.retention.prune import Contents
+
+Protection = Literal["pinned", "in_use", "last_good"]
+PROTECTIONS: tuple[Protection, ...] = ("pinned", "in_use", "last_good")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disposed:
+    """A savepoint that is gone."""
+
+    savepoint_id: str
+    freed_blobs: int
+    """Blobs that only this savepoint needed."""
+    freed_bytes: int
+
+
+def dispose_savepoint(
+    repository: SavepointRepository,
+    savepoint_id: str,
+    *,
+    in_use: Callable[[], Mapping[str, str]],
+    holder: str,
+    despite: Collection[Protection] = (),
+    wait_s: float = 300.0,
+    lease_s: float = LEASE_S,
+) -> Disposed:
+    """Dispose of a savepoint, and free the blobs that only it needed.
+
+    Args:
+        repository: The job's savepoints.
+        savepoint_id: Which one.
+        in_use: Returns savepoint id -> who needs it; asked when nobody can begin to rely on one any more.
+        holder: Who disposes of it, for those who wait.
+        despite: Protections to override, each by its name.
+        wait_s: How long to wait for takes, restores and exports to end.
+        lease_s: After so long without a sign of life somebody else may go on without this process.
+
+    Raises:
+        SavepointMissingError: If there is none of that id (any more).
+        SavepointProtectedError: If it is pinned, in use, or the last good one; nothing was deleted.
+        RepositoryBusyError: If somebody still relied on blobs after ``wait_s``.
+    """
+    needs = Needs(repository)
+    needs.read()  # while nobody waits for it
+    with hold_prune(repository, holder=holder, wait_s=wait_s, lease_s=lease_s) as held:
+        manifest = repository.read(savepoint_id)
+        contents = read_contents(repository, needs, in_use())
+        for protection, why in _protections(contents, savepoint_id).items():
+            if protection not in despite:
+                raise SavepointProtectedError.of(savepoint_id, protection, why)
+        freed = contents.orphans({savepoint_id}) & manifest.blobs.keys()
+        held.delete(savepoints=[savepoint_id], blobs=freed)
+    return Disposed(savepoint_id=savepoint_id, freed_blobs=len(freed), freed_bytes=contents.bytes_of(freed))
+
+
+def _protections(contents: Contents, savepoint_id: str) -> dict[Protection, str]:
+    newest_first = contents.candidates
+    (own,) = (found for found in newest_first if found.savepoint_id == savepoint_id)
+    found: dict[Protection, str] = {}
+    if own.pinned is not None:
+        found["pinned"] = f"it is pinned {own.pinned}"
+    if own.in_use is not None:
+        found["in_use"] = f"it is in use: {own.in_use}"
+    others = [candidate for candidate in newest_first if candidate is not own]
+    before, after = last_good_of(newest_first), last_good_of(others)
+    if before is own and (after is None or (own.verified is not None and after.verified is None)):
+        found["last_good"] = f"it is the last complete{' and verified' if own.verified else ''} one"
+    return found

@@ -1,0 +1,171 @@
+"""Which savepoints stay, and why each of them does or does not. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, assert_never
+
+from airflow_flinkstyle.errors import BadInputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from airflow_flinkstyle.savepoint.blobs.owned import Owner
+    from airflow_flinkstyle.savepoint.files.verify import Level
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionPolicy:
+    """How much history is kept; what is protected stays beyond it."""
+
+    max_count: int | None = None
+    """Complete savepoints to keep, not counting those pinned or in use; None for any number."""
+    max_age_s: float | None = None
+    """None for any age."""
+
+    def __post_init__(self) -> None:
+        """Refuse limits that would keep nothing."""
+        for name, value in (("max_count", self.max_count), ("max_age_s", self.max_age_s)):
+            if value is not None and not value > 0:
+                raise BadInputError(
+                    f"Retention: expected {name} to be more than 0, or none, found {value}.",
+                    left="Nothing was disposed of.",
+                    remedy="Correct the limit; to dispose of one savepoint, name it.",
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A savepoint, with everything that retention asks about it."""
+
+    savepoint_id: str
+    taken_at_ms: int
+    missing_blobs: int
+    """Blobs that are not there, or not of their size; 0 for a complete one."""
+    verified: Level | None
+    """The newest check it passed."""
+    pinned: str | None
+    """By whom and why; None if nobody pinned it."""
+    in_use: str | None
+    """Who needs it: a run that started from it, an open migration; None if nobody does."""
+    owned: Owner | None = None
+    """What was restored from it in claim mode, and needs it until it has one of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keep:
+    """The savepoint stays."""
+
+    savepoint_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dispose:
+    """The savepoint goes."""
+
+    savepoint_id: str
+    reason: str
+
+
+Decision = Keep | Dispose
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionPlan:
+    """A decision on every savepoint of a job, the newest first."""
+
+    job: str
+    decisions: tuple[Decision, ...]
+
+    @property
+    def disposed(self) -> tuple[str, ...]:
+        """Ids of the savepoints that go."""
+        return tuple(found.savepoint_id for found in self.decisions if isinstance(found, Dispose))
+
+    def as_markdown(self) -> str:
+        """Return one row per savepoint: dry run and log alike."""
+        lines = ["| savepoint | decision | reason |", "|---|---|---|"]
+        for decision in self.decisions:
+            lines.append(f"| {decision.savepoint_id} | {_word(decision)} | {decision.reason} |")
+        return "\n".join(lines)
+
+
+def plan_retention(
+    job: str, candidates: Iterable[Candidate], policy: RetentionPolicy, *, now_ms: int
+) -> RetentionPlan:
+    """Decide on every savepoint.
+
+    Kept are: pinned ones, those in use, those owned by what has no complete one of its own yet, the newest
+    complete and verified one (the newest complete one where none is verified), and of the rest the newest
+    complete ones as far as the policy allows. An incomplete one takes no place among these, and goes with
+    those of its age.
+    """
+    newest_first = sorted(candidates, key=lambda c: (c.taken_at_ms, c.savepoint_id), reverse=True)
+    last_good = last_good_of(newest_first)
+    newest_complete = next((found for found in newest_first if not found.missing_blobs), None)
+    decisions: list[Decision] = []
+    counted = 0
+    for candidate in newest_first:
+        protected = _protection(candidate, last_good)
+        expired = _expiry(candidate, policy, counted=counted, now_ms=now_ms)
+        if (owner := candidate.owned) is not None:  # one from before the restore is not the owner's
+            if newest_complete and newest_complete.taken_at_ms > owner.at_ms:
+                expired = f"owned by {owner.by}, which has {newest_complete.savepoint_id} since"
+            else:
+                protected = protected or f"owned by {owner.by}, which has no newer complete one yet"
+        wanted = protected is None and expired is None and not candidate.missing_blobs
+        if wanted or (candidate is last_good and candidate.pinned is None and candidate.in_use is None):
+            counted += 1
+        decisions.append(_decide(candidate, protected, expired, place=counted))
+    return RetentionPlan(job=job, decisions=tuple(decisions))
+
+
+def last_good_of(newest_first: Sequence[Candidate]) -> Candidate | None:
+    """Return the savepoint that must stay whatever the policy says; None if no one is complete."""
+    complete = [candidate for candidate in newest_first if candidate.missing_blobs == 0]
+    verified = [candidate for candidate in complete if candidate.verified is not None]
+    return next(iter(verified or complete), None)
+
+
+def _protection(candidate: Candidate, last_good: Candidate | None) -> str | None:
+    """Return why the savepoint stays whatever its age and place."""
+    if candidate.pinned is not None:
+        return f"pinned {candidate.pinned}"
+    if candidate.in_use is not None:
+        return f"in use: {candidate.in_use}"
+    if candidate is last_good:
+        return "the newest complete " + (
+            f"and verified ({candidate.verified}) one" if candidate.verified else "one; none is verified"
+        )
+    return None
+
+
+def _expiry(candidate: Candidate, policy: RetentionPolicy, *, counted: int, now_ms: int) -> str | None:
+    """Return why the policy does not want the savepoint any more."""
+    age_s = (now_ms - candidate.taken_at_ms) / 1000
+    if policy.max_age_s is not None and age_s > policy.max_age_s:
+        return f"{age_s:.0f} s old, max_age_s is {policy.max_age_s:g}"
+    if policy.max_count is not None and counted >= policy.max_count:
+        return f"{counted} newer complete ones are kept, max_count is {policy.max_count}"
+    return None
+
+
+def _decide(candidate: Candidate, protected: str | None, expired: str | None, *, place: int) -> Decision:
+    damage = f"; {candidate.missing_blobs} of its blobs are missing" if candidate.missing_blobs else ""
+    if protected is not None:
+        return Keep(savepoint_id=candidate.savepoint_id, reason=protected + damage)
+    if expired is not None:
+        return Dispose(savepoint_id=candidate.savepoint_id, reason=expired + damage)
+    reason = damage.removeprefix("; ") if damage else f"number {place} of the newest complete ones"
+    return Keep(savepoint_id=candidate.savepoint_id, reason=reason)
+
+
+def _word(decision: Decision) -> str:
+    match decision:
+        case Keep():
+            return "keep"
+        case Dispose():
+            return "dispose"
+        case _:
+            assert_never(decision)

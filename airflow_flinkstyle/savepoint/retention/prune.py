@@ -1,0 +1,146 @@
+"""Apply retention: dispose of savepoints by policy, or of one by name, and free what none needs any more.
+
+Manifests go first, blobs after them: a crash in between leaves blobs that the next prune frees, never a
+savepoint with missing files. Everything that is decided upon is read while ``prune.json`` is held, but of
+the manifests only those that were not read just before.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.savepoint.blobs.freeing import hold_prune
+from airflow_flinkstyle.savepoint.blobs.leases import LEASE_S
+from airflow_flinkstyle.savepoint.blobs.needs import Needs
+from airflow_flinkstyle.savepoint.blobs.owned import owners
+from airflow_flinkstyle.savepoint.blobs.pins import pins
+from airflow_flinkstyle.savepoint.files.verified import verified_records
+from airflow_flinkstyle.savepoint.retention.policy import Candidate, RetentionPlan, plan_retention
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from airflow_flinkstyle.savepoint.blobs.needs import Need
+    from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+    from airflow_flinkstyle.savepoint.retention.policy import RetentionPolicy
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PruneReport:
+    """What a prune did, or would do."""
+
+    plan: RetentionPlan
+    dry_run: bool
+    freed_blobs: int
+    """Blobs that no kept savepoint needs, those of takes that never ended included."""
+    freed_bytes: int
+
+    def as_markdown(self) -> str:
+        """Return the decisions, and what they free."""
+        done = "would be freed" if self.dry_run else "were freed"
+        disposed = len(self.plan.disposed)
+        return (
+            f"{self.plan.as_markdown()}\n\n{len(self.plan.decisions) - disposed} savepoints kept, {disposed} "
+            f"disposed of; {self.freed_blobs} blobs of {self.freed_bytes} bytes {done}."
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contents:
+    """What a repository holds, by one listing of each kind."""
+
+    candidates: tuple[Candidate, ...]
+    """The newest first."""
+    needs: Mapping[str, Need]
+    """By savepoint id."""
+    blob_sizes: Mapping[str, int]
+
+    def orphans(self, disposed: Collection[str]) -> set[str]:
+        """Return the blobs that no savepoint but the disposed ones needs."""
+        needed = {
+            blob
+            for savepoint_id, need in self.needs.items()
+            if savepoint_id not in disposed
+            for blob, _ in need.blobs
+        }
+        return self.blob_sizes.keys() - needed
+
+    def bytes_of(self, blobs: Collection[str]) -> int:
+        """Return the size of blobs in bytes."""
+        return sum(self.blob_sizes[blob] for blob in blobs)
+
+
+def prune(
+    repository: SavepointRepository,
+    policy: RetentionPolicy,
+    *,
+    in_use: Callable[[], Mapping[str, str]],
+    holder: str,
+    dry_run: bool = False,
+    wait_s: float = 300.0,
+    lease_s: float = LEASE_S,
+) -> PruneReport:
+    """Dispose of what the policy does not keep, and free every blob that nothing needs.
+
+    Args:
+        repository: The job's savepoints.
+        policy: How much history to keep.
+        in_use: Returns savepoint id -> who needs it; asked when nobody can begin to rely on one any more.
+        holder: Who prunes, for those who wait for it.
+        dry_run: Only say what would be done; needs no right to free, and holds nobody up.
+        wait_s: How long to wait for takes, restores and exports to end.
+        lease_s: After so long without a sign of life somebody else may go on without this process.
+
+    Raises:
+        RepositoryBusyError: If somebody still relied on blobs then; nothing was deleted.
+        ManifestFormatError: If a manifest cannot be read: what it needs is unknown, so nothing was deleted.
+    """
+    needs = Needs(repository)
+    if dry_run:
+        return _report(read_contents(repository, needs, in_use()), repository, policy, dry_run=True)[0]
+    needs.read()  # while nobody waits for it
+    with hold_prune(repository, holder=holder, wait_s=wait_s, lease_s=lease_s) as held:
+        contents = read_contents(repository, needs, in_use())
+        report, orphans = _report(contents, repository, policy, dry_run=False)
+        held.delete(savepoints=report.plan.disposed, blobs=orphans)
+    log.info("Pruned %s:\n%s", repository.uri, report.as_markdown())
+    return report
+
+
+def _report(
+    contents: Contents, repository: SavepointRepository, policy: RetentionPolicy, *, dry_run: bool
+) -> tuple[PruneReport, set[str]]:
+    now_ms = time.time_ns() // 1_000_000
+    plan = plan_retention(repository.job, contents.candidates, policy, now_ms=now_ms)
+    orphans = contents.orphans(plan.disposed)
+    report = PruneReport(
+        plan=plan, dry_run=dry_run, freed_blobs=len(orphans), freed_bytes=contents.bytes_of(orphans)
+    )
+    return report, orphans
+
+
+def read_contents(repository: SavepointRepository, needs: Needs, in_use: Mapping[str, str]) -> Contents:
+    """Read what there is to decide upon."""
+    needed = needs.read()
+    stored = repository.blob_sizes()
+    pinned, verified, owned = pins(repository), verified_records(repository), owners(repository)
+
+    def candidate(savepoint_id: str) -> Candidate:
+        pin, check = pinned.get(savepoint_id), verified.get(savepoint_id)
+        return Candidate(
+            savepoint_id=savepoint_id,
+            taken_at_ms=needed[savepoint_id].taken_at_ms,
+            missing_blobs=sum(stored.get(blob) != size for blob, size in needed[savepoint_id].blobs),
+            verified=check.level if check else None,
+            pinned=f"by {pin.by}: {pin.reason}" if pin else None,
+            in_use=in_use.get(savepoint_id),
+            owned=owned.get(savepoint_id),
+        )
+
+    newest_first = sorted(needed, key=lambda name: (needed[name].taken_at_ms, name), reverse=True)
+    return Contents(candidates=tuple(map(candidate, newest_first)), needs=needed, blob_sizes=stored)

@@ -1,0 +1,32 @@
+"""How to reach an S3 service."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Settings:
+    """How to reach an S3 service. What is None comes from boto3's standard environment and files."""
+
+    endpoint: str | None = None
+    """URL of the service; None for AWS, or ``AWS_ENDPOINT_URL``."""
+    region: str | None = None
+    access_key: str | None = field(default=None, repr=False)
+    secret_key: str | None = field(default=None, repr=False)
+    session_token: str | None = field(default=None, repr=False)
+    path_style: bool | None = None
+    """Bucket in the path, not in the host name; None means: whenever an endpoint is given."""
+    connect_timeout_s: float = 5.0
+    read_timeout_s: float = 60.0
+    max_attempts: int = 4
+    """Attempts per call, by boto3, before the store counts as unavailable."""
+    encryption: str | None = None
+    """Server-side encryption of what is written: ``AES256`` (SSE-S3), ``aws:kms`` or ``aws:kms:dsse``.
+
+    None for ``FLINKSTYLE_S3_ENCRYPTION``, or else the bucket's own default.
+    """
+    kms_key_id: str | None = None
+    """Key for SSE-KMS; None for ``FLINKSTYLE_S3_KMS_KEY_ID``, or else the account's default key."""
+    threads: int = 16
+    """Size of the connection pool: at least as many as threads that use the store at once."""

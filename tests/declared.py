@@ -1,0 +1,7 @@
+"""What the script says of a query in tests that do not care for it: always the same."""
+
+from __future__ import annotations
+
+from airflow_flinkstyle.agent.declared import Declaration, Place
+
+AS_BEFORE = Declaration(location="/own", sink=Place.of("noop", {}), sources=Place.of("rate", {}))

@@ -1,0 +1,95 @@
+"""One job with detached drivers in a folder."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
+from airflow_flinkstyle.jobs.running.client import JobClient
+from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
+from airflow_flinkstyle.jobs.status import Running
+from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+from airflow_flinkstyle.storage.open import open_store
+from testbed.drivers import spark_conf
+from testbed.spark import spark_paths
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+COUNTS = """
+import json, sys
+from pyspark.sql import SparkSession, functions as F
+out = sys.argv[1]
+spark = SparkSession.builder.getOrCreate()
+rows = spark.readStream.format("rate").option("rowsPerSecond", 20).load()
+keyed = rows.withColumn("k", F.col("value") % 7)
+counts = keyed.groupBy("k").agg(F.count("*").alias("n"), F.max("value").alias("top"))
+def note(batch, batch_id):
+    total = batch.agg(F.sum("n").alias("n"), F.max("top").alias("top")).first()
+    with open(out, "a") as f:
+        f.write(json.dumps({"batch": batch_id, "n": total.n, "top": total.top}) + "\\n")
+query = (counts.writeStream.queryName("counts").outputMode("complete").foreachBatch(note)
+         .trigger(processingTime="300 milliseconds").option("checkpointLocation", "/nonexistent").start())
+query.awaitTermination()
+"""
+
+
+TIMEOUT_S = 120
+
+
+class Lab:
+    """One job in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.out = folder, folder / "out.jsonl"
+        store = open_store(str(folder / "root"))
+        self.client = JobClient(
+            board=JobBoard(store, "counts"),
+            repository=SavepointRepository(store, "counts"),
+            deployment=DetachedDeployment(),
+        )
+
+    def spec(self, text: str = COUNTS, name: str = "counts.py") -> JobSpec:
+        (self.folder / name).write_text(text)
+        return JobSpec(
+            name="counts",
+            script=str(self.folder / name),
+            args=(str(self.out),),
+            conf={"spark.sql.shuffle.partitions": "2"},
+            checkpoint_root=str(self.folder / "checkpoints"),
+            lease_s=8,
+        )
+
+    def target(self) -> SubmitTarget:
+        spark = spark_paths()
+        return SubmitTarget(
+            master="local[2]",
+            python=str(spark.python),
+            spark_home=str(spark.spark_home),
+            conf=spark_conf(),
+            working_dir=str(self.folder),
+            log_dir=str(self.folder / "logs"),
+        )
+
+    def until_committed_beyond(self, batch: int) -> int:
+        deadline = time.monotonic() + TIMEOUT_S
+        while True:
+            status = self.client.status()
+            found = status.heartbeat.batches().get("counts", -1) if isinstance(status, Running) else -1
+            if found > batch:
+                return found
+            assert time.monotonic() < deadline, self.logs()
+            time.sleep(0.2)
+
+    def logs(self) -> str:
+        return "\n".join(path.read_text()[-4000:] for path in (self.folder / "logs").glob("*.log"))
+
+    def judge(self) -> None:
+        """In every batch the count is the highest number plus one, or rows were lost or doubled."""
+        lines = [json.loads(line) for line in self.out.read_text().splitlines()]
+        assert lines
+        assert [line for line in lines if line["n"] is not None and line["n"] != line["top"] + 1] == []

@@ -1,0 +1,115 @@
+"""A job between the starts of its queries: nothing that was asked of it then forgets a query."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.integration.agent_lab import Lab
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(900)]
+
+SCRIPT = """
+import os, sys
+from pyspark.sql import SparkSession
+folder, names = sys.argv[1], sys.argv[2:]
+spark = SparkSession.builder.getOrCreate()
+for name in names:
+    while not os.path.exists(f"{folder}/start-{name}"):
+        spark.streams.awaitAnyTermination(0.2)
+        if not spark.streams.active:
+            sys.exit()
+    def write(batch, batch_id, name=name):
+        rows = [row.value for row in batch.collect()]
+        with open(f"{folder}/{name}.txt", "a") as file:
+            file.writelines(f"{row}\\n" for row in rows)
+    rows = spark.readStream.schema("value string").text(f"{folder}/in")
+    writer = rows.writeStream.foreachBatch(write).trigger(processingTime="300 milliseconds")
+    writer.option("checkpointLocation", f"{folder}/own/{name}").queryName(name).start()
+"""
+"""Starts each query once its file is there."""
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    lab = Lab(tmp_path / "lab")
+    lab.conf = {"spark.jars": ""}  # they are on the class path; nothing here needs them elsewhere
+    yield lab
+    lab.close()
+
+
+def add_rows(lab: Lab, name: str, *rows: int) -> None:
+    folder = lab.folder / "in"
+    folder.mkdir(exist_ok=True)
+    (lab.folder / name).write_text("".join(f"{row}\n" for row in rows))
+    (lab.folder / name).rename(folder / name)
+
+
+def written(lab: Lab, query: str) -> list[int]:
+    return sorted(int(line) for line in (lab.folder / f"{query}.txt").read_text().splitlines())
+
+
+def until_at(lab: Lab, generation: int, incarnation: int = 1, **batches: int) -> None:
+    def is_there() -> bool:
+        beat = lab.heartbeat(generation)
+        there = beat is not None and beat.state == "running" and beat.incarnation == incarnation
+        return there and beat.batches() == batches
+
+    lab.until(f"generation {generation} at {batches}", is_there, timeout_s=200)
+
+
+def saved(lab: Lab, savepoint_id: str) -> dict[str, int]:
+    return {query.name: query.batch_id for query in lab.repository.read(savepoint_id).queries}
+
+
+def test_query_that_is_not_started_yet_is_in_every_savepoint_and_in_the_last_words(lab: Lab):
+    script, folder = lab.script(SCRIPT), str(lab.folder)
+    for name in ("start-a", "start-b", "start-c"):
+        (lab.folder / name).touch()
+    add_rows(lab, "one", 1, 2, 3)
+    first = lab.start(1, script, folder, "a", "b")
+    until_at(lab, 1, a=0, b=0)
+    stop = lab.end_of(1, lab.ask(1, "stop_with_savepoint"))
+    assert first.wait(200) == 0
+
+    (lab.folder / "start-b").unlink()
+    add_rows(lab, "two", 4, 5)
+    second = lab.start(2, script, folder, "a", "b", savepoint_id=stop.savepoint_id)
+    until_at(lab, 2, a=1, b=0)
+    assert lab.heartbeat(2).queries["b"].waiting
+    assert lab.heartbeat(2).queries["b"].query_id == lab.heartbeat(1).queries["b"].query_id
+    hot = lab.end_of(2, lab.ask(2, "savepoint"))
+    assert saved(lab, hot.savepoint_id) == {"a": 1, "b": 0}
+    refused = lab.end_of(2, lab.ask(2, "savepoint", alignment="aligned", hold_s=0.5))
+    assert refused.outcome == "refused"
+    assert "has not started b" in refused.detail
+
+    second.kill()
+    relaunched = lab.launch(2, script, folder, "a", "b")
+    until_at(lab, 2, incarnation=2, a=1, b=0)
+    stop = lab.end_of(2, lab.ask(2, "stop_with_savepoint", incarnation=2))
+    assert stop.outcome == "done", stop.detail
+    assert relaunched.wait(200) == 0
+    assert saved(lab, stop.savepoint_id) == stop.batches == lab.heartbeat(2).batches() == {"a": 1, "b": 0}
+
+    (lab.folder / "start-b").touch()
+    closed_at = lab.heartbeat(2).batches()
+    third = lab.start(3, script, folder, "a", "b", savepoint_id=stop.savepoint_id, closed_at=closed_at)
+    until_at(lab, 3, a=1, b=1)
+    assert not lab.heartbeat(3).queries["b"].waiting
+    stop = lab.end_of(3, lab.ask(3, "stop_with_savepoint"))
+    assert third.wait(200) == 0
+    assert written(lab, "a") == written(lab, "b") == [1, 2, 3, 4, 5]
+
+    lab.conf |= {"spark.flinkstyle.droppedQueries": "b"}
+    fourth = lab.start(4, script, folder, "a", "c", savepoint_id=stop.savepoint_id)
+    until_at(lab, 4, a=1, c=0)
+    assert lab.heartbeat(4).dropped == ("b",)
+    stop = lab.end_of(4, lab.ask(4, "stop_with_savepoint"))
+    assert fourth.wait(200) == 0
+    assert saved(lab, stop.savepoint_id) == {"a": 1, "c": 0}

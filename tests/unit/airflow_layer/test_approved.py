@@ -1,0 +1,249 @@
+"""What was approved is what is applied: whatever becomes of files, the form, the DAG and connections."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_flinkstyle.hooks import approval, migration
+from airflow_flinkstyle.hooks.job import StreamingJobHook
+from airflow_flinkstyle.hooks.keys import run_key
+from airflow_flinkstyle.jobs.journal import CutoverJournal
+from airflow_flinkstyle.jobs.migration import arrival, window
+from airflow_flinkstyle.jobs.migration.approved import Approved
+from airflow_flinkstyle.jobs.migration.cutover import PHASES
+from airflow_flinkstyle.jobs.migration.preflight import Finding, Preflight
+from airflow_flinkstyle.jobs.migration.producers import StoreProducerSwitch
+from airflow_flinkstyle.kafka.settings import KafkaCluster
+from airflow_flinkstyle.kafka.start.kinds import AtOffsets
+from airflow_flinkstyle.operators import (
+    MigrateStreamingJobOperator,
+    PlanMigrationOperator,
+    PreflightMigrationOperator,
+    SettleMigrationOperator,
+    TakeSavepointOperator,
+    VerifyMigrationOperator,
+)
+from airflow_flinkstyle.rewrite.rules import PROVED
+from tests.unit.airflow_layer.conftest import a_context
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import SimpleNamespace
+
+    from airflow_flinkstyle.jobs.migration.approved import Migration
+    from tests.unit.jobs.conftest import Logs, World
+
+pytestmark = pytest.mark.airflow
+LIVE_KAFKA = migration.live_kafka
+
+
+class Stage:
+    """A running job, a hot savepoint, a form whose start stands in a file; and what each task worked with."""
+
+    def __init__(self, world: World, folder: Path) -> None:
+        self.world, self.file = world, folder / "starts.json"
+        self.seen: list[Migration] = []
+        self.place(17)
+        self.arguments: dict[str, Any] = {
+            "job": world.job,
+            "source_kafka_conn_id": "old",
+            "target_kafka_conn_id": "new",
+            "sources": {"orders/0": {"way": "new_identity", "start": f"file:{self.file}"}},
+            "timeouts": {"steady_window_s": 0.01, "hold_timeout_s": 0.2, "first_commit_timeout_s": 2},
+        }
+        world.start()
+        self.hot = TakeSavepointOperator(task_id="hot", job=world.job).execute(a_context("hot"))
+
+    def place(self, offset: int) -> None:
+        self.file.write_text(json.dumps({"orders": {"0": offset}}))
+
+    def live_kafka(self, _hook: object, moving: Migration) -> Logs:
+        self.seen.append(moving)
+        return self.world.logs
+
+    def plan(self, **changed: Any) -> str:
+        context = a_context("plan")
+        told = {**self.arguments, **changed}
+        PlanMigrationOperator(task_id="plan", savepoint_id=self.hot, **told).execute(context)
+        shown: str = context["ti"].xcoms["markdown"]
+        return shown
+
+    def migrate(self, **changed: Any) -> dict[str, Any]:
+        told = {**self.arguments, **changed}
+        operator = MigrateStreamingJobOperator(task_id="migrate", hot_savepoint_id=self.hot, **told)
+        return operator.execute(a_context("migrate"))
+
+    def settle(self, **changed: Any) -> dict[str, Any]:
+        told = {**self.arguments, **changed}
+        return SettleMigrationOperator(task_id="settle", **told).execute(a_context("settle"))
+
+    @property
+    def journal(self) -> CutoverJournal:
+        return CutoverJournal(self.world.store, self.world.job, run_key(a_context()), PHASES)
+
+    def producers(self) -> str | None:
+        return StoreProducerSwitch(self.world.store, f"{self.world.job}/producers.json").read()
+
+
+@pytest.fixture
+def stage(
+    world: World, connections: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Stage:
+    logs = world.logs
+    for name in ("old", "new"):
+        connections.set(name, "kafka", {"bootstrap.servers": f"{name}:9092"})
+        setattr(logs, name, KafkaCluster(name=name, config={"bootstrap.servers": f"{name}:9092"}))
+    logs.target_topics, logs.ways = sorted, PROVED
+    stage = Stage(world, tmp_path)
+    for room in (migration, approval):
+        monkeypatch.setattr(room, "live_kafka", stage.live_kafka)
+    monkeypatch.setattr(migration, "run_preflight", lambda *a, **k: Preflight(findings=()))
+    return stage
+
+
+def starts(moving: Migration) -> dict[tuple[str, int], int]:
+    rules = moving.ways.sources["orders/0"].start
+    assert rules is not None
+    assert isinstance(rules.default, AtOffsets)
+    return dict(rules.default.offsets)
+
+
+def test_file_that_is_edited_after_the_approval_changes_nothing(stage: Stage):
+    PreflightMigrationOperator(task_id="pre_flight", **stage.arguments).execute(a_context("pre_flight"))
+    shown = stage.plan()
+    stage.place(99)
+    stage.migrate()
+    VerifyMigrationOperator(task_id="verify", timeout_s=5, **stage.arguments).execute(a_context("verify"))
+    stage.settle()
+    assert {json.dumps(starts(one)[("orders", 0)]) for one in stage.seen} == {"17"}
+    approved = Approved.from_fields(stage.journal.approved() or {})
+    assert all(one == approved.migration for one in stage.seen)
+    assert f"`{approved.digest}`" in shown
+    assert f"file:{stage.file} (1 partitions, as read before the approval)" in shown
+    assert "cluster new" in shown
+
+
+@pytest.mark.parametrize(("dies_in", "where"), [("stop", "old"), ("release_new", "new")])
+def test_file_that_vanished_before_the_last_task_keeps_no_producers_held(
+    stage: Stage, dies_in: str, where: str, monkeypatch: pytest.MonkeyPatch
+):
+    stage.plan()
+    stage.file.unlink()
+    with monkeypatch.context() as dying:
+        dying.setattr(arrival if dies_in == "release_new" else window, dies_in, _killed)
+        with pytest.raises(KeyboardInterrupt):
+            stage.migrate()
+    assert stage.producers() == "hold"
+    assert stage.settle()["where"] == where
+    assert stage.producers() == f"release_{where}"
+    stage.world.logs.produce(3)
+    stage.world.judge()
+
+
+def _killed(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_task_that_is_told_something_else_is_refused_by_name_before_the_window(stage: Stage):
+    stage.plan()
+    other = {"sources": {"orders/0": {"way": "new_identity", "start": "latest"}}, "allow": "exact,bounded"}
+    with pytest.raises(
+        AirflowFailException, match=r"NOT_AS_APPROVED.*allow: approved .*sources: "
+    ) as refused:
+        stage.migrate(**other)
+    assert "found 'exact,bounded'" in str(refused.value)
+    with pytest.raises(AirflowFailException, match="NOT_AS_APPROVED"):
+        stage.plan(**other)
+    with pytest.raises(AirflowFailException, match="NOT_AS_APPROVED"):
+        PreflightMigrationOperator(task_id="pre_flight", **{**stage.arguments, **other}).execute(a_context())
+    assert not stage.journal.has_begun
+    assert stage.settle(**other)["where"] == "untouched"
+    assert stage.producers() is None
+    assert stage.migrate()["generation"] == 2, "what was approved still can be applied"
+
+
+def test_window_that_has_begun_is_completed_as_approved_whatever_its_retry_is_told(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    stage.plan()
+    with monkeypatch.context() as dying:
+        dying.setattr(arrival, "release_new", _killed)
+        with pytest.raises(KeyboardInterrupt):
+            stage.migrate()
+    edited = {"sources": None, "timeouts": {"hold": "nonsense"}, "fence": "acl"}
+    with caplog.at_level(logging.WARNING):
+        assert stage.migrate(**edited)["generation"] == 2
+        assert stage.settle(**edited)["where"] == "new"
+    assert re.search(r"what was approved .* is applied\. fence: approved 'passive', found 'acl'", caplog.text)
+    assert stage.producers() == "release_new"
+    assert len(set(map(id, stage.seen))) > 1
+    assert all(one == stage.seen[0] for one in stage.seen)
+
+
+def test_connection_that_leads_to_another_cluster_by_now_is_refused_before_the_window(stage: Stage):
+    stage.plan()
+    stage.world.logs.new_cluster_id = "another"
+    with pytest.raises(AirflowFailException, match=r"CLUSTER_MISMATCH.*Connection new, as approved"):
+        stage.migrate()
+    assert not stage.journal.has_begun
+
+
+def test_connection_that_is_gone_is_tried_without_a_login_and_fails_no_task_by_itself(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+):
+    stage.plan()
+    monkeypatch.delenv("AIRFLOW_CONN_OLD")
+    moving = Approved.from_fields(stage.journal.approved() or {}).migration
+    found = LIVE_KAFKA(StreamingJobHook(), moving)
+    assert (found.old.name, found.old.bootstrap_servers) == ("old", "old:9092")
+
+
+def test_plan_with_a_refusal_stores_nothing_and_the_corrected_file_is_read_anew(stage: Stage):
+    stage.world.logs.refuse = True
+    with pytest.raises(AirflowFailException, match="MOVES_REFUSED"):
+        stage.plan()
+    assert stage.journal.approved() is None
+    stage.world.logs.refuse = False
+    stage.place(23)
+    stage.plan()
+    assert starts(Approved.from_fields(stage.journal.approved() or {}).migration) == {("orders", 0): 23}
+
+
+def test_plan_that_is_tried_again_shows_what_was_stored(stage: Stage):
+    first = stage.plan()
+    stage.place(99)
+    assert stage.plan() == first
+
+
+def test_window_without_a_plan_task_stores_what_it_begins_with(stage: Stage, monkeypatch: pytest.MonkeyPatch):
+    with monkeypatch.context() as refusing:
+        found = Finding(check="retention", level="refusal", detail="deletes mirrored records")
+        refusing.setattr(migration, "run_preflight", lambda *a, **k: Preflight(findings=(found,)))
+        with pytest.raises(AirflowFailException, match="deletes mirrored records"):
+            stage.migrate()
+    assert stage.journal.approved() is None, "a file that is corrected now is read"
+    stage.place(23)
+    stage.migrate()
+    stage.file.unlink()
+    assert stage.settle()["where"] == "new"
+    assert starts(stage.seen[-1]) == {("orders", 0): 23}
+
+
+def test_nothing_is_read_of_the_form_by_a_last_task_whose_window_never_began(stage: Stage):
+    stage.file.unlink()
+    assert stage.settle(timeouts={"hold": "nonsense"})["where"] == "untouched"
+    with pytest.raises(AirflowFailException, match="MIGRATION_ENDED"):
+        VerifyMigrationOperator(task_id="verify", **stage.arguments).execute(a_context("verify"))
+
+
+def test_secret_among_the_options_is_refused_and_never_stored(stage: Stage):
+    login = {"kafka.sasl.jaas.config": 'x required password="hidden-59";'}
+    with pytest.raises(AirflowFailException, match=r"kafka\.sasl\.jaas\.config"):
+        stage.plan(kafka_options=login)
+    assert not any(b"hidden-59" in stage.world.store.read(info.key) for info in stage.world.store.list())

@@ -1,0 +1,142 @@
+"""The value of a migration goes through JSON and back; what is not one is refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from airflow_flinkstyle.errors import MessageFormatError
+from airflow_flinkstyle.jobs.journal import CutoverJournal, read_phases
+from airflow_flinkstyle.jobs.migration.approved import Approved, ClusterRef, Migration
+from airflow_flinkstyle.jobs.migration.cutover import PHASES, CutoverSettings
+from airflow_flinkstyle.kafka.fence.fences import FenceTerms
+from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
+from airflow_flinkstyle.kafka.policies import parse_policies
+from airflow_flinkstyle.kafka.start.kinds import (
+    AtOffsets,
+    AtTimestamp,
+    Earliest,
+    FromGroup,
+    Latest,
+    LogIdentity,
+    Shifted,
+    StartRules,
+)
+from airflow_flinkstyle.rewrite.rules import SourceRule, WayRules
+from airflow_flinkstyle.storage.memory import MemoryStore
+
+LOGS = {"orders": LogIdentity(cluster_id="c", topic_id="t")}
+STARTS = StartRules(
+    default=Earliest(),
+    topics={
+        "a.b": Latest(),
+        "c": FromGroup("g:1", missing="latest"),
+        "d": AtTimestamp(1_800_000_000_000, after_last="latest"),
+        "e": Shifted(records=-5),
+        "f": Shifted(ms=1000),
+    },
+    partitions={
+        ("orders", 3): AtOffsets({("orders", 3): 17, ("orders", 4): 0}, origin="savepoint:sp-1", logs=LOGS),
+    },
+)
+PLAIN = Migration(
+    job="orders",
+    source=ClusterRef(conn_id="old", servers="old:9092"),
+    target=ClusterRef(conn_id="new", servers="new:9092"),
+    producer_switch="manual",
+    script_servers="old:9092",
+)
+FULL = replace(
+    PLAIN,
+    mirror=MirrorSettings(
+        source_alias="old",
+        target_alias="new",
+        renamed={"a": "b"},
+        ignored_headers=("x", "y"),
+        sole_writer=True,
+    ),
+    rename={"a": "b,c"},
+    ways=WayRules(
+        default=SourceRule(way="producers_first", topology="repartitioned"),
+        sources={"q/0": SourceRule(way="new_identity", start=STARTS), "q/1": SourceRule()},
+    ),
+    isolation="read_committed",
+    allow=parse_policies("exact,duplicate<=100,superseded,chosen"),
+    fence=FenceTerms(kind="acl", principals=("User:a",), spare=("User:mirror",), open_topics=False),
+    group="watchers",
+    kafka_options={"kafka.client.id": "x"},
+    settings=CutoverSettings(hold_timeout_s=7.5),
+    spark_conn_id="spark_b",
+    back=True,
+)
+
+
+@pytest.mark.parametrize("moving", [PLAIN, FULL])
+def test_everything_comes_back_from_a_journal_as_it_was(moving: Migration):
+    approved = Approved(migration=moving, told={"job": "orders"}, source_cluster_id="c1")
+    journal = CutoverJournal(MemoryStore(), "orders", "m1", PHASES)
+    assert journal.approved() is None
+    journal.approve(approved.as_fields())
+    found = Approved.from_fields(journal.approved() or {})
+    assert (found, found.digest) == (approved, approved.digest)
+
+
+def test_what_is_stored_first_stays_and_begins_nothing():
+    store = MemoryStore()
+    journal = CutoverJournal(store, "orders", "m1", PHASES)
+    first, second = (Approved(migration=one, told={}).as_fields() for one in (PLAIN, FULL))
+    journal.approve(first)
+    assert journal.approve(second) == json.loads(json.dumps(first))
+    assert not journal.has_begun
+    assert [phase.phase for phase in read_phases(store, "orders")["m1"]] == ["approved"]
+
+
+@pytest.mark.parametrize("changed", [{"group": "g"}, {"rename": {"a": "b"}}, {"back": True}])
+def test_digest_names_the_value_and_not_how_it_was_told(changed: dict[str, Any]):
+    approved = Approved(migration=PLAIN, told={"start": "file:x"})
+    assert replace(approved, told={"start": "file:y"}).digest == approved.digest
+    assert replace(approved, migration=replace(PLAIN, **changed)).digest != approved.digest
+    assert replace(approved, target_cluster_id="c2").digest != approved.digest
+
+
+def test_every_answer_that_matters_is_shown():
+    shown = Approved(migration=FULL, told={}, target_cluster_id="c2").as_markdown()
+    for words in (
+        "producers_first, repartitioned topics there too",
+        "new_identity, starting at earliest; a.b: latest; c: group:g:1:missing=latest",
+        "orders-3: savepoint:sp-1 (2 partitions, as read before the approval)",
+        "exact,duplicate<=100,superseded,chosen",
+        "old, new, renamed={'a': 'b'}, ignored_headers=('x', 'y'), sole_writer=True",
+        "acl, principals=('User:a',), spare=('User:mirror',), open_topics=False",
+        "a -> b,c",
+        "watchers",
+        "spark_b",
+        "hold_timeout_s 7.5",
+        "new (new:9092), cluster c2",
+    ):
+        assert words in shown
+
+
+def test_other_answers_are_named_with_both_values():
+    approved = Approved(migration=PLAIN, told={"fence": "passive", "way": "proved"})
+    found = approved.differing({"fence": "acl", "way": "proved", "added": 1})
+    assert found == {"added": "approved None, found 1", "fence": "approved 'passive', found 'acl'"}
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        {},
+        {"format_version": 2},
+        {"format_version": 1, "migration": {}, "told": {}},
+        {"format_version": 1, "migration": {**PLAIN.as_fields(), "allow": "anything"}, "told": {}},
+        {"format_version": 1, "migration": {**PLAIN.as_fields(), "height": 3}, "told": {}},
+        {"format_version": 1, "migration": [], "told": {}},
+    ],
+)
+def test_what_is_no_approved_migration_is_refused(spoilt: dict[str, Any]):
+    with pytest.raises(MessageFormatError, match="approved migration of format 1"):
+        Approved.from_fields(spoilt)

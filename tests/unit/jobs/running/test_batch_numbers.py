@@ -1,0 +1,118 @@
+"""Which batch numbers are unused, by what the runs of a job have told."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_flinkstyle.jobs.running.batch_numbers import UNSEEN_BATCHES, counts_behind
+from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.protocol.records import Claim, Go, Heartbeat, QueryBeat
+from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
+from airflow_flinkstyle.storage.memory import MemoryStore
+from airflow_flinkstyle.types import BatchId, Generation, Incarnation
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_flinkstyle.protocol.records import AgentState
+
+SAVED = 4
+
+
+def a_savepoint(query_id: str = "q-1") -> Manifest:
+    query = QuerySnapshot(
+        name="totals", query_id=query_id, batch_id=BatchId(SAVED), checkpoint_location="x",
+        pending_offsets=None, pinned_confs={}, kafka={}, files=(),
+    )  # fmt: skip
+    return Manifest(
+        savepoint_id="sp-1", job="orders", parent=None, alignment="none", taken_at_ms=1,
+        taken_from_generation=1, spark_version="4.2.0", evidence={}, queries=(query,),
+    )  # fmt: skip
+
+
+class Runs:
+    """The records of a job's runs, one generation after another."""
+
+    def __init__(self) -> None:
+        self.board, self.generation = JobBoard(MemoryStore(), "orders"), 0
+
+    def add(
+        self,
+        state: AgentState,
+        batch: int | None,
+        *,
+        query_id: str = "q-1",
+        incarnation: int = 1,
+        begun: Mapping[str, int] | None = None,
+    ) -> Runs:
+        """Add a run; ``batch`` None: it says nothing of the query."""
+        self.generation += 1
+        generation = Generation(self.generation)
+        claim = Claim(
+            claim_key=f"k-{generation}", follows=None, checkpoint_location="x", prepare_savepoint_id=None,
+            overrides=(), lease_s=1.0, launch={}, claimed_at_ms=1,
+        )  # fmt: skip
+        self.board.create_claim(generation, claim)
+        go = Go(
+            savepoint_id=None, carry_pending=False, closed_at=None, expected={}, counts_behind=begun or {}
+        )
+        self.board.create_go(generation, go)
+        told = {}
+        if batch is not None:
+            told["totals"] = QueryBeat(
+                query_id=query_id, batch_id=BatchId(batch), batch_committed_at_ms=1, sources={}
+            )
+        words = Heartbeat(
+            incarnation=Incarnation(incarnation), state=state, beat=1, written_at_ms=1, spark_version="4.2.0",
+            application_id="app", queries=told,
+        )  # fmt: skip
+        self.board.beat(generation, words, seen=None)
+        return self
+
+    def number(self, manifest: Manifest | None = None) -> int | None:
+        return counts_behind(self.board, manifest or a_savepoint()).get("totals")
+
+
+def test_number_is_behind_the_newest_batch_that_a_run_that_closed_could_have_planned():
+    assert Runs().add("closed", 9).number() == 10
+
+
+def test_every_lineage_of_the_job_counts_and_not_only_the_savepoints():
+    runs = Runs().add("closed", 9).add("closed", 70, query_id="q-2").add("closed", 12)
+    assert runs.number() == 71
+
+
+@pytest.mark.parametrize("state", ["running", "draining", "standby", "starting"])
+def test_run_that_ended_without_a_word_may_have_gone_far_beyond_its_last_heartbeat(state: AgentState):
+    assert Runs().add(state, 9).add("closed", 11).number() == 11 + UNSEEN_BATCHES
+    assert Runs().add("closed", 9).add(state, None).number() == 9 + UNSEEN_BATCHES
+    assert Runs().add(state, 2).number() == SAVED + UNSEEN_BATCHES  # the savepoint tells more
+
+
+def test_words_of_a_driver_that_failed_are_exact_unless_it_repeats_its_predecessors():
+    assert Runs().add("failed", 9).number() == 10
+    assert Runs().add("failed", 9, incarnation=2).number() == 9 + UNSEEN_BATCHES
+    assert Runs().add("closed", 9, incarnation=2).number() == 10
+
+
+def test_fork_that_died_before_its_first_word_has_used_the_numbers_that_it_was_given():
+    runs = Runs().add("closed", 9).add("running", None, begun={"totals": 10})
+    assert runs.number() == 10 + UNSEEN_BATCHES
+    failed = Runs().add("closed", 9).add("failed", None, begun={"totals": 10})
+    assert failed.number() == 11
+
+
+def test_nothing_is_said_of_a_lineage_that_no_run_of_this_job_had():
+    assert Runs().number() is None
+    assert Runs().add("closed", 9).number(a_savepoint("q-from-outside")) is None
+
+
+def test_nothing_is_said_if_the_words_of_a_run_that_may_have_had_the_query_are_lost():
+    closed_before_the_query_began = Runs().add("closed", 9).add("closed", None, incarnation=2)
+    assert closed_before_the_query_began.number() is None
+    before_the_query_was_there = Runs().add("closed", None, incarnation=2).add("closed", 9)
+    assert before_the_query_was_there.number() == 10
+    without_the_query = Runs().add("closed", 9).add("closed", None)
+    assert without_the_query.number() == 10

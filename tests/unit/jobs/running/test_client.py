@@ -1,0 +1,481 @@
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_flinkstyle.jobs.errors import (
+    DriverFailedError,
+    JobNotRunningError,
+    JobRunningError,
+    RequestBusyError,
+    RequestFailedError,
+    RewindError,
+    StepTimeoutError,
+)
+from airflow_flinkstyle.jobs.requests import Ended, TooLate, Withdrawn, request_for
+from airflow_flinkstyle.jobs.running.client import SavepointOnly, Stopped
+from airflow_flinkstyle.jobs.running.lineage import FromCheckpoint, FromSavepoint
+from airflow_flinkstyle.jobs.running.stopped import take_stopped
+from airflow_flinkstyle.jobs.status import Closed, Dead, NeverStarted, Running, Starting
+from airflow_flinkstyle.kafka.errors import LoginMissingError
+from airflow_flinkstyle.kafka.login.driver import CONNECTION
+from airflow_flinkstyle.protocol.records import KafkaOverride, Rewind
+from airflow_flinkstyle.savepoint.errors import SinkSkipsError
+from airflow_flinkstyle.savepoint.ids import new_savepoint_id
+from tests.unit.jobs.conftest import written_by
+
+if TYPE_CHECKING:
+    from airflow_flinkstyle.jobs.running.client import JobClient
+    from tests.unit.jobs.conftest import Mood, World
+
+
+def test_start_runs_the_job_and_a_retry_finds_the_same_driver(world: World):
+    client = world.start()
+    again = client.start(world.spec(), world.target(), claim_key="start")
+    assert again.generation == 1
+    assert world.alive() == [1]
+
+
+def test_retry_after_a_crash_between_submit_and_handle_submits_nothing_twice(world: World):
+    client = world.start()
+    world.store.delete(f"{world.job}/runs/000001/handle.json")
+    client.start(world.spec(), world.target(), claim_key="start")
+    assert len(world.drivers) == 1
+    assert client.board.handle(1).native_id == {"pid": "1"}
+
+
+def test_second_start_while_one_runs_is_refused_and_names_the_holder(world: World):
+    client = world.start()
+    with pytest.raises(JobRunningError, match=r"generation 1 \(start\) is running"):
+        client.start(world.spec(), world.target(), claim_key="other")
+    assert client.board.generations() == [1]
+
+
+def test_second_start_while_one_is_coming_up_is_refused(world: World, mood: type[Mood]):
+    world.moods["v1.py"] = mood(slow_start_s=5)
+    client = world.client()
+    client.start(world.spec(), world.target(), claim_key="start")
+    with pytest.raises(JobRunningError, match="is starting"):
+        client.start(world.spec(), world.target(), claim_key="other")
+
+
+def test_status_of_a_job_nobody_started_is_never_started(world: World):
+    client = world.client()
+    assert client.status() == NeverStarted()
+    with pytest.raises(JobNotRunningError, match="never started"):
+        client.request_savepoint("k")
+
+
+def test_driver_that_dies_at_import_is_an_error_with_its_words_and_its_log(world: World, mood: type[Mood]):
+    world.moods["v1.py"] = mood(fails_at_import=True)
+    client = world.client()
+    handle = client.start(world.spec(), world.target(), claim_key="start")
+    with pytest.raises(DriverFailedError, match=r"no module named nonsense(.|\n)*the end of the log"):
+        client.wait_running(handle.generation, timeout_s=10)
+
+
+def test_savepoint_and_stop_and_resume_count_every_record_once(world: World):
+    client = world.start()
+    _, end = client.wait(client.request_savepoint("hot"), timeout_s=10)
+    assert end.outcome == "done"
+    assert world.repository.find(end.savepoint_id) is not None
+    stopped = client.stop("stop", savepoint=True, timeout_s=10)
+    assert isinstance(stopped, Stopped)
+    assert isinstance(client.status(), Closed)
+    world.logs.produce(5)
+    origin = FromSavepoint(savepoint_id=stopped.savepoint_id)
+    handle = client.start(world.spec(), world.target(), claim_key="second", origin=origin)
+    client.wait_running(handle.generation, timeout_s=10)
+    world.judge()
+
+
+def test_start_from_the_checkpoint_of_a_closed_run_adopts_it(world: World):
+    client = world.start()
+    client.stop("stop", savepoint=False, timeout_s=10)
+    world.logs.produce(5)
+    handle = client.start(world.spec(), world.target(), claim_key="second", origin=FromCheckpoint())
+    assert handle.checkpoint_location == client.run(1).claim.checkpoint_location
+    world.judge()
+
+
+def test_savepoint_that_the_job_has_run_past_needs_a_choice(world: World):
+    client = world.start()
+    _, hot = client.wait(client.request_savepoint("hot"), timeout_s=10)
+    world.logs.produce(5)
+    world.until(lambda: len(world.logs.counted) == 15)
+    client.stop("stop", savepoint=False, timeout_s=10)
+    with pytest.raises(RewindError, match="batch 0, and the job went on to batch 1"):
+        client.start(
+            world.spec(), world.target(), claim_key="s2", origin=FromSavepoint(savepoint_id=hot.savepoint_id)
+        )
+    origin = FromSavepoint(savepoint_id=hot.savepoint_id, rewind="fork")
+    handle = client.start(world.spec(), world.target(), claim_key="s3", origin=origin)
+    client.wait_running(handle.generation, timeout_s=10)
+    forked = world.repository.read(client.board.go(handle.generation).savepoint_id)
+    assert forked.parent == hot.savepoint_id
+    world.until(lambda: client.status().heartbeat.queries)
+    new_id = client.status().heartbeat.queries["orders"].query_id
+    assert new_id != client.board.heartbeat(1).value.queries["orders"].query_id
+
+
+def test_savepoint_of_batches_that_were_emitted_again_since_needs_a_choice_though_their_ids_are_equal(
+    world: World,
+):
+    client = world.start()
+    _, back = client.wait(client.request_savepoint("back"), timeout_s=10)
+    world.logs.produce(5)
+    world.until(lambda: len(world.logs.counted) == 15)
+    _, left = client.wait(client.request_savepoint("left"), timeout_s=10)
+    client.stop("stop", savepoint=False, timeout_s=10)
+    world.logs.produce(3)
+    again = FromSavepoint(savepoint_id=back.savepoint_id, rewind="re-emit")
+    handle = client.start(world.spec(), world.target(), claim_key="s2", origin=again)
+    client.wait_running(handle.generation, timeout_s=10)
+    world.until(lambda: client.status().heartbeat.queries["orders"].batch_id == 1)
+    stopped = client.stop("stop again", savepoint=True, timeout_s=10)
+    ends = [world.repository.read(one.savepoint_id).query("orders") for one in (left, stopped)]
+    assert [(end.query_id, end.batch_id) for end in ends] == [(ends[0].query_id, 1)] * 2
+    with pytest.raises(RewindError, match="generation 2 went back and used its batch ids again"):
+        client.start(
+            world.spec(), world.target(), claim_key="s3", origin=FromSavepoint(savepoint_id=left.savepoint_id)
+        )
+    origin = FromSavepoint(savepoint_id=stopped.savepoint_id)
+    client.wait_running(
+        client.start(world.spec(), world.target(), claim_key="s4", origin=origin).generation, timeout_s=10
+    )
+
+
+def test_batch_ids_are_not_used_again_where_the_sink_remembers_them(world: World):
+    client = world.start()
+    _, hot = client.wait(client.request_savepoint("hot"), timeout_s=10)
+    client.stop("stop", savepoint=False, timeout_s=10)
+    taken = world.repository.read(hot.savepoint_id)
+    into_files = replace(
+        taken,
+        savepoint_id="sp-files",
+        queries=tuple(replace(query, sink="parquet") for query in taken.queries),
+    )
+    world.repository.publish(into_files)
+    again = FromSavepoint(savepoint_id="sp-files", rewind="re-emit")
+    with pytest.raises(SinkSkipsError, match="parquet of query orders") as refused:
+        client.start(world.spec(), world.target(), claim_key="s2", origin=again)
+    assert refused.value.left == "Nothing was started."
+    assert client.own_claim("s2") is None
+    accepted = replace(again, skip_known_batches=True)
+    go = client.board.go(
+        client.start(world.spec(), world.target(), claim_key="s3", origin=accepted).generation
+    )
+    assert (go.rewind, go.skip_known_batches) == ("re-emit", True)
+
+
+@pytest.mark.parametrize(("sink", "has_it_at_once"), [("foreachBatch", True), ("foreach", False)])
+def test_fork_is_told_a_number_that_no_batch_of_the_job_had(
+    world: World, mood: type[Mood], sink: str, has_it_at_once: bool
+):
+    world.moods["v1.py"] = mood(sink=sink)
+    client = world.start()
+    _, hot = client.wait(client.request_savepoint("hot"), timeout_s=10)
+    world.logs.produce(5)
+    world.until(lambda: len(world.logs.counted) == 15)
+    client.stop("stop", savepoint=False, timeout_s=10)
+    numbers = []
+    for key in ("first", "second"):
+        origin = FromSavepoint(savepoint_id=hot.savepoint_id, rewind="fork")
+        generation = client.start(world.spec(), world.target(), claim_key=key, origin=origin).generation
+        go = client.board.go(generation)
+        numbers.append(go.counts_behind["orders"])
+        saved = world.repository.read(go.savepoint_id).queries[0].batch_id
+        assert saved == (numbers[-1] if has_it_at_once else 0)
+        client.wait_running(generation, timeout_s=10)
+        client.stop(f"stop {key}", savepoint=False, timeout_s=10)
+    # Each fork commits one more; this world's driver does not look at the script.
+    assert numbers == ([2, 4] if has_it_at_once else [2, 3])
+    went_on = client.start(world.spec(), world.target(), claim_key="on", origin=FromCheckpoint())
+    assert client.board.go(went_on.generation).counts_behind == {}
+
+
+def test_killed_driver_is_relaunched_under_the_same_generation(world: World):
+    client = world.start()
+    world.kill(1)
+    assert isinstance(client.status(), Dead)
+    assert isinstance(client.ensure_running(), Starting)
+    world.logs.produce(5)
+    client.wait_running(1, timeout_s=10)
+    assert client.status().heartbeat.incarnation == 2
+    world.judge()
+
+
+def test_closed_run_is_never_relaunched(world: World):
+    client = world.start()
+    client.stop("stop", savepoint=False, timeout_s=10)
+    assert isinstance(client.ensure_running(), Closed)
+    assert len(world.drivers) == 1
+
+
+def test_request_lost_with_its_driver_is_asked_anew_of_the_next_one(world: World, mood: type[Mood]):
+    world.moods["v1.py"] = mood(slow_takes_s=30)
+    client = world.start()
+    pending = client.request_savepoint("hot")
+    world.until(lambda: client.board.request(1).value.state == "accepted")
+    world.moods["v1.py"] = mood()
+    world.kill(1)
+    found, end = client.wait(pending, timeout_s=10)
+    assert (pending.incarnation, found.incarnation, end.outcome) == (1, 2, "done")
+    assert world.repository.ids() == (end.savepoint_id,)
+
+
+def test_waiting_times_out_and_finds_the_same_request_again(world: World):
+    client = world.start()
+    world.deaf = True
+    pending = client.request_savepoint("hot")
+    with pytest.raises(StepTimeoutError):
+        client.wait(pending, timeout_s=0.05)
+    world.deaf = False
+    assert client.request_savepoint("hot") == pending
+    assert client.wait(pending, timeout_s=10)[1].outcome == "done"
+
+
+def test_take_asked_of_a_script_that_ends_by_itself_is_not_waited_for(world: World):
+    """Found by the differential run: seeds 100 and 206."""
+    client = world.start()
+    world.deaf = True
+    pending = client.request_savepoint("hot")
+    world.script_ends = True
+    with pytest.raises(JobNotRunningError, match="has closed"):
+        client.wait(pending, timeout_s=10)
+
+
+def test_second_request_is_busy_and_a_stop_supersedes_a_take(world: World):
+    client = world.start()
+    world.deaf = True
+    client.request_savepoint("hot")
+    with pytest.raises(RequestBusyError):
+        client.request_savepoint("other")
+    client.request_stop("stop", savepoint=False)
+    assert client.board.request(1).value.command == "stop"
+
+
+def test_cancelled_stop_leaves_the_job_running(world: World):
+    client = world.start()
+    world.deaf = True
+    pending = client.request_stop("stop", savepoint=True)
+    assert client.cancel(pending) == Withdrawn()
+    world.deaf = False
+    world.until(lambda: isinstance(client.poll(pending), Ended))
+    assert client.poll(pending).outcome == "cancelled"
+    assert isinstance(client.status(), Running)
+
+
+def test_accepted_stop_cannot_be_cancelled(world: World, mood: type[Mood]):
+    world.moods["v1.py"] = mood(slow_takes_s=0.3)
+    client = world.start()
+    pending = client.request_stop("stop", savepoint=False)
+    world.until(lambda: client.board.request(1).value.state == "accepted")
+    assert client.cancel(pending) == TooLate()
+
+
+def test_cancel_closes_an_empty_slot_against_a_late_sender(world: World):
+    client = world.start()
+    late = request_for("stop", "stop_with_savepoint", 1, 1)
+    assert client.cancel(late) == Withdrawn()
+    assert client.request_stop("stop", savepoint=True) == late
+    assert client.poll(late).outcome == "cancelled"
+    assert isinstance(client.status(), Running)
+
+
+def test_sender_that_slept_between_look_and_write_is_refused(world: World):
+    client = world.start()
+    late = request_for("stop", "stop_with_savepoint", 1, 1)
+    with pytest.raises(RequestBusyError):
+        client.request_stop("stop", savepoint=True, confirm=lambda: client.cancel(late))
+    assert isinstance(client.status(), Running)
+
+
+def test_stop_is_believed_from_closed_only(world: World):
+    client = world.start()
+    world.deaf = True
+    pending = client.request_stop("stop", savepoint=False)
+    world.drivers[1].end(client.board.request(1).value, "done")
+    assert not isinstance(client.poll(pending), Ended)
+
+
+def test_stop_whose_savepoint_fails_is_an_error_and_leaves_no_savepoint(world: World):
+    client = world.start()
+    world.takes_fail = True
+    with pytest.raises(RequestFailedError, match="the disk is full"):
+        client.stop("stop", savepoint=True, timeout_s=10)
+    assert world.repository.ids() == ()
+
+
+def test_savepoint_that_exists_without_a_closed_run_is_not_a_stop(world: World):
+    client = world.start()
+    world.deaf = True
+    pending = client.request_stop("stop", savepoint=True)
+    world.drivers[1].take(client.board.request(1).value)
+    world.kill(1)
+    outcome = client.stop("stop", savepoint=True, timeout_s=10)
+    assert isinstance(outcome, SavepointOnly)
+    assert outcome.savepoint_id == pending.savepoint_id
+
+
+def test_stopped_job_is_saved_by_the_caller_and_goes_on(world: World):
+    client = world.start()
+    client.stop("stop", savepoint=False, timeout_s=10)
+    manifest = take_stopped(client, "nightly")
+    assert manifest.queries[0].batch_id == 0
+    assert manifest.queries[0].sink == "kafka", "as its driver said"
+    assert manifest.queries[0].sinks == written_by(1)
+    assert take_stopped(client, "nightly") == manifest
+    world.logs.produce(3)
+    origin = FromSavepoint(savepoint_id=manifest.savepoint_id)
+    client.start(world.spec(), world.target(), claim_key="second", origin=origin)
+    world.judge()
+
+
+def test_state_files_that_a_savepoint_has_are_not_read_again_for_a_stopped_job(world: World):
+    client = world.start()
+    client.stop("stop", savepoint=False, timeout_s=10)
+    checkpoint, content = world.drivers[1].checkpoint, io.BytesIO()
+    name = "000008-f29bb67d-199d-41e8-85e1-8b45de7a81bb.sst"
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("metadata", "v1\n" + json.dumps({"sstFiles": [{"dfsSstFileName": name}]}))
+    checkpoint.write("state/0/0/1.zip", content.getvalue())
+    checkpoint.write(f"state/0/0/SSTs/{name}", b"state")
+    first = take_stopped(client, "monday").queries[0].file(f"state/0/0/SSTs/{name}")
+    assert first is not None
+    checkpoint.write(f"state/0/0/SSTs/{name}", b"other")  # Spark never does: whoever reads it would see
+    assert take_stopped(client, "tuesday").queries[0].file(f"state/0/0/SSTs/{name}") == first
+
+
+def test_retry_of_a_caller_that_was_given_up_while_it_was_frozen_takes_under_another_id(world: World):
+    client = world.start()
+    client.stop("stop", savepoint=False, timeout_s=10)
+    spent = new_savepoint_id(client.board.job, "nightly")
+    client.repository.spend(spent, "its intent was not renewed")
+    manifest = take_stopped(client, "nightly")
+    assert manifest.savepoint_id != spent
+    assert take_stopped(client, "nightly") == manifest
+    client.repository.dispose_as_spent(manifest.savepoint_id, "that one froze too")
+    assert take_stopped(client, "nightly").savepoint_id not in {spent, manifest.savepoint_id}
+
+
+def test_running_job_is_not_saved_by_the_caller(world: World):
+    client = world.start()
+    with pytest.raises(JobRunningError, match="Ask its driver"):
+        take_stopped(client, "nightly")
+
+
+def test_start_from_the_checkpoint_of_a_killed_run_copies_it_behind_a_fence(world: World):
+    client = world.start()
+    world.kill(1)
+    world.logs.produce(4)
+    handle = client.start(world.spec("v2.py"), world.target(), claim_key="second", origin=FromCheckpoint())
+    assert handle.generation == 3
+    assert client.run(2).claim.claim_key == "fence:second/checkpoint"
+    world.judge()
+
+
+def test_batch_that_was_under_way_is_told_to_who_goes_on_behind_a_savepoint_of_the_dead_job(world: World):
+    client = world.start()
+    world.until(lambda: len(world.logs.counted) == 10)
+    world.kill(1)
+    checkpoint = world.drivers[1].checkpoint
+    checkpoint.write("offsets/1", checkpoint.read("offsets/0"))
+    take_stopped(client, "nightly")  # says that the run has closed
+    handle = client.start(world.spec(), world.target(), claim_key="second", origin=FromCheckpoint())
+    go = client.board.go(handle.generation)
+    assert go.carry_pending
+    assert world.repository.read(go.savepoint_id).queries[0].pending_offsets is not None
+    world.logs.produce(4)
+    world.judge()
+
+
+def killed_within_a_batch(world: World) -> tuple[JobClient, str]:
+    """Return the client of a job that died with batch 1 planned, and a savepoint from before that."""
+    client = world.start()
+    _, hot = client.wait(client.request_savepoint("hot"), timeout_s=10)
+    world.kill(1)
+    checkpoint = world.drivers[1].checkpoint
+    checkpoint.write("offsets/1", checkpoint.read("offsets/0"))
+    return client, hot.savepoint_id
+
+
+def test_savepoint_without_the_batch_that_sinks_may_have_written_in_part_cannot_go_on(world: World):
+    client, hot = killed_within_a_batch(world)
+    since = take_stopped(client, "nightly")  # says that the run has closed, at the batch of both savepoints
+    with pytest.raises(
+        RewindError, match=f"{hot} was expected to hold batch 1 of query orders, which a driver"
+    ):
+        client.start(world.spec(), world.target(), claim_key="s2", origin=FromSavepoint(savepoint_id=hot))
+    origin = FromSavepoint(savepoint_id=since.savepoint_id)
+    handle = client.start(world.spec(), world.target(), claim_key="s3", origin=origin)
+    assert client.board.go(handle.generation).carry_pending
+    world.logs.produce(4)
+    world.judge()
+
+
+@pytest.mark.parametrize(
+    ("sink", "goes_on"), [("kafka", True), ("parquet", True), ("delta", False), ("foreachBatch", False)]
+)
+def test_batch_id_that_a_sink_may_know_by_other_rows_is_not_used_again_by_going_on(
+    world: World, mood: type[Mood], sink: str, goes_on: bool
+):
+    world.moods["v1.py"] = mood(tells_no_sinks=True) if sink == "kafka" else mood(sink=sink)
+    client, hot = killed_within_a_batch(world)
+    take_stopped(client, "nightly")
+    origin = FromSavepoint(savepoint_id=hot)
+    if goes_on:  # files: the sink itself tells the agent
+        client.start(world.spec(), world.target(), claim_key="s2", origin=origin)
+        return
+    with pytest.raises(RewindError, match="batch 1 of query orders, which a driver had planned"):
+        client.start(world.spec(), world.target(), claim_key="s2", origin=origin)
+
+
+@pytest.mark.parametrize("rewind", ["re-emit", "fork"])
+def test_batch_that_a_rewound_run_left_half_written_is_not_the_one_that_its_savepoint_holds(
+    world: World, rewind: Rewind
+):
+    client, _ = killed_within_a_batch(world)
+    back = take_stopped(client, "back")
+    origin = FromSavepoint(savepoint_id=back.savepoint_id, rewind=rewind)
+    generation = client.start(world.spec(), world.target(), claim_key="s2", origin=origin).generation
+    client.wait_running(generation, timeout_s=10)
+    world.until(lambda: client.status().heartbeat.queries)
+    world.kill(generation)
+    again = world.drivers[2].checkpoint
+    again.write("offsets/1", again.read("offsets/0"))
+    take_stopped(client, "again")  # says that the run has closed, at the batch of the savepoint
+    restored = FromSavepoint(savepoint_id=client.board.go(generation).savepoint_id)
+    with pytest.raises(
+        RewindError, match="went back and used" if rewind == "re-emit" else "no offsets of it"
+    ):
+        client.start(world.spec(), world.target(), claim_key="s3", origin=restored)
+
+
+def test_each_driver_gets_the_logins_its_overrides_name_as_they_are_then(world: World):
+    spec = world.spec()
+    rule = KafkaOverride(role="source", servers="old:9092", options={CONNECTION: "kafka_old"})
+    passwords = ["first", "second"]
+    client = world.client()
+    client.kafka_logins = lambda names: {"LOGINS": f"{','.join(names)}={passwords[0]}"}
+    generation = client.start(replace(spec, overrides=(rule,)), world.target(), claim_key="s").generation
+    client.wait_running(generation, timeout_s=10)
+    passwords.pop(0)
+    world.drivers[1].killed.set()
+    world.drivers[1].join(10)
+    client.ensure_running()
+    client.wait_running(generation, timeout_s=10)
+    assert [one.env["LOGINS"] for one in world.submissions] == ["kafka_old=first", "kafka_old=second"]
+    assert not any(b"second" in world.store.read(info.key) for info in world.store.list())
+
+
+def test_login_that_the_caller_does_not_have_is_refused_before_anything_is_claimed(world: World):
+    rule = KafkaOverride(role="source", servers="old:9092", options={CONNECTION: "kafka_old"})
+    with pytest.raises(LoginMissingError, match="kafka_old"):
+        world.client().start(replace(world.spec(), overrides=(rule,)), world.target(), claim_key="s")
+    assert world.client().board.generations() == []

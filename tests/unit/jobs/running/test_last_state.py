@@ -1,0 +1,323 @@
+"""Told nothing, a start goes on where the job was; beginning anew must be said, and what that gives up."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_flinkstyle.jobs.errors import (
+    CheckpointMismatchError,
+    HistoryError,
+    JobRunningError,
+    LastStateError,
+)
+from airflow_flinkstyle.jobs.running.lineage import Fresh, FromCheckpoint, FromSavepoint
+from airflow_flinkstyle.jobs.running.stopped import raise_fence, take_stopped
+from airflow_flinkstyle.storage.errors import StoreUnavailableError
+from airflow_flinkstyle.storage.local import LocalStore
+from airflow_flinkstyle.storage.open import open_store
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from airflow_flinkstyle.jobs.running.client import JobClient
+    from airflow_flinkstyle.jobs.running.starts import RunHandle
+    from tests.unit.jobs.conftest import Mood, World
+
+
+def start(world: World, key: str, script: str = "v1.py", **kwargs: object) -> RunHandle:
+    client = world.client()
+    handle = client.start(world.spec(script), world.target(), claim_key=key, **kwargs)
+    client.wait_running(handle.generation, timeout_s=10)
+    return handle
+
+
+def stopped(world: World, *, savepoint: bool = False) -> JobClient:
+    client = world.start()
+    client.stop("stop", savepoint=savepoint, timeout_s=10)
+    world.until(lambda: world.alive() == [])
+    return client
+
+
+def lose(world: World, generation: int) -> None:
+    """Take the disk away on which a generation's checkpoint stands."""
+    shutil.rmtree(world.client().run(generation).claim.checkpoint_location)
+
+
+def batches(world: World, generation: int) -> dict[str, int]:
+    beat = world.board.heartbeat(generation)
+    return beat.value.batches() if beat else {}
+
+
+def records(world: World) -> dict[str, bytes]:
+    return {info.key: world.store.read(info.key) for info in world.store.list()}
+
+
+def test_stopped_job_goes_on_where_it_was_and_the_log_says_where(
+    world: World, caplog: pytest.LogCaptureFixture
+):
+    client = stopped(world)
+    at = batches(world, 1)["orders"]
+    world.logs.produce(5)
+    with caplog.at_level(logging.INFO):
+        handle = start(world, "again")
+    assert handle.checkpoint_location == client.run(1).claim.checkpoint_location
+    world.until(lambda: batches(world, 2) == {"orders": at + 1})
+    assert f"generation 1, which closed at {{'orders': {at}}}" in caplog.text
+    world.judge()
+
+
+def test_job_without_a_history_begins_anew(world: World, caplog: pytest.LogCaptureFixture):
+    world.logs.produce(10)
+    with caplog.at_level(logging.INFO):
+        handle = start(world, "first")
+    assert (handle.generation, world.board.go(1).savepoint_id) == (1, None)
+    assert "no run of it has planned a batch" in caplog.text
+    world.judge()
+
+
+def test_run_that_planned_no_batch_is_no_history(world: World, mood: type[Mood]):
+    world.moods["v1.py"] = mood(fails_guard=True)
+    client = world.client()
+    client.start(world.spec(), world.target(), claim_key="guarded")
+    world.until(lambda: world.alive() == [])
+    world.moods["v1.py"] = mood()
+    world.reads_slowly = True  # it takes over and finds nothing to read
+    start(world, "idle")
+    client.stop("stop", savepoint=False, timeout_s=10)
+    world.reads_slowly = False
+    world.logs.produce(10)
+    third = start(world, "third", origin=Fresh())
+    assert third.generation == 3
+    world.judge()
+
+
+def test_version_that_never_took_over_leaves_the_closed_checkpoint_before_it(world: World, mood: type[Mood]):
+    client = stopped(world)
+    world.moods["broken.py"] = mood(fails_at_import=True)
+    client.start(world.spec("broken.py"), world.target(), claim_key="broken")
+    world.until(lambda: world.alive() == [])
+    world.logs.produce(5)
+    handle = start(world, "mended")
+    assert handle.checkpoint_location == client.run(1).claim.checkpoint_location
+    world.judge()
+
+
+def test_dead_driver_s_checkpoint_is_copied_behind_a_fence(world: World):
+    client = world.start()
+    world.kill(1)
+    world.logs.produce(4)
+    handle = start(world, "again", "v2.py")
+    assert client.run(2).claim.claim_key == "fence:again/checkpoint"
+    assert world.board.go(handle.generation).savepoint_id is not None
+    world.judge()
+
+
+def test_dead_driver_s_checkpoint_is_copied_without_a_query_that_spark_had_not_begun(
+    world: World, mood: type[Mood]
+):
+    world.moods["v1.py"] = mood(adds_query=True)
+    client = world.start()
+    assert client.status().heartbeat.queries["more"].query_id == ""
+    world.kill(1)
+    world.logs.produce(4)
+    handle = start(world, "again", "v2.py")
+    saved = world.repository.read(world.board.go(handle.generation).savepoint_id)
+    assert [query.name for query in saved.queries] == ["orders"]
+    world.judge()
+
+
+def test_job_that_failed_in_its_first_batch_reads_that_batch_again(world: World, mood: type[Mood]):
+    world.logs.produce(10)
+    world.moods["v1.py"] = mood(fails_in_batch=True)
+    client = world.client()
+    first = client.start(world.spec(), world.target(), claim_key="first")
+    world.until(lambda: world.alive() == [])
+    world.logs.produce(5)  # what a fresh start would read with the first batch
+    world.moods["v1.py"] = mood()
+    second = start(world, "second")
+    assert second.checkpoint_location == first.checkpoint_location
+    world.judge()
+    planned = world.drivers[2].checkpoint.read("offsets/0").decode()
+    assert '"0":110' in planned, "the batch that the first driver had planned"
+
+
+def test_vanished_checkpoint_of_a_closed_run_is_replaced_by_the_savepoint_of_its_stop(
+    world: World, caplog: pytest.LogCaptureFixture
+):
+    client = stopped(world, savepoint=True)
+    (savepoint_id,) = world.repository.ids()
+    lose(world, 1)
+    world.logs.produce(5)
+    with caplog.at_level(logging.INFO):
+        handle = start(world, "again")
+    assert client.board.go(handle.generation).savepoint_id == savepoint_id
+    assert savepoint_id in caplog.text
+    world.judge()
+
+
+def test_vanished_checkpoint_and_a_savepoint_that_is_older_is_refused_with_what_there_is(world: World):
+    client = world.start()
+    _, hot = client.wait(client.request_savepoint("hot"), timeout_s=10)
+    world.logs.produce(5)
+    world.until(lambda: len(world.logs.counted) == 15)
+    client.stop("stop", savepoint=False, timeout_s=10)
+    lose(world, 1)
+    before = records(world)
+    with pytest.raises(LastStateError, match="went on to batch 1") as refused:
+        client.start(world.spec(), world.target(), claim_key="again")
+    said = refused.value
+    assert client.run(1).claim.checkpoint_location in said.problem
+    assert (said.left, records(world)) == ("Nothing was started.", before)
+    for choice in (f"savepoint_id={hot.savepoint_id!r}", "rewind='fork'", "discard_history='generation 1'"):
+        assert choice in said.remedy
+
+
+def test_vanished_checkpoint_of_a_dead_driver_is_refused_though_it_has_a_savepoint(world: World):
+    client = world.start()
+    client.wait(client.request_savepoint("hot"), timeout_s=10)
+    world.kill(1)
+    lose(world, 1)
+    before = records(world)
+    with pytest.raises(LastStateError, match="ended at a batch that no run recorded"):
+        client.start(world.spec(), world.target(), claim_key="again")
+    assert records(world) == before
+
+
+def test_driver_that_died_before_its_first_word_of_a_query_may_have_run_elsewhere(world: World):
+    client = world.start()
+    world.kill(1)
+    lose(world, 1)
+    key = f"{world.job}/runs/000001/heartbeat.json"
+    beat = json.loads(world.store.read(key))
+    world.store.write(key, json.dumps({**beat, "queries": {}}).encode())
+    with pytest.raises(LastStateError, match="died without a word"):
+        client.start(world.spec(), world.target(), claim_key="again")
+    with pytest.raises(HistoryError, match="generation 1"):
+        client.start(world.spec(), world.target(), claim_key="again", origin=Fresh())
+
+
+def test_batches_of_a_query_that_a_dead_driver_had_not_named_yet_are_never_left_behind(world: World):
+    client = world.start()
+    world.kill(1)
+    location = client.run(1).claim.checkpoint_location
+    shutil.copytree(f"{location}/orders", f"{location}/second")
+    before = records(world)
+    with pytest.raises(LastStateError, match="query second"):
+        client.start(world.spec(), world.target(), claim_key="again")
+    with pytest.raises(CheckpointMismatchError, match="query second"):
+        take_stopped(client, "nightly")
+    assert client.board.current().value.generation == 1
+    assert before.items() <= records(world).items()
+
+
+def test_chosen_checkpoint_that_has_vanished_is_refused_and_not_begun_anew(world: World):
+    client = stopped(world, savepoint=True)
+    lose(world, 1)
+    with pytest.raises(CheckpointMismatchError):
+        client.start(world.spec(), world.target(), claim_key="again", origin=FromCheckpoint())
+    assert client.board.generations() == [1]
+
+
+def test_checkpoint_that_cannot_be_read_for_now_has_not_vanished(world: World, tmp_path: Path):
+    client = stopped(world, savepoint=True)
+
+    class Unavailable(LocalStore):
+        def read(self, key: str, **kwargs: object) -> bytes:
+            raise StoreUnavailableError("The store", "is away", "for a while.")
+
+    client.open_checkpoint = lambda _: Unavailable(tmp_path)
+    for origin in (None, FromCheckpoint()):
+        with pytest.raises(StoreUnavailableError):
+            client.start(world.spec(), world.target(), claim_key="again", origin=origin)
+    world.kill(1)
+
+
+def test_checkpoint_that_only_the_driver_can_read_is_left_to_it(world: World):
+    client = stopped(world)
+    client.open_checkpoint = lambda location: open_store(f"hdfs://names{location}")
+    handle = client.start(world.spec(), world.target(), claim_key="again")
+    assert handle.checkpoint_location == client.run(1).claim.checkpoint_location
+
+
+def test_job_with_savepoints_and_no_run_goes_on_from_the_newest(world: World):
+    client = stopped(world, savepoint=True)
+    for key in list(records(world)):
+        if "/runs/" in key or key.endswith("current.json"):
+            world.store.delete(key)
+    world.logs.produce(5)
+    (savepoint_id,) = world.repository.ids()
+    with pytest.raises(HistoryError, match=savepoint_id):
+        client.start(world.spec(), world.target(), claim_key="fresh", origin=Fresh())
+    start(world, "again")
+    assert client.board.go(1).savepoint_id == savepoint_id
+    world.judge()
+
+
+def test_beginning_anew_needs_the_name_of_what_is_given_up_each_time(
+    world: World, caplog: pytest.LogCaptureFixture
+):
+    client = stopped(world, savepoint=True)
+    (savepoint_id,) = world.repository.ids()
+    before = records(world)
+    for origin in (Fresh(), Fresh(discard_history="generation 7"), Fresh(discard_history="True")):
+        with pytest.raises(HistoryError, match=r"generation 1.*'orders': 0.*" + savepoint_id) as refused:
+            client.start(world.spec(), world.target(), claim_key="anew", origin=origin)
+        assert "discard_history='generation 1'" in refused.value.remedy
+    assert records(world) == before
+    confirmed = Fresh(discard_history="generation 1")
+    with caplog.at_level(logging.WARNING):
+        second = start(world, "anew", origin=confirmed)
+    assert second.checkpoint_location != client.run(1).claim.checkpoint_location
+    assert "generation 1, at {'orders': 0}" in caplog.text
+    assert savepoint_id in caplog.text
+    assert start(world, "anew", origin=confirmed) == second, "a retry finds its own start"
+    world.until(lambda: batches(world, 2) == {"orders": 0})
+    client.stop("stop again", savepoint=False, timeout_s=10)
+    with pytest.raises(HistoryError, match="generation 2"):
+        client.start(world.spec(), world.target(), claim_key="the next DAG run", origin=confirmed)
+
+
+def test_job_that_was_told_to_begin_anew_and_planned_no_batch_begins_anew_again(world: World):
+    client = stopped(world, savepoint=True)
+    world.reads_slowly = True
+    start(world, "anew", origin=Fresh(discard_history="generation 1"))
+    client.stop("stop again", savepoint=False, timeout_s=10)
+    world.reads_slowly = False
+    handle = start(world, "again")
+    assert world.board.go(handle.generation).savepoint_id is None
+    world.until(lambda: world.logs.counted[0] == 2)
+
+
+def test_retry_finds_the_fence_that_its_killed_attempt_had_raised(world: World):
+    client = world.start()
+    world.kill(1)
+    raise_fence(client, "again/checkpoint")
+    with pytest.raises(JobRunningError):
+        client.start(world.spec(), world.target(), claim_key="another")
+    world.logs.produce(4)
+    start(world, "again")
+    world.judge()
+
+
+def test_savepoint_taken_since_of_a_stopped_job_is_where_it_is(world: World):
+    client = stopped(world)
+    take_stopped(client, "nightly")
+    world.logs.produce(4)
+    start(world, "again")
+    world.judge()
+
+
+def test_a_rewind_that_was_chosen_is_gone_on_with(world: World):
+    client = stopped(world, savepoint=True)
+    (savepoint_id,) = world.repository.ids()
+    start(world, "fork", origin=FromSavepoint(savepoint_id=savepoint_id, rewind="fork"))
+    world.logs.produce(4)
+    world.until(lambda: batches(world, 2).get("orders", 0) > 0)
+    client.stop("stop again", savepoint=False, timeout_s=10)
+    handle = start(world, "again")
+    assert handle.checkpoint_location == client.run(2).claim.checkpoint_location

@@ -1,0 +1,259 @@
+"""Several jobs cut together: drivers in threads, one store, one log that both read."""
+
+from __future__ import annotations
+
+import copy
+import threading
+import time
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.jobs.errors import CutFailedError, JobNotRunningError, RequestBusyError
+from airflow_flinkstyle.jobs.requests import CutMode, Ended, InProgress, TooLate
+from airflow_flinkstyle.jobs.running.savepoints import begin_savepoint
+from airflow_flinkstyle.jobs.running.together import JobsCut, cut_together, find_cut
+from airflow_flinkstyle.jobs.status import Closed, Running
+from airflow_flinkstyle.protocol.cuts import Cut, CutBoard, Positions
+from airflow_flinkstyle.storage.memory import MemoryStore
+from tests.unit.jobs.conftest import TOPIC, World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from airflow_flinkstyle.jobs.running.client import JobClient
+
+TIMEOUT_S = 10.0
+
+
+class Pair:
+    """Two jobs on one topic, the second of which reads slowly."""
+
+    def __init__(self, folder: Path) -> None:
+        self.first = World(folder / "first")
+        self.second = World(folder / "second", job="totals-job", store=self.first.store)
+        self.second.logs = copy.copy(self.first.logs)  # the same records, counted on its own
+        self.second.logs.counted, self.second.logs.committed_by = Counter(), []
+        self.worlds = (self.first, self.second)
+
+    def start(self) -> list[JobClient]:
+        clients = [self.first.start(), self.second.client()]
+        handle = clients[1].start(self.second.spec(), self.second.target(), claim_key="start")
+        clients[1].wait_running(handle.generation, timeout_s=TIMEOUT_S)
+        self.second.until(lambda: len(self.second.logs.counted) == 10)
+        self.second.until(lambda: clients[1].status().heartbeat.batches())
+        self.second.reads_slowly = True
+        self.first.logs.produce(5)
+        self.first.until(lambda: len(self.first.logs.counted) == 15)
+        return clients
+
+    def go_on(self) -> None:
+        """Require that both jobs read on, and have counted every record once."""
+        self.second.reads_slowly = False
+        self.first.logs.produce(3)
+        for world in self.worlds:
+            world.judge()
+
+    def positions(self, savepoints: dict[str, str]) -> list[int]:
+        manifests = [world.repository.read(savepoints[world.job]) for world in self.worlds]
+        return [manifest.queries[0].kafka["0"].offsets[TOPIC][0] for manifest in manifests]
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    pair = Pair(tmp_path)
+    yield pair
+    for world in pair.worlds:
+        for driver in world.drivers.values():
+            driver.killed.set()
+            driver.join(5)
+
+
+def test_jobs_are_cut_at_the_furthest_position_of_them_and_go_on(pair: Pair):
+    clients = pair.start()
+    cut = cut_together(clients, "k", timeout_s=TIMEOUT_S)
+    assert pair.positions(cut.savepoints) == [115, 115]
+    assert {
+        (manifest.cut_id, manifest.alignment)
+        for world in pair.worlds
+        for manifest in [world.repository.read(cut.savepoints[world.job])]
+    } == {(cut.cut_id, "aligned")}
+    found = find_cut(pair.first.store, cut.cut_id)
+    assert found is not None
+    assert found.members == cut.savepoints
+    pair.go_on()
+    assert cut_together(clients, "k", timeout_s=TIMEOUT_S) == cut  # a retry of the same caller
+
+
+def test_jobs_are_stopped_together_and_a_retry_says_so_again(pair: Pair):
+    clients = pair.start()
+    cut = cut_together(clients, "k", stop=True, timeout_s=TIMEOUT_S)
+    assert cut.not_stopped == {}
+    assert pair.positions(cut.savepoints) == [115, 115]
+    for client in clients:
+        status = client.status()
+        assert isinstance(status, Closed)
+        assert status.heartbeat.savepoint_id == cut.savepoints[client.board.job]
+    assert cut_together(clients, "k", stop=True, timeout_s=TIMEOUT_S) == cut
+
+
+@pytest.mark.parametrize("stop", [False, True])
+@pytest.mark.parametrize("fault", ["takes_fail", "refuses"])
+def test_all_jobs_go_on_uncut_if_one_fails(pair: Pair, fault: str, *, stop: bool):
+    clients = pair.start()
+    setattr(pair.second, fault, True)
+    with pytest.raises(CutFailedError, match="totals-job"):
+        cut_together(clients, "k", stop=stop, timeout_s=TIMEOUT_S)
+    (abandoned,) = abandoned_cuts(pair)
+    assert find_cut(pair.first.store, abandoned) is None
+    setattr(pair.second, fault, False)
+    assert all(isinstance(client.status(), Running) for client in clients)
+    pair.go_on()
+    again = cut_together(clients, "k", stop=stop, timeout_s=TIMEOUT_S)
+    assert again.cut_id != abandoned
+    assert len(set(pair.positions(again.savepoints))) == 1
+
+
+def abandoned_cuts(pair: Pair) -> list[str]:
+    board = CutBoard(pair.first.store)
+    ids = {info.key.split("/")[1].removesuffix(".json") for info in pair.first.store.list("cuts/")}
+    return sorted(cut_id for cut_id in ids if (cut := board.decision(cut_id)) and cut.verdict == "abandoned")
+
+
+def test_job_that_does_not_run_or_is_busy_holds_nobody(pair: Pair):
+    clients = pair.start()
+    pair.second.kill(1)
+    with pytest.raises(JobNotRunningError):
+        cut_together(clients, "k", timeout_s=TIMEOUT_S)
+    pair.first.logs.produce(3)
+    pair.first.judge()
+    pair.first.deaf = True
+    clients[0].request_savepoint("other")
+    with pytest.raises(RequestBusyError):
+        cut_together(clients[:1], "k2", timeout_s=TIMEOUT_S)
+
+
+def test_driver_that_dies_while_it_is_held_fails_the_cut(pair: Pair):
+    clients = pair.start()
+    pair.second.deaf = True
+    failed = in_background(lambda: cut_together(clients, "k", timeout_s=TIMEOUT_S))
+    pair.first.until(lambda: any("/held/" in info.key for info in pair.first.store.list("cuts/")))
+    pair.second.kill(1)
+    assert isinstance(failed(), CutFailedError)
+    pair.first.logs.produce(3)
+    pair.first.judge()
+
+
+def test_caller_that_runs_out_of_time_lets_all_go_on(pair: Pair):
+    clients = pair.start()
+    pair.second.deaf = True
+    with pytest.raises(CutFailedError, match="time was up before totals-job is held"):
+        cut_together(clients, "k", timeout_s=0.5)
+    pair.second.deaf = False
+    pair.go_on()
+
+
+def test_caller_that_dies_holds_a_job_no_longer_than_asked(pair: Pair):
+    client = pair.start()[0]
+    mode = CutMode(alignment="aligned", cut_id="cut-lost", hold_s=0.3)
+    pending = client.request_savepoint("k", mode=mode)
+    begun_s = time.monotonic()
+    _, end = client.wait(pending, timeout_s=TIMEOUT_S)
+    assert (end.outcome, end.savepoint_id) == ("failed", None)
+    assert "no barrier within the 0.3 s" in end.detail
+    assert time.monotonic() - begun_s < TIMEOUT_S / 2
+    assert abandoned_cuts(pair) == ["cut-lost"]
+    pair.go_on()
+
+
+def test_caller_that_dies_before_the_decision_lets_jobs_that_would_stop_go_on(pair: Pair):
+    client = pair.start()[0]
+    mode = CutMode(alignment="aligned", cut_id="cut-lost", hold_s=0.5)
+    pending = client.request_stop("k", savepoint=True, mode=mode)
+    CutBoard(pair.first.store).create_barrier("cut-lost", Positions.of({("old", TOPIC, 0): 115}))  # type: ignore[dict-item]
+    pair.first.until(lambda: client.published(pending) is not None)
+    assert isinstance(client.poll(pending), InProgress)
+    pair.first.until(lambda: isinstance(client.poll(pending), Ended))
+    assert isinstance(client.status(), Running)
+    assert find_cut(pair.first.store, "cut-lost") is None
+    assert isinstance(client.cancel(pending), TooLate)
+    pair.go_on()
+
+
+def test_jobs_of_two_roots_and_jobs_named_twice_are_refused(pair: Pair, tmp_path: Path):
+    clients = pair.start()
+    other = World(tmp_path / "other", job="other-job", store=MemoryStore("elsewhere"))
+    for wrong in ([], [clients[0], clients[0]], [clients[0], other.client()]):
+        with pytest.raises(BadInputError, match="each once"):
+            cut_together(wrong, "k", timeout_s=TIMEOUT_S)
+
+
+class TaskTimeoutError(BaseException):
+    """As Airflow's: no Exception, so that nothing takes it for a failure of its own."""
+
+
+@pytest.mark.parametrize(
+    ("thrown", "seen"),
+    [(KeyboardInterrupt, KeyboardInterrupt), (TaskTimeoutError, TaskTimeoutError), (OSError, JobsCut)],
+)
+def test_interrupted_caller_ends_though_another_attempt_has_completed_the_cut(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, thrown: type[BaseException], seen: type[object]
+):
+    clients = pair.start()
+    decide = CutBoard.decide
+
+    def interrupted(board: CutBoard, cut: Cut) -> Cut:
+        if cut.verdict == "complete":
+            decide(board, cut)  # as another attempt of the same caller does
+            raise thrown
+        return decide(board, cut)
+
+    monkeypatch.setattr(CutBoard, "decide", interrupted)
+    try:
+        found: object = cut_together(clients, "k", timeout_s=TIMEOUT_S)
+    except (KeyboardInterrupt, TaskTimeoutError) as error:
+        found = error
+    assert isinstance(found, seen)
+    monkeypatch.undo()
+    assert isinstance(cut_together(clients, "k", timeout_s=TIMEOUT_S), JobsCut)
+
+
+def test_stopped_job_cannot_be_aligned(pair: Pair):
+    client = pair.start()[0]
+    client.stop("stop", savepoint=False, timeout_s=TIMEOUT_S)
+    with pytest.raises(JobNotRunningError, match="so that its queries can be aligned"):
+        begin_savepoint(client, "k", running_timeout_s=1, alignment="aligned")
+
+
+@pytest.mark.parametrize("mode", [{"drain": True}, {"cut_id": "cut-1"}])
+def test_drain_and_cut_without_alignment_are_refused(mode: dict[str, object]):
+    with pytest.raises(BadInputError, match="found alignment none"):
+        CutMode(**mode)  # type: ignore[arg-type]
+
+
+def test_alignment_that_does_not_exist_is_refused_and_not_taken_for_none():
+    with pytest.raises(BadInputError, match="aligned or none was expected, found 'alinged'"):
+        CutMode(alignment="alinged")  # type: ignore[arg-type]
+
+
+def in_background(call: Callable[[], object]) -> Callable[[], object]:
+    """Run a call in a thread; the result waits for what it returned or raised."""
+    found: list[object] = []
+
+    def run() -> None:
+        try:
+            found.append(call())
+        except Exception as error:  # noqa: BLE001
+            found.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+
+    def result() -> object:
+        thread.join(30)
+        return found[0]
+
+    return result

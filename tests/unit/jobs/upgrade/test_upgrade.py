@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_flinkstyle.jobs.errors import UpgradeChoiceError, UpgradeWentBackError
+from airflow_flinkstyle.jobs.journal import CutoverJournal
+from airflow_flinkstyle.jobs.migration.preflight import spark_finding
+from airflow_flinkstyle.jobs.running.compat import spark_findings
+from airflow_flinkstyle.jobs.status import Closed, Running
+from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
+from airflow_flinkstyle.savepoint.errors import SinkSkipsError, SparkIncompatibleError
+from tests.unit.jobs.conftest import written_by
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.unit.jobs.conftest import Mood, World
+
+
+def an_upgrade(world: World, **settings: object) -> Upgrade:
+    return Upgrade(
+        client=world.client(),
+        journal=CutoverJournal(world.store, world.job, "u1", UPGRADE_PHASES),
+        spec=world.spec("v2.py"),
+        target=world.target(),
+        stop_timeout_s=10,
+        **{"first_commit_timeout_s": 1.0, **settings},
+    )
+
+
+def an_upgrade_with_news(world: World, **settings: object) -> Upgrade:
+    """Let orders arrive between the old version's stop and the new one's start."""
+    upgrade = an_upgrade(world, **settings)
+    begin = upgrade._start
+
+    def start_with_news(stop: object) -> object:
+        world.logs.produce(5)
+        return begin(stop)
+
+    upgrade._start = start_with_news  # type: ignore[method-assign]
+    return upgrade
+
+
+def test_new_version_goes_on_where_the_old_one_stopped(world: World):
+    world.start()
+    report = an_upgrade_with_news(world, first_commit_timeout_s=10.0).run()
+    assert (report.generation, report.first_batch) == (2, {"orders": 1})
+    world.judge()
+    assert an_upgrade(world).run().generation == 2
+
+
+def test_new_version_with_nothing_to_read_is_a_success(world: World):
+    world.start()
+    assert an_upgrade(world).run().first_batch is None
+    world.logs.produce(5)
+    world.judge()
+
+
+@pytest.mark.parametrize("how", ["fails_at_import", "fails_in_batch", "hangs_in_batch", "fails_guard"])
+def test_version_that_fails_before_it_commits_goes_back_by_itself(world: World, mood: type[Mood], how: str):
+    world.moods["v2.py"] = mood(**{how: True})
+    world.start()
+    with pytest.raises(UpgradeWentBackError, match="The old version runs again"):
+        an_upgrade_with_news(world).run()
+    world.logs.produce(5)
+    world.judge()
+    status = world.client().status()
+    assert isinstance(status, Running)
+    assert status.run.claim.launch["spec"]["script"] == "v1.py"
+    world.until(lambda: world.alive() == [status.run.generation])
+    with pytest.raises(UpgradeWentBackError):
+        an_upgrade(world).run()  # a retry goes back to nothing, it only says so
+
+
+@pytest.mark.parametrize("tells_no_sinks", [False, True])
+def test_pending_batch_of_the_new_version_is_carried_over_with_its_offsets(
+    world: World, mood: type[Mood], tells_no_sinks: bool
+):
+    world.moods["v2.py"] = mood(fails_in_batch=True, tells_no_sinks=tells_no_sinks)
+    world.start()
+    with pytest.raises(UpgradeWentBackError, match=r"pending batch of \['orders'\] carried over"):
+        an_upgrade_with_news(world).run()
+    generation = world.client().status().run.generation
+    carried = world.repository.read(world.board.go(generation).savepoint_id)
+    assert '{"orders":{"0":115}}' in carried.queries[0].pending_offsets
+    # A part of the batch may stand where the new one wrote; where it told nothing, the lineage stays known.
+    assert carried.queries[0].sinks == written_by(1 if tells_no_sinks else 2)
+
+
+def test_version_that_moved_its_sink_and_may_have_written_goes_back_by_choice_only(
+    world: World, mood: type[Mood]
+):
+    world.moods["v2.py"] = mood(fails_in_batch=True, moves_sink=True)
+    world.start()
+    with pytest.raises(UpgradeChoiceError, match="a part of that batch may stand on cluster another"):
+        an_upgrade_with_news(world).run()
+    assert isinstance(world.client().status(), Closed)
+    with pytest.raises(UpgradeWentBackError, match="re-emit"):
+        an_upgrade(world, if_committed="re-emit").run()
+    assert world.client().status().run.claim.launch["spec"]["script"] == "v1.py"
+
+
+def test_version_goes_back_by_itself_though_a_query_that_it_added_has_no_checkpoint_yet(
+    world: World, mood: type[Mood]
+):
+    world.moods["v2.py"] = mood(fails_in_batch=True, adds_query=True)
+    world.start()
+    with pytest.raises(UpgradeWentBackError, match=r"pending batch of \['orders'\] carried over"):
+        an_upgrade_with_news(world).run()
+    world.logs.produce(5)
+    world.judge()
+
+
+def test_version_that_would_have_moved_its_sink_but_planned_no_batch_goes_back_by_itself(
+    world: World, mood: type[Mood]
+):
+    world.moods["v2.py"] = mood(fails_guard=True, moves_sink=True)
+    world.start()
+    with pytest.raises(UpgradeWentBackError, match="The old version runs again"):
+        an_upgrade(world).run()
+
+
+@pytest.mark.parametrize("choice", ["fork", "re-emit"])
+def test_version_that_committed_goes_back_by_choice_only(world: World, mood: type[Mood], choice: str):
+    world.start()
+    an_upgrade(world).run()
+    world.logs.produce(5)
+    world.until(lambda: len(world.logs.counted) == 15)
+    verified = next(info.key for info in world.store.list() if info.key.endswith("-verify.json"))
+    world.store.delete(verified)  # as if it had failed right after its commit
+    world.moods["v2.py"] = mood(fails_in_batch=True)
+    world.kill(2)
+    undecided = an_upgrade(world)
+    undecided._verify = lambda new, before: {"failure": "it broke", "batches": None}  # type: ignore[method-assign]
+    with pytest.raises(UpgradeChoiceError, match=r"batches \{'orders': 1\}"):
+        undecided.run()
+    with pytest.raises(UpgradeWentBackError, match=choice):
+        an_upgrade(world, if_committed=choice).run()
+    assert world.client().status().run.claim.launch["spec"]["script"] == "v1.py"
+
+
+@pytest.mark.parametrize("sink", ["foreachBatch", "parquet"])
+def test_way_back_that_a_sink_may_skip_is_refused_before_anything_stops(
+    world: World, mood: type[Mood], sink: str
+):
+    world.moods["v1.py"] = mood(sink=sink)
+    world.start()
+    with pytest.raises(SinkSkipsError, match=f"{sink} of query orders, which leaves out, or may") as refused:
+        an_upgrade(world, if_committed="re-emit").run()
+    assert refused.value.left == "Nothing was stopped; the job runs on."
+    assert isinstance(world.client().status(), Running)
+    for settings in ({"if_committed": "fork"}, {"if_committed": "re-emit", "skip_known_batches": True}):
+        upgrade = an_upgrade(world, **settings)
+        upgrade._require_way_back()
+
+
+def test_version_that_could_not_go_on_is_refused_before_anything_stops(world: World, tmp_path: Path):
+    world.start()
+    (tmp_path / "RELEASE").write_text("Spark 3.5.9 (git revision a) built for Hadoop 3.3.4\n")
+    upgrade = an_upgrade(world)
+    upgrade.target = replace(upgrade.target, spark_home=str(tmp_path))
+    upgrade.spec = replace(upgrade.spec, conf={"spark.sql.shuffle.partitions": "5"})
+    with pytest.raises(SparkIncompatibleError, match=r"Spark is 4\.2\.0 there and 3\.5\.9 here") as refused:
+        upgrade.run()
+    assert "spark.sql.shuffle.partitions of query orders is 2 there and 5 here" in refused.value.problem
+    assert refused.value.left == "Nothing was stopped; the job runs on."
+    status = world.client().status()
+    assert isinstance(status, Running)
+    assert status.run.generation == 1
+
+
+def test_migration_to_an_older_spark_is_found_by_the_preflight(world: World, tmp_path: Path):
+    client = world.start()
+    (tmp_path / "RELEASE").write_text("Spark 4.1.0 (git revision a) built for Hadoop 3.4.1\n")
+    older = replace(world.target(), spark_home=str(tmp_path))
+    found = spark_finding(client, older)
+    assert (found.level, "Spark is 4.2.0 there and 4.1.0 here" in found.detail) == ("refusal", True)
+    assert spark_finding(client, None).level == "ok"
+
+
+def test_setting_that_both_versions_are_given_is_left_to_the_driver(world: World):
+    """A script may set another over it, so that it tells nothing of what the session will have."""
+    conf = {"spark.sql.shuffle.partitions": "5"}
+    spec = replace(world.spec(), conf=conf)
+    client = world.client()
+    client.start(spec, world.target(), claim_key="start")
+    world.logs.produce(5)
+    client.wait_running(1, timeout_s=10)
+    world.until(lambda: client.status().heartbeat.batches())
+    assert spark_findings(client, replace(world.spec("v2.py"), conf=conf), world.target()) == ()
+    assert spark_findings(client, replace(spec, conf={"spark.sql.shuffle.partitions": "6"}), world.target())

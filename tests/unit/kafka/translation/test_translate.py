@@ -1,0 +1,465 @@
+"""The suffix proof on sequences of fingerprints."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airflow_flinkstyle.kafka.translation.alignment import Rules, Widen
+from airflow_flinkstyle.kafka.translation.translate import Proof, aborted_among, needs_aborted, translate
+from airflow_flinkstyle.kafka.verdict import Bounded, Exact, Refused
+from airflow_flinkstyle.kafka.window import NO_KEY, Window, fingerprint, key_print
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    Logs = tuple[list[int], list[int], set[int], int]
+
+LEVEL = Rules(caught_up=True)
+
+
+@dataclass(frozen=True)
+class Rec:
+    content: int
+    key: int = NO_KEY
+    tombstone: bool = False
+
+
+def a_window(
+    records: Iterable[int | Rec],
+    *,
+    start: int = 0,
+    gaps: Collection[int] = (),
+    high: int | None = None,
+    log_start: int | None = None,
+) -> Window:
+    """Records at consecutive offsets from ``start``; before the records at ``gaps`` one is left out."""
+    window = Window(low=start, high=0, log_start=start if log_start is None else log_start)
+    offset = start
+    for index, record in enumerate(records):
+        offset += index in gaps
+        rec = record if isinstance(record, Rec) else Rec(record)
+        window.add(offset, rec.content, rec.key, tombstone=rec.tombstone)
+        offset += 1
+    window.high = offset if high is None else high
+    return window
+
+
+def proved(source: Window, target: Window, position: int, rules: Rules = LEVEL) -> Proof:
+    outcome = translate(source, target, position, rules)
+    assert isinstance(outcome, Proof)
+    return outcome
+
+
+def test_shifted_log_is_exact_at_the_shifted_offset():
+    records = range(1, 51)
+    proof = proved(a_window(records, start=1000), a_window(records, start=900), 1040)
+    assert proof.verdict == Exact(940)
+    assert (proof.unread, proof.matched, proof.context) == (10, 10, 40)
+
+
+def test_transaction_markers_between_records_do_not_disturb():
+    source = a_window(range(1, 21), gaps={3, 11, 15})
+    target = a_window(range(1, 21), gaps={15}, start=500)
+    assert proved(source, target, source.offsets[10]).verdict == Exact(target.offsets[10])
+
+
+def test_position_on_a_marker_means_the_next_record():
+    source = a_window(range(1, 21), gaps={10})
+    assert proved(source, a_window(range(1, 21)), source.offsets[10] - 1).verdict == Exact(10)
+
+
+def test_log_end_is_the_target_end_even_behind_a_marker():
+    target = a_window(range(1, 21), high=25)
+    assert proved(a_window(range(1, 21)), target, 20).verdict == Exact(25)
+
+
+def test_log_end_is_refused_if_the_newest_records_differ():
+    verdict = proved(a_window(range(1, 21)), a_window([*range(1, 20), 99]), 20).verdict
+    assert isinstance(verdict, Refused)
+    assert "differ" in verdict.reason
+
+
+def test_log_end_ignores_second_copies_of_read_records():
+    target = a_window([*range(1, 21), 18, 19, 20])
+    assert proved(a_window(range(1, 21)), target, 20).verdict == Exact(23)
+
+
+def test_log_end_is_refused_if_nothing_says_the_mirror_is_level():
+    verdict = proved(a_window(range(1, 21)), a_window(range(1, 21)), 20, Rules()).verdict
+    assert isinstance(verdict, Refused)
+    assert "level" in verdict.reason
+
+
+def test_empty_and_emptied_partitions_are_exact():
+    assert proved(a_window([], start=50), a_window([]), 50).verdict == Exact(0)
+
+
+def test_missing_records_are_refused_with_their_source_range():
+    verdict = proved(a_window(range(1, 21)), a_window(range(1, 18)), 10).verdict
+    assert isinstance(verdict, Refused)
+    assert verdict.source_range == (17, 20)
+
+
+def test_records_in_another_order_are_refused():
+    verdict = proved(a_window([1, 2, 3, 4]), a_window([1, 2, 4, 3]), 2).verdict
+    assert isinstance(verdict, Refused)
+    assert "order" in verdict.reason
+
+
+def test_second_copies_of_unread_records_are_counted():
+    target = a_window([1, 2, 3, 4, 5, 4, 5])
+    proof = proved(a_window([1, 2, 3, 4, 5]), target, 2)
+    assert proof.verdict == Bounded(2, {"duplicate": 2})
+
+
+def test_a_repetition_at_the_end_is_read_once_from_the_last_copy():
+    target = a_window([1, 2, 3, 4, 3, 4])
+    assert proved(a_window([1, 2, 3, 4]), target, 2).verdict == Exact(4)
+
+
+def test_records_nobody_mirrored_are_named_foreign_and_aborted_ones_phantoms():
+    source, target = a_window([1, 2, 3, 4]), a_window([1, 2, 3, 99, 4])
+    assert proved(source, target, 2).verdict == Bounded(2, {"new": 1})
+    known = Rules(caught_up=True, aborted=frozenset({99}))
+    assert proved(source, target, 2, known).verdict == Bounded(2, {"phantom_aborted": 1})
+
+
+def test_a_window_that_is_too_short_is_widened_not_refused():
+    source = a_window(range(1, 21))
+    newest = a_window(range(15, 21), start=14, log_start=0)
+    assert translate(source, newest, 10, LEVEL) == Widen(side="target")
+    assert isinstance(translate(source, a_window(range(1, 21)), 10, LEVEL), Proof)
+
+
+def test_compaction_may_remove_older_versions_of_a_key():
+    source = a_window([Rec(1, 7), Rec(2, 8), Rec(3, 7)])
+    target = a_window([Rec(2, 8), Rec(3, 7)], start=1)
+    proof = proved(source, target, 0, Rules(caught_up=True, compacted=True))
+    assert proof.verdict == Bounded(1, {}, {"superseded": 1})
+    assert isinstance(proved(source, target, 0).verdict, Refused)  # not compacted: it is a loss
+
+
+def test_compaction_may_not_remove_the_newest_version():
+    source = a_window([Rec(1, 7), Rec(2, 8), Rec(3, 7)])
+    target = a_window([Rec(1, 7), Rec(2, 8)])
+    assert isinstance(proved(source, target, 0, Rules(caught_up=True, compacted=True)).verdict, Refused)
+
+
+def test_lost_deletions_are_classed_apart():
+    source = a_window([Rec(1, 7), Rec(2, 7, tombstone=True), Rec(3, 8)])
+    target = a_window([Rec(3, 8)], start=2)
+    lost = proved(source, target, 1, Rules(caught_up=True, compacted=True)).verdict
+    assert lost == Bounded(2, {}, {"tombstone": 1})
+
+
+def test_identical_records_are_refused_without_the_mirrors_word():
+    """The attack: the mirror stopped 7 short, and content alone would say exact."""
+    source, target = a_window([5] * 100), a_window([5] * 93)
+    verdict = proved(source, target, 90, Rules()).verdict
+    assert isinstance(verdict, Refused)
+    assert "repeat" in verdict.reason
+
+
+@pytest.mark.parametrize("sole_writer", [True, False])
+def test_identical_records_of_which_the_target_has_fewer_are_refused_whatever_the_mirror_says(
+    sole_writer: bool,
+):
+    rules = Rules(caught_up=True, sole_writer=sole_writer)
+    refused = proved(a_window([9, *[5] * 99]), a_window([9, *[5] * 92]), 90, rules).verdict
+    assert isinstance(refused, Refused)
+    assert "fewer on the target" in refused.reason
+
+
+@pytest.mark.parametrize("period", [3, 50, 90])
+def test_periodic_records_are_refused_without_the_mirrors_word(period: int):
+    """The attack: the mirror stopped whole periods short, and the window is shorter than a period."""
+    source = a_window([i % period for i in range(900, 1000)], start=900, log_start=0)
+    target = a_window([i % period for i in range(900, 1000)], start=800, log_start=0)
+    assert translate(source, target, 980, Rules(oldest_copy=800)) == Widen(side="source")
+    limited = Rules(oldest_copy=800, exhausted=frozenset(("source", "target")))
+    assert isinstance(proved(source, target, 980, limited).verdict, Refused)
+    whole = a_window([i % period for i in range(1000)])
+    short = a_window([i % period for i in range(1000 - 2 * period)])
+    refused = proved(whole, short, 980, Rules()).verdict
+    assert isinstance(refused, Refused)
+    assert "repeat" in refused.reason
+
+
+def test_newest_record_that_comes_twice_shows_nothing_for_the_mirror():
+    """The attack: the mirror stopped before it, after it had repeated what is equal."""
+    source, target = a_window([9, *[5] * 8]), a_window([9, *[5] * 7, 5])
+    refused = proved(source, target, 8, Rules()).verdict
+    assert isinstance(refused, Refused)
+    assert "repeat" in refused.reason
+    assert proved(source, target, 8, LEVEL).verdict == Exact(8)
+
+
+def test_deleted_records_may_equal_undated_ones():
+    """The attack: the mirror stopped four short, and what it had copied from a deleted head ends alike."""
+    source = a_window([*range(10, 61), *range(1, 10)], start=9)
+    target = a_window([*range(1, 61), *range(1, 6)])
+    refused = proved(source, target, 68, Rules(dated=False)).verdict
+    assert isinstance(refused, Refused)
+    assert "deleted" in refused.reason
+
+
+def test_new_records_are_read_though_the_target_has_deleted_what_was_read():
+    source, target = a_window([1, 2]), a_window([777, 2], start=1)
+    assert proved(source, target, 1).verdict == Bounded(1, {"new": 1})
+
+
+def test_new_records_before_the_first_record_ever_are_read_from_a_target_that_deletes():
+    assert proved(a_window([1]), a_window([777, 1], start=1), 0).verdict == Bounded(1, {"new": 1})
+
+
+def test_unread_records_with_nothing_read_in_sight_are_refused_but_for_a_sole_writer():
+    source, target = (
+        a_window(range(1, 21)),
+        a_window([*range(901, 941), *range(11, 21)], start=50, log_start=0),
+    )
+    limited = Rules(caught_up=True, exhausted=frozenset(("source", "target")))
+    refused = proved(source, target, 10, limited).verdict
+    assert isinstance(refused, Refused)
+    assert "no record that was read" in refused.reason
+    assert proved(source, target, 10, replace(limited, sole_writer=True)).verdict == Exact(90)
+
+
+def test_older_records_cannot_equal_the_newest_if_their_time_is_another():
+    records = range(901, 1001)
+    source = a_window(records, start=900, log_start=0)
+    target = a_window(records, start=800, log_start=0)
+    assert translate(source, target, 980, Rules(oldest_equal=899, oldest_copy=800)) == Widen(side="source")
+    assert proved(source, target, 980, Rules(oldest_equal=900, oldest_copy=800)).verdict == Exact(880)
+
+
+def test_first_copies_are_looked_for_before_the_window_unless_only_the_mirror_writes():
+    """The attack: new records stand between the first copies and the second ones, which fill the window."""
+    records = range(1, 41)
+    source, second = a_window(records), a_window(records, start=50, log_start=0)
+    for oldest_copy in (0, 49):
+        assert translate(source, second, 40, replace(LEVEL, oldest_copy=oldest_copy)) == Widen(side="target")
+    assert proved(source, second, 40, replace(LEVEL, oldest_copy=50)).verdict == Exact(90)
+    assert proved(source, second, 40, replace(LEVEL, sole_writer=True)).verdict == Exact(90)
+    for rules in (replace(LEVEL, oldest_copy=None), replace(LEVEL, exhausted=frozenset(("target",)))):
+        refused = proved(source, second, 40, rules).verdict
+        assert isinstance(refused, Refused)
+        assert "new ones of others between" in refused.reason
+    whole = a_window([*records, *range(901, 911), *records])
+    assert proved(source, whole, 40).verdict == Bounded(40, {"new": 10, "copy_before": 40})
+
+
+def test_new_records_behind_the_log_end_are_read_not_skipped():
+    target = a_window([*range(1, 21), 777, 778])
+    assert proved(a_window(range(1, 21)), target, 20).verdict == Bounded(20, {"new": 2})
+
+
+def test_new_records_between_read_and_unread_ones_are_read_and_earlier_ones_are_told():
+    source, target = a_window(range(1, 21)), a_window([*range(1, 9), 776, 9, 10, 777, *range(11, 21)])
+    assert proved(source, target, 10).verdict == Bounded(11, {"new": 1, "passed_over": 1})
+
+
+def test_emptied_source_leaves_open_whose_the_targets_records_are():
+    source, target = a_window([], start=50), a_window(range(1, 51))
+    refused = proved(source, target, 50).verdict
+    assert isinstance(refused, Refused)
+    assert "sole_writer" in refused.reason
+    assert proved(source, target, 50, Rules(caught_up=True, sole_writer=True)).verdict == Exact(50)
+
+
+def test_what_others_wrote_to_a_topic_never_mirrored_is_new():
+    assert proved(a_window([]), a_window([5, 6]), 0).verdict == Bounded(0, {"new": 2})
+
+
+def test_deletion_is_missing_if_what_it_deletes_is_still_there():
+    source = a_window([Rec(1, 7), Rec(2, 7, tombstone=True), Rec(3, 8)])
+    target = a_window([Rec(1, 7), Rec(3, 8)])
+    assert isinstance(proved(source, target, 1, Rules(caught_up=True, compacted=True)).verdict, Refused)
+
+
+def test_versions_that_only_the_source_compacted_away_are_superseded_not_new():
+    source = a_window([Rec(2, 8), Rec(3, 7)], start=1)
+    target = a_window([Rec(9, 9), Rec(2, 8), Rec(1, 7), Rec(3, 7)])
+    rules = Rules(caught_up=True, source_compacted=True)
+    assert proved(source, target, 2, rules).verdict == Exact(3)
+    assert proved(source, target, 1, rules).verdict == Bounded(1, {"superseded": 1})
+
+
+def test_unique_records_are_proved_without_the_mirrors_word():
+    records = range(1, 101)
+    assert proved(a_window(records, start=30), a_window(records), 80, Rules()).verdict == Exact(50)
+
+
+def test_preview_ignores_what_arrives_later():
+    source, target = a_window(range(1, 21)), a_window(range(1, 30), start=100)
+    growing = Rules(growing=True)
+    assert proved(source, target, 15, growing).verdict == Exact(115)
+    assert proved(source, target, 20, growing).verdict == Exact(120)
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_fingerprint_depends_on_every_part(part: int):
+    base = [b"k", b"v", [("h", b"x")], 5]
+    other = [b"K", b"V", [("h", None)], 6]
+    changed = [*base[:part], other[part], *base[part + 1 :]]
+    assert fingerprint(*base) != fingerprint(*changed)
+
+
+def test_fingerprint_tells_where_one_part_ends():
+    assert fingerprint(b"ab", b"c", (), 0) != fingerprint(b"a", b"bc", (), 0)
+    assert fingerprint(None, b"", (), 0) != fingerprint(b"", None, (), 0)
+    assert key_print(None) != key_print(b"")
+
+
+@st.composite
+def mirrored_logs(draw: st.DrawFn):
+    """A source log, what a mirror made of it (duplicated, dropped, cut short, shifted), a position."""
+    records = draw(st.lists(st.integers(1, draw(st.sampled_from([3, 8, 10_000]))), max_size=60))
+    copy = list(records)
+    for _ in range(draw(st.integers(0, 3))):
+        kind = draw(st.sampled_from(["repeat", "drop", "head", "foreign"]))
+        at = draw(st.integers(0, max(0, len(copy) - 1)))
+        length = draw(st.integers(1, 8))
+        if kind == "repeat":
+            copy[at + length : at + length] = copy[at : at + length]
+        elif kind == "drop":
+            del copy[at : at + length]
+        elif kind == "head":
+            del copy[:length]
+        else:
+            copy.insert(at, 1_000_000)
+    gaps = draw(st.sets(st.integers(0, 60), max_size=5))
+    position = draw(st.integers(0, len(records)))
+    return records, copy, gaps, position
+
+
+@settings(max_examples=1500, deadline=None)
+@given(mirrored_logs(), st.integers(0, 500))
+def test_exact_means_equal_and_bounded_loses_nothing(logs: Logs, shift: int):
+    records, copy, gaps, at = logs
+    source, target = a_window(records, gaps=gaps), a_window(copy, start=shift)
+    position = source.offsets[at] if at < len(records) else source.high
+    verdict = proved(source, target, position).verdict
+    unread = records[at:]
+    if isinstance(verdict, Refused):
+        return
+    reads = [p for offset, p in zip(target.offsets, target.prints, strict=True) if offset >= verdict.offset]
+    if isinstance(verdict, Exact):
+        assert reads == unread
+    else:
+        remaining = iter(reads)
+        assert all(record in remaining for record in unread)  # in order, nothing lost
+        passed = verdict.extras.get("passed_over", 0)
+        assert len(reads) - len(unread) == sum(verdict.extras.values()) - passed
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.data())
+def test_compaction_never_loses_the_newest_value_of_a_key(data: st.DataObject):
+    log = [
+        Rec(i + 1, data.draw(st.integers(1, 5)), tombstone=data.draw(st.booleans()))
+        for i in range(data.draw(st.integers(0, 30)))
+    ]
+    cleaned = [
+        rec
+        for i, rec in enumerate(log)
+        if all(later.key != rec.key for later in log[i + 1 :]) or data.draw(st.booleans())
+    ]
+    gone = data.draw(st.integers(0, 1)) and [rec for rec in cleaned if not rec.tombstone]
+    target = a_window(gone or cleaned)
+    at = data.draw(st.integers(0, len(log)))
+    verdict = proved(a_window(log), target, at, Rules(caught_up=True, compacted=True)).verdict
+    if isinstance(verdict, Refused):
+        return
+    newest = {rec.key: rec for rec in log[at:]}
+    read = {
+        key: p
+        for offset, p, key in zip(target.offsets, target.prints, target.keys, strict=True)
+        if offset >= verdict.offset
+    }
+    lost = [rec for key, rec in newest.items() if read.get(key) != rec.content]
+    announced = verdict.absent.get("tombstone", 0) if isinstance(verdict, Bounded) else 0
+    assert all(rec.tombstone and rec.key not in read for rec in lost)
+    assert len(lost) <= announced
+    assert not Counter(read) - Counter({rec.key: rec.content for rec in log})
+
+
+def a_hole_then_a_repetition(hole: int) -> list[int]:
+    """The mirror comes to the 61st of 80 records without one, others write 4, it begins again at the 4th."""
+    return [*(i for i in range(1, 62) if i != hole), 901, 902, 903, 904, *range(4, 81)]
+
+
+@pytest.mark.parametrize("hole", [17, 30, 48])
+@pytest.mark.parametrize("dated", [True, False])
+def test_records_of_others_behind_a_pass_that_lacks_one_are_read(hole: int, dated: bool):
+    target = a_window(a_hole_then_a_repetition(hole))
+    for low in (0, 16):
+        source = a_window(range(low + 1, 81), start=low, log_start=0)
+        rules = replace(LEVEL, dated=dated)
+        outcome = translate(source, target, 48, rules)
+        if isinstance(outcome, Widen):
+            assert low
+            continue
+        assert isinstance(outcome.verdict, Bounded)
+        assert outcome.verdict.extras["new"] == 4
+        assert outcome.verdict.offset <= 60
+        assert "passed_over" not in outcome.verdict.extras
+
+
+def test_position_behind_nothing_but_aborted_records_is_refused_while_older_ones_may_be_read():
+    """Only if no more of the source may be read: others may have written before the unread records."""
+    source = a_window(range(21, 31), start=30, log_start=0)
+    source.low = 10
+    target = a_window([*range(1, 21), 901, *range(21, 31)])
+    limited = Rules(caught_up=True, exhausted=frozenset(("source",)))
+    refused = proved(source, target, 30, limited).verdict
+    assert isinstance(refused, Refused)
+    assert "no record that was read is among the 30 newest" in refused.reason
+    assert proved(source, target, 30, replace(limited, sole_writer=True)).verdict == Exact(21)
+
+
+@pytest.mark.parametrize("dated", [True, False])
+def test_copies_of_aborted_records_without_a_time_may_be_records_of_others(dated: bool):
+    source = a_window([*range(1, 21), *range(31, 41)])
+    target = a_window([*range(1, 21), 25, 26, *range(31, 41)])
+    verdict = proved(
+        source, target, 20, Rules(caught_up=True, dated=dated, aborted=frozenset({25, 26}))
+    ).verdict
+    assert verdict == (Exact(22) if dated else Bounded(20, {"phantom_aborted": 2}))
+
+
+def test_equal_records_from_before_the_window_are_looked_for_before_they_move_the_position():
+    """Without timestamps what was unread may equal older records: one clean pass is still exact."""
+    values = [i % 9 for i in range(22)]
+    short, whole = a_window(values[8:], start=8, log_start=0), a_window(values)
+    rules = replace(LEVEL, dated=False)
+    assert translate(short, whole, 16, rules) == Widen(side="source")
+    assert proved(whole, whole, 16, rules).verdict == Exact(16)
+
+
+def test_newest_record_that_equals_an_aborted_one_shows_nothing_for_the_mirror():
+    """The attack: a transaction was tried again, and the mirror copied its aborted try and stopped."""
+    source = a_window([*range(1, 21), 30], gaps={20})
+    target = a_window([*range(1, 21), 30])
+    first = proved(source, target, 20, Rules())
+    assert first.verdict == Exact(20)
+    everything = a_window([*range(1, 21), 30, 30])
+    assert needs_aborted(first, source, Rules())
+    assert not needs_aborted(first, source, LEVEL)
+    assert not needs_aborted(first, a_window([*range(1, 21), 30]), Rules()), "nothing is hidden there"
+    refused = proved(source, target, 20, Rules(aborted=aborted_among(everything, source))).verdict
+    assert isinstance(refused, Refused)
+    assert "repeat" in refused.reason
+
+
+def test_deleted_records_may_equal_the_newest_if_none_that_is_left_is_older():
+    source, target = a_window(range(1, 21), start=30), a_window(range(1, 21))
+    assert proved(source, target, 40, Rules(oldest_equal=31)).verdict == Exact(10)
+    refused = proved(source, target, 40, Rules(oldest_equal=30)).verdict
+    assert isinstance(refused, Refused)
+    assert "deleted records may be as new" in refused.reason

@@ -1,0 +1,41 @@
+"""What a check that failed means for the savepoints that share the bad file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_flinkstyle.savepoint.errors import SavepointDamagedError
+from airflow_flinkstyle.savepoint.files.verified import check_savepoint, verified_records
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+from airflow_flinkstyle.storage.memory import MemoryStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Make = Callable[..., Any]
+
+
+@pytest.mark.parametrize("service", [None, "here"])  # read and hashed, or copied by the store
+def test_altered_file_is_stored_again_by_the_next_savepoint_and_distrusted_in_others(
+    a_checkpoint: Make, take: Make, service: str | None
+):
+    repository = SavepointRepository(MemoryStore("root", service=service), "orders")
+    checkpoint = a_checkpoint(store=MemoryStore("live", service=service))
+    unrelated = take(repository, a_checkpoint(2, query_id="q-2"), "sp-0")
+    first = take(repository, checkpoint, "sp-1")
+    second = take(repository, checkpoint, "sp-2", previous=first)
+    for savepoint in (unrelated, first, second):
+        check_savepoint(repository, savepoint.savepoint_id, level="full", by="test")
+    entry = [entry for entry in first.queries[0].files if entry.path.endswith(".sst")][-1]
+    repository.store.write(f"orders/blobs/{entry.blob}", b"X" * entry.size_bytes)
+
+    with pytest.raises(SavepointDamagedError, match="was altered"):
+        check_savepoint(repository, "sp-2", level="full", by="test")
+    assert verified_records(repository).keys() == {"sp-0"}
+    third = take(repository, checkpoint, "sp-3", previous=second)
+    check_savepoint(repository, "sp-3", level="full", by="test")
+    assert third.queries[0].file(entry.path).blob == f"{entry.blob}.1"
+    others = {e.path: e.blob for e in second.queries[0].files if e.blob != entry.blob}
+    assert others.items() <= {e.path: e.blob for e in third.queries[0].files}.items()

@@ -1,0 +1,51 @@
+"""A manifest in which every field is set."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
+from airflow_flinkstyle.savepoint.manifest import FileEntry, KafkaPosition, Manifest, QuerySnapshot
+
+
+def a_lineage() -> SinkLineage:
+    return SinkLineage(
+        lineage="totals.7", shards=2, control_topic="flinkstyle-totals.7.internal", cluster_id="out",
+        completed_batch=5, markers={0: 5, 1: 5},
+    )  # fmt: skip
+
+
+def a_manifest(**changes: Any) -> Manifest:
+    position = KafkaPosition(
+        cluster_id="old",
+        topic_ids={"orders": "t-1"},
+        offsets={"orders": {0: 1050, 10: 3, 2: 4}},  # type: ignore[dict-item]
+        log_range={"orders": {0: (100, 1100)}},  # type: ignore[dict-item]
+    )
+    entry = FileEntry(path="offsets/5", size_bytes=3, blob="ab" * 32, digest="sha256:" + "ab" * 32)
+    query = QuerySnapshot(
+        name="totals",
+        query_id="q-1",
+        batch_id=5,  # type: ignore[arg-type]
+        checkpoint_location="s3://bucket/cp",
+        pending_offsets="v1\n{}\n-",
+        pinned_confs={"spark.sql.shuffle.partitions": "2"},
+        kafka={"0": position},
+        sink="foreachBatch",
+        sinks=Sinks(lineages=(a_lineage(),), begins="7", under_way=True),
+        files=(entry, replace(entry, path="metadata", digest=None)),
+    )
+    manifest = Manifest(
+        savepoint_id="sp-1",
+        job="orders",
+        parent="sp-0",
+        alignment="none",
+        taken_at_ms=1_700_000_000_000,
+        taken_from_generation=None,
+        spark_version="4.2.0",
+        evidence={"proof": "sha256:..."},
+        cut_id="cut-1",
+        queries=(query,),
+    )
+    return replace(manifest, **changes)
