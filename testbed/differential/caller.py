@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.deployments.base import Gone
+from airflow_flinkstyle.jobs.errors import JobNotRunningError
 from airflow_flinkstyle.jobs.running.client import JobClient
-from airflow_flinkstyle.jobs.running.lineage import Fresh, FromCheckpoint, FromSavepoint
+from airflow_flinkstyle.jobs.running.lineage import Fresh, FromCheckpoint, FromSavepoint, LastState
 from airflow_flinkstyle.jobs.running.stopped import take_stopped
 from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
 from airflow_flinkstyle.jobs.status import Closed, Dead, Failed, NeverStarted, Running
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.jobs.deployments.base import Deployment
     from airflow_flinkstyle.jobs.running.lineage import Origin
-    from airflow_flinkstyle.jobs.status import JobStatus
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.types import Generation
     from testbed.differential.outputs import Written
@@ -132,7 +132,7 @@ class Caller:
         )
         self._keys = 0
         self._taken: Manifest | None = None
-        self._origin: Origin = FromCheckpoint()
+        self._origin: Origin = LastState()
         """Of the next start of a script that has ended."""
 
     # --- the plan -------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ class Caller:
         if isinstance(status, NeverStarted):
             self._start(Fresh())
         elif isinstance(status, Closed):
-            origin, self._origin = self._origin, FromCheckpoint()
+            origin, self._origin = self._origin, LastState()
             self._start(origin)
 
     def _start(self, origin: Origin) -> None:
@@ -244,18 +244,19 @@ class Caller:
 
     def _take(self) -> None:
         """Take a savepoint; ask again a while later where a query has no batch yet."""
-        if isinstance(self.client.status(), Closed):
-            self._taken = take_stopped(self.client, self._key("take"))
-            return
         for tries_left in reversed(range(_TAKES)):
             count = self._commits()
-            pending = self.client.request_savepoint(self._key("take"))
-            pending, end = self.client.wait(pending, timeout_s=STUCK_S, relaunch=False)
+            try:
+                pending = self.client.request_savepoint(self._key("take"))
+                pending, end = self.client.wait(pending, timeout_s=STUCK_S, relaunch=False)
+            except JobNotRunningError:  # the script was faster
+                self._taken = take_stopped(self.client, self._key("take"))
+                return
             if end.outcome == "done":
                 self._taken = self.client.published(pending)
                 return
             self._await_commits(count + 1)
-            if not tries_left or not isinstance(self.client.status(), Running):
+            if not tries_left:
                 raise _Refused(end.detail)
 
     def _go_on_from_savepoint(self) -> None:
@@ -299,7 +300,6 @@ class Caller:
                 written={place: list(self.stage.written(place)) for place in places},
             )
         rewind = "continue" if action == "continue-from-take" else action
-        before = self.client.status()
         try:
             self._start(FromSavepoint(savepoint_id=self._taken.savepoint_id, rewind=rewind))  # type: ignore[arg-type]
         except (FlinkstyleError, ScriptFailed) as refusal:
@@ -307,17 +307,8 @@ class Caller:
             if code == "SCRIPT_FAILED":
                 raise
             self.history.rewound = None
-            self._go_on(before)
+            self._start(LastState())
             raise _Refused(f"{code}: {refusal}") from refusal
-
-    def _go_on(self, before: JobStatus) -> None:
-        """Go on where the job closed, after a start that was refused."""
-        assert isinstance(before, Closed)  # noqa: S101  # it was stopped
-        if isinstance(self.client.status(), Closed):
-            self._start(FromCheckpoint())
-            return
-        handle = self.client.follow(before.run.generation, claim_key=self._key("back"))
-        self._await_up(handle.generation)
 
     # --- waiting --------------------------------------------------------------------------------
 
@@ -334,11 +325,13 @@ class Caller:
 
     def _await_gone(self) -> None:
         run = self.client.run(self._generation())
-        native_id = run.handle.native_id if run.handle else {}
+        native_id = run.handle.native_id if run.handle else None
         incarnation = run.incarnation
         if incarnation is not None and (record := self.client.board.incarnation(run.generation, incarnation)):
             native_id = self.client.deployment.native_id(record)
-        self._until(lambda: isinstance(self.client.deployment.state(native_id), Gone), "the driver ends")
+        if native_id is not None:  # else it is a caller's, which has no driver
+            deployment = self.client.deployment
+            self._until(lambda: isinstance(deployment.state(native_id), Gone), "the driver ends")
 
     def _await_right(self) -> None:
         """Wait until the outputs are what they should be, or nothing has changed for a while."""

@@ -98,7 +98,7 @@ class WarmDeployment:
 
     def state(self, native_id: Mapping[str, str]) -> DriverState:
         """Ask the operating system."""
-        pid = int(native_id["pid"])
+        pid = int(native_id.get("pid", 0))
         return Alive() if pid in self._where and self._where[pid].driver_lives(pid) else Gone()
 
     def end(self, native_id: Mapping[str, str]) -> DriverState:

@@ -13,7 +13,7 @@ from testbed.differential import works
 if TYPE_CHECKING:
     from testbed.differential.spec import QuerySpec, ScriptSpec
 
-PAUSE_S = 1.0
+PAUSE_S = 2.0
 """Between the starts of a staggered script's queries."""
 _PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def main() -> None:
@@ -26,20 +26,27 @@ def main() -> None:
     Path(sys.argv[2]).write_text(json.dumps(answer))
 
 
-def read_state(spark: SparkSession, checkpoint: str) -> dict[str, list[str]] | None:
-    """Return the newest committed state."""
+def read_state(spark: SparkSession, checkpoint: str) -> dict[str, list[str] | None] | None:
+    """Return the newest committed state; None for a store that cannot be read."""
     if not (Path(checkpoint) / "state").is_dir():
         return None
     found = spark.read.format("state-metadata").load(checkpoint).collect()
-    answer = {}
+    answer: dict[str, list[str] | None] = {}
     for operator, name in sorted({(row.operatorId, row.operatorName) for row in found}):
         for option in _options(name):
+            store = f"{operator} {name} {' '.join(option.values())}".strip()
             reader = spark.read.format("statestore").options(operatorId=operator, **option)
-            frame = reader.load(checkpoint)
-            columns = [column for column in frame.columns if column != "partition_id"]
-            rows = [row[0] for row in frame.selectExpr(f"to_json(struct({', '.join(columns)}))").collect()]
-            answer[f"{operator} {name} {' '.join(option.values())}".strip()] = sorted(rows)
+            try:
+                answer[store] = _rows(reader.load(checkpoint))
+            except Exception as error:  # noqa: BLE001  # some of a join's stores Spark itself cannot read
+                print("Not read:", checkpoint, store, type(error).__name__)  # noqa: T201  # into the log
+                answer[store] = None
     return answer
+
+
+def _rows(frame: DataFrame) -> list[str]:
+    columns = ", ".join(column for column in frame.columns if column != "partition_id")
+    return sorted(row[0] for row in frame.selectExpr(f"to_json(struct({columns}))").collect())
 
 
 def _options(operator: str) -> list[dict[str, str]]:

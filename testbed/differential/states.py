@@ -67,12 +67,14 @@ def _differences(
     place: int,
     query: QuerySpec,
     store: str,
-    own: Mapping[str, list[str]],
-    other: Mapping[str, list[str]],
+    own: Mapping[str, list[str] | None],
+    other: Mapping[str, list[str] | None],
 ) -> list[str]:
     plain, agent = own.get(store, []), other.get(store, [])
-    if plain == agent:
+    if plain == agent or plain is None:
         return []
+    if agent is None:
+        return [f"query {place}: state of {query.work}, {store}: only under the agent it cannot be read"]
     only = [row for row in plain if row not in agent][:_SHOWN]
     more = [row for row in agent if row not in plain][:_SHOWN]
     counts = f"{len(plain)} and {len(agent)} rows"

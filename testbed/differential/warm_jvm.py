@@ -38,6 +38,7 @@ _OPTIONS = " ".join(
 )
 _SUBREAPER = 36
 _START_S = 120.0
+_LINGER_S = 20.0
 _LOOK_S = 0.02
 
 
@@ -124,6 +125,9 @@ class WarmJvm:
         self, argv: Sequence[str], *, conf: Mapping[str, str], env: Mapping[str, str], cwd: Path, log: Path
     ) -> int:
         """Start ``python argv...`` as a driver of this JVM; returns its pid at once."""
+        until_s = time.monotonic() + _LINGER_S
+        while any(map(self.driver_lives, self._drivers)) and time.monotonic() < until_s:
+            time.sleep(_LOOK_S)  # it has said its last words, and has yet to leave
         self.clean()
         jvm = self._gateway.jvm
         for name, value in conf.items():
