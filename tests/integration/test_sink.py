@@ -194,12 +194,12 @@ def test_lineages_with_one_control_topic_are_refused(lab: Lab):
 
 def test_lineage_that_is_begun_by_hand_goes_on_behind_its_batch(lab: Lab):
     lab.run(lab.sink().foreach_batch, batches=2)
-    new = replace(settings_of(lab, 2, ""), lineage="begun-by-hand", control_topic=default_name("begun-by-hand"))
+    new = replace(settings_of(lab, 2, ""), lineage="by-hand", control_topic=default_name("by-hand"))
     begin_lineage(new, query_id=lab.query_id, after_batch=1)
     begin_lineage(new, query_id=lab.query_id, after_batch=1)
     with pytest.raises(LineageError, match="expected to be new, but has completed batch 1"):
         begin_lineage(new, query_id=lab.query_id, after_batch=0)
-    lab.run(lab.sink(lineage="begun-by-hand").foreach_batch, batches=1)
+    lab.run(lab.sink(lineage="by-hand").foreach_batch, batches=1)
     assert lab.counts() == once(3)
 
 
