@@ -228,3 +228,14 @@ def test_limit_only_the_newest_version_of_a_key_is_needed_on_compacted_topics():
     world = World(source=keyed, target=target, position=12, compacted=True)
     assert verdict(world) == Bounded(NextOffset(21), {"new": 1})
     assert verdict(replace(world, target=target[:-1])) == READ_OTHERS, "the newest version is read"
+
+
+def test_limit_deleted_record_as_new_as_the_newest_one_and_equal_to_it():
+    """It stands before older ones, out of the order of time; the mirror copied it, and stopped short."""
+    late = an_entry(30, 0)
+    log = (late, *(an_entry(value, value) for value in range(1, 21)), an_entry(30, 21))
+    target = (*copies(log, *range(1, 21)), late)
+    world = World(source=log, source_start=1, target=target, position=21, level=False, stopped_short=True)
+    assert verdict(world) == Exact(NextOffset(20))
+    assert isinstance(verdict(replace(world, source_start=0)), Refused)
+    assert isinstance(verdict(replace(world, target=target[:-1])), Refused)
