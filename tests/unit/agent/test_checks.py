@@ -227,6 +227,7 @@ def test_checkpoint_that_is_gone_is_never_begun_anew(tmp_path: Path) -> None:
     opened = Queries(str(tmp_path)).checkpoint
     with pytest.raises(CheckpointLostError, match="query orders at batch 7") as refused:
         checks.require_there(opened, words)
+    assert f"{tmp_path}/orders was expected" in refused.value.problem
     assert "Bring the checkpoint back" in refused.value.remedy
     (tmp_path / "orders").mkdir()
     (tmp_path / "orders" / "metadata").write_text('{"id":"q"}')
