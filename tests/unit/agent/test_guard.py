@@ -75,8 +75,8 @@ def test_same_topics_on_another_cluster_are_refused_before_any_offset_is_compare
 
 
 def test_topic_that_was_created_again_is_refused_under_its_old_name() -> None:
-    expected = "Source 0 of query orders: Topic t on source 0 of query orders was expected to have id id-0, but"
-    with pytest.raises(TopicRecreatedError, match=f"{expected} has id id:") as refused:
+    expected = "Topic t on source 0 of query orders was expected to have id id-0, but has id id:"
+    with pytest.raises(TopicRecreatedError, match=f"Source 0 of query orders: {expected}") as refused:
         check(a_view({0: 5}), None, None, an_identity(t="id-0"))
     assert refused.value.left == "The query was not started; its checkpoint is as it was."
 

@@ -267,7 +267,8 @@ def test_planned_batch_of_a_query_that_does_not_move_is_no_obstacle():
     other, quiet = a_query("other", pending="the log of batch 8"), a_query("quiet")
     plan = a_pending({0: 1}, {0: 2})
     assert failure(RequireNoPending(), plan, None, other, quiet, PLANNED) is None
-    assert failure(RequireNoPending(), a_pending({0: BOUNDED}, {}), None, a_query()) is None, "none is planned"
+    nothing_planned = a_query()
+    assert failure(RequireNoPending(), a_pending({0: BOUNDED}, {}), None, nothing_planned) is None
     # Each query is looked at, behind one that is no obstacle too.
     refusal(PendingBatchError, RequireNoPending(), a_pending({0: 1}, {}), None, other, quiet, PLANNED)
 
