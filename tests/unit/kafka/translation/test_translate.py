@@ -511,8 +511,8 @@ NOT_SHOWN = "content cannot show that the mirror is level"
             a_window(range(1, 41), start=50, log_start=0),
             40,
             replace(LEVEL, oldest_copy=None),
-            "records that were read may stand on the target before the newest 40 too, with new ones of others "
-            f"between; {OTHER_WRITERS}",
+            "records that were read may stand on the target before the newest 40 too, with new ones of "
+            f"others between; {OTHER_WRITERS}",
         ),
         (
             a_window(range(1, 21)),
