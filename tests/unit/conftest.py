@@ -1,15 +1,20 @@
-"""What holds for every error that a unit test sees, whichever module refuses."""
+"""What holds for every unit test: random examples wait for a busy machine, and every error is whole."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from airflow_flinkstyle.errors import FlinkstyleError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+# A test that fails for the time it takes would look as if it had found a mutant.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 _init = FlinkstyleError.__init__
 
