@@ -1,0 +1,134 @@
+"""Make the mutants and run the tests on each, for `tools.mutants`, in the environment that has mutmut.
+
+mutmut only makes the mutants: it would begin pytest anew for each of them. Here the tests are collected once,
+and run once to learn which of them touch which function. Each mutant then gets a fork of the process, in
+which the tests that touch its function run, the fastest first, until one fails.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import resource
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from mutmut.mutation import trampoline
+from mutmut.mutation.file_mutation import mutate_file_contents
+
+from tools.common import ROOT
+from tools.mutants import FOLDER, KILLED, PACKAGE, SURVIVED, UNTESTED, Module, chosen, read_mutants, result_of
+
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+    from pathlib import Path
+
+_MOST_CPU_S: Final = 60
+"""A mutant whose tests compute longer counts as one that does not end."""
+
+
+class Mutated:
+    """Loads the mutated modules in the place of the package's own."""
+
+    def __init__(self, modules: list[Module]) -> None:
+        self._paths = {f"{PACKAGE}.{one.name.replace('/', '.')}": result_of(one) for one in modules}
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        """Find a module as the import system asks for it."""
+        place = self._paths.get(name)
+        return importlib.util.spec_from_file_location(name, place) if place else None
+
+
+class Runner:
+    """The test session: runs the tests once as they are, then on each mutant."""
+
+    def __init__(self, modules: list[Module], *, again: bool) -> None:
+        self._modules, self._again = modules, again
+        self._failed = False
+        self._touching: dict[str, list[tuple[float, int]]] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note that a test has failed."""
+        self._failed = self._failed or report.failed
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Run everything; the session fails if a test fails where nothing is changed."""
+        self._learn(session.items)
+        if self._failed:
+            raise session.Failed("tests fail although nothing is changed")
+        for module in self._modules:
+            codes = {one.key: one.code for one in read_mutants(module)}
+            for one in read_mutants(module):
+                if one.words or (self._again and one.status == "killed"):
+                    continue
+                codes[one.key] = self._judge(session.items, one.key)
+                result_of(module, ".json").write_text(json.dumps(codes))
+                print(f"{codes[one.key]:4} {one.key}", flush=True)
+        return True
+
+    def _learn(self, items: list[pytest.Item]) -> None:
+        """Run each test and note which functions it touches, and how long it takes."""
+        touched: set[str] = set()
+        trampoline.record_trampoline_hit = lambda name, caller=None: touched.add(name)
+        trampoline.set_mutant_under_test("stats")
+        for index, item in enumerate(items):
+            touched.clear()
+            began_s = time.process_time()
+            _run(item, items[index + 1] if index + 1 < len(items) else None)
+            for name in touched:
+                self._touching.setdefault(name, []).append((time.process_time() - began_s, index))
+
+    def _judge(self, items: list[pytest.Item], key: str) -> int:
+        """Run the tests on a mutant, in a process of its own."""
+        touching = [items[index] for _, index in sorted(self._touching.get(key.rpartition("__mutmut_")[0], ()))]
+        if not touching:
+            return UNTESTED
+        child = os.fork()
+        if child == 0:
+            resource.setrlimit(resource.RLIMIT_CPU, (_MOST_CPU_S, _MOST_CPU_S + 1))
+            trampoline.set_mutant_under_test(key)
+            for index, item in enumerate(touching):
+                _run(item, touching[index + 1] if index + 1 < len(touching) else None)
+                if self._failed:
+                    os._exit(KILLED)
+            os._exit(SURVIVED)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        return KILLED if code in (-signal.SIGXCPU, -signal.SIGKILL) else code
+
+
+def _run(item: pytest.Item, following: pytest.Item | None) -> None:
+    item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+
+
+def mutate(module: Module) -> None:
+    """Write a module's mutants, all in one file, and that none of them was run."""
+    place, name = result_of(module), f"{PACKAGE}.{module.name.replace('/', '.')}"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    source = ROOT / PACKAGE / f"{module.name}.py"
+    made = mutate_file_contents(str(source), source.read_text())
+    place.write_text(made.code)
+    codes = {f"{name}.{mutant}": None for mutant in made.mutant_names}
+    result_of(module, ".json").write_text(json.dumps(codes))
+
+
+def main(arguments: list[str]) -> int:
+    """Run the modules that are named; with ``--again`` only what was not killed before."""
+    again = "--again" in arguments
+    modules = chosen([name for name in arguments if name != "--again"])
+    if not again:
+        for module in modules:
+            mutate(module)
+    sys.meta_path.insert(0, Mutated(modules))  # type: ignore[arg-type]
+    tests = sorted({name for module in modules for name in module.tests})
+    # The same examples each time: what is killed by chance would survive the next run.
+    options = ["-q", "-m", "not spark", "--hypothesis-seed=0", "--timeout=0"]
+    return int(pytest.main([*options, *tests], plugins=[Runner(modules, again=again)]))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
