@@ -36,8 +36,8 @@ class Serving:
     def is_ready(self, request: Request) -> bool:
         """Return whether a request can be judged now.
 
-        What needs committed batches waits for a query's first one if that runs; an aligned request waits until
-        all queries were started.
+        What needs committed batches waits for a query's first one if that runs; an aligned request waits
+        until all queries were started.
         """
         if not self._runtime.admission.is_settled():
             return False
