@@ -196,7 +196,7 @@ class Caller:
             time.sleep(step.delay_ms / 1000)
 
     def _await_commits(self, count: int) -> bool:
-        """Wait for so many commits, or until none has come for a while; returns whether the script still runs."""
+        """Wait for so many commits, or until none comes any more; returns whether the script still runs."""
         seen, until_s = -1, 0.0
         while isinstance(self.client.status(), Running):
             if (found := self._commits()) != seen:
@@ -268,7 +268,7 @@ class Caller:
                 raise _Refused(end.detail)
 
     def _take_of_ended(self) -> Manifest:
-        """Take a savepoint of a script that has ended; one that failed is no longer told by the job's status."""
+        """Take a savepoint of a script that has ended; the status tells no longer that it failed."""
         self._require_well()
         return take_stopped(self.client, self._key("take"))
 

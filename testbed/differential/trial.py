@@ -29,7 +29,7 @@ _LOGGED = frozenset(["json", "parquet", "delta", "batch-txn", "batch-remember"])
 """Sinks of whose rows the batch is known, so that a rewind's doubled rows can be counted."""
 
 _MALFUNCTIONS = frozenset(["BAD_INPUT", "MESSAGE_FORMAT", "FLINKSTYLE"])
-"""Codes that refuse what the caller gave, or say that records cannot be read: nothing of the kind is done here."""
+"""Codes of bad arguments and of records that cannot be read: the caller gives no cause for them."""
 
 Kind = Literal["equal", "refused", "both-fail", "failed"]
 
