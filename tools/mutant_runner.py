@@ -21,14 +21,14 @@ import pytest
 from mutmut.mutation import trampoline
 from mutmut.mutation.file_mutation import mutate_file_contents
 
-from tools.common import ROOT
-from tools.mutants import FOLDER, KILLED, PACKAGE, SURVIVED, UNTESTED, Module, chosen, read_mutants, result_of
+from tools.common import ROOT, say
+from tools.mutants import KILLED, PACKAGE, SURVIVED, UNTESTED, Module, chosen, read_mutants, result_of
 
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
 
-_MOST_CPU_S: Final = 60
-"""A mutant whose tests compute so much longer than before counts as one that does not end."""
+_MOST_CPU_S: Final = 5
+"""A mutant whose tests compute for so long and thrice as long as before counts as one that does not end."""
 _MOST_WALL_S: Final = 1800
 """A mutant that waits so long is unclear, which fails the run: the machine may only have been busy."""
 
@@ -58,8 +58,11 @@ class Runner:
         self._failed = self._failed or report.failed
 
     def pytest_sessionstart(self) -> None:
-        """Remember no example, since one that failed another mutant would find this one by chance; shrink none."""
-        from hypothesis import Phase, settings  # noqa: PLC0415 - after its pytest plugin, not before
+        """Remember no example, since one that failed another mutant would find this one by chance.
+
+        And shrink none: nobody reads it.
+        """
+        from hypothesis import Phase, settings  # after its pytest plugin, not before
 
         phases = (Phase.explicit, Phase.reuse, Phase.generate, Phase.target)
         settings.register_profile("mutants", settings(database=None, phases=phases))
@@ -79,7 +82,7 @@ class Runner:
                     continue
                 codes[one.key] = self._judge(session.items, one.key)
                 result_of(module, ".json").write_text(json.dumps(codes))
-                print(f"{codes[one.key]:4} {one.key}", flush=True)
+                say(f"{codes[one.key]:4} {one.key}")
         return True
 
     def _learn(self, items: list[pytest.Item]) -> None:
@@ -102,7 +105,7 @@ class Runner:
             return UNTESTED
         child = os.fork()
         if child == 0:
-            most_s = _MOST_CPU_S + int(2 * sum(cpu_s for cpu_s, _ in fastest))
+            most_s = _MOST_CPU_S + int(3 * sum(cpu_s for cpu_s, _ in fastest))
             resource.setrlimit(resource.RLIMIT_CPU, (most_s, most_s + 1))
             signal.alarm(_MOST_WALL_S)
             trampoline.set_mutant_under_test(key)

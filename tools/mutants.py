@@ -68,7 +68,9 @@ class Mutant:
     @property
     def status(self) -> str:
         """Whether it survived."""
-        return STATUS.get(self.code, f"unclear (exit code {self.code})") if self.code is not None else "not run"
+        return (
+            STATUS.get(self.code, f"unclear (exit code {self.code})") if self.code is not None else "not run"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
