@@ -15,6 +15,8 @@ import resource
 import signal
 import sys
 import time
+from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -32,6 +34,9 @@ _MOST_CPU_S: Final = 5
 _MOST_WALL_S: Final = 1800
 """A mutant that waits so long is unclear, which fails the run: the machine may only have been busy."""
 
+_BROKEN: Final = 3
+"""Exit code of a fork in which pytest itself fails, which makes the mutant unclear."""
+
 
 class Mutated:
     """Loads the mutated modules in the place of the package's own."""
@@ -45,13 +50,20 @@ class Mutated:
         return importlib.util.spec_from_file_location(name, place) if place else None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Test:
+    item: pytest.Item
+    cpu_s: float
+    """How long it computes where nothing is changed."""
+
+
 class Runner:
     """The test session: runs the tests once as they are, then on each mutant."""
 
     def __init__(self, modules: list[Module], *, again: bool) -> None:
         self._modules, self._again = modules, again
         self._failed = False
-        self._touching: dict[str, list[tuple[float, int]]] = {}
+        self._touching: dict[str, list[_Test]] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note that a test has failed."""
@@ -71,51 +83,60 @@ class Runner:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Run everything; the session fails if a test fails where nothing is changed."""
-        self._learn(session.items)
+        everything = self._learn(session.items)
         if self._failed:
             raise session.Failed("tests fail although nothing is changed")
         gc.freeze()  # a fork then copies little
+        if (code := self._judge(everything, "nothing")) != SURVIVED:
+            raise session.Failed(f"tests fail in a fork although nothing is changed: exit code {code}")
         for module in self._modules:
-            codes = {one.key: one.code for one in read_mutants(module)}
-            for one in read_mutants(module):
+            mutants = read_mutants(module)
+            codes = {one.key: one.code for one in mutants}
+            for one in mutants:
                 if one.words or (self._again and one.status == "killed"):
                     continue
-                codes[one.key] = self._judge(session.items, one.key)
+                tests = self._touching.get(one.key.rpartition("__mutmut_")[0], [])
+                codes[one.key] = self._judge(tests, one.key) if tests else UNTESTED
                 result_of(module, ".json").write_text(json.dumps(codes))
                 say(f"{codes[one.key]:4} {one.key}")
         return True
 
-    def _learn(self, items: list[pytest.Item]) -> None:
-        """Run each test and note which functions it touches, and how long it takes."""
+    def _learn(self, items: list[pytest.Item]) -> list[_Test]:
+        """Run each test and note which functions it touches, and how long it computes."""
         touched: set[str] = set()
         trampoline.record_trampoline_hit = lambda name, caller=None: touched.add(name)
         trampoline.set_mutant_under_test("stats")
+        tests = []
         for index, item in enumerate(items):
             touched.clear()
             began_s = time.process_time()
             _run(item, items[index + 1] if index + 1 < len(items) else None)
+            tests.append(_Test(item=item, cpu_s=time.process_time() - began_s))
             for name in touched:
-                self._touching.setdefault(name, []).append((time.process_time() - began_s, index))
+                self._touching.setdefault(name, []).append(tests[-1])
+        return tests
 
-    def _judge(self, items: list[pytest.Item], key: str) -> int:
-        """Run the tests on a mutant, in a process of its own."""
-        fastest = sorted(self._touching.get(key.rpartition("__mutmut_")[0], ()))
-        touching = [items[index] for _, index in fastest]
-        if not touching:
-            return UNTESTED
+    def _judge(self, tests: list[_Test], key: str) -> int:
+        """Run tests on a mutant, in a process of its own; returns how they ended."""
         child = os.fork()
         if child == 0:
-            most_s = _MOST_CPU_S + int(3 * sum(cpu_s for cpu_s, _ in fastest))
-            resource.setrlimit(resource.RLIMIT_CPU, (most_s, most_s + 1))
-            signal.alarm(_MOST_WALL_S)
-            trampoline.set_mutant_under_test(key)
-            for index, item in enumerate(touching):
-                _run(item, touching[index + 1] if index + 1 < len(touching) else None)
-                if self._failed:
-                    os._exit(KILLED)
-            os._exit(SURVIVED)
+            try:
+                os._exit(self._attack(sorted(tests, key=lambda test: test.cpu_s), key))
+            finally:
+                os._exit(_BROKEN)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        return KILLED if code in (-signal.SIGXCPU, -signal.SIGKILL) else code
+        return KILLED if code == -signal.SIGXCPU else code
+
+    def _attack(self, tests: list[_Test], key: str) -> int:
+        most_s = _MOST_CPU_S + int(3 * sum(test.cpu_s for test in tests))
+        resource.setrlimit(resource.RLIMIT_CPU, (most_s, most_s + 1))
+        signal.alarm(_MOST_WALL_S)
+        trampoline.set_mutant_under_test(key)
+        for test, following in zip_longest(tests, tests[1:]):
+            _run(test.item, following.item if following else None)
+            if self._failed:
+                return KILLED
+        return SURVIVED
 
 
 def _run(item: pytest.Item, following: pytest.Item | None) -> None:
