@@ -100,8 +100,9 @@ def main() -> int:
     install_venv(VENV_MUTANTS, LOCKS / "mutants.txt")
     wanted = [module for module in modules if not asked.modules or module.name in asked.modules]
     problems: list[str] = []
+    outcomes = run(wanted, again=asked.again)
     document = DOCUMENT.read_text()
-    for module, mutants in zip(wanted, run(wanted, again=asked.again), strict=True):
+    for module, mutants in zip(wanted, outcomes, strict=True):
         given = [one for one in reasons if one.module == module.name]
         problems += problems_of(mutants, given)
         document = with_row(document, row(module, mutants, given, _today(), _version()))
