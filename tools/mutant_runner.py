@@ -161,7 +161,7 @@ def main(arguments: list[str]) -> int:
     if not again:
         for module in modules:
             mutate(module)
-    sys.meta_path.insert(0, Mutated(modules))  # type: ignore[arg-type]
+    sys.meta_path.insert(0, Mutated(modules))
     tests = sorted({name for module in modules for name in module.tests})
     # The same examples each time: what is killed by chance would survive the next run.
     options = ["-q", "-m", "not spark", "--hypothesis-seed=0", "--timeout=0"]
