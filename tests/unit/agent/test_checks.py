@@ -53,6 +53,19 @@ def test_planned_batch_that_is_refused_is_left_as_it_is(monkeypatch: pytest.Monk
     assert {info.key: query.checkpoint.read(info.key) for info in query.checkpoint.list("")} == before
 
 
+def test_unfinished_first_write_of_a_killed_run_is_deleted_and_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    query = a_query("orders")
+    query.checkpoint.write("offsets/.0.67b1.tmp", b"")
+    checks.clear(query)
+    assert query.checkpoint.head("offsets/.0.67b1.tmp") is None
+    (told,) = caplog.messages
+    assert "Query orders: a killed run left offsets/.0.67b1.tmp, deleted" in told
+    checks.clear(query)
+    assert len(caplog.messages) == 1
+
+
 @pytest.mark.parametrize(
     ("module", "look", "left"),
     [
