@@ -12,8 +12,8 @@ from airflow_flinkstyle.agent import checks, compat, lineages, sinks, takeover, 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airflow_flinkstyle.agent.queries import JobQuery
-    from airflow_flinkstyle.agent.runtime import Runtime
+    from airflow_flinkstyle.agent.driver import Driver
+    from airflow_flinkstyle.agent.job_query import JobQuery
     from airflow_flinkstyle.protocol.records import Go, Heartbeat
     from airflow_flinkstyle.savepoint.manifest import Manifest
 
@@ -25,10 +25,10 @@ log = logging.getLogger(__name__)
 class Admission:
     """Takes the job over once, from a savepoint or a checkpoint, and guards the start of every query."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime, self._turn = runtime, runtime.turn
-        self._board, self._repository = runtime.board, runtime.repository
-        self._queries, self._pulse = runtime.queries, runtime.pulse
+    def __init__(self, driver: Driver) -> None:
+        self._driver, self._turn = driver, driver.turn
+        self._board, self._repository = driver.board, driver.repository
+        self._queries, self._pulse = driver.queries, driver.pulse
         self.manifest: Manifest | None = None
         """The newest savepoint of this lineage: restored here, or taken here."""
         self.taken_over = False
@@ -48,7 +48,7 @@ class Admission:
     def admit(self, query: JobQuery) -> None:
         """Check a query; returns once Spark may start it."""
         with self._lock:
-            self._runtime.leave_if_ending()
+            self._driver.leave_if_ending()
             if self.taken_over:
                 self._guard(query)
                 query.admitted = True  # from then on heartbeats name the query
@@ -87,8 +87,8 @@ class Admission:
         self._to_go_on = known - self._dropped
         self._guard(first)
         standing = self._standing()
-        with self._runtime.gate:
-            self._runtime.leave_if_ending()
+        with self._driver.gate:
+            self._driver.leave_if_ending()
             self._taking = True
             try:
                 self._patiently(lambda: takeover.take_current(board, turn, seen))
@@ -114,13 +114,13 @@ class Admission:
             if time.monotonic() - looked_s > _LOOK_EVERY_S:
                 looked_s = time.monotonic()
                 self._look()
-            self._runtime.leave_if_ending()
+            self._driver.leave_if_ending()
             time.sleep(takeover.GO_POLL_S)
         return go
 
     def _look(self) -> None:
         """Leave when told to stop, or when another generation took the job over."""
-        self._runtime.leave_if_ending()
+        self._driver.leave_if_ending()
         current = self._patiently(self._board.current)
         takeover.require_turn(current, self._turn.generation, self._turn.claim)
 
@@ -184,4 +184,4 @@ class Admission:
         last = self._turn.last_beat.queries.get(query.name) if self._turn.last_beat else None
         # With the savepoint's numbers as this query's sink needs them.
         lineages.expect(query, self._origins().get(query.name), last)
-        checks.guard(self._runtime.jvm, query, self._expected.get(query.name, {}))
+        checks.guard(self._driver.jvm, query, self._expected.get(query.name, {}))

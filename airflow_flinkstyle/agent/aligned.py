@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.agent import barrier
 from airflow_flinkstyle.agent.agreement import Agreement
 from airflow_flinkstyle.agent.checks import guard
+from airflow_flinkstyle.agent.endings import Failure, StopAsked
 from airflow_flinkstyle.agent.errors import leaving
 from airflow_flinkstyle.agent.stopping import commit_pending
 from airflow_flinkstyle.agent.takeover import patiently
@@ -22,9 +23,10 @@ from airflow_flinkstyle.storage.errors import ObjectChangedError, StoreError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from airflow_flinkstyle.agent.driver import Driver
     from airflow_flinkstyle.agent.inbox import Take
-    from airflow_flinkstyle.agent.queries import JobQuery
-    from airflow_flinkstyle.agent.runtime import Runtime
+    from airflow_flinkstyle.agent.job_query import JobQuery
+    from airflow_flinkstyle.agent.taking import Taking
     from airflow_flinkstyle.agent.untyped import Java
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.types import BatchId
@@ -36,13 +38,14 @@ log = logging.getLogger(__name__)
 class AlignedCut:
     """Serves one request; whatever fails or is cancelled before its end, the queries go on."""
 
-    def __init__(self, runtime: Runtime, take: Take) -> None:
-        self._runtime, self._take, self._request = runtime, take, take.request
+    def __init__(self, driver: Driver, take: Take, taking: Taking) -> None:
+        self._driver, self._take, self._taking = driver, take, taking
+        self._request = take.request
         self._agreement: Agreement | None = None
         if self._request.cut_id is not None:
             self._agreement = Agreement(
-                runtime.board.store,
-                runtime.board.job,
+                driver.board.store,
+                driver.board.job,
                 self._request.cut_id,
                 hold_s=self._request.hold_s,
                 require_wanted=self._require_wanted,
@@ -66,7 +69,6 @@ class AlignedCut:
         return self._capture(batches, runs_on=True)
 
     def _stop(self) -> None:
-        runtime = self._runtime
         with self._held() as queries:
             batches = self._run_to_barrier(queries)
             if self._request.savepoint_id is not None:
@@ -74,31 +76,29 @@ class AlignedCut:
             self._make_final()
             if self._agreement is not None:
                 self._agreement.require_complete()
-            runtime.inbox.stopping.set()
-            runtime.serving.begin_stop(self._request)
-            runtime.ending.wait()  # before a query goes on, or the script starts one
+            self._driver.inbox.stopping.set()
+            # It returns once the end has begun: before a query goes on, or the script starts one.
+            self._driver.begin_end(StopAsked(self._request))
 
     @contextmanager
     def _held(self) -> Iterator[list[JobQuery]]:
-        runtime = self._runtime
+        driver = self._driver
         with (
-            runtime.start_lock,
-            runtime.held.begin(
-                runtime.jvm,
+            driver.start_lock,
+            driver.held.begin(
+                driver.jvm,
                 look=self._require_wanted,
-                before_start=lambda query: guard_again(
-                    runtime.jvm, query, lease_s=runtime.turn.claim.lease_s
-                ),
-                ends=runtime.ending.is_set,
-                failed=runtime.begin_failure,
+                before_start=lambda query: guard_again(driver.jvm, query, lease_s=driver.turn.claim.lease_s),
+                ends=driver.ending.is_set,
+                failed=lambda error: driver.begin_end(Failure.of(error)),
             ) as queries,
         ):
-            runtime.held.require_all()
+            driver.held.require_all()
             yield queries
 
     def _run_to_barrier(self, queries: list[JobQuery]) -> dict[str, BatchId]:
         """Let every query commit one batch that ends at the barrier, unless it stands there."""
-        jvm = self._runtime.jvm
+        jvm = self._driver.jvm
         stands = [barrier.look(jvm, query) for query in queries]
         end = furthest(stand.places() for stand in stands)
         if self._request.drain:
@@ -111,7 +111,7 @@ class AlignedCut:
         for query, stand, planned in zip(queries, stands, plans, strict=True):
             barrier.check_batch(query, stand, planned)
         self._require_wanted()
-        self._runtime.held.require_all()
+        self._driver.held.require_all()
         for query, stand, planned in zip(queries, stands, plans, strict=True):
             if planned is not None:
                 query.checkpoint.create(f"offsets/{stand.batch_id + 1}", planned.render().encode())
@@ -126,13 +126,13 @@ class AlignedCut:
         return batches
 
     def _capture(self, batches: Mapping[str, BatchId], *, runs_on: bool) -> Manifest:
-        return self._runtime.serving.capture(
+        return self._taking.take(
             self._request, stopped_at=batches, runs_on=runs_on, cancelled=self._take.cancelled.is_set
         )
 
     def _require_wanted(self) -> None:
         if self._take.cancelled.is_set():
-            raise TakeCancelledError.of(f"job {self._runtime.board.job}")
+            raise TakeCancelledError.of(f"job {self._driver.board.job}")
 
     def _make_final(self) -> None:
         """Take the stop out of the hands of those who could cancel it, by the replace they would cancel by.
@@ -140,14 +140,14 @@ class AlignedCut:
         Raises:
             TakeCancelledError: If somebody was faster.
         """
-        board, generation = self._runtime.board, self._runtime.turn.generation
+        board, generation = self._driver.board, self._driver.turn.generation
         slot = patiently(lambda: board.request(generation), for_s=self._request.hold_s)
         if slot is not None and slot.value == self._request:
             try:
                 return board.put_request(generation, replace(self._request, state="closing"), seen=slot)
             except ObjectChangedError:
                 log.info("Request %s was cancelled at the last moment", self._request.request_id)
-        raise TakeCancelledError.of(f"job {self._runtime.board.job}")
+        raise TakeCancelledError.of(f"job {self._driver.board.job}")
 
     def _give_up(self, agreement: Agreement, reason: str) -> None:
         try:

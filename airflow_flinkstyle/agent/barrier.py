@@ -22,7 +22,7 @@ from airflow_flinkstyle.checkpoint.inventory import read_inventory
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_flinkstyle.agent.queries import JobQuery
+    from airflow_flinkstyle.agent.job_query import JobQuery
     from airflow_flinkstyle.agent.untyped import Java
     from airflow_flinkstyle.checkpoint.offset_log import OffsetLog
     from airflow_flinkstyle.kafka.cluster import ClusterView

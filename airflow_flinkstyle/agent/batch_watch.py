@@ -25,7 +25,8 @@ from airflow_flinkstyle.types import BatchId
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from airflow_flinkstyle.agent.queries import JobQuery, Queries
+    from airflow_flinkstyle.agent.job_query import JobQuery
+    from airflow_flinkstyle.agent.queries import Queries
     from airflow_flinkstyle.agent.sources import Source
     from airflow_flinkstyle.agent.untyped import Java, PySpark
     from airflow_flinkstyle.checkpoint.offset_log import OffsetLog

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.agent.errors import leaving
 from airflow_flinkstyle.agent.guard import read_positions
 from airflow_flinkstyle.agent.jvm_kafka import describe_source
-from airflow_flinkstyle.agent.lineages import written
 from airflow_flinkstyle.agent.process import now_ms
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError, TopicRecreatedError
 from airflow_flinkstyle.protocol.records import Progress
@@ -19,7 +18,7 @@ from airflow_flinkstyle.savepoint.manifest import KafkaLog
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from airflow_flinkstyle.agent.queries import JobQuery
+    from airflow_flinkstyle.agent.job_query import JobQuery
     from airflow_flinkstyle.agent.untyped import Java
     from airflow_flinkstyle.agent.waiting import Waiting
     from airflow_flinkstyle.kafka.cluster import ClusterView
@@ -80,7 +79,7 @@ def take(
             batch_id=stopped_at[query.name] if stopped_at else None,
             runs_on=runs_on,
             sink=query.sink.name,
-            sinks=written(query),
+            sinks=query.written(),
         )
         for query in queries
         if stopped_at is None or query.name in stopped_at  # else it was started after the cut

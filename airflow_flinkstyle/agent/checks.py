@@ -22,7 +22,7 @@ from airflow_flinkstyle.savepoint.files.restore import restore_savepoint
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from airflow_flinkstyle.agent.queries import JobQuery
+    from airflow_flinkstyle.agent.job_query import JobQuery
     from airflow_flinkstyle.agent.untyped import Java
     from airflow_flinkstyle.protocol.records import Go, Heartbeat
     from airflow_flinkstyle.savepoint.manifest import Manifest

@@ -19,7 +19,8 @@ from airflow_flinkstyle.agent.stopping import commit_pending, stop_at_boundary, 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from airflow_flinkstyle.agent.queries import JobQuery, Queries
+    from airflow_flinkstyle.agent.job_query import JobQuery
+    from airflow_flinkstyle.agent.queries import Queries
     from airflow_flinkstyle.agent.untyped import Java, PySpark
 
 log = logging.getLogger(__name__)

@@ -78,7 +78,7 @@ def _log_to_stderr() -> None:
 def _open(root: str, job: str, claim_id: str, generation: int) -> Runtime:
     """Begin this process's incarnation, wrap PySpark, and show a heartbeat."""
     from airflow_flinkstyle.agent import takeover
-    from airflow_flinkstyle.agent.ending import Signalled
+    from airflow_flinkstyle.agent.endings import Signalled
     from airflow_flinkstyle.agent.process import DriverProcess
     from airflow_flinkstyle.agent.runtime import Runtime
     from airflow_flinkstyle.agent.signals import on_sigterm
@@ -101,7 +101,7 @@ def _open(root: str, job: str, claim_id: str, generation: int) -> Runtime:
 
 def _run_to_end(runtime: Runtime, script: str, args: Sequence[str]) -> None:
     """Run the script, then its queries until they end; afterwards the run has ended."""
-    from airflow_flinkstyle.agent.ending import Failure, ScriptEnded, Signalled
+    from airflow_flinkstyle.agent.endings import Failure, ScriptEnded, Signalled
     from airflow_flinkstyle.agent.wrapping import refuse_connect
 
     try:

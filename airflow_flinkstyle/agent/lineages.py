@@ -8,7 +8,7 @@ stands what earlier incarnations told, since a sink moves with a new generation 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.checkpoint import metadata
@@ -18,11 +18,9 @@ from airflow_flinkstyle.sinks.resume import Resume
 from airflow_flinkstyle.storage.errors import ObjectMissingError
 
 if TYPE_CHECKING:
-    from airflow_flinkstyle.agent.queries import JobQuery
-    from airflow_flinkstyle.errors import FlinkstyleError
+    from airflow_flinkstyle.agent.job_query import JobQuery
     from airflow_flinkstyle.protocol.records import Go, Heartbeat, QueryBeat, Rewind
     from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
-    from airflow_flinkstyle.sinks.resume import SinkState
     from airflow_flinkstyle.storage.base import ObjectStore
     from airflow_flinkstyle.types import Generation
 
@@ -163,31 +161,3 @@ def query_id_in(checkpoint: ObjectStore) -> str | None:
         return metadata.parse(checkpoint.read("metadata").decode()).query_id
     except ObjectMissingError:
         return None
-
-
-def written(query: JobQuery) -> Sinks | None:
-    """Return where the sinks of a query stand: as they told, or before that as what it goes on from says."""
-    told = resume.states(str(query.query.id)) if query.query is not None else ()
-    if told:
-        return Sinks(lineages=tuple(map(recorded, told)))
-    if query.carried is not None and query.carried.under_way and query.look() != query.before:
-        query.carried = replace(query.carried, under_way=False)  # it has committed that batch
-    return query.carried
-
-
-def recorded(state: SinkState) -> SinkLineage:
-    """Return what heartbeats and savepoints say of a sink. Pure."""
-    return SinkLineage(
-        lineage=state.lineage,
-        shards=state.shards,
-        control_topic=state.control_topic,
-        cluster_id=state.cluster_id,
-        completed_batch=state.completed_batch,
-        # A marker of no batch only notes the run.
-        markers={shard: batch for shard, batch in state.markers.items() if batch >= 0},
-    )
-
-
-def refusal(query: JobQuery) -> FlinkstyleError | None:
-    """Return what a sink refused the batch with that ended the query: Spark hands on its text only."""
-    return resume.failure(str(query.query.id)) if query.failure is not None else None

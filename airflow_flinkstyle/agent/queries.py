@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import time
-from dataclasses import dataclass, field
-from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.agent import lineages
 from airflow_flinkstyle.agent.declared import difference, difference_since_relaunch
 from airflow_flinkstyle.agent.errors import ONLY_QUERY, QueryNameError
 from airflow_flinkstyle.agent.hadoop_store import HadoopStore, needs_hadoop
-from airflow_flinkstyle.agent.process import now_ms
-from airflow_flinkstyle.agent.sinks import Sink
-from airflow_flinkstyle.checkpoint.inventory import list_batches
+from airflow_flinkstyle.agent.job_query import JobQuery
 from airflow_flinkstyle.protocol.board import check_name
-from airflow_flinkstyle.protocol.records import QueryBeat
 from airflow_flinkstyle.storage.open import open_store
 
 if TYPE_CHECKING:
@@ -26,128 +19,14 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.agent.declared import Declaration
     from airflow_flinkstyle.agent.sources import Source
-    from airflow_flinkstyle.agent.untyped import Java, PySpark
+    from airflow_flinkstyle.agent.untyped import PySpark
     from airflow_flinkstyle.agent.waiting import Waiting
-    from airflow_flinkstyle.protocol.records import SourceIdentity
-    from airflow_flinkstyle.protocol.sink_records import Sinks
+    from airflow_flinkstyle.protocol.records import QueryBeat
     from airflow_flinkstyle.storage.base import ObjectStore
-    from airflow_flinkstyle.types import BatchId
 
 NEWS_S = 60.0
 """How long after its start a query's first commit is looked for often."""
 log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True, kw_only=True)
-class JobQuery:
-    """One query of the job, over all the times its script starts it."""
-
-    name: str
-    writer: PySpark
-    """The script's ``DataStreamWriter``."""
-    run: Callable[[], PySpark]
-    """Spark's own ``start`` or ``toTable`` with the script's arguments."""
-    checkpoint: ObjectStore
-    location: str
-    """Where the checkpoint stands, as Spark writes it."""
-    sources: Sequence[Source]
-    declared: Declaration
-    """What the script says of it at this start."""
-    ran: Declaration | None = None
-    """The same of the last start that Spark took in this process; None before the first."""
-    starting: bool = True
-    """Between the script's call and Spark's answer."""
-    admitted: bool = False
-    """It has passed the guard for the start at hand."""
-    identities: Mapping[str, SourceIdentity] = field(default_factory=dict)
-    """By source, from the newest guard."""
-    known_id: str = ""
-    """Its id in the checkpoint that it is about to start from; empty if there is none yet."""
-    trigger: Mapping[str, Any] = field(default_factory=dict)
-    """As the script set it; empty for Spark's default."""
-    sink: Sink = field(default_factory=Sink)
-    carried: Sinks | None = None
-    """What its transactional sinks had written before this process began; None if nobody recorded it."""
-    local_properties: Java = None
-    """Of the thread that started it, like ``spark.scheduler.pool``: the query's jobs inherit them."""
-    query: PySpark = None
-    """Spark's ``StreamingQuery``, the object that the script holds; None until it was started."""
-    held_runs: set[str] = field(default_factory=set)
-    """Ids of runs that the agent ended and that went on as others."""
-    before: BatchId | None = None
-    """Newest committed batch when it was started."""
-    started_s: float = 0.0
-    """When that was, by the monotonic clock."""
-    committed: BatchId | None = None
-    committed_at_ms: int | None = None
-
-    @property
-    def failure(self) -> PySpark:
-        """Return the exception that ended the query, if one did."""
-        return None if self.query is None else self.query.exception()
-
-    def identity(self, source: Source, log_version: int) -> SourceIdentity:
-        """Return what was recorded of a source: by its position if there was no offset log yet."""
-        key = source.key(log_version)
-        return self.identities[key if key in self.identities else str(source.position)]
-
-    @property
-    def context(self) -> Java:
-        """Spark's own context."""
-        return self.writer._spark.sparkContext._jsc.sc()  # noqa: SLF001
-
-    @property
-    def is_active(self) -> bool:
-        """Whether Spark runs it now; ``query.isActive`` is what the script is told."""
-        return bool(self.query._jsq.isActive())  # noqa: SLF001
-
-    def start_again(self, *, once: bool = False) -> None:
-        """Start it again under the script's handle; with ``once``, for the batch that is planned."""
-        usual = self.trigger or {"processingTime": "0 seconds"}
-        self.writer.trigger(**({"once": True} if once else usual))
-        self.context.setLocalProperties(self.local_properties.clone())
-        self.held_runs.add(self.query.runId)
-        try:
-            self.query._jsq = self.run()._jsq  # noqa: SLF001
-        finally:
-            self.writer.trigger(**usual)  # the script may start the same writer again
-
-    def look(self) -> BatchId | None:
-        """Read the newest committed batch from the commit log, and note when it was seen."""
-        newest = max(list_batches(self.checkpoint, "commits"), default=None)
-        if newest != self.committed:
-            self.committed, self.committed_at_ms = newest, self._commit_time(newest)
-        return newest
-
-    def _commit_time(self, batch: BatchId | None) -> int | None:
-        if batch is None:
-            return None
-        path = self.checkpoint.local_path(f"commits/{batch}")
-        if path is not None:
-            with contextlib.suppress(FileNotFoundError):
-                return path.stat().st_mtime_ns // 1_000_000
-        return _ended_at_ms(self.query.lastProgress, batch) if self.query is not None else None
-
-    def beat(self) -> QueryBeat:
-        """Return what the heartbeat says of the query."""
-        self.look()
-        return QueryBeat(
-            query_id=str(self.query.id) if self.query is not None else self.known_id,
-            batch_id=self.committed,
-            batch_committed_at_ms=self.committed_at_ms,
-            sources=self.identities,
-            sink=self.sink.name,
-            sinks=lineages.written(self),
-            declared=self.declared.recorded(),
-        )
-
-
-def _ended_at_ms(progress: PySpark, batch: BatchId) -> int:
-    """Return when Spark says the batch ended; now, if it does not speak of that batch yet."""
-    if progress is None or progress["batchId"] != batch:
-        return now_ms()
-    begun = datetime.fromisoformat(progress["timestamp"])
-    return int(begun.timestamp() * 1000) + int(progress["durationMs"].get("triggerExecution", 0))
 
 
 class Queries:

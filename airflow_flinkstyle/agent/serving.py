@@ -7,20 +7,18 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.agent import capture
 from airflow_flinkstyle.agent.aligned import AlignedCut
-from airflow_flinkstyle.agent.ending import StopAsked
+from airflow_flinkstyle.agent.endings import StopAsked
 from airflow_flinkstyle.agent.errors import QueryEndedError, QueryNotStartedError
 from airflow_flinkstyle.errors import FlinkstyleError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
+    from airflow_flinkstyle.agent.admission import Admission
+    from airflow_flinkstyle.agent.driver import Driver
     from airflow_flinkstyle.agent.inbox import Take
-    from airflow_flinkstyle.agent.runtime import Runtime
+    from airflow_flinkstyle.agent.taking import Taking
     from airflow_flinkstyle.protocol.records import Request
     from airflow_flinkstyle.savepoint.manifest import Manifest
-    from airflow_flinkstyle.types import BatchId
 
 log = logging.getLogger(__name__)
 
@@ -28,16 +26,16 @@ log = logging.getLogger(__name__)
 class Serving:
     """Judges requests and serves them; fulfils the inbox's ``Worker``."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+    def __init__(self, driver: Driver, admission: Admission, taking: Taking) -> None:
+        self._driver, self._admission, self._taking = driver, admission, taking
         self._asked_s: dict[str, float] = {}
         """Request id -> when it was first seen to wait for queries, by the monotonic clock."""
 
     def is_ready(self, request: Request) -> bool:
         """Return whether a request can be judged now: an aligned one waits until all queries were started."""
-        if not self._runtime.admission.is_settled():
+        if not self._admission.is_settled():
             return False
-        if request.alignment != "aligned" or not self._runtime.queries.started_and_waiting()[1]:
+        if request.alignment != "aligned" or not self._driver.queries.started_and_waiting()[1]:
             return True
         asked_s = self._asked_s.setdefault(request.request_id, time.monotonic())
         return time.monotonic() - asked_s >= request.hold_s
@@ -46,9 +44,9 @@ class Serving:
         """Return why the request cannot be served; None if it can."""
         if request.command == "stop" and request.alignment == "none":
             return None
-        if not self._runtime.admission.taken_over:
+        if not self._admission.taken_over:
             return "The driver waits for its turn and has run no batch yet: there is nothing to save."
-        started, waiting = self._runtime.queries.started_and_waiting()
+        started, waiting = self._driver.queries.started_and_waiting()
         fresh = [query.name for query in started if query.look() is None]
         fresh += [query.name for query in waiting if query.beat.batch_id is None]
         if fresh or not started:
@@ -71,15 +69,15 @@ class Serving:
         request = take.request
         try:
             if request.alignment == "aligned":
-                manifest = AlignedCut(self._runtime, take).run()
+                manifest = AlignedCut(self._driver, take, self._taking).run()
             else:
-                manifest = self.capture(request, stopped_at=None, cancelled=take.cancelled.is_set)
+                manifest = self._taking.take(request, stopped_at=None, cancelled=take.cancelled.is_set)
         except FlinkstyleError as error:
             withdrawn = take.cancelled.is_set()  # then it does not matter what else went wrong
-            self._runtime.inbox.end(request, "cancelled" if withdrawn else "failed", f"{error.code}: {error}")
+            self._driver.inbox.end(request, "cancelled" if withdrawn else "failed", f"{error.code}: {error}")
         except Exception as error:  # the job runs on, whatever went wrong with a savepoint
             log.exception("The savepoint failed")
-            self._runtime.inbox.end(request, "failed", f"{type(error).__name__}: {error}")
+            self._driver.inbox.end(request, "failed", f"{type(error).__name__}: {error}")
         else:
             if manifest is not None:  # else the end of the run ends the request
                 self._end_take(request, manifest)
@@ -89,40 +87,8 @@ class Serving:
     def _end_take(self, request: Request, manifest: Manifest) -> None:
         batches = {query.name: query.batch_id for query in manifest.queries}
         detail = f"Savepoint {manifest.savepoint_id} at batches {batches}."
-        self._runtime.inbox.end(request, "done", detail, savepoint_id=manifest.savepoint_id, batches=batches)
-
-    def capture(
-        self,
-        request: Request,
-        *,
-        stopped_at: Mapping[str, BatchId] | None,
-        cancelled: Callable[[], bool],
-        runs_on: bool = False,
-    ) -> Manifest:
-        """Take the savepoint that a request asks for."""
-        if request.savepoint_id is None:
-            raise AssertionError(f"request {request.request_id} names no savepoint")
-        runtime, admission = self._runtime, self._runtime.admission
-        admission.manifest = capture.take(
-            runtime.jvm,
-            runtime.repository,
-            *runtime.queries.started_and_waiting(),
-            savepoint_id=request.savepoint_id,
-            spark_version=runtime.spark_version,
-            generation=runtime.turn.generation,
-            stopped_at=stopped_at,
-            runs_on=runs_on,
-            alignment=request.alignment,
-            cut_id=request.cut_id,
-            previous=admission.manifest,
-            cancelled=cancelled,
-            progress=capture.ProgressWriter(runtime.board, runtime.turn.generation, request),
-        )
-        return admission.manifest
+        self._driver.inbox.end(request, "done", detail, savepoint_id=manifest.savepoint_id, batches=batches)
 
     def begin_stop(self, request: Request) -> None:
         """Stop in a thread of its own."""
-        asked = StopAsked(request)
-        threading.Thread(
-            target=self._runtime.finish, args=(asked,), name="flinkstyle-stop", daemon=True
-        ).start()
+        self._driver.begin_end(StopAsked(request))

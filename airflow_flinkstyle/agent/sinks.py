@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.agent.errors import NOT_STARTED
 from airflow_flinkstyle.agent.hadoop_store import HadoopStore
+from airflow_flinkstyle.agent.job_query import Sink
 from airflow_flinkstyle.checkpoint.inventory import list_batches
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.savepoint.errors import RenumberError, SinkSkipsError
@@ -18,9 +19,9 @@ from airflow_flinkstyle.sinks.foreach_batch import TransactionalKafkaSink
 from airflow_flinkstyle.types import BatchId
 
 if TYPE_CHECKING:
-    from airflow_flinkstyle.agent.queries import JobQuery
+    from airflow_flinkstyle.agent.job_query import JobQuery
+    from airflow_flinkstyle.agent.stream_options import StreamOptions
     from airflow_flinkstyle.agent.untyped import PySpark
-    from airflow_flinkstyle.agent.wrapping import Remembered
     from airflow_flinkstyle.protocol.records import Go
     from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
@@ -30,19 +31,7 @@ FOREACH = frozenset({"foreach", "foreachBatch"})
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sink:
-    """What a script's writer leads to."""
-
-    name: str | None = None
-    """Spark's name of it; None if it is not known."""
-    path: str | None = None
-    """Where its files go; None for a sink without."""
-    may_remember: bool = False
-    """Whether it is handed batch ids, and only its author knows if it leaves out those that it has seen."""
-
-
-def sink_of(spark: PySpark, seen: Remembered) -> Sink:
+def sink_of(spark: PySpark, seen: StreamOptions) -> Sink:
     """Return where a writer leads, from what the script set on it."""
     name = seen.format or spark.conf.get("spark.sql.sources.default")
     name = name if name in FOREACH else name.lower()

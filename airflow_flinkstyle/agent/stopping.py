@@ -6,7 +6,6 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.agent import lineages
 from airflow_flinkstyle.agent.errors import PendingBatchError
 from airflow_flinkstyle.agent.guard import read_positions
 from airflow_flinkstyle.checkpoint.inventory import list_batches
@@ -14,7 +13,7 @@ from airflow_flinkstyle.checkpoint.inventory import list_batches
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from airflow_flinkstyle.agent.queries import JobQuery
+    from airflow_flinkstyle.agent.job_query import JobQuery
     from airflow_flinkstyle.agent.untyped import Java, PySpark
     from airflow_flinkstyle.types import BatchId
 
@@ -108,7 +107,7 @@ def _run_once(query: JobQuery, look: Callable[[], None]) -> None:
     except PySparkException as error:
         raise PendingBatchError(
             f"Query {query.name} was expected to commit the batch it had planned, but that failed: "
-            f"{lineages.refusal(query) or (str(error).splitlines() or [repr(error)])[0]}",
+            f"{query.refusal or (str(error).splitlines() or [repr(error)])[0]}",
             left=_left(query),
             remedy="Correct what makes the batch fail, then start the job again.",
         ) from error

@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_flinkstyle.agent.errors import UnsupportedModeError
+from airflow_flinkstyle.agent.stream_options import StreamOptions
 from airflow_flinkstyle.agent.topics import renamed_topics
 from airflow_flinkstyle.kafka.login.driver import set_for
 
@@ -25,7 +26,7 @@ _SHORTEST_S = 0.001
 class Agent(Protocol):
     """What the wrappers call."""
 
-    def start_query(self, writer: PySpark, seen: Remembered, run: Callable[[], PySpark]) -> PySpark:
+    def start_query(self, writer: PySpark, seen: StreamOptions, run: Callable[[], PySpark]) -> PySpark:
         """Start a query in place of Spark."""
 
     def hold(self) -> bool:
@@ -39,41 +40,10 @@ class Agent(Protocol):
         """What holds queries for a while, to be asked about them."""
 
 
-class Remembered:
-    """What a script set on one reader or writer: Spark's own objects do not tell."""
-
-    def __init__(self) -> None:
-        self.format: str | None = None
-        self.table: str | None = None
-        self.function: PySpark = None
-        """What ``foreach`` or ``foreachBatch`` was given."""
-        self.query_name: str | None = None
-        self.trigger: dict[str, Any] = {}
-        self.options: dict[str, str] = {}
-
-    @staticmethod
-    def of(target: PySpark) -> Remembered:
-        """Return what was set on this reader or writer so far."""
-        found = target.__dict__.setdefault("_flinkstyle", Remembered())
-        assert isinstance(found, Remembered)  # noqa: S101  # for mypy
-        return found
-
-    def set_target(self, method: str, target: str | None) -> None:
-        """Remember the path that ``start`` was given, or the table of ``toTable``."""
-        if method == "toTable":
-            self.table = target
-        elif target is not None:
-            self.set_options({"path": target})
-
-    def set_options(self, options: dict[str, Any]) -> None:
-        """Remember options; Spark ignores the case of their names."""
-        self.options.update({name.lower(): str(value) for name, value in options.items()})
-
-
 def overrides_for(
     rules: Sequence[KafkaOverride],
     role: str,
-    seen: Remembered,
+    seen: StreamOptions,
     *,
     environment: Mapping[str, str] = os.environ,
 ) -> dict[str, str | None]:
@@ -92,7 +62,7 @@ def overrides_for(
     return set_for(options, seen.options, environment)
 
 
-def refuse_unsupported(seen: Remembered) -> None:
+def refuse_unsupported(seen: StreamOptions) -> None:
     """Refuse modes of Spark by name.
 
     Raises:
@@ -157,21 +127,21 @@ def _replace(cls: PySpark, name: str, wrapper: Callable[[Callable[..., Any]], Ca
 def _remember(cls: PySpark) -> None:
     def option(original: Callable[..., Any]) -> Callable[..., Any]:
         def call(self: PySpark, key: str, value: PySpark) -> PySpark:
-            Remembered.of(self).set_options({key: value})
+            StreamOptions.of(self).set_options({key: value})
             return original(self, key, value)
 
         return call
 
     def options(original: Callable[..., Any]) -> Callable[..., Any]:
         def call(self: PySpark, **values: PySpark) -> PySpark:
-            Remembered.of(self).set_options(values)
+            StreamOptions.of(self).set_options(values)
             return original(self, **values)
 
         return call
 
     def form(original: Callable[..., Any]) -> Callable[..., Any]:
         def call(self: PySpark, source: str) -> PySpark:
-            seen = Remembered.of(self)
+            seen = StreamOptions.of(self)
             seen.format, seen.function = source, None
             return original(self, source)
 
@@ -186,15 +156,17 @@ def _remember_query(cls: PySpark) -> None:
     def query_name(original: Callable[..., Any]) -> Callable[..., Any]:
         def call(self: PySpark, queryName: str) -> PySpark:  # Spark's name
             result = original(self, queryName)
-            Remembered.of(self).query_name = queryName
+            StreamOptions.of(self).query_name = queryName
             return result
 
         return call
 
     def trigger(original: Callable[..., Any]) -> Callable[..., Any]:
         def call(self: PySpark, **kinds: PySpark) -> PySpark:
-            Remembered.of(self).trigger = {name: value for name, value in kinds.items() if value is not None}
-            refuse_unsupported(Remembered.of(self))  # Spark has no answer of its own for some versions
+            StreamOptions.of(self).trigger = {
+                name: value for name, value in kinds.items() if value is not None
+            }
+            refuse_unsupported(StreamOptions.of(self))  # Spark has no answer of its own for some versions
             return original(self, **kinds)
 
         return call
@@ -202,7 +174,7 @@ def _remember_query(cls: PySpark) -> None:
     def each(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         def wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
             def call(self: PySpark, function: PySpark) -> PySpark:
-                seen = Remembered.of(self)
+                seen = StreamOptions.of(self)
                 seen.format, seen.function = name, function  # the name as Spark itself calls it
                 return original(self, function)
 
@@ -226,7 +198,7 @@ def _override_before(cls: PySpark, name: str, role: str, rules: Sequence[KafkaOv
                 self.format(format)
             if options:
                 self.options(**options)
-            for key, value in overrides_for(rules, role, Remembered.of(self)).items():
+            for key, value in overrides_for(rules, role, StreamOptions.of(self)).items():
                 self.option(key, value)
             return original(self, path, None, *args, **own)
 
@@ -249,7 +221,7 @@ def _start_through(cls: PySpark, name: str, agent: Agent, rules: Sequence[KafkaO
         ) -> PySpark:
             target = options.pop("path" if name == "start" else "tableName", target)
             self.options(**options)
-            Remembered.of(self).set_target(name, target)
+            StreamOptions.of(self).set_target(name, target)
             if outputMode is not None:
                 self.outputMode(outputMode)
             if partitionBy is not None:
@@ -258,7 +230,7 @@ def _start_through(cls: PySpark, name: str, agent: Agent, rules: Sequence[KafkaO
                 self.format(format)
             if queryName is not None:
                 self.queryName(queryName)
-            seen = Remembered.of(self)
+            seen = StreamOptions.of(self)
             for key, value in overrides_for(rules, "sink", seen).items():
                 self.option(key, value)
             return agent.start_query(self, seen, functools.partial(original, self, target))

@@ -13,7 +13,7 @@ import pytest
 from airflow_flinkstyle.agent import checks
 from airflow_flinkstyle.agent.capture import take
 from airflow_flinkstyle.agent.jvm_kafka import describe_source
-from airflow_flinkstyle.agent.queries import JobQuery, Queries
+from airflow_flinkstyle.agent.queries import Queries
 from airflow_flinkstyle.agent.sources import sources_of
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError, ClusterUnreachableError
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from airflow_flinkstyle.agent.job_query import JobQuery
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from testbed.kafka import Broker
     from testbed.spark import SparkPaths

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from airflow_flinkstyle.agent.queries import JobQuery
+from airflow_flinkstyle.agent.job_query import JobQuery
 from airflow_flinkstyle.storage.memory import MemoryStore
 from tests.declared import AS_BEFORE
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.agent.batch_watch import GROUP, ON, BatchWatch, CommitSetting
-from airflow_flinkstyle.agent.queries import JobQuery, Queries
+from airflow_flinkstyle.agent.queries import Queries
 from airflow_flinkstyle.agent.sources import Source
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.sinks import resume
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from airflow_flinkstyle.agent.job_query import JobQuery
     from airflow_flinkstyle.protocol.records import GroupBeat
 
 

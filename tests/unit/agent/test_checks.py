@@ -12,7 +12,7 @@ from airflow_flinkstyle.agent.errors import (
     QueryUnknownError,
     SourcesChangedError,
 )
-from airflow_flinkstyle.agent.queries import JobQuery, Queries
+from airflow_flinkstyle.agent.queries import Queries
 from airflow_flinkstyle.agent.sources import Source
 from airflow_flinkstyle.kafka.errors import (
     ClusterMismatchError,
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
     from types import ModuleType
+
+    from airflow_flinkstyle.agent.job_query import JobQuery
 
 
 def a_go(**changes: Any) -> Go:

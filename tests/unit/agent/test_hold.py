@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from airflow_flinkstyle.agent.queries import JobQuery
+    from airflow_flinkstyle.agent.job_query import JobQuery
     from airflow_flinkstyle.errors import FlinkstyleError
     from airflow_flinkstyle.types import Alignment
     from tests.unit.agent.conftest import Clock

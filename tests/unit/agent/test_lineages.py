@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_flinkstyle.agent import lineages
-from airflow_flinkstyle.agent.lineages import Origin, carried, origins, recorded, resumes, written
+from airflow_flinkstyle.agent.job_query import recorded
+from airflow_flinkstyle.agent.lineages import Origin, carried, origins, resumes
 from airflow_flinkstyle.agent.queries import Queries
 from airflow_flinkstyle.protocol.records import Go, Heartbeat, QueryBeat
 from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
@@ -197,20 +198,19 @@ def test_query_that_its_script_starts_again_is_still_known_by_what_it_goes_on_fr
     query = queries.register("totals", None, lambda: None, (), AS_BEFORE)
     query.carried = SAVED
     queries.settle(query, None)
-    assert written(queries.register("totals", None, lambda: None, (), AS_BEFORE)) == SAVED
+    assert queries.register("totals", None, lambda: None, (), AS_BEFORE).written() == SAVED
 
 
 def test_batch_that_was_planned_before_is_under_way_until_it_is_committed(tmp_path: Path):
     queries = Queries(str(tmp_path))
     query = queries.register("totals", None, lambda: None, (), AS_BEFORE)
     query.carried, query.before = Sinks(under_way=True), None
-    assert written(query) == Sinks(under_way=True)
+    assert query.written() == Sinks(under_way=True)
     query.checkpoint.write("commits/0", b"")
-    assert written(query) == Sinks()
+    assert query.written() == Sinks()
     queries.settle(query, None)
-    assert (
-        written(queries.register("totals", None, lambda: None, (), AS_BEFORE)) == Sinks()
-    )  # its script's next start
+    again = queries.register("totals", None, lambda: None, (), AS_BEFORE)  # its script's next start
+    assert again.written() == Sinks()
 
 
 def test_query_that_its_driver_has_not_started_yet_is_told_by_the_id_in_its_checkpoint(tmp_path: Path):

@@ -12,13 +12,13 @@ from airflow_flinkstyle.agent import checks
 from airflow_flinkstyle.agent.declared import Declaration, Place, own_location
 from airflow_flinkstyle.agent.errors import QueryNameError
 from airflow_flinkstyle.agent.queries import Queries
-from airflow_flinkstyle.agent.wrapping import Remembered
+from airflow_flinkstyle.agent.stream_options import StreamOptions
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.protocol.records import QueryBeat
 from tests.unit.agent.conftest import a_heartbeat
 
 if TYPE_CHECKING:
-    from airflow_flinkstyle.agent.queries import JobQuery
+    from airflow_flinkstyle.agent.job_query import JobQuery
 
 FIRST = Declaration(
     location="/own/1",
@@ -225,7 +225,7 @@ def test_heartbeat_names_a_query_before_it_runs_without_showing_where_it_reads()
 def test_own_location_is_where_plain_spark_would_look_again(
     option: str | None, default: str | None, name: str | None, own: str | None
 ) -> None:
-    seen = Remembered()
+    seen = StreamOptions()
     seen.query_name = name
     seen.set_options({} if option is None else {"CheckpointLocation": option})
     assert own_location(seen, default) == own

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.agent.queries import JobQuery
-from airflow_flinkstyle.agent.sinks import Sink, admit, counted_on, left_out, sink_of
-from airflow_flinkstyle.agent.wrapping import Remembered
+from airflow_flinkstyle.agent.job_query import JobQuery, Sink
+from airflow_flinkstyle.agent.sinks import admit, counted_on, left_out, sink_of
+from airflow_flinkstyle.agent.stream_options import StreamOptions
 from airflow_flinkstyle.protocol.records import Go
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
 from airflow_flinkstyle.savepoint.errors import RenumberError, SinkSkipsError
@@ -83,7 +83,7 @@ def test_batches_that_the_sink_knows_are_refused_unless_accepted() -> None:
 
 
 def test_sink_is_known_by_what_the_script_set() -> None:
-    seen = Remembered()
+    seen = StreamOptions()
     seen.format = "Parquet"
     seen.set_target("start", "/out")
     assert sink_of(NOTHING, seen) == Sink(name="parquet", path="/out")
@@ -126,7 +126,7 @@ def around(frame: object, batch_id: int) -> None:
 def test_function_may_remember_if_it_is_handed_batch_ids_and_is_not_ours(
     name: str, function: object, may_remember: bool
 ) -> None:
-    seen = Remembered()
+    seen = StreamOptions()
     seen.format, seen.function = name, function
     assert sink_of(NOTHING, seen).may_remember == may_remember
 

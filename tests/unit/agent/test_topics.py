@@ -6,8 +6,9 @@ import re
 import pytest
 
 from airflow_flinkstyle.agent.errors import UnsupportedModeError
+from airflow_flinkstyle.agent.stream_options import StreamOptions
 from airflow_flinkstyle.agent.topics import renamed_topics
-from airflow_flinkstyle.agent.wrapping import Remembered, overrides_for
+from airflow_flinkstyle.agent.wrapping import overrides_for
 from airflow_flinkstyle.protocol.records import KafkaOverride
 
 PREFIXED = {"orders": "old.orders", "items": "old.items"}
@@ -61,7 +62,7 @@ def test_rule_renames_what_the_script_reads_and_its_options_win() -> None:
     rule = KafkaOverride(
         role="source", servers="s", options={"kafka.bootstrap.servers": "t"}, rename=PREFIXED
     )
-    seen = Remembered()
+    seen = StreamOptions()
     seen.format = "kafka"
     seen.set_options({"kafka.bootstrap.servers": "s", "subscribe": "orders"})
     found = overrides_for([rule], "source", seen)

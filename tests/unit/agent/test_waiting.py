@@ -114,14 +114,14 @@ def test_it_is_saved_as_its_checkpoint_stands(stopped_at: dict[str, BatchId] | N
     assert (query.pending_offsets is not None) == (planned == 2)
 
 
-def asked(runtime: SimpleNamespace, **changes: Any) -> tuple[bool, str | None]:
+def asked(queries: Queries, admission: object, **changes: Any) -> tuple[bool, str | None]:
     """Return whether a request is judged at once, and how."""
     request = Request(
         request_id="r", incarnation=I1, command="stop_with_savepoint", state="sent", savepoint_id="sp",
         sent_at_ms=0, **changes,
     )  # fmt: skip
-    found: Any = runtime
-    serving = Serving(found)
+    parts: tuple[Any, ...] = (SimpleNamespace(queries=queries), admission, None)
+    serving = Serving(*parts)
     return serving.is_ready(request), serving.refusal(request)
 
 
@@ -134,18 +134,17 @@ def test_aligned_cut_waits_for_it_and_is_refused_then() -> None:
         first, SimpleNamespace(id="q", lastProgress=None, _jsq=SimpleNamespace(isActive=lambda: True))
     )
     admission = SimpleNamespace(is_settled=lambda: True, taken_over=True)
-    runtime = SimpleNamespace(queries=queries, admission=admission)
-    assert asked(runtime) == (True, None)
-    ready, refusal = asked(runtime, alignment="aligned")
+    assert asked(queries, admission) == (True, None)
+    ready, refusal = asked(queries, admission, alignment="aligned")
     assert not ready
-    ready, refusal = asked(runtime, alignment="aligned", hold_s=0.0)
+    ready, refusal = asked(queries, admission, alignment="aligned", hold_s=0.0)
     assert ready
     assert refusal is not None
     assert "has not started b" in refusal
 
     queries.take_over(first, [look(a_checkpoint(committed=0))])
-    assert "found none of b" in str(asked(runtime)[1])
-    assert asked(runtime, alignment="none")[0]
+    assert "found none of b" in str(asked(queries, admission)[1])
+    assert asked(queries, admission, alignment="none")[0]
 
 
 def test_dropped_queries_are_named_by_a_setting_and_must_not_be_started() -> None:

@@ -2,16 +2,17 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_flinkstyle.agent.ending import Failure
+from airflow_flinkstyle.agent.endings import Failure
 from airflow_flinkstyle.agent.errors import UnsupportedModeError
-from airflow_flinkstyle.agent.wrapping import Remembered, overrides_for, refuse_unsupported
+from airflow_flinkstyle.agent.stream_options import StreamOptions
+from airflow_flinkstyle.agent.wrapping import overrides_for, refuse_unsupported
 from airflow_flinkstyle.protocol.records import KafkaOverride
 
 RULE = KafkaOverride(role="source", servers="old:9092", options={"kafka.bootstrap.servers": "new:9092"})
 
 
-def a_reader(form: str = "kafka", servers: str = "old:9092") -> Remembered:
-    seen = Remembered()
+def a_reader(form: str = "kafka", servers: str = "old:9092") -> StreamOptions:
+    seen = StreamOptions()
     seen.format = form
     seen.set_options({"Kafka.Bootstrap.Servers": servers})
     return seen
@@ -36,7 +37,7 @@ def test_override_needs_the_role_and_the_old_servers() -> None:
 def test_modes_without_cuts_are_refused_by_name(
     trigger: dict[str, str], options: dict[str, object], words: str
 ) -> None:
-    seen = Remembered()
+    seen = StreamOptions()
     seen.trigger = dict(trigger)
     seen.set_options(options)
     with pytest.raises(UnsupportedModeError, match=words):
