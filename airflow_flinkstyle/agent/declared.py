@@ -17,9 +17,9 @@ from airflow_flinkstyle.protocol.records import Declared
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from airflow_flinkstyle.agent.sources import Source
+    from airflow_flinkstyle.agent.jvm.sources import Source
+    from airflow_flinkstyle.agent.jvm.untyped import PySpark
     from airflow_flinkstyle.agent.stream_options import StreamOptions
-    from airflow_flinkstyle.agent.untyped import PySpark
 
 _LOCATION = "checkpointlocation"
 _LOCATION_CONF = "spark.sql.streaming.checkpointLocation"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow_flinkstyle.agent.process import now_ms
+from airflow_flinkstyle.agent.jvm.process import now_ms
 from airflow_flinkstyle.checkpoint.inventory import list_batches
 from airflow_flinkstyle.protocol.records import QueryBeat
 from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from airflow_flinkstyle.agent.declared import Declaration
-    from airflow_flinkstyle.agent.sources import Source
-    from airflow_flinkstyle.agent.untyped import Java, PySpark
+    from airflow_flinkstyle.agent.jvm.sources import Source
+    from airflow_flinkstyle.agent.jvm.untyped import Java, PySpark
     from airflow_flinkstyle.errors import FlinkstyleError
     from airflow_flinkstyle.protocol.records import SourceIdentity
     from airflow_flinkstyle.sinks.resume import SinkState

@@ -8,35 +8,36 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.agent import sinks, takeover
-from airflow_flinkstyle.agent.admission import Admission
-from airflow_flinkstyle.agent.batch_watch import BatchWatch, CommitSetting
+from airflow_flinkstyle.agent.board import takeover
+from airflow_flinkstyle.agent.board.heartbeat import Pulse, PulseThread, Watchdog
+from airflow_flinkstyle.agent.board.inbox import Inbox
+from airflow_flinkstyle.agent.board.takeover import NotOursError
+from airflow_flinkstyle.agent.commits.batch_watch import BatchWatch, CommitSetting
 from airflow_flinkstyle.agent.declared import declaration
-from airflow_flinkstyle.agent.ending import RunEnd
-from airflow_flinkstyle.agent.endings import Ending, Failure, ScriptEnded, Signalled
 from airflow_flinkstyle.agent.errors import SupersededError
-from airflow_flinkstyle.agent.heartbeat import Pulse, PulseThread, Watchdog
-from airflow_flinkstyle.agent.hold import Hold
-from airflow_flinkstyle.agent.inbox import Inbox
-from airflow_flinkstyle.agent.process import EXIT_DONE, end_later
-from airflow_flinkstyle.agent.queries import Queries
-from airflow_flinkstyle.agent.serving import Serving
-from airflow_flinkstyle.agent.signals import JvmShutdownHook
-from airflow_flinkstyle.agent.sources import sources_of
-from airflow_flinkstyle.agent.takeover import NotOursError
-from airflow_flinkstyle.agent.taking import Taking
-from airflow_flinkstyle.agent.wrapping import refuse_unsupported
+from airflow_flinkstyle.agent.guards import sinks
+from airflow_flinkstyle.agent.jvm.process import EXIT_DONE, end_later
+from airflow_flinkstyle.agent.jvm.signals import JvmShutdownHook
+from airflow_flinkstyle.agent.jvm.sources import sources_of
+from airflow_flinkstyle.agent.queries.hold import Hold
+from airflow_flinkstyle.agent.queries.registry import Queries
+from airflow_flinkstyle.agent.run.admission import Admission
+from airflow_flinkstyle.agent.run.end import RunEnd
+from airflow_flinkstyle.agent.run.reasons import Ending, Failure, ScriptEnded, Signalled
+from airflow_flinkstyle.agent.run.serving import Serving
+from airflow_flinkstyle.agent.run.taking import Taking
+from airflow_flinkstyle.agent.script.wrapping import refuse_unsupported
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.sinks import resume
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from airflow_flinkstyle.agent.board.takeover import Turn
     from airflow_flinkstyle.agent.job_query import JobQuery
-    from airflow_flinkstyle.agent.process import DriverProcess
+    from airflow_flinkstyle.agent.jvm.process import DriverProcess
+    from airflow_flinkstyle.agent.jvm.untyped import Java, PySpark
     from airflow_flinkstyle.agent.stream_options import StreamOptions
-    from airflow_flinkstyle.agent.takeover import Turn
-    from airflow_flinkstyle.agent.untyped import Java, PySpark
     from airflow_flinkstyle.protocol.board import JobBoard
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 

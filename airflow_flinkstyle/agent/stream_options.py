@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from airflow_flinkstyle.agent.untyped import PySpark
+    from airflow_flinkstyle.agent.jvm.untyped import PySpark
 
 
 class StreamOptions:

@@ -14,11 +14,11 @@ import tempfile
 import time
 from typing import TYPE_CHECKING, Any
 
-from airflow_flinkstyle.agent.batch_watch import BatchWatch, CommitSetting
+from airflow_flinkstyle.agent.commits.batch_watch import BatchWatch, CommitSetting
 from airflow_flinkstyle.agent.declared import declaration
-from airflow_flinkstyle.agent.jvm_groups import JvmGroup
-from airflow_flinkstyle.agent.queries import Queries
-from airflow_flinkstyle.agent.sources import Source, sources_of
+from airflow_flinkstyle.agent.jvm.groups import JvmGroup
+from airflow_flinkstyle.agent.jvm.sources import Source, sources_of
+from airflow_flinkstyle.agent.queries.registry import Queries
 from airflow_flinkstyle.agent.stream_options import StreamOptions
 from airflow_flinkstyle.types import NextOffset
 from benchmarks.common import interleave

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.agent import checks
-from airflow_flinkstyle.agent.capture import take
-from airflow_flinkstyle.agent.jvm_kafka import describe_source
-from airflow_flinkstyle.agent.queries import Queries
-from airflow_flinkstyle.agent.sources import sources_of
+from airflow_flinkstyle.agent.guards import checks
+from airflow_flinkstyle.agent.jvm.kafka import describe_source
+from airflow_flinkstyle.agent.jvm.sources import sources_of
+from airflow_flinkstyle.agent.queries.registry import Queries
+from airflow_flinkstyle.agent.run.capture import take
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError, ClusterUnreachableError
 from airflow_flinkstyle.protocol.records import KafkaOverride, SourceIdentity
@@ -178,7 +178,7 @@ def test_guard_refuses_offsets_outside_the_log_and_a_recreated_topic(
 def test_guard_refuses_a_cluster_that_does_not_answer(
     spark: SparkSession, checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("airflow_flinkstyle.agent.jvm_kafka.REQUEST_TIMEOUT_S", 2)
+    monkeypatch.setattr("airflow_flinkstyle.agent.jvm.kafka.REQUEST_TIMEOUT_S", 2)
     options = {"subscribe": checkpoint.topic, "kafka.bootstrap.servers": "127.0.0.1:1"}
     query = checkpoint.query(read(spark, checkpoint.broker, **options))
     with pytest.raises(ClusterUnreachableError, match=r"127\.0\.0\.1:1"):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.agent.declared import Declaration, declaration
-from airflow_flinkstyle.agent.sources import sources_of
+from airflow_flinkstyle.agent.jvm.sources import sources_of
 from airflow_flinkstyle.agent.stream_options import StreamOptions
 from tests.integration.agent_lab import Lab, plain_submit
 

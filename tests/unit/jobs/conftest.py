@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from airflow_flinkstyle.agent.agreement import Agreement
+from airflow_flinkstyle.agent.board.agreement import Agreement
 from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.deployments.base import Alive, Gone
