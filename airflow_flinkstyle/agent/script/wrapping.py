@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import os
-import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.agent.errors import UnsupportedModeError
+from airflow_flinkstyle.agent.script.agent import replace
+from airflow_flinkstyle.agent.script.held import wrap_held
 from airflow_flinkstyle.agent.script.topics import renamed_topics
 from airflow_flinkstyle.agent.stream_options import StreamOptions
 from airflow_flinkstyle.kafka.login.driver import set_for
@@ -16,28 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from airflow_flinkstyle.agent.jvm.untyped import PySpark
-    from airflow_flinkstyle.agent.queries.hold import Hold
+    from airflow_flinkstyle.agent.script.agent import Agent
     from airflow_flinkstyle.protocol.records import KafkaOverride
 
 _SERVERS = "kafka.bootstrap.servers"
-_SHORTEST_S = 0.001
-
-
-class Agent(Protocol):
-    """What the wrappers call."""
-
-    def start_query(self, writer: PySpark, seen: StreamOptions, run: Callable[[], PySpark]) -> PySpark:
-        """Start a query in place of Spark."""
-
-    def hold(self) -> bool:
-        """Return False at once, or True when everything has drained if it began to."""
-
-    def script_stops_spark(self) -> None:
-        """Drain before the script stops its session."""
-
-    @property
-    def held(self) -> Hold:
-        """What holds queries for a while, to be asked about them."""
 
 
 def overrides_for(
@@ -83,7 +66,6 @@ def wrap(agent: Agent, rules: Sequence[KafkaOverride]) -> None:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
     from pyspark.sql.readwriter import DataFrameReader, DataFrameWriter
-    from pyspark.sql.streaming.query import StreamingQuery, StreamingQueryManager
     from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
     for cls in (DataStreamReader, DataStreamWriter, DataFrameReader, DataFrameWriter):
@@ -94,15 +76,10 @@ def wrap(agent: Agent, rules: Sequence[KafkaOverride]) -> None:
     _override_before(DataFrameWriter, "save", "sink", rules)
     _start_through(DataStreamWriter, "start", agent, rules)
     _start_through(DataStreamWriter, "toTable", agent, rules)
-    _await_again(StreamingQuery, "awaitTermination", agent, _this_query)
-    _await_again(StreamingQueryManager, "awaitAnyTermination", agent, _any_query)
-    _replace(StreamingQuery, "stop", lambda original: _stop_for_good(original, agent))
-    _active_while_held(StreamingQuery, agent)
-    _list_held(StreamingQueryManager, agent)
-    _replace(StreamingQueryManager, "get", lambda original: _get_held(original, agent))
+    wrap_held(agent)
     for stopped in (SparkSession, SparkContext):
         _drain_before(stopped, "stop", agent)
-    _replace(SparkSession.Builder, "remote", lambda _original: _refuse_remote)
+    replace(SparkSession.Builder, "remote", lambda _original: _refuse_remote)
 
 
 def refuse_connect() -> None:
@@ -117,11 +94,6 @@ def refuse_connect() -> None:
 
 def _refuse_remote(_builder: PySpark, _url: str) -> PySpark:
     raise UnsupportedModeError.named("Spark Connect", "Build the session without .remote(...).")
-
-
-def _replace(cls: PySpark, name: str, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    original = getattr(cls, name)
-    setattr(cls, name, functools.wraps(original)(wrapper(original)))
 
 
 def _remember(cls: PySpark) -> None:
@@ -147,9 +119,9 @@ def _remember(cls: PySpark) -> None:
 
         return call
 
-    _replace(cls, "option", option)
-    _replace(cls, "options", options)
-    _replace(cls, "format", form)
+    replace(cls, "option", option)
+    replace(cls, "options", options)
+    replace(cls, "format", form)
 
 
 def _remember_query(cls: PySpark) -> None:
@@ -182,10 +154,10 @@ def _remember_query(cls: PySpark) -> None:
 
         return wrapper
 
-    _replace(cls, "queryName", query_name)
-    _replace(cls, "trigger", trigger)
+    replace(cls, "queryName", query_name)
+    replace(cls, "trigger", trigger)
     for name in ("foreach", "foreachBatch"):
-        _replace(cls, name, each(name))
+        replace(cls, name, each(name))
 
 
 def _override_before(cls: PySpark, name: str, role: str, rules: Sequence[KafkaOverride]) -> None:
@@ -204,7 +176,7 @@ def _override_before(cls: PySpark, name: str, role: str, rules: Sequence[KafkaOv
 
         return call
 
-    _replace(cls, name, wrapper)
+    replace(cls, name, wrapper)
 
 
 def _start_through(cls: PySpark, name: str, agent: Agent, rules: Sequence[KafkaOverride]) -> None:
@@ -237,81 +209,7 @@ def _start_through(cls: PySpark, name: str, agent: Agent, rules: Sequence[KafkaO
 
         return call
 
-    _replace(cls, name, wrapper)
-
-
-def _this_query(handle: PySpark, hold: Hold) -> Callable[[], bool]:
-    run_id = handle.runId
-    return lambda: hold.went_on(handle, run_id)
-
-
-def _any_query(_manager: PySpark, hold: Hold) -> Callable[[], bool]:
-    seen = hold.count
-    return lambda: hold.any_went_on(seen)
-
-
-def _await_again(
-    cls: PySpark, name: str, agent: Agent, begin: Callable[[PySpark, Hold], Callable[[], bool]]
-) -> None:
-    """Await once more what was only held; return when everything has drained if the run ends."""
-
-    def wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
-        def call(self: PySpark, timeout: float | None = None) -> PySpark:
-            until_s = time.monotonic() + (timeout or 0)
-            while True:
-                result, error, went_on = None, None, begin(self, agent.held)
-                try:
-                    result = original(self, timeout)
-                except Exception as raised:  # noqa: BLE001  # raised again below
-                    error = raised
-                again = result is not False and went_on()
-                if agent.hold():
-                    return result  # what a query says while it is drained is not the script's business
-                if not again:
-                    break
-                if timeout is not None:
-                    timeout = max(_SHORTEST_S, until_s - time.monotonic())
-            if error is not None:
-                raise error
-            return result
-
-        return call
-
-    _replace(cls, name, wrapper)
-
-
-def _stop_for_good(original: Callable[..., Any], agent: Agent) -> Callable[..., Any]:
-    def call(self: PySpark) -> PySpark:
-        agent.held.leave_stopped(self)
-        agent.held.follow(self, self.runId)
-        return original(self)
-
-    return call
-
-
-def _active_while_held(cls: PySpark, agent: Agent) -> None:
-    original = cls.isActive.fget
-
-    def is_active(self: PySpark) -> bool:
-        if agent.held.is_held(self):
-            return True
-        agent.held.follow(self, self.runId)
-        return bool(original(self))
-
-    cls.isActive = property(is_active)
-
-
-def _list_held(cls: PySpark, agent: Agent) -> None:
-    original = cls.active.fget
-    cls.active = property(lambda self: agent.held.with_held(original(self)))
-
-
-def _get_held(original: Callable[..., Any], agent: Agent) -> Callable[..., Any]:
-    def call(self: PySpark, id: str) -> PySpark:  # Spark's name
-        handle = agent.held.handle(id)
-        return original(self, id) if handle is None else handle
-
-    return call
+    replace(cls, name, wrapper)
 
 
 def _drain_before(cls: PySpark, name: str, agent: Agent) -> None:
@@ -322,4 +220,4 @@ def _drain_before(cls: PySpark, name: str, agent: Agent) -> None:
 
         return call
 
-    _replace(cls, name, wrapper)
+    replace(cls, name, wrapper)

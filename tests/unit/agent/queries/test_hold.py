@@ -18,7 +18,7 @@ from airflow_flinkstyle.agent.queries.hold import Hold
 from airflow_flinkstyle.agent.queries.registry import Queries
 from airflow_flinkstyle.agent.run import aligned
 from airflow_flinkstyle.agent.runtime import Runtime
-from airflow_flinkstyle.agent.script import wrapping
+from airflow_flinkstyle.agent.script import held
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError, ClusterUnreachableError, PartitionSetError
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.records import Request
@@ -230,7 +230,7 @@ def test_query_that_is_held_is_found_by_its_id() -> None:
     hold = Hold(queries)
     run, query = a_running_query(queries, "fast")
     run.batch_ended.set()
-    get = wrapping._get_held(lambda _self, _id: None, SimpleNamespace(held=hold))
+    get = held._get_held(lambda _self, _id: None, SimpleNamespace(held=hold))
     assert get(None, "fast") is None  # Spark's own answer
     with hold.begin(MagicMock(), **WANTED):
         assert get(None, "fast") is query.query
