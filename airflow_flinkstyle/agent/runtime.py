@@ -16,6 +16,7 @@ from airflow_flinkstyle.agent.commits.batch_watch import BatchWatch, CommitSetti
 from airflow_flinkstyle.agent.declared import declaration
 from airflow_flinkstyle.agent.errors import SupersededError
 from airflow_flinkstyle.agent.guards import sinks
+from airflow_flinkstyle.agent.jvm.kafka import describe_source
 from airflow_flinkstyle.agent.jvm.process import EXIT_DONE, end_later
 from airflow_flinkstyle.agent.jvm.signals import JvmShutdownHook
 from airflow_flinkstyle.agent.jvm.sources import sources_of
@@ -36,8 +37,10 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.board.takeover import Turn
     from airflow_flinkstyle.agent.job_query import JobQuery
     from airflow_flinkstyle.agent.jvm.process import DriverProcess
+    from airflow_flinkstyle.agent.jvm.sources import Source
     from airflow_flinkstyle.agent.jvm.untyped import Java, PySpark
     from airflow_flinkstyle.agent.stream_options import StreamOptions
+    from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.protocol.board import JobBoard
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 
@@ -144,6 +147,10 @@ class Runtime:
             self.pulse.spark_is_up(spark_version=spark.version, application_id=context.applicationId)
             self._hook = JvmShutdownHook(context._gateway, lambda: self.finish(Signalled()))  # noqa: SLF001
             self.commits.begin(self.jvm, CommitSetting.of(spark))
+
+    def describe(self, source: Source) -> ClusterView:
+        """Look at the Kafka cluster of a source, as Spark reaches it."""
+        return describe_source(self.jvm, source)
 
     def _note_sink(self, query_id: str) -> None:
         """Write where a sink has opened before it writes there: whoever goes on must know of the place."""

@@ -14,7 +14,6 @@ from airflow_flinkstyle.agent.errors import (
     QueryUnknownError,
 )
 from airflow_flinkstyle.agent.guards.guard import check_source, read_positions, require_same_sources
-from airflow_flinkstyle.agent.jvm.kafka import describe_source
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.protocol.records import SourceIdentity
 from airflow_flinkstyle.savepoint.files.restore import restore_savepoint
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from airflow_flinkstyle.agent.job_query import JobQuery
-    from airflow_flinkstyle.agent.jvm.untyped import Java
+    from airflow_flinkstyle.agent.jvm.sources import Describe
     from airflow_flinkstyle.protocol.records import Go, Heartbeat
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
@@ -136,11 +135,16 @@ def require_known(query: JobQuery, to_go_on: Collection[str], script: Collection
     )
 
 
-def guard(jvm: Java, query: JobQuery, expected: Mapping[str, list[SourceIdentity]]) -> None:
+def guard(describe: Describe, query: JobQuery, expected: Mapping[str, list[SourceIdentity]]) -> None:
     """Check every Kafka source of the query, and record what they read.
 
     A planned batch that is refused is left as it is, the first one after a restore too: its records were
     there when it was planned, so a sink may have seen them under its number.
+
+    Args:
+        describe: Looks at the cluster of a source.
+        query: About to start.
+        expected: By source, what others have recorded of it.
 
     Raises:
         FlinkstyleError: If Spark must not start it; nothing was written.
@@ -152,7 +156,7 @@ def guard(jvm: Java, query: JobQuery, expected: Mapping[str, list[SourceIdentity
         if source.is_kafka:
             key = source.key(positions.log_version)
             recorded = [*expected.get(key, []), *([query.identities[key]] if key in query.identities else [])]
-            view = describe_source(jvm, source)
+            view = describe(source)
             found[key] = check_source(query.name, key, view, expected=recorded, positions=positions)
             log.info("Query %s, source %s reads cluster %s", query.name, key, view.cluster_id)
     query.identities = found

@@ -5,6 +5,7 @@ The offset log lists sources in the order of the plan's streaming leaves, each l
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow_flinkstyle.agent.jvm.untyped import Java, PySpark
+    from airflow_flinkstyle.kafka.cluster import ClusterView
 
 _UNNAMED = "<Unassigned>"
 
@@ -44,6 +46,10 @@ class Source:
     def key(self, log_version: int) -> str:
         """Return how an offset log of this version names the source."""
         return self.name if log_version > 1 and self.name else str(self.position)
+
+
+Describe = Callable[[Source], "ClusterView"]
+"""Looks at the Kafka cluster of a source: with exactly the partitions that it subscribes to."""
 
 
 def sources_of(df: PySpark) -> tuple[Source, ...]:

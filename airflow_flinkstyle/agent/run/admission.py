@@ -185,4 +185,4 @@ class Admission:
         last = self._turn.last_beat.queries.get(query.name) if self._turn.last_beat else None
         # With the savepoint's numbers as this query's sink needs them.
         lineages.expect(query, self._origins().get(query.name), last)
-        checks.guard(self._driver.jvm, query, self._expected.get(query.name, {}))
+        checks.guard(self._driver.describe, query, self._expected.get(query.name, {}))

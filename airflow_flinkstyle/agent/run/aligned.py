@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.agent.board.inbox import Take
     from airflow_flinkstyle.agent.job_query import JobQuery
-    from airflow_flinkstyle.agent.jvm.untyped import Java
+    from airflow_flinkstyle.agent.jvm.sources import Describe
     from airflow_flinkstyle.agent.run.driver import Driver
     from airflow_flinkstyle.agent.run.taking import Taking
     from airflow_flinkstyle.savepoint.manifest import Manifest
@@ -88,7 +88,9 @@ class AlignedCut:
             driver.held.begin(
                 driver.jvm,
                 look=self._require_wanted,
-                before_start=lambda query: guard_again(driver.jvm, query, lease_s=driver.turn.claim.lease_s),
+                before_start=lambda query: guard_again(
+                    driver.describe, query, lease_s=driver.turn.claim.lease_s
+                ),
                 ends=driver.ending.is_set,
                 failed=lambda error: driver.begin_end(Failure.of(error)),
             ) as queries,
@@ -98,15 +100,15 @@ class AlignedCut:
 
     def _run_to_barrier(self, queries: list[JobQuery]) -> dict[str, BatchId]:
         """Let every query commit one batch that ends at the barrier, unless it stands there."""
-        jvm = self._driver.jvm
-        stands = [barrier.look(jvm, query) for query in queries]
+        look = self._driver.describe
+        stands = [barrier.look(look, query) for query in queries]
         end = furthest(stand.places() for stand in stands)
         if self._request.drain:
             end = furthest([end, *(stand.ends() for stand in stands)])
         if self._agreement is not None:
             end = self._agreement.barrier(end)
         if self._request.drain or self._agreement is not None:
-            stands = [barrier.look(jvm, query) for query in queries]  # the logs have grown meanwhile
+            stands = [barrier.look(look, query) for query in queries]  # the logs have grown meanwhile
         plans = [barrier.plan_batch(stand, end) for stand in stands]
         for query, stand, planned in zip(queries, stands, plans, strict=True):
             barrier.check_batch(query, stand, planned)
@@ -156,7 +158,7 @@ class AlignedCut:
             log.warning("The other jobs of the cut learn of its failure by waiting", exc_info=True)
 
 
-def guard_again(jvm: Java, query: JobQuery, *, lease_s: float) -> None:
+def guard_again(describe: Describe, query: JobQuery, *, lease_s: float) -> None:
     """Guard a query that goes on: on the same log, as at every start.
 
     What is out of reach for a moment would not have ended the query either, had it not been held.
@@ -165,6 +167,6 @@ def guard_again(jvm: Java, query: JobQuery, *, lease_s: float) -> None:
     """
     try:
         with leaving(_LEFT):
-            patiently(lambda: guard(jvm, query, {}), for_s=lease_s)
+            patiently(lambda: guard(describe, query, {}), for_s=lease_s)
     except PartitionSetError as error:
         log.warning("Query %s goes on, and Spark takes up its partitions: %s", query.name, error.problem)

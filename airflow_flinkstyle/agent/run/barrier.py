@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.errors import BarrierBehindError, BarrierUnreachableError, leaving
 from airflow_flinkstyle.agent.guards.guard import CheckpointPositions, check_source
-from airflow_flinkstyle.agent.jvm.kafka import describe_source
 from airflow_flinkstyle.agent.jvm.process import now_ms
 from airflow_flinkstyle.checkpoint import commit_log, offset_log
 from airflow_flinkstyle.checkpoint.errors import UnsupportedCheckpointError
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow_flinkstyle.agent.job_query import JobQuery
-    from airflow_flinkstyle.agent.jvm.untyped import Java
+    from airflow_flinkstyle.agent.jvm.sources import Describe
     from airflow_flinkstyle.checkpoint.offset_log import OffsetLog
     from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.protocol.cuts import Place
@@ -65,17 +64,13 @@ class Stand:
         }
 
 
-def look(jvm: Java, query: JobQuery) -> Stand:
+def look(describe: Describe, query: JobQuery) -> Stand:
     """Read where a stopped query stands, and describe the Kafka logs it reads."""
     batch = read_inventory(query.checkpoint).committed
     log = offset_log.parse(query.checkpoint.read(f"offsets/{batch}").decode())
     commit = commit_log.parse(query.checkpoint.read(f"commits/{batch}").decode())
     with leaving(_LEFT):
-        views = {
-            source.key(log.version): describe_source(jvm, source)
-            for source in query.sources
-            if source.is_kafka
-        }
+        views = {source.key(log.version): describe(source) for source in query.sources if source.is_kafka}
     return Stand(
         query=query.name,
         batch_id=batch,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.errors import leaving
 from airflow_flinkstyle.agent.guards.guard import read_positions
-from airflow_flinkstyle.agent.jvm.kafka import describe_source
 from airflow_flinkstyle.agent.jvm.process import now_ms
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError, TopicRecreatedError
 from airflow_flinkstyle.protocol.records import Progress
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.agent.guards.waiting import Waiting
     from airflow_flinkstyle.agent.job_query import JobQuery
-    from airflow_flinkstyle.agent.jvm.untyped import Java
+    from airflow_flinkstyle.agent.jvm.sources import Describe
     from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.protocol.board import JobBoard
     from airflow_flinkstyle.protocol.records import Request, SourceIdentity
@@ -34,7 +33,7 @@ _LEFT = "No savepoint was made."
 
 
 def take(
-    jvm: Java,
+    describe: Describe,
     repository: SavepointRepository,
     queries: Sequence[JobQuery],
     waiting: Sequence[Waiting],
@@ -53,7 +52,7 @@ def take(
     """Take a savepoint of all queries of the job.
 
     Args:
-        jvm: The driver's JVM, to look at Kafka as the sources see it.
+        describe: Looks at the cluster of a source, as that sees it.
         repository: Where the savepoint goes.
         queries: All that were started.
         waiting: Those that the run goes on with and that were not: they are where their checkpoints say.
@@ -75,7 +74,7 @@ def take(
         QuerySource(
             name=query.name,
             checkpoint=query.checkpoint,
-            kafka=_kafka_logs(jvm, query),
+            kafka=_kafka_logs(describe, query),
             batch_id=stopped_at[query.name] if stopped_at else None,
             runs_on=runs_on,
             sink=query.sink.name,
@@ -102,14 +101,14 @@ def take(
     )
 
 
-def _kafka_logs(jvm: Java, query: JobQuery) -> dict[str, KafkaLog]:
+def _kafka_logs(describe: Describe, query: JobQuery) -> dict[str, KafkaLog]:
     version = read_positions(query.checkpoint).log_version
     logs = {}
     for source in query.sources:
         if source.is_kafka:
             key = source.key(version)
             with leaving(_LEFT):
-                view = describe_source(jvm, source)
+                view = describe(source)
             _require_unchanged(f"Source {key} of query {query.name}", query.identity(source, version), view)
             logs[key] = _kafka_log(view)
     return logs

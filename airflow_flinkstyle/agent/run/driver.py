@@ -12,10 +12,12 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.board.takeover import Turn
     from airflow_flinkstyle.agent.commits.batch_watch import BatchWatch
     from airflow_flinkstyle.agent.jvm.process import DriverProcess
+    from airflow_flinkstyle.agent.jvm.sources import Source
     from airflow_flinkstyle.agent.jvm.untyped import Java
     from airflow_flinkstyle.agent.queries.hold import Hold
     from airflow_flinkstyle.agent.queries.registry import Queries
     from airflow_flinkstyle.agent.run.reasons import Ending
+    from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.protocol.board import JobBoard
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 
@@ -41,6 +43,9 @@ class Driver(Protocol):
     """A takeover and the begin of the end exclude each other."""
     start_lock: threading.Lock
     """A start of a query, and a look at all that were started, exclude each other."""
+
+    def describe(self, source: Source) -> ClusterView:
+        """Look at the Kafka cluster of a source, as Spark reaches it."""
 
     def begin_end(self, why: Ending) -> None:
         """End the run in a thread of its own; returns once the end has begun."""

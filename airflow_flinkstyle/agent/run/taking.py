@@ -35,7 +35,7 @@ class Taking:
             raise AssertionError(f"request {request.request_id} names no savepoint")
         driver = self._driver
         self._admission.manifest = capture.take(
-            driver.jvm,
+            driver.describe,
             driver.repository,
             *driver.queries.started_and_waiting(),
             savepoint_id=request.savepoint_id,

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.agent.board import takeover
 from airflow_flinkstyle.agent.errors import (
     NOT_STARTED,
     CheckpointLostError,
@@ -31,15 +30,17 @@ from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.types import BatchId, NextOffset
 from tests.manifests import a_manifest
 from tests.unit.agent.conftest import a_heartbeat
-from tests.unit.agent.job_queries import a_query
+from tests.unit.agent.job_queries import a_query, a_query_of_two_batches
 from tests.unit.agent.views import a_view
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-    from types import ModuleType
 
     from airflow_flinkstyle.agent.job_query import JobQuery
+    from airflow_flinkstyle.agent.jvm.sources import Describe
+    from airflow_flinkstyle.kafka.cluster import ClusterView
+    from tests.unit.agent.conftest import Clock
 
 
 def a_go(**changes: Any) -> Go:
@@ -47,48 +48,33 @@ def a_go(**changes: Any) -> Go:
     return Go(**{**values, **changes})
 
 
-def test_planned_batch_that_is_refused_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planned_batch_that_is_refused_is_left_as_it_is() -> None:
     """A sink may have seen it: a carried one, one at a barrier, or one whose records were lost since."""
     query = a_query_of_two_batches(committed=1)
     before = {info.key: query.checkpoint.read(info.key) for info in query.checkpoint.list("")}
-    monkeypatch.setattr(checks, "describe_source", lambda *_: a_view({0: 4}))
     with pytest.raises(OffsetBeyondEndError):
-        checks.guard(None, query, {})
+        checks.guard(lambda _: a_view({0: 4}), query, {})
     assert {info.key: query.checkpoint.read(info.key) for info in query.checkpoint.list("")} == before
 
 
 @pytest.mark.parametrize(
-    ("module", "look", "left"),
+    ("look", "left"),
     [
-        (checks, lambda query: checks.guard(None, query, {}), "The query was not started"),
-        (barrier, lambda query: barrier.look(None, query), "the queries go on uncut"),
-        (capture, lambda query: capture._kafka_logs(None, query), "No savepoint was made"),
-        (checks, lambda query: aligned.guard_again(None, query, lease_s=0.0), "The query does not go on"),
+        (lambda kafka, query: checks.guard(kafka, query, {}), "The query was not started"),
+        (barrier.look, "the queries go on uncut"),
+        (capture._kafka_logs, "No savepoint was made"),
+        (lambda kafka, query: aligned.guard_again(kafka, query, lease_s=0.0), "The query does not go on"),
     ],
 )
 def test_kafka_that_cannot_be_reached_leaves_what_the_error_says(
-    module: ModuleType, look: Callable[[JobQuery], object], left: str, monkeypatch: pytest.MonkeyPatch
+    look: Callable[[Describe, JobQuery], object], left: str, clock: Clock
 ) -> None:
-    def out_of_reach(*_: object) -> None:
+    def out_of_reach(_: object) -> ClusterView:
         raise ClusterUnreachableError("Timeout.", left="The query was not started.", remedy="Check it.")
 
-    monkeypatch.setattr(module, "describe_source", out_of_reach)
-    monkeypatch.setattr(takeover, "RETRY_S", 0.0)
     with pytest.raises(ClusterUnreachableError) as refused:
-        look(a_query_of_two_batches(committed=2))
+        look(out_of_reach, a_query_of_two_batches(committed=2))
     assert left in refused.value.left
-
-
-def a_query_of_two_batches(*, committed: int) -> JobQuery:
-    query = a_query("orders")
-    query.sources = [Source(position=0, name=None, provider="kafka", options={})]
-    header = '{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}'
-    for batch, end in enumerate((3, 5)):
-        query.checkpoint.write(f"offsets/{batch}", f'v1\n{header}\n{{"t":{{"0":{end}}}}}'.encode())
-    for batch in range(committed):
-        query.checkpoint.write(f"commits/{batch}", b'v1\n{"nextBatchWatermarkMs":0}')
-    query.checkpoint.write("metadata", b'{"id":"7c2b1a3e-0000-4000-8000-000000000000"}')
-    return query
 
 
 def an_identity(cluster_id: str) -> SourceIdentity:
@@ -146,47 +132,40 @@ def test_queries_of_savepoint_predecessor_and_earlier_incarnation_go_on_where_th
     assert found == {"restored", "adopted", "own"}
 
 
-def test_guard_records_what_each_kafka_source_reads_and_looks_at_no_other(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_guard_records_what_each_kafka_source_reads_and_looks_at_no_other() -> None:
     query = a_query_of_two_batches(committed=2)
     for batch in (0, 1):
         log = query.checkpoint.read(f"offsets/{batch}")
         query.checkpoint.write(f"offsets/{batch}", log + b"\n{}")
     query.sources = [*query.sources, Source(position=1, name=None, provider="rate", options={})]
-    looked: list[object] = []
+    looked: list[int] = []
 
-    def look(jvm: object, source: Source) -> object:
-        looked.append((jvm, source.position))
+    def look(source: Source) -> ClusterView:
+        looked.append(source.position)
         return a_view({0: 9})
 
-    monkeypatch.setattr(checks, "describe_source", look)
-    checks.guard("jvm", query, {"0": [an_identity("c")], "1": [an_identity("of no source")]})
-    assert looked == [("jvm", 0)]
+    checks.guard(look, query, {"0": [an_identity("c")], "1": [an_identity("of no source")]})
+    assert looked == [0]
     assert query.identities == {"0": an_identity("c")}
 
 
-def test_guard_compares_with_what_others_and_the_query_itself_have_recorded(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(checks, "describe_source", lambda *_: a_view({0: 9}))
+def test_guard_compares_with_what_others_and_the_query_itself_have_recorded() -> None:
     query = a_query_of_two_batches(committed=2)
     with pytest.raises(ClusterMismatchError, match="Source 0 of query orders"):
-        checks.guard(None, query, {"0": [an_identity("c"), an_identity("another")]})
+        checks.guard(lambda _: a_view({0: 9}), query, {"0": [an_identity("c"), an_identity("another")]})
     assert query.identities == {}
     recreated = replace(an_identity("c"), topic_ids={"t": "id before"})
     query.identities = {"0": recreated}
     with pytest.raises(TopicRecreatedError):
-        checks.guard(None, query, {})
+        checks.guard(lambda _: a_view({0: 9}), query, {})
     assert query.identities == {"0": recreated}
 
 
-def test_guard_asks_for_the_sources_before_it_asks_kafka(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "describe_source", lambda *_: pytest.fail("Kafka was asked"))
+def test_guard_asks_for_the_sources_before_it_asks_kafka() -> None:
     query = a_query_of_two_batches(committed=2)
     query.sources = [*query.sources, *query.sources]
     with pytest.raises(SourcesChangedError, match=r"Query orders .* read 1 sources .*, found 2"):
-        checks.guard(None, query, {})
+        checks.guard(lambda _: pytest.fail("Kafka was asked"), query, {})
 
 
 def test_restore_prepares_or_completes_every_query_as_it_was_asked() -> None:

@@ -19,14 +19,16 @@ from airflow_flinkstyle.agent.queries.registry import Queries
 from airflow_flinkstyle.agent.run import aligned
 from airflow_flinkstyle.agent.runtime import Runtime
 from airflow_flinkstyle.agent.script import held
-from airflow_flinkstyle.kafka.errors import ClusterMismatchError, ClusterUnreachableError, PartitionSetError
+from airflow_flinkstyle.kafka.errors import ClusterMismatchError, ClusterUnreachableError
 from airflow_flinkstyle.protocol.board import JobBoard
-from airflow_flinkstyle.protocol.records import Request
+from airflow_flinkstyle.protocol.records import Request, SourceIdentity
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from airflow_flinkstyle.storage.memory import MemoryStore
 from tests.declared import AS_BEFORE
 from tests.unit.agent.conftest import G1, I1, a_claim
+from tests.unit.agent.job_queries import a_query_of_two_batches
+from tests.unit.agent.views import a_view
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.agent.job_query import JobQuery
     from airflow_flinkstyle.errors import FlinkstyleError
+    from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.types import Alignment
     from tests.unit.agent.conftest import Clock
 
@@ -237,37 +240,28 @@ def test_query_that_is_held_is_found_by_its_id() -> None:
     assert get(None, "fast") is None
 
 
-def test_partitions_that_came_meanwhile_do_not_keep_a_held_query_from_going_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def guard(error: Exception) -> None:
-        def refuse(*_: object) -> None:
-            raise error
-
-        monkeypatch.setattr(aligned, "guard", refuse)
-
-    query = a_query(Queries("/checkpoints"), 1)
-    guard(PartitionSetError.between("source 0", missing={("orders", 2)}, unknown=()))
-    aligned.guard_again(None, query, lease_s=6.0)
-    guard(ClusterMismatchError("found another cluster", left="", remedy=""))
+def test_partitions_that_came_meanwhile_do_not_keep_a_held_query_from_going_on() -> None:
+    query = a_query_of_two_batches(committed=2)
+    aligned.guard_again(lambda _: a_view({0: 9, 1: 4}), query, lease_s=6.0)
+    query.identities = {"0": SourceIdentity(cluster_id="another", topic_ids={"t": "id"})}
     with pytest.raises(ClusterMismatchError):
-        aligned.guard_again(None, query, lease_s=6.0)
+        aligned.guard_again(lambda _: a_view({0: 9}), query, lease_s=6.0)
 
 
 @pytest.mark.parametrize("error", [ClusterUnreachableError, StoreUnavailableError])
 def test_held_query_goes_on_once_kafka_and_store_can_be_reached_again(
-    error: type[FlinkstyleError], clock: Clock, monkeypatch: pytest.MonkeyPatch
+    error: type[FlinkstyleError], clock: Clock
 ) -> None:
-    query, reachable = a_query(Queries("/checkpoints"), 1), threading.Event()
+    query, reachable = a_query_of_two_batches(committed=2), threading.Event()
 
-    def guard(*_: object) -> None:
+    def describe(_: object) -> ClusterView:
         if not reachable.is_set():
             raise error("out of reach", left="", remedy="")
+        return a_view({0: 9})
 
-    monkeypatch.setattr(aligned, "guard", guard)
     clock.at[clock.now_s + 5] = reachable.set
-    aligned.guard_again(None, query, lease_s=6.0)
+    aligned.guard_again(describe, query, lease_s=6.0)
     assert reachable.is_set()
     reachable.clear()
     with pytest.raises(error):
-        aligned.guard_again(None, query, lease_s=6.0)
+        aligned.guard_again(describe, query, lease_s=6.0)
