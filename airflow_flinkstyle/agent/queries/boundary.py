@@ -102,6 +102,4 @@ def _is_locked_out(stack: str) -> bool:
 
 def _keeps_threads(jvm: Java) -> bool:
     """Return whether a thread of Python is one of the JVM, as PySpark does: a thread holds a lock."""
-    from py4j.clientserver import JavaClient
-
-    return isinstance(jvm._gateway_client, JavaClient)  # noqa: SLF001
+    return type(jvm._gateway_client).__name__ == "JavaClient"  # noqa: SLF001 - it was "GatewayClient"
