@@ -230,3 +230,5 @@ def test_known_queries_start_in_any_order_and_new_ones_after_them() -> None:
     checks.require_known(a_query("b"), {"a", "b"}, {"b"})
     checks.require_known(a_query("new"), {"a", "b"}, {"a", "b", "new"})
     checks.require_known(a_query("first"), set(), {"first"})
+    # Its first batch was planned by a driver that died before the query committed one.
+    checks.require_known(a_query_of_two_batches(committed=0), {"a"}, {"orders"})
