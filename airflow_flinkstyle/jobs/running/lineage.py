@@ -141,8 +141,8 @@ def plan_checkpoint(runs: JobView, claim_key: str) -> StartPlan:
     """Adopt the checkpoint of a run that closed; copy that of a run that did not, fenced first.
 
     Where a caller said ``closed`` in a dead driver's place, a batch may be under way: the copy says so. Where
-    a query of the dead driver has committed nothing there is no copy to make: the caller closes the run in the
-    driver's place, and its checkpoint is adopted, as a relaunch would do.
+    a query of the dead driver has committed nothing there is no copy to make: the caller closes the run in
+    its place, and the checkpoint is adopted, as a relaunch would do.
 
     Raises:
         JobNotRunningError: If no run of the job has taken over.
