@@ -14,6 +14,7 @@ from airflow_flinkstyle.agent.errors import (
     QueryUnknownError,
 )
 from airflow_flinkstyle.agent.guards.guard import check_source, read_positions, require_same_sources
+from airflow_flinkstyle.checkpoint.inventory import remove_unfinished_writes
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.protocol.records import SourceIdentity
 from airflow_flinkstyle.savepoint.files.restore import restore_savepoint
@@ -160,6 +161,13 @@ def guard(describe: Describe, query: JobQuery, expected: Mapping[str, list[Sourc
             found[key] = check_source(query.name, key, view, expected=recorded, positions=positions)
             log.info("Query %s, source %s reads cluster %s", query.name, key, view.cluster_id)
     query.identities = found
+
+
+def clear(query: JobQuery) -> None:
+    """Make the checkpoint one that Spark starts in; only for a run that has taken the job over."""
+    left = remove_unfinished_writes(query.checkpoint)
+    if left:
+        log.warning("Query %s: a killed run left %s, deleted", query.name, ", ".join(left))
 
 
 def restore(

@@ -157,6 +157,21 @@ def test_query_that_the_job_has_under_another_name_is_refused_unless_it_was_drop
         third.start("orders")
 
 
+def test_what_a_killed_run_left_of_its_first_write_is_deleted_once_the_job_is_held(
+    first: SmallDriver,
+) -> None:
+    checkpoint = first.queries.checkpoint("orders")
+    checkpoint.write("offsets/.0.67b1b5be.tmp", b"")
+    loser = SmallDriver(first.root)
+    loser.board.take_current(Current(generation=G3, incarnation=I1), seen=None)
+    loser.tell_go()
+    with pytest.raises(NotOursError):
+        loser.start("orders")
+    assert checkpoint.head("offsets/.0.67b1b5be.tmp") is not None
+    first.start("orders")
+    assert checkpoint.head("offsets/.0.67b1b5be.tmp") is None
+
+
 def test_savepoint_is_restored_before_the_job_is_taken_and_kept_as_the_newest(first: SmallDriver) -> None:
     commit(first.start("orders"), 0)
     saved = first.serving._taking.take(a_request(), stopped_at={"orders": 0}, cancelled=lambda: False)
