@@ -7,6 +7,7 @@ import signal
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from testbed import paths
 from testbed.jvm import spark_options
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 _LANE = os.environ.get("PYTEST_XDIST_WORKER", "")  # tests run side by side share no folder
 os.environ["AIRFLOW_HOME"] = str(paths.HOME / f"airflow-tests{_LANE}")
 os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(paths.HOME / "cache" / "hypothesis"))
+# How long an example takes says how busy the machine is, and nothing of the code.
+settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
 os.environ["JAVA_HOME"] = str(paths.java_home())
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
 # A shell that starts the tests in the background lets them, and all that they start, ignore Ctrl-C.

@@ -17,9 +17,9 @@ from airflow_flinkstyle.protocol.records import Declared
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from airflow_flinkstyle.agent.sources import Source
-    from airflow_flinkstyle.agent.untyped import PySpark
-    from airflow_flinkstyle.agent.wrapping import Remembered
+    from airflow_flinkstyle.agent.jvm.sources import Source
+    from airflow_flinkstyle.agent.jvm.untyped import PySpark
+    from airflow_flinkstyle.agent.stream_options import StreamOptions
 
 _LOCATION = "checkpointlocation"
 _LOCATION_CONF = "spark.sql.streaming.checkpointLocation"
@@ -70,7 +70,7 @@ class Declaration:
         )
 
 
-def declaration(writer: PySpark, seen: Remembered, sources: Sequence[Source]) -> Declaration:
+def declaration(writer: PySpark, seen: StreamOptions, sources: Sequence[Source]) -> Declaration:
     """Return what the script says of a query that it starts now."""
     location = own_location(seen, writer._spark.conf.get(_LOCATION_CONF, None))  # noqa: SLF001
     kind = (seen.format or "default format").lower()
@@ -83,7 +83,7 @@ def declaration(writer: PySpark, seen: Remembered, sources: Sequence[Source]) ->
     )
 
 
-def own_location(seen: Remembered, default: str | None) -> str | None:
+def own_location(seen: StreamOptions, default: str | None) -> str | None:
     """Return where plain Spark would keep the checkpoint, and look for it at the next start.
 
     Below the session's default (``spark.sql.streaming.checkpointLocation``) it stands in a folder of the

@@ -28,9 +28,9 @@ def main(argv: Sequence[str]) -> int:
     """Run the script and return the driver's exit code."""
     arguments = _parse(argv)
     _log_to_stderr()
+    from airflow_flinkstyle.agent.board.takeover import NotOursError
     from airflow_flinkstyle.agent.errors import SupersededError
-    from airflow_flinkstyle.agent.process import EXIT_DONE, EXIT_FAILED
-    from airflow_flinkstyle.agent.takeover import NotOursError
+    from airflow_flinkstyle.agent.jvm.process import EXIT_DONE, EXIT_FAILED
     from airflow_flinkstyle.errors import FlinkstyleError
 
     try:
@@ -77,12 +77,12 @@ def _log_to_stderr() -> None:
 
 def _open(root: str, job: str, claim_id: str, generation: int) -> Runtime:
     """Begin this process's incarnation, wrap PySpark, and show a heartbeat."""
-    from airflow_flinkstyle.agent import takeover
-    from airflow_flinkstyle.agent.ending import Signalled
-    from airflow_flinkstyle.agent.process import DriverProcess
+    from airflow_flinkstyle.agent.board import takeover
+    from airflow_flinkstyle.agent.jvm.process import DriverProcess
+    from airflow_flinkstyle.agent.jvm.signals import on_sigterm
+    from airflow_flinkstyle.agent.run.reasons import Signalled
     from airflow_flinkstyle.agent.runtime import Runtime
-    from airflow_flinkstyle.agent.signals import on_sigterm
-    from airflow_flinkstyle.agent.wrapping import wrap
+    from airflow_flinkstyle.agent.script.wrapping import wrap
     from airflow_flinkstyle.protocol.board import JobBoard
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
     from airflow_flinkstyle.storage.open import open_store
@@ -101,8 +101,8 @@ def _open(root: str, job: str, claim_id: str, generation: int) -> Runtime:
 
 def _run_to_end(runtime: Runtime, script: str, args: Sequence[str]) -> None:
     """Run the script, then its queries until they end; afterwards the run has ended."""
-    from airflow_flinkstyle.agent.ending import Failure, ScriptEnded, Signalled
-    from airflow_flinkstyle.agent.wrapping import refuse_connect
+    from airflow_flinkstyle.agent.run.reasons import Failure, ScriptEnded, Signalled
+    from airflow_flinkstyle.agent.script.wrapping import refuse_connect
 
     try:
         refuse_connect()

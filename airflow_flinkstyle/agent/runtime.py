@@ -8,32 +8,39 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.agent import sinks, takeover
-from airflow_flinkstyle.agent.admission import Admission
-from airflow_flinkstyle.agent.batch_watch import BatchWatch, CommitSetting
+from airflow_flinkstyle.agent.board import takeover
+from airflow_flinkstyle.agent.board.heartbeat import Pulse, PulseThread, Watchdog
+from airflow_flinkstyle.agent.board.inbox import Inbox
+from airflow_flinkstyle.agent.board.takeover import NotOursError
+from airflow_flinkstyle.agent.commits.batch_watch import BatchWatch, CommitSetting
 from airflow_flinkstyle.agent.declared import declaration
-from airflow_flinkstyle.agent.ending import Ending, Failure, RunEnd, ScriptEnded, Signalled
 from airflow_flinkstyle.agent.errors import SupersededError
-from airflow_flinkstyle.agent.heartbeat import Pulse, PulseThread, Watchdog
-from airflow_flinkstyle.agent.hold import Hold
-from airflow_flinkstyle.agent.inbox import Inbox
-from airflow_flinkstyle.agent.process import EXIT_DONE, end_later
-from airflow_flinkstyle.agent.queries import JobQuery, Queries
-from airflow_flinkstyle.agent.serving import Serving
-from airflow_flinkstyle.agent.signals import JvmShutdownHook
-from airflow_flinkstyle.agent.sources import sources_of
-from airflow_flinkstyle.agent.takeover import NotOursError
-from airflow_flinkstyle.agent.wrapping import refuse_unsupported
+from airflow_flinkstyle.agent.guards import sinks
+from airflow_flinkstyle.agent.jvm.kafka import describe_source
+from airflow_flinkstyle.agent.jvm.process import EXIT_DONE, end_later
+from airflow_flinkstyle.agent.jvm.signals import JvmShutdownHook
+from airflow_flinkstyle.agent.jvm.sources import sources_of
+from airflow_flinkstyle.agent.queries.hold import Hold
+from airflow_flinkstyle.agent.queries.registry import Queries
+from airflow_flinkstyle.agent.run.admission import Admission
+from airflow_flinkstyle.agent.run.end import RunEnd
+from airflow_flinkstyle.agent.run.reasons import Ending, Failure, ScriptEnded, Signalled
+from airflow_flinkstyle.agent.run.serving import Serving
+from airflow_flinkstyle.agent.run.taking import Taking
+from airflow_flinkstyle.agent.script.wrapping import refuse_unsupported
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.sinks import resume
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airflow_flinkstyle.agent.process import DriverProcess
-    from airflow_flinkstyle.agent.takeover import Turn
-    from airflow_flinkstyle.agent.untyped import Java, PySpark
-    from airflow_flinkstyle.agent.wrapping import Remembered
+    from airflow_flinkstyle.agent.board.takeover import Turn
+    from airflow_flinkstyle.agent.job_query import JobQuery
+    from airflow_flinkstyle.agent.jvm.process import DriverProcess
+    from airflow_flinkstyle.agent.jvm.sources import Source
+    from airflow_flinkstyle.agent.jvm.untyped import Java, PySpark
+    from airflow_flinkstyle.agent.stream_options import StreamOptions
+    from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.protocol.board import JobBoard
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 
@@ -64,14 +71,15 @@ class Runtime:
             queries=lambda: self.commits.with_groups(self.queries.beats()),
             before=said_before,
         )
-        self.admission, self.serving = Admission(self), Serving(self)
+        self.admission = Admission(self)
+        self._taking = Taking(self, self.admission)
+        self.serving = Serving(self, self.admission, self._taking)
         self.inbox = Inbox(board, turn.generation, turn.incarnation, self.serving)
         self.jvm: Java = None
         self.spark_version = ""
         self.ending, self.ended = threading.Event(), threading.Event()
         self.exit_code = EXIT_DONE
-        self.gate = threading.Lock()  # a takeover and the begin of the end exclude each other
-        self.start_lock = threading.Lock()
+        self.gate, self.start_lock = threading.Lock(), threading.Lock()
         self._hook: JvmShutdownHook | None = None
 
     def open(self) -> None:
@@ -84,7 +92,7 @@ class Runtime:
 
     # --- starting queries -----------------------------------------------------------------------
 
-    def start_query(self, writer: PySpark, seen: Remembered, run: Callable[[], PySpark]) -> Java:
+    def start_query(self, writer: PySpark, seen: StreamOptions, run: Callable[[], PySpark]) -> Java:
         """Start a query in Spark's place: the first one waits for the job to be this process's."""
         self.leave_if_ending()
         try:
@@ -97,7 +105,7 @@ class Runtime:
             return self._start(query)
         return self.leave_if_ending()
 
-    def _admit(self, writer: PySpark, seen: Remembered, run: Callable[[], PySpark]) -> JobQuery:
+    def _admit(self, writer: PySpark, seen: StreamOptions, run: Callable[[], PySpark]) -> JobQuery:
         """Check a query; returns once Spark may start it."""
         refuse_unsupported(seen)
         self._connect(writer)
@@ -140,6 +148,10 @@ class Runtime:
             self._hook = JvmShutdownHook(context._gateway, lambda: self.finish(Signalled()))  # noqa: SLF001
             self.commits.begin(self.jvm, CommitSetting.of(spark))
 
+    def describe(self, source: Source) -> ClusterView:
+        """Look at the Kafka cluster of a source, as Spark reaches it."""
+        return describe_source(self.jvm, source)
+
     def _note_sink(self, query_id: str) -> None:
         """Write where a sink has opened before it writes there: whoever goes on must know of the place."""
         until_s = time.monotonic() + _STARTED_S
@@ -178,12 +190,11 @@ class Runtime:
         if not first:
             self.ended.wait()
             return
-        self.exit_code = RunEnd(self).run(why)
+        self.exit_code = RunEnd(self, self.admission, self._taking).run(why)
         self._end_script()
 
-    def begin_failure(self, error: BaseException) -> None:
-        """End the run as failed, in a thread of its own; returns once the end has begun."""
-        why = Failure.of(error)
+    def begin_end(self, why: Ending) -> None:
+        """End the run in a thread of its own; returns once the end has begun."""
         threading.Thread(target=self.finish, args=(why,), name="flinkstyle-stop", daemon=True).start()
         self.ending.wait()
 

@@ -31,8 +31,8 @@ from airflow_flinkstyle.cli.options import AsJson, Job, Root, SavepointId
 from airflow_flinkstyle.cli.output import ExitCode, note, show, table
 from airflow_flinkstyle.cli.places import repository_of
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.hooks.rules import proof_request
-from airflow_flinkstyle.hooks.ways import savepoint_offsets, way_rules
+from airflow_flinkstyle.jobs.answers.mirror import proof_request
+from airflow_flinkstyle.jobs.answers.ways import savepoint_offsets, way_rules
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.policies import parse_policies
 from airflow_flinkstyle.kafka.settings import Isolation

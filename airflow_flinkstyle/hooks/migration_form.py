@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.hooks.rules import isolation_of, mirror_if_named, names_of
-from airflow_flinkstyle.hooks.ways import savepoint_offsets, way_rules
+from airflow_flinkstyle.jobs.answers.mirror import isolation_of, mirror_if_named, names_of
+from airflow_flinkstyle.jobs.answers.ways import savepoint_offsets, way_rules
 from airflow_flinkstyle.jobs.migration.approved import ClusterRef, Migration
-from airflow_flinkstyle.jobs.migration.cutover import CutoverSettings
+from airflow_flinkstyle.jobs.migration.context import CutoverSettings
 from airflow_flinkstyle.kafka.fence.fences import parse_fence
 from airflow_flinkstyle.kafka.login.driver import require_no_secrets
 from airflow_flinkstyle.kafka.policies import parse_policies

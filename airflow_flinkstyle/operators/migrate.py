@@ -50,7 +50,7 @@ class MigrationOperator(StreamingJobOperator):
     :param kafka_options: More options of Spark's Kafka source on the target; no secrets. The driver logs in
         as the target's connection says, or as the one that the option ``flinkstyle.connection`` names.
         (templated)
-    :param timeouts: Seconds by the names of ``jobs.migration.cutover.CutoverSettings``. (templated)
+    :param timeouts: Seconds by the names of ``jobs.migration.context.CutoverSettings``. (templated)
     :param spark_conn_id: Where the next driver runs; None: where the job runs now. (templated)
     :param back: It reverses an earlier migration: producers know the two clusters by each other's names.
     """

@@ -79,8 +79,8 @@ class PlanOffsetRewriteOperator(StreamingJobOperator):
 
     def execute(self, context: Context) -> str:
         """Find every position, show the table, and return the plan."""
-        from airflow_flinkstyle.hooks.rules import proof_request
-        from airflow_flinkstyle.hooks.ways import savepoint_offsets, way_rules
+        from airflow_flinkstyle.jobs.answers.mirror import proof_request
+        from airflow_flinkstyle.jobs.answers.ways import savepoint_offsets, way_rules
         from airflow_flinkstyle.rewrite import plan_json
         from airflow_flinkstyle.rewrite.errors import MovesRefusedError
         from airflow_flinkstyle.rewrite.route import Clusters
@@ -148,7 +148,7 @@ class RewriteSavepointOffsetsOperator(SavepointMaker):
 
     def execute(self, context: Context) -> str:
         """Check every precondition against the live cluster, write, and return the new id."""
-        from airflow_flinkstyle.hooks.rules import plan_of
+        from airflow_flinkstyle.jobs.answers.mirror import plan_of
         from airflow_flinkstyle.kafka.cluster import describe
         from airflow_flinkstyle.kafka.policies import parse_policies
         from airflow_flinkstyle.rewrite.apply import apply_plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, get_args
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.hooks.answers import is_true, one_of
+from airflow_flinkstyle.jobs.answers.values import is_true, one_of
 from airflow_flinkstyle.operators.base import StreamingJobOperator, airflow_errors, request_key
 from airflow_flinkstyle.types import ClaimMode
 
@@ -116,8 +116,8 @@ class StartStreamingJobOperator(StreamingJobOperator):
         return {"generation": handle.generation, "checkpoint_location": handle.checkpoint_location}
 
     def _origin(self) -> Origin:
-        from airflow_flinkstyle.hooks.answers import text_or_none
         from airflow_flinkstyle.hooks.launches import rewind
+        from airflow_flinkstyle.jobs.answers.values import text_or_none
         from airflow_flinkstyle.jobs.running.lineage import Fresh, FromCheckpoint, FromSavepoint, LastState
 
         start = one_of("start_from", self.start_from, _STARTS)

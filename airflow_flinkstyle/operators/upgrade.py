@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow_flinkstyle.hooks.answers import is_true
+from airflow_flinkstyle.jobs.answers.values import is_true
 from airflow_flinkstyle.operators.base import StreamingJobOperator, airflow_errors, request_key
 
 if TYPE_CHECKING:

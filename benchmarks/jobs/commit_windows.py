@@ -14,12 +14,12 @@ import tempfile
 import time
 from typing import TYPE_CHECKING, Any
 
-from airflow_flinkstyle.agent.batch_watch import BatchWatch, CommitSetting
+from airflow_flinkstyle.agent.commits.batch_watch import BatchWatch, CommitSetting
 from airflow_flinkstyle.agent.declared import declaration
-from airflow_flinkstyle.agent.jvm_groups import JvmGroup
-from airflow_flinkstyle.agent.queries import Queries
-from airflow_flinkstyle.agent.sources import Source, sources_of
-from airflow_flinkstyle.agent.wrapping import Remembered
+from airflow_flinkstyle.agent.jvm.groups import JvmGroup
+from airflow_flinkstyle.agent.jvm.sources import Source, sources_of
+from airflow_flinkstyle.agent.queries.registry import Queries
+from airflow_flinkstyle.agent.stream_options import StreamOptions
 from airflow_flinkstyle.types import NextOffset
 from benchmarks.common import interleave
 from testbed.session import local_session
@@ -47,7 +47,7 @@ class Stream:
         frame = reader.option("maxOffsetsPerTrigger", ROWS).load()
         self._queries = Queries(folder)
         writer, sources = frame.writeStream.format("noop"), sources_of(frame)
-        said = declaration(writer, Remembered.of(writer), sources)
+        said = declaration(writer, StreamOptions.of(writer), sources)
         query = self._queries.register("stream", writer, writer.start, sources, said)
         writer = writer.option("checkpointLocation", query.location)
         query.query = writer.trigger(processingTime=f"{TRIGGER_MS} milliseconds").start()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.jobs.errors import DriverFailedError, WentBackError
-from airflow_flinkstyle.jobs.migration.cutover import CutoverSettings
+from airflow_flinkstyle.jobs.migration.context import CutoverSettings
 from airflow_flinkstyle.jobs.running.lineage import FromCheckpoint
 from testbed.cycles import Cycle, Moves
 from testbed.exactly_once import ExactlyOnceJob

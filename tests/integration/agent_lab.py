@@ -100,7 +100,7 @@ class Lab:
         job: str = "job",
         lease_s: float = 6.0,
         root: Path | None = None,
-        patience_s: float = 90.0,
+        patience_s: float = 300.0,
     ) -> None:
         self.folder, self.job, self.lease_s, self.patience_s = folder, job, lease_s, patience_s
         folder.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.agent.process import EXIT_DONE, EXIT_LEASE_LOST
+from airflow_flinkstyle.agent.jvm.process import EXIT_DONE, EXIT_LEASE_LOST
 from airflow_flinkstyle.protocol.process import process_started
 from airflow_flinkstyle.protocol.records import Request
 from airflow_flinkstyle.types import Generation
@@ -20,7 +20,7 @@ from tests.integration.agent_lab import COUNT_JOB, Lab, logs_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 @pytest.fixture

@@ -6,15 +6,16 @@ import json
 import time
 import uuid
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.agent import checks
-from airflow_flinkstyle.agent.capture import take
-from airflow_flinkstyle.agent.jvm_kafka import describe_source
-from airflow_flinkstyle.agent.queries import JobQuery, Queries
-from airflow_flinkstyle.agent.sources import sources_of
+from airflow_flinkstyle.agent.guards import checks
+from airflow_flinkstyle.agent.jvm.kafka import describe_source
+from airflow_flinkstyle.agent.jvm.sources import sources_of
+from airflow_flinkstyle.agent.queries.registry import Queries
+from airflow_flinkstyle.agent.run.capture import take
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError, ClusterUnreachableError
 from airflow_flinkstyle.protocol.records import KafkaOverride, SourceIdentity
@@ -29,12 +30,13 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from airflow_flinkstyle.agent.job_query import JobQuery
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from testbed.kafka import Broker
     from testbed.spark import SparkPaths
     from tests.conftest import KafkaPair
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +82,7 @@ class Checkpoint:
         self.topic = new_topic(broker, f"guard-{uuid.uuid4().hex[:8]}")
         produce(broker, self.topic, 20)
         query = self.query(read(spark, broker, subscribe=self.topic))
-        checks.guard(spark._jvm, query, {})
+        checks.guard(partial(describe_source, spark._jvm), query, {})
         self.identity = query.identities["0"]
         self.run(query)
 
@@ -101,7 +103,7 @@ class Checkpoint:
         before = self.files()
         recorded = expected if expected is not None else [self.identity]
         with pytest.raises(FlinkstyleError) as refused:
-            checks.guard(self.spark._jvm, self.query(df), {"0": recorded})
+            checks.guard(partial(describe_source, self.spark._jvm), self.query(df), {"0": recorded})
         assert self.files() == before
         assert "not started; its checkpoint is as it was" in refused.value.left
         return refused.value
@@ -122,7 +124,7 @@ def test_guard_accepts_the_same_log_however_it_is_subscribed(spark: SparkSession
         {"assign": json.dumps({topic: [0, 1]})},
     ):
         query = checkpoint.query(read(spark, broker, **options))
-        checks.guard(spark._jvm, query, {"0": [checkpoint.identity]})
+        checks.guard(partial(describe_source, spark._jvm), query, {"0": [checkpoint.identity]})
         assert query.identities == {"0": checkpoint.identity}
     assert checkpoint.identity.cluster_id == broker.cluster_id
 
@@ -177,11 +179,11 @@ def test_guard_refuses_offsets_outside_the_log_and_a_recreated_topic(
 def test_guard_refuses_a_cluster_that_does_not_answer(
     spark: SparkSession, checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("airflow_flinkstyle.agent.jvm_kafka.REQUEST_TIMEOUT_S", 2)
+    monkeypatch.setattr("airflow_flinkstyle.agent.jvm.kafka.REQUEST_TIMEOUT_S", 2)
     options = {"subscribe": checkpoint.topic, "kafka.bootstrap.servers": "127.0.0.1:1"}
     query = checkpoint.query(read(spark, checkpoint.broker, **options))
     with pytest.raises(ClusterUnreachableError, match=r"127\.0\.0\.1:1"):
-        checks.guard(spark._jvm, query, {})
+        checks.guard(partial(describe_source, spark._jvm), query, {})
 
 
 def test_open_transaction_ends_what_a_committed_reader_can_reach(spark: SparkSession, old_broker: Broker):
@@ -216,7 +218,7 @@ def test_capture_refuses_a_source_whose_cluster_changed_since_its_start(
     def save(identity: SourceIdentity) -> Manifest:
         query.identities = {"0": identity}
         return take(
-            spark._jvm,
+            partial(describe_source, spark._jvm),
             lab.repository,
             [query],
             [],
@@ -249,7 +251,7 @@ def test_union_is_listed_in_the_offset_log_in_the_order_of_the_plan(
     queries = Queries(str(tmp_path))
     query = queries.register("union", None, lambda: None, sources_of(union), AS_BEFORE)
     own.run(query, union)
-    checks.guard(spark._jvm, query, {})
+    checks.guard(partial(describe_source, spark._jvm), query, {})
     topics = [list(query.identities[key].topic_ids) for key in sorted(query.identities)]
     raw = (tmp_path / "union" / "offsets" / "0").read_text().splitlines()[2:]
     assert [list(json.loads(line)) for line in raw] == topics

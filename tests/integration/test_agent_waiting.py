@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.agent.inbox import POLL_S
+from airflow_flinkstyle.agent.board.inbox import POLL_S
 from airflow_flinkstyle.types import Generation
 from tests.integration.agent_lab import Lab, logs_of
 

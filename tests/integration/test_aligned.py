@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest, QuerySnapshot
     from testbed.kafka import Broker
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(900)]
 
 QUERIES = ("fast", "slow")
 JOB = """

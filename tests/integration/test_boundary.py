@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.agent.stopping import stop_at_boundary
+from airflow_flinkstyle.agent.queries.stopping import stop_at_boundary
 from testbed.session import local_session
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.agent.hadoop_store import HadoopStore, needs_hadoop
-from airflow_flinkstyle.agent.sinks import Sink, newest_batch
+from airflow_flinkstyle.agent.guards.sinks import newest_batch
+from airflow_flinkstyle.agent.job_query import Sink
+from airflow_flinkstyle.agent.jvm.hadoop_store import HadoopStore, needs_hadoop
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.storage.errors import (
     ObjectChangedError,

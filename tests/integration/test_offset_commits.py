@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Self
 
 import pytest
 
-from airflow_flinkstyle.agent import batch_watch, group_committer, jvm_groups
-from airflow_flinkstyle.agent.batch_watch import GROUP, ON, BatchWatch, CommitSetting
-from airflow_flinkstyle.agent.queries import Queries
-from airflow_flinkstyle.agent.sources import sources_of
+from airflow_flinkstyle.agent.commits import batch_watch, group_committer
+from airflow_flinkstyle.agent.commits.batch_watch import GROUP, ON, BatchWatch, CommitSetting
+from airflow_flinkstyle.agent.jvm import groups as jvm_groups
+from airflow_flinkstyle.agent.jvm.sources import sources_of
+from airflow_flinkstyle.agent.queries.registry import Queries
 from airflow_flinkstyle.kafka.groups import group_offsets, set_group_offsets
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from testbed.faulty_link import Break, FaultyLink

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.agent.sinks import Sink, newest_batch, sink_of
-from airflow_flinkstyle.agent.wrapping import Remembered
+from airflow_flinkstyle.agent.guards.sinks import newest_batch, sink_of
+from airflow_flinkstyle.agent.job_query import Sink
+from airflow_flinkstyle.agent.stream_options import StreamOptions
 from airflow_flinkstyle.jobs.running.forks import fork
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
 from airflow_flinkstyle.savepoint.files.renumber import renumber
@@ -170,7 +171,7 @@ def test_renumbered_state_goes_on_behind_the_sinks_newest_batch(
 
 def test_table_is_known_by_its_provider_and_place(spark: SparkSession, tmp_path: Path):
     spark.sql(f"CREATE TABLE copied (id BIGINT) USING json LOCATION '{tmp_path}/copied'")
-    seen = Remembered()
+    seen = StreamOptions()
     seen.set_target("toTable", "copied")
     assert sink_of(spark, seen) == Sink(name="json", path=f"file:{tmp_path}/copied")
     assert newest_batch(spark, sink_of(spark, seen)) is None

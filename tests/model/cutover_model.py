@@ -24,14 +24,15 @@ class Rules:
     """What the protocol demands; True keeps the rule."""
 
     closed_first_and_guarded: bool = True
-    """A stop ends with ``closed``, the report comes after it (``agent.ending.RunEnd``); callers believe only
-    ``closed`` (``jobs.requests.poll``); the guard requires it (``agent.takeover.require_predecessor``)."""
+    """A stop ends with ``closed``, the report comes after it (``agent.run.end.RunEnd``); callers believe only
+    ``closed`` (``jobs.requests.poll``); the guard requires it
+    (``agent.board.takeover.require_predecessor``)."""
     one_replace: bool = True
-    """Accept (``agent.inbox``) and cancel (``jobs.requests.withdraw``) are the same conditional replace."""
+    """Accept (``agent.board.inbox``) and cancel (``jobs.requests.withdraw``) are one conditional replace."""
     token: bool = True
     """The switch refuses a lower token (``jobs.migration.producers.StoreProducerSwitch.apply``)."""
     current_if_unchanged: bool = True
-    """``current.json`` is taken by replace-if-unchanged (``agent.takeover.take_current``)."""
+    """``current.json`` is taken by replace-if-unchanged (``agent.board.takeover.take_current``)."""
     check_between_look_and_write: bool = True
     """An attempt confirms it is the newest after it read the slot (``jobs.requests.send(confirm=...)``)."""
     cancel_an_empty_slot: bool = True

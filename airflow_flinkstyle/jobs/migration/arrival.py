@@ -9,28 +9,28 @@ from typing import TYPE_CHECKING, Any
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.errors import DriverFailedError, StepTimeoutError
 from airflow_flinkstyle.jobs.migration import fence_phase
-from airflow_flinkstyle.jobs.migration.window import late
+from airflow_flinkstyle.jobs.migration.context import late
 from airflow_flinkstyle.jobs.status import Dead, describe_status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from airflow_flinkstyle.jobs.migration.cutover import Cutover
+    from airflow_flinkstyle.jobs.migration.context import MigrationContext
     from airflow_flinkstyle.savepoint.manifest import Manifest
 
 log = logging.getLogger(__name__)
 
 
-def takeover(cutover: Cutover) -> Mapping[str, Any]:
+def takeover(context: MigrationContext) -> Mapping[str, Any]:
     """Wait until ``current.json`` names the new driver; start it again if it dies without a word."""
-    client, new = cutover.client, cutover.generation("new")
-    deadline = time.monotonic() + cutover.settings.takeover_timeout_s
+    client, new = context.client, context.generation("new")
+    deadline = time.monotonic() + context.settings.takeover_timeout_s
     while True:
         current = client.board.current()
         if current is not None and current.value.generation == new:
             return {"generation": new}
         named = current.value.generation if current else None
-        if named is not None and named != cutover.generation("old"):
+        if named is not None and named != context.generation("old"):
             raise DriverFailedError(
                 f"Generation {new} was expected to take over, found that generation {named} did.",
                 left="The job runs there.",
@@ -38,26 +38,31 @@ def takeover(cutover: Cutover) -> Mapping[str, Any]:
             )
         client.ensure_running()
         if time.monotonic() > deadline:
-            raise late("The new driver", "take over", cutover.settings.takeover_timeout_s)
-        cutover.journal.check()
+            raise late("The new driver", "take over", context.settings.takeover_timeout_s)
+        context.journal.check()
         time.sleep(client.poll_s)
 
 
-def release_new(cutover: Cutover) -> Mapping[str, Any]:
+def release(context: MigrationContext) -> None:
+    """Release the producers to the new cluster, where the job has taken over; once."""
+    context.phase("release", {"position": "release_new"}, lambda: _release_new(context))
+
+
+def _release_new(context: MigrationContext) -> Mapping[str, Any]:
     """Release the producers to the new cluster; records left behind on the old one are named, never lost."""
-    strays = warned(lambda: fence_phase.strays(cutover.journal, cutover.kafka.watch))
-    cutover.switch.apply("release_new", cutover.journal.token)
+    strays = warned(lambda: fence_phase.strays(context.journal, context.kafka.watch))
+    context.switch.apply("release_new", context.journal.token)
     return {"position": "release_new", "strays": strays}
 
 
-def arrive(cutover: Cutover, rewritten: Manifest) -> Mapping[str, Any]:
+def arrive(context: MigrationContext, rewritten: Manifest) -> Mapping[str, Any]:
     """Wait for the first batch, then look back once more and tell whoever watches the group's lag."""
-    first_ms = _first_commit(cutover, rewritten)
-    group = cutover.group
+    first_ms = _first_commit(context, rewritten)
+    group = context.group
     return {
         "first_commit_at_ms": first_ms,
-        "strays": warned(lambda: fence_phase.strays(cutover.journal, cutover.kafka.watch)),
-        "group": warned(lambda: cutover.kafka.commit_for(group, rewritten)) if group else None,
+        "strays": warned(lambda: fence_phase.strays(context.journal, context.kafka.watch)),
+        "group": warned(lambda: context.kafka.commit_for(group, rewritten)) if group else None,
     }
 
 
@@ -70,11 +75,11 @@ def warned(look: Callable[[], str | None]) -> str | None:
         return f"WARNING: {error}"
 
 
-def _first_commit(cutover: Cutover, rewritten: Manifest) -> int | None:
+def _first_commit(context: MigrationContext, rewritten: Manifest) -> int | None:
     """Wait for a batch beyond the savepoint's, or for proof that there is nothing to read."""
-    client, new = cutover.client, cutover.generation("new")
+    client, new = context.client, context.generation("new")
     before = {query.name: query.batch_id for query in rewritten.queries}
-    timeout_s = cutover.settings.first_commit_timeout_s
+    timeout_s = context.settings.first_commit_timeout_s
     deadline = time.monotonic() + timeout_s
     while True:
         status = client.ensure_running()
@@ -87,7 +92,7 @@ def _first_commit(cutover: Cutover, rewritten: Manifest) -> int | None:
         if commits:
             return min(at for at in commits if at is not None)
         if time.monotonic() > deadline and not isinstance(status, Dead):
-            if cutover.kafka.unread(rewritten) == 0:
+            if context.kafka.unread(rewritten) == 0:
                 return None
             raise StepTimeoutError(
                 f"Generation {new} was expected to commit a batch on the new cluster within "

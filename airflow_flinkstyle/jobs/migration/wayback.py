@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_flinkstyle.jobs.errors import ProducersNotHeldError, StepTimeoutError
-from airflow_flinkstyle.jobs.migration import fence_phase
+from airflow_flinkstyle.jobs.migration import arrival, fence_phase
 from airflow_flinkstyle.jobs.requests import Ended, TooLate, request_for
 from airflow_flinkstyle.jobs.status import Starting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_flinkstyle.jobs.migration.cutover import Cutover
+    from airflow_flinkstyle.jobs.migration.context import MigrationContext
     from airflow_flinkstyle.types import Generation
 
 log = logging.getLogger(__name__)
@@ -40,45 +40,45 @@ class Settled:
 UNTOUCHED = Settled(where="untouched", generation=None, detail="The window never began.")
 
 
-def go_back(cutover: Cutover) -> Mapping[str, Any]:
+def go_back(context: MigrationContext) -> Mapping[str, Any]:
     """Let the job run where it ran before, unless the new driver has taken over; a retry goes on with it.
 
     Returns:
         ``winner``, the generation that runs, and ``position``, where producers were released to.
     """
-    phase = cutover.journal.open("back", {})
+    phase = context.journal.open("back", {})
     if phase.record.result is not None:
         return phase.record.result
-    if cutover.journal.read("standby") is None:
-        return cutover.journal.close(phase, {"winner": None, "position": "untouched"})
-    winner, new = _winner(cutover)
+    if context.journal.read("standby") is None:
+        return context.journal.close(phase, {"winner": None, "position": "untouched"})
+    winner, new = _winner(context)
     position: Literal["release_new", "release_old"] = "release_new" if winner == new else "release_old"
-    cutover.journal.check()
-    if cutover.journal.read("hold") is not None:
+    context.journal.check()
+    if context.journal.read("hold") is not None:
         if position == "release_old":
-            fence_phase.drop_fence(cutover.journal, cutover.kafka.watch)
-        cutover.switch.apply(position, cutover.journal.token)
-    return cutover.journal.close(phase, {"winner": winner, "position": position})
+            fence_phase.drop_fence(context.journal, context.kafka.watch)
+        context.switch.apply(position, context.journal.token)
+    return context.journal.close(phase, {"winner": winner, "position": position})
 
 
-def _winner(cutover: Cutover) -> tuple[Generation, Generation | None]:
+def _winner(context: MigrationContext) -> tuple[Generation, Generation | None]:
     """Return who runs, and the new generation if it was ever claimed."""
-    client, old = cutover.client, cutover.old()
-    new = client.own_claim(f"{cutover.journal.migration_id}/next")
+    client, old = context.client, context.old()
+    new = client.own_claim(f"{context.journal.migration_id}/next")
     current = client.board.current()
     if current is not None and current.value.generation == new:
         return current.value.generation, new
-    if _old_has_closed(cutover, old):
-        return _race(cutover, old, new), new
+    if _old_has_closed(context, old):
+        return _race(context, old, new), new
     if new is not None:
         client.dismiss(new)
     client.ensure_running(relaunch_failed=True)
     return old, new
 
 
-def _old_has_closed(cutover: Cutover, old: Generation) -> bool:
+def _old_has_closed(context: MigrationContext, old: Generation) -> bool:
     """Take the stop request back; if it was accepted before, wait for how it ends."""
-    client, deadline = cutover.client, time.monotonic() + cutover.settings.stop_timeout_s
+    client, deadline = context.client, time.monotonic() + context.settings.stop_timeout_s
     relaunch_failed = True
     while True:
         slot = client.board.heartbeat(old)
@@ -87,7 +87,7 @@ def _old_has_closed(cutover: Cutover, old: Generation) -> bool:
         if slot.value.state == "closed":
             return True
         pending = request_for(
-            cutover.stop_key, "stop_with_savepoint", old, slot.value.incarnation, cutover.stop_mode
+            context.stop_key, "stop_with_savepoint", old, slot.value.incarnation, context.stop_mode
         )
         if not isinstance(client.cancel(pending), TooLate):
             again = client.board.heartbeat(old)  # it may have closed by itself meanwhile
@@ -100,21 +100,21 @@ def _old_has_closed(cutover: Cutover, old: Generation) -> bool:
         if time.monotonic() > deadline:
             raise StepTimeoutError(
                 f"The old driver had accepted its stop and was expected to close within "
-                f"{cutover.settings.stop_timeout_s:g} s.",
+                f"{context.settings.stop_timeout_s:g} s.",
                 left="Producers are held. The driver still drains, or is starting again.",
                 remedy="Clear this task: it goes on with the way back.",
             )
         time.sleep(client.poll_s)
 
 
-def _race(cutover: Cutover, old: Generation, new: Generation | None) -> Generation:
+def _race(context: MigrationContext, old: Generation, new: Generation | None) -> Generation:
     """Start the way back, and wait for whoever takes over."""
-    client, key = cutover.client, f"{cutover.journal.migration_id}/back"
+    client, key = context.client, f"{context.journal.migration_id}/back"
     if new is not None and client.board.go(new) is None:
         client.dismiss(new)
     back = client.follow(old, claim_key=key).generation
     client.ensure_running(relaunch_failed=True)
-    deadline = time.monotonic() + cutover.settings.takeover_timeout_s
+    deadline = time.monotonic() + context.settings.takeover_timeout_s
     while True:
         current = client.board.current()
         if current is not None and current.value.generation != old:
@@ -123,49 +123,49 @@ def _race(cutover: Cutover, old: Generation, new: Generation | None) -> Generati
         if time.monotonic() > deadline:
             raise StepTimeoutError(
                 f"The way back (generation {back}) was expected to take over within "
-                f"{cutover.settings.takeover_timeout_s:g} s.",
+                f"{context.settings.takeover_timeout_s:g} s.",
                 left=f"The job is stopped, producers are held. Log: {client.log_tail(client.run(back))}",
                 remedy="Clear this task: it goes on with the way back.",
             )
-        cutover.journal.check()
+        context.journal.check()
         time.sleep(client.poll_s)
 
 
-def settle(cutover: Cutover) -> Settled:
+def settle(context: MigrationContext) -> Settled:
     """Finish a migration in whichever direction it can still go, and prove where producers write."""
-    journal, client = cutover.journal, cutover.client
+    journal, client = context.journal, context.client
     if not journal.has_begun:
         return UNTOUCHED
-    cutover.begin()
-    named, new = _named(cutover), client.own_claim(f"{journal.migration_id}/next")
+    context.begin()
+    named, new = _named(context), client.own_claim(f"{journal.migration_id}/next")
     if journal.read("back") is None and (named == new is not None or journal.result("takeover") is not None):
-        cutover.release()
+        arrival.release(context)
         if named == new:
-            return _on_the_new_cluster(cutover, named)
+            return _on_the_new_cluster(context, named)
         return Settled(where="new", generation=named, detail="It had moved; later runs are not its matter.")
-    found = go_back(cutover)
-    if found["position"] == "release_new" and found["winner"] == _named(cutover):
-        return _on_the_new_cluster(cutover, found["winner"])
+    found = go_back(context)
+    if found["position"] == "release_new" and found["winner"] == _named(context):
+        return _on_the_new_cluster(context, found["winner"])
     where = _WHERE[found["position"]]
     return Settled(where=where, generation=found["winner"], detail=f"Producers: {found['position']}.")
 
 
-def _named(cutover: Cutover) -> Generation | None:
-    current = cutover.client.board.current()
+def _named(context: MigrationContext) -> Generation | None:
+    current = context.client.board.current()
     return current.value.generation if current else None
 
 
-def _on_the_new_cluster(cutover: Cutover, generation: Generation | None) -> Settled:
-    cutover.client.ensure_running()
-    _require_quiet_old(cutover)
-    strays = fence_phase.strays(cutover.journal, cutover.kafka.watch)
+def _on_the_new_cluster(context: MigrationContext, generation: Generation | None) -> Settled:
+    context.client.ensure_running()
+    _require_quiet_old(context)
+    strays = fence_phase.strays(context.journal, context.kafka.watch)
     detail = f" WARNING: somebody wrote to the old one behind the proof. {strays}" if strays else ""
     return Settled(where="new", generation=generation, detail=f"The job runs on the new cluster.{detail}")
 
 
-def _require_quiet_old(cutover: Cutover) -> None:
+def _require_quiet_old(context: MigrationContext) -> None:
     """Where people switch by hand, prove that nobody was left behind on the old cluster."""
-    writes = cutover.kafka.who_writes("old", cutover.topics, cutover.settings.steady_window_s)
+    writes = context.kafka.who_writes("old", context.topics, context.settings.steady_window_s)
     if writes is not None:
         raise ProducersNotHeldError(
             f"Nobody was expected to write to the old cluster any more. {writes}",

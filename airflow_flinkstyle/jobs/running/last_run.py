@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.view import JobView
     from airflow_flinkstyle.protocol.records import Heartbeat, QueryBeat
     from airflow_flinkstyle.storage.base import ObjectStore
-    from airflow_flinkstyle.types import Generation
+    from airflow_flinkstyle.types import BatchId, Generation
 
 OUT_OF_REACH = (CheckpointMismatchError, BadInputError)
 """Why a checkpoint cannot be gone on with from here; anything else may pass, or is a refusal of its own."""
@@ -109,6 +109,13 @@ def _newest(runs: JobView, run: Run, name: str) -> int | None:
             closed = words is not None and words.state == "closed"
             _require_recorded(checkpoint, beat, query_id, max(done, default=-1), closed=closed)
     return max(done, default=-1 if planned else None)
+
+
+def newest_batches(runs: JobView, run: Run, name: str) -> tuple[BatchId | None, BatchId | None]:
+    """Return a query's newest committed batch, and its newest planned one; None if there is none."""
+    checkpoint = read_checkpoint(runs, run, name)
+    done = max(list_batches(checkpoint, "commits"), default=None)
+    return done, max(list_batches(checkpoint, "offsets"), default=None)
 
 
 def has_begun(runs: JobView, run: Run, name: str) -> bool:

@@ -79,6 +79,38 @@ def take_stopped(
     return existing
 
 
+def close(runs: JobView, key: str, seen: last_run.Seen) -> Heartbeat:
+    """Close a run whose driver died, so that the next one may adopt its checkpoint as it stands.
+
+    A driver adopts no checkpoint of a run that did not close. A retry with the same key finds what was said.
+
+    Args:
+        runs: The job.
+        key: Who asks, without the try number.
+        seen: The run's checkpoint, in which not every query has committed a batch.
+
+    Returns:
+        What was said in the driver's place.
+
+    Raises:
+        JobRunningError: If its driver still writes.
+        CheckpointMismatchError: If this machine sees another checkpoint than the run recorded.
+    """
+    fence = raise_fence(runs, key, needed=[name for name, batch in seen.committed.items() if batch >= 0])
+    names = [name for name in fence.last_words.queries if last_run.has_begun(runs, fence.last, name)]
+    newest = {name: last_run.newest_batches(runs, fence.last, name) for name in names}
+    lift_fence(
+        runs,
+        fence,
+        {name: done for name, (done, _) in newest.items() if done is not None},
+        under_way={name for name, (done, planned) in newest.items() if done != planned},
+    )
+    closed = runs.board.heartbeat(fence.generation)
+    if closed is None:
+        raise AssertionError(f"generation {fence.generation} has just closed")
+    return closed.value
+
+
 def raise_fence(
     runs: JobView, key: str, *, driver_has_ended: bool = False, needed: Collection[str] | None = None
 ) -> Fence:

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from airflow_flinkstyle.agent import process, takeover
+from airflow_flinkstyle.agent.board import takeover
+from airflow_flinkstyle.agent.jvm import process
 from airflow_flinkstyle.protocol.records import Claim, Heartbeat
 from airflow_flinkstyle.types import Generation, Incarnation
 

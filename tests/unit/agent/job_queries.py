@@ -1,10 +1,11 @@
-"""A query of a job that reads nothing and was not started."""
+"""Queries of a job that were not started: one that reads nothing, and one of a Kafka topic."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from airflow_flinkstyle.agent.queries import JobQuery
+from airflow_flinkstyle.agent.job_query import JobQuery
+from airflow_flinkstyle.agent.jvm.sources import Source
 from airflow_flinkstyle.storage.memory import MemoryStore
 from tests.declared import AS_BEFORE
 
@@ -20,3 +21,15 @@ def a_query(name: str) -> JobQuery:
         sources=(),
         declared=AS_BEFORE,
     )
+
+
+def a_query_of_two_batches(*, committed: int) -> JobQuery:
+    query = a_query("orders")
+    query.sources = [Source(position=0, name=None, provider="kafka", options={})]
+    header = '{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}'
+    for batch, end in enumerate((3, 5)):
+        query.checkpoint.write(f"offsets/{batch}", f'v1\n{header}\n{{"t":{{"0":{end}}}}}'.encode())
+    for batch in range(committed):
+        query.checkpoint.write(f"commits/{batch}", b'v1\n{"nextBatchWatermarkMs":0}')
+    query.checkpoint.write("metadata", b'{"id":"7c2b1a3e-0000-4000-8000-000000000000"}')
+    return query

@@ -17,7 +17,6 @@ from airflow_flinkstyle.hooks import approval, migration
 from airflow_flinkstyle.hooks.job import StreamingJobHook
 from airflow_flinkstyle.hooks.keys import run_key
 from airflow_flinkstyle.jobs.journal import CutoverJournal
-from airflow_flinkstyle.jobs.migration import arrival, window
 from airflow_flinkstyle.jobs.migration.approved import Approved
 from airflow_flinkstyle.jobs.migration.cutover import PHASES
 from airflow_flinkstyle.jobs.migration.preflight import Finding, Preflight
@@ -35,6 +34,7 @@ from airflow_flinkstyle.operators import (
 from airflow_flinkstyle.operators.migrate import MigrationOperator
 from airflow_flinkstyle.rewrite.rules import PROVED
 from tests.unit.airflow_layer.conftest import a_context
+from tests.unit.jobs.cutovers import DyingStore, Killed
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.migration.approved import Migration
@@ -85,6 +85,10 @@ class Stage:
         told = {**self.arguments, **changed}
         return SettleMigrationOperator(task_id="settle", **told).execute(a_context("settle"))
 
+    def dying_at(self, phase: str) -> DyingStore:
+        """Return a store with which a task dies once it has journalled that it begins a phase."""
+        return DyingStore(self.world.store, after=True, only=f"-{phase}.json")
+
     @property
     def journal(self) -> CutoverJournal:
         return CutoverJournal(self.world.store, self.world.job, run_key(a_context()), PHASES)
@@ -131,25 +135,21 @@ def test_file_that_is_edited_after_the_approval_changes_nothing(stage: Stage):
     assert "cluster new" in shown
 
 
-@pytest.mark.parametrize(("dies_in", "where"), [("stop", "old"), ("release_new", "new")])
+@pytest.mark.parametrize(("dies_in", "where"), [("stop", "old"), ("release", "new")])
 def test_file_that_vanished_before_the_last_task_keeps_no_producers_held(
     stage: Stage, dies_in: str, where: str, monkeypatch: pytest.MonkeyPatch
 ):
     stage.plan()
     stage.file.unlink()
     with monkeypatch.context() as dying:
-        dying.setattr(arrival if dies_in == "release_new" else window, dies_in, _killed)
-        with pytest.raises(KeyboardInterrupt):
+        dying.setattr(StreamingJobHook, "store", stage.dying_at(dies_in))
+        with pytest.raises(Killed):
             stage.migrate()
     assert stage.producers() == "hold"
     assert stage.settle()["where"] == where
     assert stage.producers() == f"release_{where}"
     stage.world.logs.produce(3)
     stage.world.judge()
-
-
-def _killed(*_: object) -> None:
-    raise KeyboardInterrupt
 
 
 def test_task_that_is_told_something_else_is_refused_by_name_before_the_window(stage: Stage):
@@ -175,8 +175,8 @@ def test_window_that_has_begun_is_completed_as_approved_whatever_its_retry_is_to
 ):
     stage.plan()
     with monkeypatch.context() as dying:
-        dying.setattr(arrival, "release_new", _killed)
-        with pytest.raises(KeyboardInterrupt):
+        dying.setattr(StreamingJobHook, "store", stage.dying_at("release"))
+        with pytest.raises(Killed):
             stage.migrate()
     edited = {"sources": None, "timeouts": {"hold": "nonsense"}, "fence": "acl"}
     with caplog.at_level(logging.WARNING):

@@ -22,7 +22,7 @@ from airflow_flinkstyle.hooks.failback import (
 )
 from airflow_flinkstyle.hooks.job import StreamingJobHook
 from airflow_flinkstyle.hooks.migration_form import MigrationForm, read_form
-from airflow_flinkstyle.hooks.rules import mirror_settings
+from airflow_flinkstyle.jobs.answers.mirror import mirror_settings
 from airflow_flinkstyle.jobs.migration.producers import StoreProducerSwitch
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
 from airflow_flinkstyle.kafka.settings import KafkaCluster

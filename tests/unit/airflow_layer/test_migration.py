@@ -6,7 +6,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_flinkstyle.hooks import approval, migration
-from airflow_flinkstyle.jobs.migration.cutover import Cutover
+from airflow_flinkstyle.hooks.job import StreamingJobHook
 from airflow_flinkstyle.jobs.migration.preflight import Finding, Preflight
 from airflow_flinkstyle.jobs.migration.producers import StoreProducerSwitch
 from airflow_flinkstyle.kafka.errors import ClusterUnreachableError
@@ -20,6 +20,7 @@ from airflow_flinkstyle.operators import (
 )
 from airflow_flinkstyle.rewrite.rules import PROVED
 from tests.unit.airflow_layer.conftest import a_context
+from tests.unit.jobs.cutovers import DyingStore, Killed
 
 if TYPE_CHECKING:
     from types import SimpleNamespace
@@ -96,8 +97,8 @@ def test_old_cluster_that_is_gone_after_the_takeover_keeps_no_producers_held(
     world.start()
     migrate = MigrateStreamingJobOperator(task_id="migrate", **arguments(world))
     with monkeypatch.context() as dying:
-        dying.setattr(Cutover, "release", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
+        dying.setattr(StreamingJobHook, "store", DyingStore(world.store, only="-release.json"))
+        with pytest.raises(Killed):
             migrate.execute(a_context("migrate"))
 
     def gone(_: object) -> str:

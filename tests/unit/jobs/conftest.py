@@ -15,11 +15,14 @@ import time
 import uuid
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from airflow_flinkstyle.agent.agreement import Agreement
+from airflow_flinkstyle.agent.board import takeover
+from airflow_flinkstyle.agent.board.agreement import Agreement
+from airflow_flinkstyle.agent.errors import PredecessorError
 from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.deployments.base import Alive, Gone
@@ -32,7 +35,6 @@ from airflow_flinkstyle.kafka.fence.fences import FenceRecord
 from airflow_flinkstyle.kafka.verdict import Exact, Refused
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.records import (
-    Current,
     End,
     Heartbeat,
     IncarnationRecord,
@@ -197,12 +199,18 @@ class Driver(threading.Thread):
         self.cluster = "new" if self.claim.overrides else "old"
         self.checkpoint = LocalStore(Path(self.claim.checkpoint_location) / QUERY)
         self.application_id = ""
+        record = IncarnationRecord(host="here", pid=pid, jvm_pid=pid, pid_started="x", started_at_ms=1)
+        self.process: Any = SimpleNamespace(record=lambda: record)
 
     def run(self) -> None:
-        with contextlib.suppress(_Leave, ObjectChangedError, ObjectExistsError):
-            self.begin()
+        with contextlib.suppress(_Leave, takeover.NotOursError, ObjectChangedError, ObjectExistsError):
+            self.turn = takeover.begin(self.board, self.generation, self.process)
+            self.incarnation = self.turn.incarnation
+            self.version = self.turn.prior.version if self.turn.prior else None
             try:
                 self.live()
+            except PredecessorError as error:
+                self.beat("failed", error=(error.code, str(error)))
             except RuntimeError as error:
                 self.beat("failed", error=("SCRIPT_FAILED", str(error)))
         self.killed.set()
@@ -211,24 +219,14 @@ class Driver(threading.Thread):
         if self.killed.wait(seconds):
             raise _Leave
 
-    def begin(self) -> None:
-        self.require_turn()
-        numbers = self.board.incarnations(self.generation)
-        self.incarnation = numbers[-1] + 1 if numbers else 1
-        record = IncarnationRecord(
-            host="here", pid=self.pid, jvm_pid=self.pid, pid_started="x", started_at_ms=1
-        )
-        self.board.create_incarnation(self.generation, self.incarnation, record)
-        prior = self.board.heartbeat(self.generation)
-        if prior is not None and prior.value.state == "closed":
-            raise _Leave
-        self.version = prior.version if prior else None
+    def require_turn(self) -> None:
+        takeover.require_turn(self.board.current(), self.generation, self.claim)
 
-    def require_turn(self) -> Any:
-        slot = self.board.current()
-        if slot is not None and slot.value.generation not in (self.generation, self.claim.follows):
-            raise _Leave
-        return slot
+    def wait(self) -> None:
+        """Look at what a driver looks at while it waits."""
+        self.pause()
+        self.require_turn()
+        self.obey(standby=True)
 
     def live(self) -> None:
         self.pause(self.mood.slow_start_s)
@@ -237,13 +235,13 @@ class Driver(threading.Thread):
         self.application_id = "app"
         self.beat("standby")
         while (go := self.board.go(self.generation)) is None:
-            self.require_turn()
-            self.obey(standby=True)
-            self.pause()
-        seen = self.require_turn()
-        relaunched = seen is not None and seen.value.generation == self.generation
-        if not relaunched:
-            self.require_predecessor(go)
+            self.wait()
+        seen = self.turn.seen
+        if seen is None or seen.value.generation != self.generation:
+            seen = self.board.current()
+        takeover.require_turn(seen, self.generation, self.claim)
+        if seen is None or seen.value.generation != self.generation:
+            takeover.require_predecessor(self.board, self.claim, go, self.wait)
             if go.savepoint_id:
                 manifest = self.world.repository.read(go.savepoint_id)
                 restore_query(
@@ -254,22 +252,9 @@ class Driver(threading.Thread):
         if self.mood.fails_guard or (expected and expected.cluster_id != self.cluster):
             raise RuntimeError("CLUSTER_MISMATCH")
         self.pause()
-        self.board.take_current(Current(generation=self.generation, incarnation=self.incarnation), seen=seen)
+        takeover.take_current(self.board, self.turn, seen)
         self.beat("running")
         self.loop()
-
-    def require_predecessor(self, go: Any) -> None:
-        if self.claim.follows is None:
-            return
-        slot = self.board.heartbeat(self.claim.follows)
-        closed = slot is not None and slot.value.state == "closed"
-        if go.closed_at is not None and not (closed and slot.value.batches() == go.closed_at):
-            raise RuntimeError("PREDECESSOR_NOT_CLOSED")
-        if not closed:
-            self.pause(self.claim.lease_s)
-            again = self.board.heartbeat(self.claim.follows)
-            if slot is not None and again.version != slot.version:
-                raise RuntimeError("PREDECESSOR_LIVES")
 
     def logs(self) -> tuple[int, int, int]:
         """Return committed batch, planned batch and committed position."""

@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.jobs.journal import CutoverJournal
-from airflow_flinkstyle.jobs.migration.cutover import PHASES, Cutover, CutoverSettings
+from airflow_flinkstyle.jobs.migration.context import CutoverSettings
+from airflow_flinkstyle.jobs.migration.cutover import PHASES, Cutover
 from airflow_flinkstyle.jobs.migration.producers import StoreProducerSwitch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.unit.jobs.conftest import World
 
 
@@ -24,6 +27,32 @@ QUICK = CutoverSettings(
 
 
 NEW = "v1-new.py"
+
+
+class Killed(BaseException):
+    """The process died."""
+
+
+class DyingStore:
+    """Dies at the n-th write of a key that contains a text: before it, or after it took effect."""
+
+    def __init__(self, store: object, at: int = 1, *, after: bool = False, only: str = "") -> None:
+        self._store, self._left, self._after, self._only = store, at, after, only
+
+    def __getattr__(self, name: str) -> object:
+        call = getattr(self._store, name)
+        return self._dying(call) if name in ("create", "replace") else call
+
+    def _dying(self, call: Callable[..., object]) -> object:
+        def write(key: str, *args: object, **kwargs: object) -> object:
+            self._left -= self._only in key
+            if self._left == 0:
+                if self._after:
+                    call(key, *args, **kwargs)
+                raise Killed
+            return call(key, *args, **kwargs)
+
+        return write
 
 
 def a_cutover(world: World, store: object = None) -> Cutover:

@@ -11,7 +11,8 @@ import pytest
 from airflow_flinkstyle.errors import MessageFormatError
 from airflow_flinkstyle.jobs.journal import CutoverJournal, read_phases
 from airflow_flinkstyle.jobs.migration.approved import Approved, ClusterRef, Migration
-from airflow_flinkstyle.jobs.migration.cutover import PHASES, CutoverSettings
+from airflow_flinkstyle.jobs.migration.context import CutoverSettings
+from airflow_flinkstyle.jobs.migration.cutover import PHASES
 from airflow_flinkstyle.kafka.fence.fences import FenceTerms
 from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.policies import parse_policies

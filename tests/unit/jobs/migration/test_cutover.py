@@ -20,7 +20,7 @@ from airflow_flinkstyle.jobs.requests import DRAINED
 from airflow_flinkstyle.jobs.status import Running
 from airflow_flinkstyle.kafka.errors import ClusterUnreachableError
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
-from tests.unit.jobs.cutovers import NEW, QUICK, a_cutover, position
+from tests.unit.jobs.cutovers import NEW, QUICK, DyingStore, Killed, a_cutover, position
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.migration.producers import Position
@@ -123,32 +123,6 @@ def test_went_back_is_final_for_this_migration(world: World):
         a_cutover(world).run()
     world.logs.produce(5)
     world.judge()
-
-
-class Killed(BaseException):
-    """The process died."""
-
-
-class DyingStore:
-    """Dies at the n-th journal write: before it, or after it took effect."""
-
-    def __init__(self, store: object, at: int, *, after: bool) -> None:
-        self._store, self._left, self._after = store, at, after
-
-    def __getattr__(self, name: str) -> object:
-        call = getattr(self._store, name)
-        return self._dying(call) if name in ("create", "replace") else call
-
-    def _dying(self, call: object) -> object:
-        def write(*args: object, **kwargs: object) -> object:
-            self._left -= 1
-            if self._left == 0:
-                if self._after:
-                    call(*args, **kwargs)
-                raise Killed
-            return call(*args, **kwargs)
-
-        return write
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
@@ -473,10 +447,8 @@ def test_run_that_a_migration_brought_back_is_not_moved_before_that_one_rests(wo
 
 def test_settling_after_a_later_run_took_over_on_the_new_cluster_releases_producers_there(world: World):
     world.start()
-    cutover = a_cutover(world)
-    cutover.release = lambda: (_ for _ in ()).throw(Killed())  # type: ignore[method-assign]
     with pytest.raises(Killed):
-        cutover.run()
+        a_cutover(world, DyingStore(world.store, only="-release.json")).run()
     client = world.client()
     client.stop("s", savepoint=False, timeout_s=10)
     client.wait_running(client.follow(2, claim_key="later").generation, timeout_s=10)

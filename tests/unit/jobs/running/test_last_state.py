@@ -16,6 +16,7 @@ from airflow_flinkstyle.jobs.errors import (
     LastStateError,
 )
 from airflow_flinkstyle.jobs.running.lineage import Fresh, FromCheckpoint, FromSavepoint, LastState
+from airflow_flinkstyle.jobs.running.start_plan import plan_start
 from airflow_flinkstyle.jobs.running.stopped import raise_fence, take_stopped
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from airflow_flinkstyle.storage.local import LocalStore
@@ -159,8 +160,28 @@ def test_dead_driver_of_which_one_query_has_committed_nothing_yet_is_followed_in
     for log in ("commits",) if planned else ("commits", "offsets"):
         shutil.rmtree(f"{location}/second/{log}")
     handle = start(world, "again", origin=origin)
-    assert (handle.generation, handle.checkpoint_location) == (2, location)
+    assert handle.checkpoint_location == location
+    assert client.board.go(handle.generation).closed_at == batches(world, 1), "what was closed in its place"
     assert not world.repository.ids()
+    world.judge()
+
+
+def test_start_that_was_killed_after_it_closed_the_run_of_a_dead_driver_is_repeated(
+    world: World, mood: type[Mood]
+):
+    world.moods["v1.py"] = mood(fails_in_batch=True)
+    world.logs.produce(10)
+    client = world.client()
+    first = client.start(world.spec(), world.target(), claim_key="first")
+    world.until(lambda: world.alive() == [])
+    world.moods["v1.py"] = mood()
+    plan_start(client, LastState(), "again")
+    assert client.board.heartbeat(2).value.state == "closed"
+    for key, generation in (("another", 4), ("again", 5)):
+        handle = start(world, key)
+        assert (handle.generation, handle.checkpoint_location) == (generation, first.checkpoint_location)
+        client.stop(f"stop {key}", savepoint=False, timeout_s=10)
+        world.until(lambda: world.alive() == [])
     world.judge()
 
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.agent.wrapping import Remembered, overrides_for
+from airflow_flinkstyle.agent.script.wrapping import overrides_for
+from airflow_flinkstyle.agent.stream_options import StreamOptions
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.kafka.errors import LoginMissingError
 from airflow_flinkstyle.kafka.login.driver import (
@@ -210,7 +211,7 @@ def test_secret_among_recorded_options_is_refused_without_showing_it(option: dic
 
 def test_driver_gets_the_login_and_loses_what_the_script_set_for_another_one():
     environment = to_environment([a_cluster(**SCRAM)])
-    seen = Remembered()
+    seen = StreamOptions()
     seen.format = "kafka"
     seen.set_options(
         {

@@ -1,0 +1,4 @@
+"""The driver's records in the store: claim and takeover, heartbeats, requests, cuts of several jobs.
+
+Knows neither Spark nor queries: who serves a request belongs in ``run``.
+"""

@@ -1,0 +1,207 @@
+"""The heartbeat: the agent's state in the store, the lease it holds, the end of the process without it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.agent.errors import SupersededError
+from airflow_flinkstyle.agent.jvm.process import (
+    EXIT_DONE,
+    EXIT_JVM_GONE,
+    EXIT_LEASE_LOST,
+    lease_clock_s,
+    now_ms,
+)
+from airflow_flinkstyle.protocol.records import Heartbeat
+from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from airflow_flinkstyle.agent.jvm.process import DriverProcess
+    from airflow_flinkstyle.protocol.board import JobBoard
+    from airflow_flinkstyle.protocol.records import AgentState, QueryBeat
+    from airflow_flinkstyle.types import Generation, Incarnation
+
+MAX_INTERVAL_S = 5.0
+WATCH_INTERVAL_S = 0.25
+log = logging.getLogger(__name__)
+
+
+class Pulse:
+    """Writes the heartbeat; every write that succeeds confirms the lease."""
+
+    def __init__(
+        self,
+        board: JobBoard,
+        generation: Generation,
+        incarnation: Incarnation,
+        *,
+        lease_s: float,
+        seen: str | None,
+        queries: Callable[[], Mapping[str, QueryBeat]],
+        before: Mapping[str, QueryBeat],
+    ) -> None:
+        self.board, self.generation, self.incarnation = board, generation, incarnation
+        self.lease_s = lease_s
+        self.interval_s = min(MAX_INTERVAL_S, lease_s / 6)
+        self.confirmed_at_s = lease_clock_s()
+        self.ended = False
+        self._version = seen
+        self._queries = queries
+        self._before = before
+        """What an earlier incarnation said, said again of queries that this one has not come to yet: if it
+        dies first, whoever goes on must know of them. Not in ``closed``, which is exact."""
+        self._lock = threading.Lock()
+        self._newest = Heartbeat(
+            incarnation=incarnation,
+            state="starting",
+            beat=0,
+            written_at_ms=0,
+            spark_version="",
+            application_id="",
+            queries={},
+        )
+
+    @property
+    def state(self) -> AgentState:
+        """The state last written."""
+        return self._newest.state
+
+    def spark_is_up(self, *, spark_version: str, application_id: str) -> None:
+        """Say which Spark runs from the next write on."""
+        with self._lock:
+            self._newest = replace(self._newest, spark_version=spark_version, application_id=application_id)
+
+    def drop(self, names: Collection[str]) -> None:
+        """Say which queries the job is to have no more from the next write on."""
+        with self._lock:
+            self._newest = replace(self._newest, dropped=tuple(sorted(names)))
+
+    def beat(self, state: AgentState | None = None) -> None:
+        """Write a heartbeat, with another state if one is given.
+
+        Raises:
+            SupersededError: If another incarnation has written since.
+        """
+        self._write(state)
+
+    def end(
+        self,
+        state: AgentState,
+        *,
+        request_id: str | None = None,
+        savepoint_id: str | None = None,
+        error: tuple[str, str] | None = None,
+    ) -> None:
+        """Write the last heartbeat: the one write that ends a run."""
+        self._write(state, last=True, request_id=request_id, savepoint_id=savepoint_id, error=error)
+
+    def _write(
+        self,
+        state: AgentState | None,
+        *,
+        last: bool = False,
+        request_id: str | None = None,
+        savepoint_id: str | None = None,
+        error: tuple[str, str] | None = None,
+    ) -> None:
+        queries = dict(self._queries())
+        with self._lock:
+            if self.ended:
+                return
+            begun_s = lease_clock_s()
+            state = state or self._newest.state  # as it is now: another thread may have changed it
+            heartbeat = replace(
+                self._newest,
+                state=state,
+                beat=self._newest.beat + 1,
+                written_at_ms=now_ms(),
+                queries=queries if state == "closed" else {**self._before, **queries},
+                request_id=request_id,
+                savepoint_id=savepoint_id,
+                error=error,
+            )
+            self._version = self._put(heartbeat)
+            self._newest, self.confirmed_at_s, self.ended = heartbeat, begun_s, last
+
+    def _put(self, heartbeat: Heartbeat) -> str:
+        try:
+            return self.board.beat(self.generation, heartbeat, seen=self._version)
+        except (ObjectChangedError, ObjectExistsError):
+            found = self.board.heartbeat(self.generation)
+            if found is None or found.value.incarnation != self.incarnation:
+                raise self._superseded(found.value.incarnation if found else None) from None
+            # An earlier write of ours took effect although it seemed to fail.
+            return self.board.beat(self.generation, heartbeat, seen=found.version)
+
+    def _superseded(self, by: Incarnation | None) -> SupersededError:
+        return SupersededError(
+            f"Incarnation {self.incarnation} of generation {self.generation} expected its own heartbeat, "
+            f"found that of incarnation {by}.",
+            left="The other driver's heartbeat is unchanged.",
+            remedy="Nothing is to be done: the newer driver goes on.",
+        )
+
+    def lease_is_lost(self) -> bool:
+        """Return whether the lease could not be confirmed for ``lease_s``; never once the run has ended."""
+        return not self.ended and lease_clock_s() - self.confirmed_at_s > self.lease_s
+
+    def is_current(self) -> bool:
+        """Return whether ``current.json`` still names this incarnation."""
+        current = self.board.current()
+        return current is not None and (
+            (current.value.generation, current.value.incarnation) == (self.generation, self.incarnation)
+        )
+
+
+class PulseThread(threading.Thread):
+    """Beats in the background, and sooner when a query has committed its first batch."""
+
+    def __init__(self, pulse: Pulse, process: DriverProcess, *, news: Callable[[], bool]) -> None:
+        super().__init__(name="flinkstyle-heartbeat", daemon=True)
+        self._pulse, self._process, self._news = pulse, process, news
+        self._tick_s = min(0.5, pulse.interval_s)
+
+    def run(self) -> None:
+        """Beat until the run ends, or end the process when somebody else runs the job."""
+        pulse, last_s = self._pulse, lease_clock_s()
+        pause = threading.Event()
+        while not pulse.ended:
+            pause.wait(self._tick_s)
+            try:
+                if lease_clock_s() - last_s < pulse.interval_s and not self._news():
+                    continue
+                last_s = lease_clock_s()
+                pulse.beat()
+                if pulse.state in ("running", "draining") and not pulse.is_current():
+                    log.error("current.json names another driver")
+                    self._process.halt(EXIT_DONE)
+            except SupersededError:
+                log.exception("Superseded")
+                self._process.halt(EXIT_DONE)
+            except Exception:  # nothing but the lease decides when this thread has to give up
+                log.warning("The heartbeat could not be written", exc_info=True)
+
+
+class Watchdog(threading.Thread):
+    """Ends the process when its lease is lost or its JVM is gone; calls no store, so nothing can hold it."""
+
+    def __init__(self, pulse: Pulse, process: DriverProcess) -> None:
+        super().__init__(name="flinkstyle-watchdog", daemon=True)
+        self._pulse, self._process = pulse, process
+
+    def run(self) -> None:
+        """Watch until the process ends."""
+        pause = threading.Event()
+        while True:
+            pause.wait(WATCH_INTERVAL_S)
+            if self._process.jvm_is_gone():
+                os._exit(EXIT_JVM_GONE)
+            if self._pulse.lease_is_lost():
+                log.error("The lease of %.1f s could not be confirmed", self._pulse.lease_s)
+                self._process.halt(EXIT_LEASE_LOST)

@@ -1,0 +1,212 @@
+"""How a driver process comes to run a job: incarnation, wait for the predecessor, ``current.json``."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from airflow_flinkstyle.agent.errors import NOT_STARTED, NotClaimedError, PredecessorError
+from airflow_flinkstyle.agent.jvm.process import lease_clock_s
+from airflow_flinkstyle.kafka.errors import ClusterUnreachableError
+from airflow_flinkstyle.protocol.records import Current
+from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError, StoreUnavailableError
+from airflow_flinkstyle.types import Incarnation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_flinkstyle.agent.jvm.process import DriverProcess
+    from airflow_flinkstyle.protocol.board import JobBoard, Slot
+    from airflow_flinkstyle.protocol.records import Claim, Go, Heartbeat
+    from airflow_flinkstyle.types import Generation
+
+GO_POLL_S = 0.25
+RETRY_S = 0.5
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+class NotOursError(Exception):
+    """The job is not this process's to run: it exits 0, having changed nothing. No failure."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One driver process that has begun."""
+
+    generation: Generation
+    incarnation: Incarnation
+    claim: Claim
+    prior: Slot[Heartbeat] | None
+    """The heartbeat of an earlier incarnation of this generation."""
+    seen: Slot[Current] | None
+    """``current.json`` before any lease was waited for."""
+
+    @property
+    def last_beat(self) -> Heartbeat | None:
+        """What an earlier incarnation of this generation said last."""
+        return self.prior.value if self.prior else None
+
+
+def begin(board: JobBoard, generation: Generation, process: DriverProcess) -> Turn:
+    """Begin an incarnation, after the earlier ones of this generation have ended.
+
+    Raises:
+        NotOursError: If the generation has closed, or another one runs the job.
+        NotClaimedError: If no caller claimed the generation.
+    """
+    claim = board.claim(generation)
+    if claim is None:
+        raise NotClaimedError(
+            f"A claim of generation {generation} of job {board.job} was expected, found none.",
+            left=NOT_STARTED,
+            remedy="Start the job with StartStreamingJobOperator; only callers make generations.",
+        )
+    require_not_closed(board.heartbeat(generation))
+    seen = board.current()
+    require_turn(seen, generation, claim)
+    incarnation = _next_incarnation(board, generation, process)
+    prior = board.heartbeat(generation)
+    if prior is not None or (seen is not None and seen.value.generation == generation):
+        log.info("Waiting for an earlier incarnation of generation %d", generation)
+        prior = wait_until_silent(board, generation, claim.lease_s, look=lambda: None)
+        require_not_closed(prior)
+    return Turn(generation=generation, incarnation=incarnation, claim=claim, prior=prior, seen=seen)
+
+
+def require_claim(board: JobBoard, generation: Generation, claim_id: str) -> None:
+    """Check that the store holds the claim that this process was submitted for.
+
+    Raises:
+        NotClaimedError: If it holds another one: the environment leads to another store of the same name.
+    """
+    claim = board.claim(generation)
+    if claim is not None and claim.claim_id != claim_id:
+        raise NotClaimedError(
+            f"Claim {claim_id} of generation {generation} of job {board.job} was expected in "
+            f"{board.store.uri}, found {claim.claim_id}.",
+            left=NOT_STARTED,
+            remedy="Give the driver the S3 endpoint and keys of the savepoint root it was submitted for.",
+        )
+
+
+def require_not_closed(heartbeat: Slot[Heartbeat] | None) -> None:
+    """Leave if the generation has closed: it is never run again."""
+    if heartbeat is not None and heartbeat.value.state == "closed":
+        raise NotOursError("this generation has closed")
+
+
+def require_turn(current: Slot[Current] | None, generation: Generation, claim: Claim) -> None:
+    """Leave if ``current.json`` names a generation other than this one or the one it follows."""
+    if current is not None and current.value.generation not in (generation, claim.follows):
+        raise NotOursError(f"current.json names generation {current.value.generation}")
+
+
+def _next_incarnation(board: JobBoard, generation: Generation, process: DriverProcess) -> Incarnation:
+    record = process.record()
+    number = max(board.incarnations(generation), default=Incarnation(0))
+    while True:
+        number = Incarnation(number + 1)
+        try:
+            board.create_incarnation(generation, number, record)
+        except ObjectExistsError:
+            if board.incarnation(generation, number) != record:
+                continue
+        log.info("Incarnation %d of generation %d of job %s", number, generation, board.job)
+        return number
+
+
+def patiently(read: Callable[[], T], *, for_s: float) -> T:
+    """Read from a store, or a Kafka cluster, that may be out of reach for a while."""
+    until_s = lease_clock_s() + for_s
+    while True:
+        try:
+            return read()
+        except (StoreUnavailableError, ClusterUnreachableError) as error:
+            if lease_clock_s() > until_s:
+                raise
+            log.warning("Trying again: %s", error)
+            time.sleep(RETRY_S)
+
+
+def wait_until_silent(
+    board: JobBoard, generation: Generation, lease_s: float, *, look: Callable[[], None]
+) -> Slot[Heartbeat] | None:
+    """Wait until a generation's driver has ended, or has not beaten for ``lease_s`` on this clock.
+
+    Args:
+        board: The job's records.
+        generation: Whose heartbeat to watch.
+        lease_s: For how long it must not change.
+        look: Called in every round; raises to end the wait.
+    """
+
+    def read() -> Slot[Heartbeat] | None:
+        return patiently(lambda: board.heartbeat(generation), for_s=lease_s)
+
+    since_s, seen = lease_clock_s(), read()
+    while not (seen is not None and seen.value.state in ("closed", "failed")):
+        if lease_clock_s() - since_s >= lease_s:
+            log.info("The heartbeat of generation %d has not changed for %.1f s", generation, lease_s)
+            break
+        time.sleep(min(0.5, lease_s / 10))
+        look()
+        asked_s, found = lease_clock_s(), read()
+        if (found.version if found else None) != (seen.version if seen else None):
+            since_s, seen = asked_s, found
+    return seen
+
+
+def require_predecessor(board: JobBoard, claim: Claim, go: Go, look: Callable[[], None]) -> None:
+    """Wait for the generation that is followed, and check how it ended.
+
+    Raises:
+        PredecessorError: If it did not close at exactly the batches that ``go.json`` names, or left a
+            checkpoint that this generation would adopt without having closed.
+    """
+    if claim.follows is None:
+        return
+    if go.closed_at is None:
+        ended = wait_until_silent(board, claim.follows, claim.lease_s, look=look)
+    else:
+        ended = board.heartbeat(claim.follows)
+    state = ended.value.state if ended else "silent"
+    batches = ended.value.batches() if ended else {}
+    if go.closed_at is not None and (state != "closed" or batches != dict(go.closed_at)):
+        raise PredecessorError(
+            f"Generation {claim.follows} of job {board.job} was expected to have closed at batches "
+            f"{dict(go.closed_at)}, found it {state} at {batches}.",
+            left=NOT_STARTED,
+            remedy="Stop it with a savepoint and start again from that one.",
+        )
+    _require_own_checkpoint(board, claim, state)
+
+
+def _require_own_checkpoint(board: JobBoard, claim: Claim, state: str) -> None:
+    followed = board.claim(claim.follows) if claim.follows is not None else None
+    if state == "closed" or followed is None or followed.checkpoint_location != claim.checkpoint_location:
+        return
+    raise PredecessorError(
+        f"Generation {claim.follows} of job {board.job} was expected to have closed before its checkpoint "
+        f"{claim.checkpoint_location} is adopted, found it {state}.",
+        left=NOT_STARTED,
+        remedy="Stop it, or restore its newest savepoint to a location of its own.",
+    )
+
+
+def take_current(board: JobBoard, turn: Turn, seen: Slot[Current] | None) -> None:
+    """Take the job over, if nobody did since ``seen`` was read.
+
+    Raises:
+        NotOursError: If another driver was faster.
+    """
+    mine = Current(generation=turn.generation, incarnation=turn.incarnation)
+    try:
+        board.take_current(mine, seen=seen)
+    except (ObjectChangedError, ObjectExistsError) as error:
+        found = board.current()
+        if found is None or found.value != mine:  # else an answer was lost: the write was ours
+            raise NotOursError("another driver took the job over") from error
+    log.info("Generation %d, incarnation %d runs job %s now", turn.generation, turn.incarnation, board.job)

@@ -1,0 +1,199 @@
+"""The guard and the restore of one query, against the real cluster and the real checkpoint."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.agent.errors import (
+    DROPPED,
+    NOT_STARTED,
+    CheckpointLostError,
+    QueryNameError,
+    QueryUnknownError,
+)
+from airflow_flinkstyle.agent.guards.guard import check_source, read_positions, require_same_sources
+from airflow_flinkstyle.checkpoint.inventory import remove_unfinished_writes
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.protocol.records import SourceIdentity
+from airflow_flinkstyle.savepoint.files.restore import restore_savepoint
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from airflow_flinkstyle.agent.job_query import JobQuery
+    from airflow_flinkstyle.agent.jvm.sources import Describe
+    from airflow_flinkstyle.protocol.records import Go, Heartbeat
+    from airflow_flinkstyle.savepoint.manifest import Manifest
+    from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+    from airflow_flinkstyle.storage.base import ObjectStore
+    from airflow_flinkstyle.types import ClaimMode
+
+OpenCheckpoint = Callable[[str], "ObjectStore"]
+"""Opens the checkpoint of a query, by its name."""
+Expected = dict[str, dict[str, list[SourceIdentity]]]
+"""Query name -> source -> every identity somebody recorded for it."""
+log = logging.getLogger(__name__)
+
+
+def expected_identities(go: Go, manifest: Manifest | None, prior: Heartbeat | None) -> Expected:
+    """Collect what a source must read: by the caller, by the savepoint, by an earlier incarnation."""
+    expected: Expected = {}
+
+    def add(query: str, source: str, identity: SourceIdentity) -> None:
+        expected.setdefault(query, {}).setdefault(source, []).append(identity)
+
+    for query, sources in go.expected.items():
+        for source, identity in sources.items():
+            add(query, source, identity)
+    for snapshot in manifest.queries if manifest else ():
+        for source, position in snapshot.kafka.items():
+            add(
+                snapshot.name,
+                source,
+                SourceIdentity(cluster_id=position.cluster_id, topic_ids=position.topic_ids),
+            )
+    for query, beat in prior.queries.items() if prior else ():
+        for source, identity in beat.sources.items():
+            add(query, source, identity)
+    return expected
+
+
+def queries_to_go_on(
+    open_checkpoint: OpenCheckpoint, go: Go, manifest: Manifest | None, prior: Heartbeat | None
+) -> set[str]:
+    """Return the queries whose checkpoints are there: restored, adopted, or this run's own."""
+    named = {snapshot.name for snapshot in manifest.queries} if manifest else set()
+    named |= set(go.closed_at or ()) | set(prior.queries if prior else ())
+    return {name for name in named if open_checkpoint(name).head("metadata") is not None}
+
+
+def require_not_refused(last: Heartbeat | None) -> None:
+    """Check that an earlier incarnation was not refused for its names.
+
+    The script may leave out now what it has done, and begin with the query that was refused.
+
+    Raises:
+        QueryNameError: If it was.
+    """
+    if last is not None and last.error is not None and last.error[0] == QueryNameError.code:
+        raise QueryNameError.still(last.error[1])
+
+
+def require_there(open_checkpoint: OpenCheckpoint, words: Heartbeat | None) -> None:
+    """Check that the checkpoints that a driver goes on in hold the queries that committed batches there.
+
+    Args:
+        open_checkpoint: Opens those.
+        words: The last words of the run, or of the incarnation, that ran in them; None if none did.
+
+    Raises:
+        CheckpointLostError: If one is gone: Spark would begin the query anew, without a word.
+    """
+    committed = words.batches() if words is not None else {}
+    lost = [name for name in committed if open_checkpoint(name).head("metadata") is None]
+    if not lost:
+        return
+    raise CheckpointLostError(
+        f"Checkpoint {open_checkpoint(lost[0]).uri} was expected to hold query {lost[0]} at batch "
+        f"{committed[lost[0]]}, as its last run recorded, found no query there.",
+        left=NOT_STARTED,
+        remedy="Bring the checkpoint back; or start the job from a savepoint (start_from='savepoint').",
+    )
+
+
+def require_not_dropped(query: JobQuery, dropped: Collection[str]) -> None:
+    """Check that the script starts no query that its job is told to have dropped.
+
+    Raises:
+        BadInputError: If it does: savepoints taken before would have left it out.
+    """
+    if query.name in dropped:
+        raise BadInputError(
+            f"The script was expected to start none of the queries that {DROPPED} names, found {query.name}.",
+            left=NOT_STARTED,
+            remedy="Take the name out of that setting, or the query out of the script.",
+        )
+
+
+def require_known(query: JobQuery, to_go_on: Collection[str], script: Collection[str]) -> None:
+    """Check that a query without a checkpoint is a new one, not an old one under another name.
+
+    Raises:
+        QueryUnknownError: If it has none while the state of a query that the script has not named waits.
+    """
+    waiting = sorted(set(to_go_on) - set(script))
+    if query.name in to_go_on or not waiting or query.checkpoint.head("metadata") is not None:
+        return
+    raise QueryUnknownError(
+        f"The script was expected to go on with the queries {', '.join(sorted(to_go_on))}, found "
+        f"{query.name}, which has no checkpoint and would start anew without the state of "
+        f"{', '.join(waiting)}.",
+        left=NOT_STARTED,
+        remedy="Keep the query's name; start queries that are new after all that are not; or name those that "
+        f"the job is to have no more in {DROPPED}.",
+    )
+
+
+def guard(describe: Describe, query: JobQuery, expected: Mapping[str, list[SourceIdentity]]) -> None:
+    """Check every Kafka source of the query, and record what they read.
+
+    A planned batch that is refused is left as it is, the first one after a restore too: its records were
+    there when it was planned, so a sink may have seen them under its number.
+
+    Args:
+        describe: Looks at the cluster of a source.
+        query: About to start.
+        expected: By source, what others have recorded of it.
+
+    Raises:
+        FlinkstyleError: If Spark must not start it; nothing was written.
+    """
+    positions = read_positions(query.checkpoint)
+    require_same_sources(query.name, query.sources, positions)
+    found = {}
+    for source in query.sources:
+        if source.is_kafka:
+            key = source.key(positions.log_version)
+            recorded = [*expected.get(key, []), *([query.identities[key]] if key in query.identities else [])]
+            view = describe(source)
+            found[key] = check_source(query.name, key, view, expected=recorded, positions=positions)
+            log.info("Query %s, source %s reads cluster %s", query.name, key, view.cluster_id)
+    query.identities = found
+
+
+def clear(query: JobQuery) -> None:
+    """Make the checkpoint one that Spark starts in; only for a run that has taken the job over."""
+    left = remove_unfinished_writes(query.checkpoint)
+    if left:
+        log.warning("Query %s: a killed run left %s, deleted", query.name, ", ".join(left))
+
+
+def restore(
+    manifest: Manifest,
+    repository: SavepointRepository,
+    open_checkpoint: OpenCheckpoint,
+    *,
+    complete: bool,
+    carry_pending: bool = False,
+    claim_mode: ClaimMode = "no_claim",
+) -> None:
+    """Restore every query of a savepoint to its checkpoint; files that are there stay."""
+    restored = restore_savepoint(
+        manifest,
+        repository,
+        open_checkpoint,
+        claim_mode=claim_mode,
+        carry_pending=carry_pending,
+        complete=complete,
+    )
+    for name, done in restored.items():
+        log.info(
+            "Savepoint %s, query %s: %d files written, %d kept%s",
+            manifest.savepoint_id,
+            name,
+            done.files_written,
+            done.files_kept,
+            "" if complete else " (prepared)",
+        )

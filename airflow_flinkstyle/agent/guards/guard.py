@@ -1,0 +1,175 @@
+"""The start guard: is what the query will read the log that its checkpoint stands in? Pure.
+
+Spark asks none of this: a cluster of the same topic names is read at the old numbers, silently.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.agent.errors import SourcesChangedError
+from airflow_flinkstyle.checkpoint import offset_log
+from airflow_flinkstyle.checkpoint.inventory import list_batches
+from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.kafka.errors import (
+    ClusterMismatchError,
+    PartitionSetError,
+    TopicMissingError,
+    TopicRecreatedError,
+)
+from airflow_flinkstyle.kafka.positions import require_within_log
+from airflow_flinkstyle.protocol.records import SourceIdentity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from airflow_flinkstyle.agent.jvm.sources import Source
+    from airflow_flinkstyle.checkpoint.offset_log import OffsetLog
+    from airflow_flinkstyle.kafka.cluster import ClusterView, TopicPartition
+    from airflow_flinkstyle.storage.base import ObjectStore
+
+_LEFT = "The query was not started; its checkpoint is as it was."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointPositions:
+    """The offset logs that Spark will go on from."""
+
+    committed: OffsetLog | None
+    """Of the newest committed batch; None before the first commit."""
+    pending: OffsetLog | None
+    """Of the batch that was planned and is not committed: Spark runs it with these offsets."""
+
+    @property
+    def newest(self) -> OffsetLog | None:
+        """The log whose offsets must list exactly the live partitions."""
+        return self.pending or self.committed
+
+    @property
+    def log_version(self) -> int:
+        """Version of the offset log; 1 for a checkpoint that does not exist yet."""
+        return self.newest.version if self.newest else 1
+
+
+def read_positions(checkpoint: ObjectStore) -> CheckpointPositions:
+    """Read the offsets that Spark would resume from; both None if there is no checkpoint yet."""
+    commits, offsets = list_batches(checkpoint, "commits"), list_batches(checkpoint, "offsets")
+    done, planned = max(commits, default=-1), max(offsets, default=-1)
+
+    def read(batch: int) -> OffsetLog | None:
+        return offset_log.parse(checkpoint.read(f"offsets/{batch}").decode()) if batch in offsets else None
+
+    return CheckpointPositions(committed=read(done), pending=read(planned) if planned > done else None)
+
+
+def require_same_sources(query: str, sources: Sequence[Source], positions: CheckpointPositions) -> None:
+    """Check that the script reads as many sources as the checkpoint stands for.
+
+    Raises:
+        SourcesChangedError: If it does not; Spark would swap or forget positions.
+    """
+    newest = positions.newest
+    if newest is None:
+        return
+    if newest.version == 1 and len(newest.sources) != len(sources):
+        raise SourcesChangedError(
+            f"Query {query} was expected to read {len(newest.sources)} sources like its checkpoint, "
+            f"found {len(sources)} in the script.",
+            left=_LEFT,
+            remedy="Resume with a script that reads the same sources in the same order, or from a savepoint "
+            "whose sources were changed with it (ChangeSourcesOperator).",
+        )
+    named = {source.key(newest.version) for source in sources}
+    if newest.version > 1 and newest.sources.keys() - named and named - newest.sources.keys():
+        raise SourcesChangedError(
+            f"Query {query} was expected to name its sources {sorted(newest.sources)} like its checkpoint, "
+            f"found {sorted(named)} in the script: a renamed source would start anew.",
+            left=_LEFT,
+            remedy="Keep the names; add or remove sources in two steps.",
+        )
+
+
+def check_source(
+    query: str,
+    key: str,
+    view: ClusterView,
+    *,
+    expected: Iterable[SourceIdentity],
+    positions: CheckpointPositions,
+) -> SourceIdentity:
+    """Check one Kafka source against the live cluster; returns the identity to record.
+
+    Args:
+        query: Name of the query, for messages.
+        key: The source in the offset log.
+        view: The cluster that the effective options reach, with the partitions subscribed to.
+        expected: Identities recorded by an earlier run or a savepoint.
+        positions: The checkpoint's offsets.
+
+    Raises:
+        FlinkstyleError: ``ClusterMismatchError``, ``TopicRecreatedError``, ``PartitionSetError``,
+            ``OffsetBeforeStartError``, ``OffsetBeyondEndError``, ``SourcesChangedError``.
+    """
+    where = f"source {key} of query {query}"
+    try:
+        for identity in expected:
+            _check_identity(where, view, identity)
+        _check_positions(where, key, view, positions)
+    except FlinkstyleError as error:
+        raise type(error)(f"{_start(where)}: {error.problem}", _LEFT, error.remedy) from error
+    return SourceIdentity(
+        cluster_id=view.cluster_id, topic_ids={topic: seen.topic_id for topic, seen in view.topics.items()}
+    )
+
+
+def _check_identity(where: str, view: ClusterView, expected: SourceIdentity) -> None:
+    if view.cluster_id != expected.cluster_id:
+        raise ClusterMismatchError(
+            f"its positions belong to Kafka cluster {expected.cluster_id}, "
+            f"but its options reach cluster {view.cluster_id}.",
+            left=_LEFT,
+            remedy="Plan and apply a rewrite (PlanOffsetRewriteOperator) and resume from the new savepoint, "
+            "or correct kafka.bootstrap.servers.",
+        )
+    for topic, topic_id in expected.topic_ids.items():
+        seen = view.topics.get(topic)
+        if seen is None:
+            raise TopicMissingError.on(f"of {where}", [topic])
+        if seen.topic_id != topic_id:
+            raise TopicRecreatedError.between(where, topic, expected=topic_id, found=seen.topic_id)
+
+
+def _check_positions(where: str, key: str, view: ClusterView, positions: CheckpointPositions) -> None:
+    newest = positions.newest
+    if newest is None or key not in newest.sources or not (offsets := _offsets(newest, key)):
+        return  # nothing was read yet: Spark starts where startingOffsets says
+    _require_topics(where, offsets, view)
+    require_within_log(offsets, view, where)
+    begun = positions.committed
+    if positions.pending is not None and begun is not None and key in begun.sources:
+        # Partitions that came with the pending batch stand in it alone.
+        require_within_log({**offsets, **_offsets(begun, key)}, view, where)
+
+
+def _offsets(log: OffsetLog, key: str) -> dict[TopicPartition, int]:
+    by_topic: Mapping[str, Mapping[int, int]] = log.kafka_offsets(key)
+    return {(topic, number): at for topic, numbers in by_topic.items() for number, at in numbers.items()}
+
+
+def _require_topics(where: str, offsets: Mapping[TopicPartition, int], view: ClusterView) -> None:
+    unread = sorted({topic for topic, _ in offsets} - view.topics.keys())
+    if unread:
+        raise SourcesChangedError(
+            f"the checkpoint holds offsets of the topics {', '.join(unread)}, "
+            f"but the script reads {', '.join(sorted(view.topics)) or 'no topic'}.",
+            left=_LEFT,
+            remedy="Resume with a script that reads the same topics, or rename them in an offset rewrite.",
+        )
+    listed = {topic for topic, _ in offsets}
+    if added := {tp for tp in view.partitions if tp[0] not in listed}:
+        raise PartitionSetError.between(where, missing=added, unknown=())
+
+
+def _start(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]

@@ -1,0 +1,96 @@
+"""Queries that a run goes on with and that its script has not started yet: they stand as they stood.
+
+Nobody runs them, so their checkpoints say exactly where they are. Heartbeats and savepoints name them like
+those that run: otherwise the next run would begin them anew.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.agent.errors import DROPPED
+from airflow_flinkstyle.agent.guards.lineages import carried, query_id_in
+from airflow_flinkstyle.checkpoint.inventory import list_batches
+from airflow_flinkstyle.protocol.records import QueryBeat, SourceIdentity
+from airflow_flinkstyle.protocol.sink_records import left_by
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from airflow_flinkstyle.agent.guards.checks import OpenCheckpoint
+    from airflow_flinkstyle.agent.guards.lineages import Origin
+    from airflow_flinkstyle.agent.jvm.untyped import PySpark
+    from airflow_flinkstyle.protocol.records import Heartbeat
+    from airflow_flinkstyle.savepoint.manifest import Manifest
+    from airflow_flinkstyle.storage.base import ObjectStore
+
+_UNKNOWN = QueryBeat(query_id="", batch_id=None, batch_committed_at_ms=None, sources={})
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """A query whose state stands in its checkpoint until the script starts it."""
+
+    name: str
+    checkpoint: ObjectStore
+    beat: QueryBeat
+    """What heartbeats say of it."""
+
+
+def dropped_queries(spark: PySpark) -> set[str]:
+    """Return the queries that this version of the job no longer has."""
+    names = spark.conf.get(DROPPED, "").split(",")
+    return {name.strip() for name in names} - {""}
+
+
+def told(
+    last: Heartbeat | None, manifest: Manifest | None, followed: Heartbeat | None
+) -> dict[str, QueryBeat]:
+    """Return what is known of each query that a run goes on with. Pure.
+
+    Args:
+        last: The last words of an earlier incarnation of this generation.
+        manifest: The savepoint that was restored.
+        followed: The last words of the run that this one follows; another generation's script was declared
+            for itself.
+    """
+    known = (
+        {name: replace(beat, declared=None) for name, beat in followed.queries.items()} if followed else {}
+    )
+    for query in manifest.queries if manifest else ():
+        sources = {
+            source: SourceIdentity(cluster_id=position.cluster_id, topic_ids=position.topic_ids)
+            for source, position in query.kafka.items()
+        }
+        known[query.name] = replace(_UNKNOWN, sources=sources, sink=query.sink, sinks=query.sinks)
+    return {**known, **(last.queries if last else {})}
+
+
+def look(
+    names: Collection[str],
+    open_checkpoint: OpenCheckpoint,
+    known: Mapping[str, QueryBeat],
+    last: Heartbeat | None,
+    origins: Mapping[str, Origin],
+) -> list[Waiting]:
+    """Read from their checkpoints where the queries stand that a run goes on with."""
+    found = []
+    for name in sorted(names):
+        checkpoint, beat = open_checkpoint(name), known.get(name, _UNKNOWN)
+        own = last.queries.get(name) if last else None
+        sinks = carried(origins.get(name), own.sinks if own else None, is_new=False)
+        done, planned = (max(list_batches(checkpoint, of), default=None) for of in ("commits", "offsets"))
+        beat = replace(
+            beat,
+            query_id=query_id_in(checkpoint) or "",
+            batch_id=done,
+            batch_committed_at_ms=beat.batch_committed_at_ms if beat.batch_id == done else None,
+            sinks=left_by(sinks, planned=planned != done),
+            groups={},
+            waiting=True,
+        )
+        found.append(Waiting(name=name, checkpoint=checkpoint, beat=beat))
+    return found

@@ -1,0 +1,182 @@
+"""One query of the job, over all the times its script starts it, and where it writes."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from airflow_flinkstyle.agent.jvm.process import now_ms
+from airflow_flinkstyle.checkpoint.inventory import list_batches
+from airflow_flinkstyle.protocol.records import QueryBeat
+from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
+from airflow_flinkstyle.sinks import resume
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from airflow_flinkstyle.agent.declared import Declaration
+    from airflow_flinkstyle.agent.jvm.sources import Source
+    from airflow_flinkstyle.agent.jvm.untyped import Java, PySpark
+    from airflow_flinkstyle.errors import FlinkstyleError
+    from airflow_flinkstyle.protocol.records import SourceIdentity
+    from airflow_flinkstyle.sinks.resume import SinkState
+    from airflow_flinkstyle.storage.base import ObjectStore
+    from airflow_flinkstyle.types import BatchId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sink:
+    """What a script's writer leads to."""
+
+    name: str | None = None
+    """Spark's name of it; None if it is not known."""
+    path: str | None = None
+    """Where its files go; None for a sink without."""
+    may_remember: bool = False
+    """Whether it is handed batch ids, and only its author knows if it leaves out those that it has seen."""
+
+
+@dataclass(slots=True, kw_only=True)
+class JobQuery:
+    """One query of the job, over all the times its script starts it."""
+
+    name: str
+    writer: PySpark
+    """The script's ``DataStreamWriter``."""
+    run: Callable[[], PySpark]
+    """Spark's own ``start`` or ``toTable`` with the script's arguments."""
+    checkpoint: ObjectStore
+    location: str
+    """Where the checkpoint stands, as Spark writes it."""
+    sources: Sequence[Source]
+    declared: Declaration
+    """What the script says of it at this start."""
+    ran: Declaration | None = None
+    """The same of the last start that Spark took in this process; None before the first."""
+    starting: bool = True
+    """Between the script's call and Spark's answer."""
+    admitted: bool = False
+    """It has passed the guard for the start at hand."""
+    identities: Mapping[str, SourceIdentity] = field(default_factory=dict)
+    """By source, from the newest guard."""
+    known_id: str = ""
+    """Its id in the checkpoint that it is about to start from; empty if there is none yet."""
+    trigger: Mapping[str, Any] = field(default_factory=dict)
+    """As the script set it; empty for Spark's default."""
+    sink: Sink = field(default_factory=Sink)
+    carried: Sinks | None = None
+    """What its transactional sinks had written before this process began; None if nobody recorded it."""
+    local_properties: Java = None
+    """Of the thread that started it, like ``spark.scheduler.pool``: the query's jobs inherit them."""
+    query: PySpark = None
+    """Spark's ``StreamingQuery``, the object that the script holds; None until it was started."""
+    held_runs: set[str] = field(default_factory=set)
+    """Ids of runs that the agent ended and that went on as others."""
+    before: BatchId | None = None
+    """Newest committed batch when it was started."""
+    started_s: float = 0.0
+    """When that was, by the monotonic clock."""
+    committed: BatchId | None = None
+    committed_at_ms: int | None = None
+
+    @property
+    def failure(self) -> PySpark:
+        """Return the exception that ended the query, if one did."""
+        return None if self.query is None else self.query.exception()
+
+    @property
+    def refusal(self) -> FlinkstyleError | None:
+        """Return what a sink refused the batch with that ended the query: Spark hands on its text only."""
+        return resume.failure(str(self.query.id)) if self.failure is not None else None
+
+    def identity(self, source: Source, log_version: int) -> SourceIdentity:
+        """Return what was recorded of a source: by its position if there was no offset log yet."""
+        key = source.key(log_version)
+        return self.identities[key if key in self.identities else str(source.position)]
+
+    @property
+    def context(self) -> Java:
+        """Spark's own context."""
+        return self.writer._spark.sparkContext._jsc.sc()  # noqa: SLF001
+
+    @property
+    def is_active(self) -> bool:
+        """Whether Spark runs it now; ``query.isActive`` is what the script is told."""
+        return bool(self.query._jsq.isActive())  # noqa: SLF001
+
+    @property
+    def is_in_first_batch(self) -> bool:
+        """Whether it runs its first batch: planned, and not committed."""
+        return self.is_active and self.look() is None and bool(list_batches(self.checkpoint, "offsets"))
+
+    def start_again(self, *, once: bool = False) -> None:
+        """Start it again under the script's handle; with ``once``, for the batch that is planned."""
+        usual = self.trigger or {"processingTime": "0 seconds"}
+        self.writer.trigger(**({"once": True} if once else usual))
+        self.context.setLocalProperties(self.local_properties.clone())
+        self.held_runs.add(self.query.runId)
+        try:
+            self.query._jsq = self.run()._jsq  # noqa: SLF001
+        finally:
+            self.writer.trigger(**usual)  # the script may start the same writer again
+
+    def look(self) -> BatchId | None:
+        """Read the newest committed batch from the commit log, and note when it was seen."""
+        newest = max(list_batches(self.checkpoint, "commits"), default=None)
+        if newest != self.committed:
+            self.committed, self.committed_at_ms = newest, self._commit_time(newest)
+        return newest
+
+    def _commit_time(self, batch: BatchId | None) -> int | None:
+        if batch is None:
+            return None
+        path = self.checkpoint.local_path(f"commits/{batch}")
+        if path is not None:
+            with contextlib.suppress(FileNotFoundError):
+                return path.stat().st_mtime_ns // 1_000_000
+        return _ended_at_ms(self.query.lastProgress, batch) if self.query is not None else None
+
+    def written(self) -> Sinks | None:
+        """Return where its sinks stand: as they told, or before that as what it goes on from says."""
+        told = resume.states(str(self.query.id)) if self.query is not None else ()
+        if told:
+            return Sinks(lineages=tuple(map(recorded, told)))
+        if self.carried is not None and self.carried.under_way and self.look() != self.before:
+            self.carried = replace(self.carried, under_way=False)  # it has committed that batch
+        return self.carried
+
+    def beat(self) -> QueryBeat:
+        """Return what the heartbeat says of the query."""
+        self.look()
+        return QueryBeat(
+            query_id=str(self.query.id) if self.query is not None else self.known_id,
+            batch_id=self.committed,
+            batch_committed_at_ms=self.committed_at_ms,
+            sources=self.identities,
+            sink=self.sink.name,
+            sinks=self.written(),
+            declared=self.declared.recorded(),
+        )
+
+
+def _ended_at_ms(progress: PySpark, batch: BatchId) -> int:
+    """Return when Spark says the batch ended; now, if it does not speak of that batch yet."""
+    if progress is None or progress["batchId"] != batch:
+        return now_ms()
+    begun = datetime.fromisoformat(progress["timestamp"])
+    return int(begun.timestamp() * 1000) + int(progress["durationMs"].get("triggerExecution", 0))
+
+
+def recorded(state: SinkState) -> SinkLineage:
+    """Return what heartbeats and savepoints say of a sink. Pure."""
+    return SinkLineage(
+        lineage=state.lineage,
+        shards=state.shards,
+        control_topic=state.control_topic,
+        cluster_id=state.cluster_id,
+        completed_batch=state.completed_batch,
+        # A marker of no batch only notes the run.
+        markers={shard: batch for shard, batch in state.markers.items() if batch >= 0},
+    )

@@ -1,0 +1,100 @@
+"""A consumer group as the JVM's own client commits for it, with the very options of the source."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.agent.jvm.kafka import client_options, end_offsets, root_cause, says_unreachable
+from airflow_flinkstyle.kafka.errors import ClusterUnreachableError, GroupCommitError, GroupInUseError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_flinkstyle.agent.jvm.sources import Source
+    from airflow_flinkstyle.agent.jvm.untyped import Java
+    from airflow_flinkstyle.errors import FlinkstyleError
+    from airflow_flinkstyle.types import NextOffset
+
+TIMEOUT_S = 10
+"""Longest wait for one answer; the client looks for the group's coordinator anew meanwhile."""
+_LEFT = "The group's offsets may be older than the job's progress; the job runs on, and never reads them."
+_HAS_MEMBERS = frozenset(
+    ("UnknownMemberIdException", "RebalanceInProgressException", "StaleMemberEpochException")
+)
+
+
+class JvmGroup:
+    """The group of one source, and one client for it."""
+
+    def __init__(self, jvm: Java, source: Source, group: str) -> None:
+        self.name, self.servers = group, source.option("kafka.bootstrap.servers") or "?"
+        self._jvm, self._source = jvm, source
+        self._client: Java = None
+
+    def __str__(self) -> str:
+        """Return group and cluster for messages."""
+        return f"group {self.name} on {self.servers}"
+
+    def commit(self, offsets: Mapping[str, Mapping[int, NextOffset]]) -> None:
+        """Commit these offsets as somebody who is no member, and wait for the answer.
+
+        Raises:
+            GroupInUseError: If the group has members.
+            ClusterUnreachableError: If no broker answers in time.
+            GroupCommitError: If the cluster refuses some of the offsets, or all.
+        """
+        from py4j.protocol import Py4JJavaError
+
+        try:
+            wanted = self._jvm.java.util.HashMap()
+            # Taken out of the loop: py4j asks the JVM for every part of a class's name.
+            partition = self._jvm.org.apache.kafka.common.TopicPartition
+            position = self._jvm.org.apache.kafka.clients.consumer.OffsetAndMetadata
+            for topic, numbers in offsets.items():
+                for number, offset in numbers.items():
+                    wanted.put(partition(topic, number), position(offset))
+            answer = self._admin().alterConsumerGroupOffsets(self.name, wanted).all()
+            answer.get(TIMEOUT_S + 1, self._jvm.java.util.concurrent.TimeUnit.SECONDS)
+        except Py4JJavaError as error:
+            raise self._refused(error) from error
+
+    def lag(self, offsets: Mapping[str, Mapping[int, NextOffset]]) -> dict[str, int]:
+        """Return how many offsets lie between these and the logs' ends, by topic."""
+        partitions = [(topic, number) for topic, numbers in offsets.items() for number in numbers]
+        ends = end_offsets(self._jvm, self._admin(), partitions)
+        return {
+            topic: sum(max(0, ends[topic, number] - offset) for number, offset in numbers.items())
+            for topic, numbers in offsets.items()
+        }
+
+    def close(self) -> None:
+        """Give back the client; waits for nothing."""
+        if self._client is not None:
+            self._client.close(self._jvm.java.time.Duration.ZERO)
+
+    def _admin(self) -> Java:
+        if self._client is None:
+            options = client_options(self._jvm, self._source, timeout_s=TIMEOUT_S)
+            self._client = self._jvm.org.apache.kafka.clients.admin.AdminClient.create(options)
+        return self._client
+
+    def _refused(self, error: Java) -> FlinkstyleError:
+        name, text = root_cause(error)
+        if name in _HAS_MEMBERS:
+            return GroupInUseError(
+                f"Offsets should be committed for {self}, but it has members, who commit for it.",
+                left=_LEFT,
+                remedy="Stop its members, or give the source a group of its own (kafka.group.id).",
+            )
+        if says_unreachable(name):
+            return ClusterUnreachableError(
+                f"Offsets should be committed for {self}, but no broker answered within {TIMEOUT_S} s: "
+                f"{name}: {text}",
+                left=_LEFT,
+                remedy="Nothing is to be done if the brokers come back: the next batch commits again.",
+            )
+        return GroupCommitError(
+            f"Offsets should be committed for {self}, but not all were: {name}: {text}",
+            left=_LEFT,
+            remedy="Allow the source's login to read the group and the topics (ACL operation READ).",
+        )

@@ -1,0 +1,201 @@
+"""The Kafka cluster as Spark reaches it: the JVM's own client, with the very options of the source."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.agent.errors import SourcesChangedError
+from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
+from airflow_flinkstyle.kafka.errors import (
+    ClusterDeniedError,
+    ClusterUnreachableError,
+    KafkaRequestError,
+    TopicMissingError,
+)
+from airflow_flinkstyle.kafka.login.driver import CONNECTION
+from airflow_flinkstyle.types import NextOffset
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from airflow_flinkstyle.agent.jvm.sources import Source
+    from airflow_flinkstyle.agent.jvm.untyped import Java
+    from airflow_flinkstyle.errors import FlinkstyleError
+
+REQUEST_TIMEOUT_S = 20
+_PREFIX = "kafka."
+
+
+def describe_source(jvm: Java, source: Source) -> ClusterView:
+    """Return the cluster that a source reads, with exactly the partitions it subscribes to.
+
+    Raises:
+        ClusterUnreachableError: If no broker answers in time.
+        TopicMissingError: If a topic does not exist.
+    """
+    from py4j.protocol import Py4JJavaError
+
+    try:
+        options = client_options(jvm, source, timeout_s=REQUEST_TIMEOUT_S)
+        admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(options)
+    except Py4JJavaError as error:
+        raise _refused(source, error) from error
+    try:
+        return _describe(jvm, admin, source)
+    except Py4JJavaError as error:
+        raise _refused(source, error) from error
+    finally:
+        admin.close(jvm.java.time.Duration.ofSeconds(1))
+
+
+def client_options(jvm: Java, source: Source, *, timeout_s: int) -> Java:
+    """Return the options with which Spark's source reaches its cluster, and a time-out for each call."""
+    options = jvm.java.util.HashMap()
+    for name, value in source.options.items():
+        if name.lower().startswith(_PREFIX):
+            options.put(name[len(_PREFIX) :], value)
+    options.put("request.timeout.ms", str(timeout_s * 500))
+    options.put("default.api.timeout.ms", str(timeout_s * 1000))
+    return options
+
+
+def _describe(jvm: Java, admin: Java, source: Source) -> ClusterView:
+    cluster_id = _wait(jvm, admin.describeCluster().clusterId())
+    assigned = _assigned(source)
+    topics = _wait(jvm, admin.describeTopics(_strings(jvm, _topics(jvm, admin, source))).allTopicNames())
+    partitions = [
+        (topic, info.partition())
+        for topic, description in topics.items()
+        for info in description.partitions()
+        if assigned is None or (topic, info.partition()) in assigned
+    ]
+    starts = _offsets(jvm, admin, partitions, jvm.org.apache.kafka.clients.admin.OffsetSpec.earliest())
+    ends = end_offsets(jvm, admin, partitions)
+    stable = ends
+    if (source.option("kafka.isolation.level") or "").lower() == "read_committed":
+        stable = end_offsets(jvm, admin, partitions, committed=True)
+    return ClusterView(
+        cluster_id=cluster_id,
+        topics={
+            topic: TopicView(
+                topic_id=description.topicId().toString(),
+                partitions={
+                    number: LogRange(
+                        start=NextOffset(starts[name, number]),
+                        end=NextOffset(ends[name, number]),
+                        last_stable=NextOffset(stable[name, number]),
+                    )
+                    for name, number in partitions
+                    if name == topic
+                },
+            )
+            for topic, description in topics.items()
+        },
+    )
+
+
+def _topics(jvm: Java, admin: Java, source: Source) -> list[str]:
+    """Return the topics behind ``subscribe``, ``subscribePattern`` or ``assign``."""
+    if (subscribed := source.option("subscribe")) is not None:
+        return [topic.strip() for topic in subscribed.split(",") if topic.strip()]
+    if (pattern := source.option("subscribePattern")) is not None:
+        compiled = jvm.java.util.regex.Pattern.compile(pattern)
+        names = _wait(jvm, admin.listTopics().names())
+        return sorted(name for name in names if compiled.matcher(name).matches())
+    assigned = _assigned(source)
+    if assigned is None:
+        raise SourcesChangedError(
+            f"Source {source.position} was expected to set subscribe, subscribePattern or assign, "
+            "found none of them.",
+            left="The query was not started.",
+            remedy="Give the Kafka source its topics.",
+        )
+    return sorted({topic for topic, _ in assigned})
+
+
+def _assigned(source: Source) -> set[tuple[str, int]] | None:
+    raw = source.option("assign")
+    if raw is None:
+        return None
+    topics: Mapping[str, Iterable[int]] = json.loads(raw)
+    return {(topic, number) for topic, numbers in topics.items() for number in numbers}
+
+
+def end_offsets(
+    jvm: Java, admin: Java, partitions: list[tuple[str, int]], *, committed: bool = False
+) -> dict[tuple[str, int], int]:
+    """Return where these logs end; with ``committed``, for readers of committed records."""
+    latest = jvm.org.apache.kafka.clients.admin.OffsetSpec.latest()
+    return _offsets(jvm, admin, partitions, latest, committed=committed)
+
+
+def _offsets(
+    jvm: Java, admin: Java, partitions: list[tuple[str, int]], spec: Java, *, committed: bool = False
+) -> dict[tuple[str, int], int]:
+    wanted = jvm.java.util.HashMap()
+    partition = jvm.org.apache.kafka.common.TopicPartition  # py4j asks for every part of a class's name
+    for topic, number in partitions:
+        wanted.put(partition(topic, number), spec)
+    levels = jvm.org.apache.kafka.common.IsolationLevel
+    options = jvm.org.apache.kafka.clients.admin.ListOffsetsOptions(
+        levels.READ_COMMITTED if committed else levels.READ_UNCOMMITTED
+    )
+    found = _wait(jvm, admin.listOffsets(wanted, options).all())
+    return {(tp.topic(), tp.partition()): result.offset() for tp, result in found.items()}
+
+
+def _wait(jvm: Java, future: Java) -> Java:
+    return future.get(REQUEST_TIMEOUT_S, jvm.java.util.concurrent.TimeUnit.SECONDS)
+
+
+def _strings(jvm: Java, values: Iterable[str]) -> Java:
+    strings = jvm.java.util.ArrayList()
+    for value in values:
+        strings.add(value)
+    return strings
+
+
+def root_cause(error: Java) -> tuple[str, str]:
+    """Return class and message of what a ``Py4JJavaError`` was caused by in the end."""
+    cause = error.java_exception
+    while cause.getCause() is not None:
+        cause = cause.getCause()
+    return cause.getClass().getSimpleName(), cause.getMessage() or ""
+
+
+def says_unreachable(name: str) -> bool:
+    """Return whether an exception of this class means that no broker answered."""
+    return "Timeout" in name or name in {"ConfigException", "DisconnectException"}
+
+
+def _refused(source: Source, error: Java) -> FlinkstyleError:
+    servers = source.option("kafka.bootstrap.servers") or "?"
+    name, text = root_cause(error)
+    if says_unreachable(name):
+        return ClusterUnreachableError(
+            f"The Kafka cluster at {servers} was expected to answer within {REQUEST_TIMEOUT_S} s, "
+            f"found {name}: {text}.",
+            left="The query was not started; its checkpoint is as it was.",
+            remedy="Check kafka.bootstrap.servers and that the driver's machine reaches the brokers.",
+        )
+    if name == "UnknownTopicOrPartitionException":
+        return TopicMissingError(
+            f"Cluster {servers} was expected to have the query's topics: {text}",
+            left="The query was not started; its checkpoint is as it was.",
+            remedy="Create or mirror the topic, or correct the script's subscription.",
+        )
+    if name.endswith(("AuthenticationException", "AuthorizationException")):
+        connection = source.option(CONNECTION)
+        login = f"Kafka connection {connection}" if connection else "the script"
+        return ClusterDeniedError(
+            f"The Kafka cluster at {servers} rejected the login that {login} gives: {name}: {text}.",
+            left="The query was not started; its checkpoint is as it was.",
+            remedy=f"Check user, password and certificates of {login}, and the rights to describe and read "
+            "the topics; the next driver reads the connection anew.",
+        )
+    return KafkaRequestError(
+        f"The Kafka cluster at {servers} refused to describe the query's topics: {name}: {text}.",
+        left="The query was not started; its checkpoint is as it was.",
+        remedy="Give the source's credentials the rights to describe the cluster and the topics.",
+    )

@@ -1,0 +1,93 @@
+"""The driver's two processes, Python and its JVM: who they are, and how they end at once.
+
+Exit codes: 0 the run closed, or was never this process's to run; 1 it failed, the heartbeat says why;
+2 bad arguments; 75 the lease could not be confirmed; 76 the JVM died before its Python.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.protocol.process import process_started
+from airflow_flinkstyle.protocol.records import IncarnationRecord
+
+if TYPE_CHECKING:
+    from airflow_flinkstyle.agent.jvm.untyped import Java
+
+EXIT_DONE = 0
+EXIT_FAILED = 1
+EXIT_LEASE_LOST = 75
+EXIT_JVM_GONE = 76
+
+_HALT_PATIENCE_S = 1.0
+log = logging.getLogger(__name__)
+
+
+def now_ms() -> int:
+    """Return the wall clock, epoch milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
+def lease_clock_s() -> float:
+    """Return a clock that no one sets and that counts the time a suspended machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class DriverProcess:
+    """This Python process and the JVM that started it (``spark-submit``)."""
+
+    def __init__(self) -> None:
+        self.jvm_pid = os.getppid()
+
+    def record(self) -> IncarnationRecord:
+        """Return what the process says of itself in the store."""
+        return IncarnationRecord(
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            jvm_pid=self.jvm_pid,
+            pid_started=process_started(self.jvm_pid) or "ended",
+            started_at_ms=now_ms(),
+        )
+
+    def jvm_is_gone(self) -> bool:
+        """Return whether somebody else adopted this process: its JVM died."""
+        return os.getppid() != self.jvm_pid
+
+    def halt(self, code: int) -> None:
+        """End JVM and Python now, without hooks: no further batch may run."""
+        log.error("Ending the driver at once, exit code %d", code)
+        halting = threading.Thread(target=_halt_jvm, args=(code,), daemon=True)
+        halting.start()
+        halting.join(_HALT_PATIENCE_S)  # a JVM in a long pause does not answer
+        if _gateway_jvm() is not None and not self.jvm_is_gone():
+            os.kill(self.jvm_pid, signal.SIGKILL)
+        os._exit(code)
+
+
+def _gateway_jvm() -> Java:
+    from pyspark import SparkContext
+
+    return SparkContext._jvm  # noqa: SLF001
+
+
+def _halt_jvm(code: int) -> None:
+    jvm = _gateway_jvm()
+    if jvm is not None:
+        jvm.java.lang.Runtime.getRuntime().halt(code)
+
+
+def end_later(code: int, after_s: float) -> None:
+    """End Python after a while, should the script not end by itself."""
+
+    def end() -> None:
+        time.sleep(after_s)
+        log.warning("The script has not ended %.0f s after its queries; ending it", after_s)
+        os._exit(code)
+
+    threading.Thread(target=end, name="flinkstyle-end", daemon=True).start()

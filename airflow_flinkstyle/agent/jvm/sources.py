@@ -1,0 +1,83 @@
+"""Which sources a query reads, from its plan, before it is started.
+
+The offset log lists sources in the order of the plan's streaming leaves, each leaf a line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_flinkstyle.agent.jvm.untyped import Java, PySpark
+    from airflow_flinkstyle.kafka.cluster import ClusterView
+
+_UNNAMED = "<Unassigned>"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """One streaming source of a query."""
+
+    position: int
+    """In the plan; the line in an offset log v1."""
+    name: str | None
+    """Given with ``.name()`` (Spark 4.2); the key in an offset log v2."""
+    provider: str
+    """The format it was loaded with."""
+    options: Mapping[str, str]
+    """As Spark will use them, overrides included."""
+    detail: str = ""
+    """What tells it apart beside its options: the format of files, a table's name in a catalog."""
+
+    @property
+    def is_kafka(self) -> bool:
+        """Whether it reads Kafka, so that its log must be guarded."""
+        return "kafka" in self.provider.lower()
+
+    def option(self, name: str) -> str | None:
+        """Return an option, whatever its case; Spark ignores it too."""
+        wanted = name.lower()
+        return next((value for key, value in self.options.items() if key.lower() == wanted), None)
+
+    def key(self, log_version: int) -> str:
+        """Return how an offset log of this version names the source."""
+        return self.name if log_version > 1 and self.name else str(self.position)
+
+
+Describe = Callable[[Source], "ClusterView"]
+"""Looks at the Kafka cluster of a source: with exactly the partitions that it subscribes to."""
+
+
+def sources_of(df: PySpark) -> tuple[Source, ...]:
+    """Return the streaming sources of a data frame, in the offset log's order."""
+    jdf, jvm = df._jdf, df.sparkSession._jvm  # noqa: SLF001
+    leaves = jdf.queryExecution().analyzed().collectLeaves()
+    streaming = [leaf for leaf in (leaves.apply(i) for i in range(leaves.size())) if leaf.isStreaming()]
+    return tuple(_source(position, leaf, jvm) for position, leaf in enumerate(streaming))
+
+
+def _source(position: int, leaf: Java, jvm: Java) -> Source:
+    detail = ""
+    if leaf.getClass().getSimpleName() == "StreamingRelationV2":
+        options = dict(leaf.extraOptions().asCaseSensitiveMap())
+        provider = leaf.sourceName()
+        detail = leaf.identifier().get().toString() if leaf.identifier().isDefined() else ""
+    elif leaf.getClass().getSimpleName() == "StreamingRelation":
+        options = dict(jvm.scala.jdk.javaapi.CollectionConverters.asJava(leaf.dataSource().options()))
+        provider, detail = leaf.sourceName(), leaf.dataSource().className()
+    else:  # a source made by a test or a library, without options
+        options, provider = {}, leaf.nodeName()
+    return Source(position=position, name=_name(leaf), provider=provider, options=options, detail=detail)
+
+
+def _name(leaf: Java) -> str | None:
+    try:
+        text = leaf.sourceIdentifyingName().toString()
+    except Exception:  # noqa: BLE001  # py4j: Spark before 4.2 has no names
+        return None
+    name = text.rpartition("=")[2].strip("\"'")
+    return None if name == _UNNAMED else name

@@ -1,0 +1,4 @@
+"""The queries that the script has started, and how they are stopped, held and let go on.
+
+Why and when is not decided here, but in ``run``.
+"""

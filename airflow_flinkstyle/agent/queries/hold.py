@@ -1,0 +1,179 @@
+"""Hold the queries between two batches for a while, without their script noticing.
+
+A query goes on under a new handle of Spark's, which takes the old one's place inside the object that the
+script holds. What the script awaits meanwhile is awaited again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.agent.errors import QueryEndedError
+from airflow_flinkstyle.agent.queries.stopping import commit_pending, stop_at_boundary, wait_until_stopped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from airflow_flinkstyle.agent.job_query import JobQuery
+    from airflow_flinkstyle.agent.jvm.untyped import Java, PySpark
+    from airflow_flinkstyle.agent.queries.registry import Queries
+
+log = logging.getLogger(__name__)
+
+
+class Hold:
+    """At most one hold at a time; its count tells whether one happened in between."""
+
+    def __init__(self, queries: Queries) -> None:
+        self.count = 0
+        """Holds that have ended."""
+        self._queries = queries
+        self._held: dict[str, JobQuery] = {}
+        self._free = threading.Event()
+        self._free.set()
+        self._going_on = threading.Lock()  # a stop by the script and a query that goes on exclude each other
+
+    @contextmanager
+    def begin(
+        self,
+        jvm: Java,
+        *,
+        look: Callable[[], None],
+        before_start: Callable[[JobQuery], None],
+        ends: Callable[[], bool],
+        failed: Callable[[BaseException], None],
+    ) -> Iterator[list[JobQuery]]:
+        """Stop all queries with every planned batch committed; let those that ran go on afterwards.
+
+        Args:
+            jvm: The driver's.
+            look: Called while a query is waited for; raises to let them go on.
+            before_start: Called for each query before it goes on; raises if it must not.
+            ends: Whether the run ends, so that none may go on.
+            failed: Called if one cannot go on; begins the end of the run before it returns.
+        """
+        queries = self._queries.all()
+        begun_s = time.monotonic()
+        begun: dict[str, JobQuery] = {}
+        awaited: list[Java] = []
+        self._free.clear()
+        try:
+            begun.update((query.query.id, query) for query in queries if query.is_active)
+            self._held = dict(begun)
+            awaited += _awaited(queries)
+            stop_at_boundary(jvm, queries, look=look)
+            for query in list(self._held.values()):
+                commit_pending(query, look=look)
+            look()
+            yield queries
+        finally:
+            try:
+                if not ends():
+                    self._go_on(before_start, ends, failed)
+                    if all(query.is_active for query in begun.values()):  # else one has really ended
+                        for manager in awaited:
+                            manager.resetTerminated()
+            finally:
+                self._held, self.count = {}, self.count + 1
+                self._free.set()
+                log.info("The queries were held for %.2f s", time.monotonic() - begun_s)
+
+    def _go_on(
+        self,
+        before_start: Callable[[JobQuery], None],
+        ends: Callable[[], bool],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        """Let each go on as soon as it has stopped: one that was not waited for may still be in its batch."""
+
+        def go_on(query_id: str, query: JobQuery) -> None:
+            try:
+                if query.is_active:
+                    return  # it was not told to stop yet
+                wait_until_stopped(query)
+                if query.failure is None and not ends():  # the script learns of a failure when it looks
+                    before_start(query)
+                    with self._going_on:
+                        if query_id in self._held:
+                            query.start_again()
+            except Exception as error:
+                log.exception("Query %s was held and cannot go on", query.name)
+                failed(error)
+
+        held = dict(self._held)
+        with ThreadPoolExecutor(max_workers=len(held) or 1, thread_name_prefix="go-on") as pool:
+            list(pool.map(go_on, held.keys(), held.values()))
+
+    def require_all(self) -> None:
+        """Check that every query is held.
+
+        Raises:
+            QueryEndedError: If one had ended before, or the script stopped it since.
+        """
+        if ended := [query.name for query in self._queries.all() if query.query.id not in self._held]:
+            raise QueryEndedError.of(ended)
+
+    # --- what the script asks -------------------------------------------------------------------
+
+    def is_held(self, handle: PySpark) -> bool:
+        """Return whether a query only pauses, so that the script should take it for active."""
+        return bool(self._held) and handle.id in self._held
+
+    def leave_stopped(self, handle: PySpark) -> None:
+        """Note that the script stops a query: it does not go on."""
+        if not self._free.is_set():
+            with self._going_on:
+                self._held.pop(handle.id, None)
+
+    def went_on(self, handle: PySpark, run_id: str) -> bool:
+        """Wait for the end of a hold; True if a run was only held and the query goes on, or failed, anew.
+
+        The script's handle is then that of the new run.
+        """
+        self._free.wait()
+        return self.follow(handle, run_id)
+
+    def follow(self, handle: PySpark, run_id: str) -> bool:
+        """Let any handle of a run that was held stand for the run that went on; True if there is one."""
+        query = next((query for query in self._queries.all() if run_id in query.held_runs), None)
+        if query is None:
+            return False
+        handle._jsq = query.query._jsq  # noqa: SLF001
+        return True
+
+    def handle(self, query_id: str) -> PySpark:
+        """Return the script's own handle of a query that only pauses; None for any other."""
+        query = self._held.get(query_id)
+        return query.query if query is not None else None
+
+    def with_held(self, active: list[PySpark]) -> list[PySpark]:
+        """Return what Spark calls active, and the queries that only pause."""
+        found, held = {handle.id for handle in active}, dict(self._held)
+        return active + [query.query for query_id, query in held.items() if query_id not in found]
+
+    def any_went_on(self, seen: int) -> bool:
+        """Wait for the end of a hold; True if queries ended since count ``seen`` only to be held."""
+        self._free.wait()
+        return self.count != seen and all(query.failure is None for query in self._queries.all())
+
+
+def _awaited(queries: Sequence[JobQuery]) -> list[Java]:
+    """Return Spark's managers that have seen no query end: those that holding one must not be told of.
+
+    Where one has ended, ``awaitAnyTermination`` returns at once, and must go on to do so.
+    """
+    sessions = {id(query.writer._spark): query.writer._spark for query in queries}  # noqa: SLF001
+    managers = [spark.streams._jsqm for spark in sessions.values()]  # noqa: SLF001
+    return [manager for manager in managers if not _has_seen_an_end(manager)]
+
+
+def _has_seen_an_end(manager: Java) -> bool:
+    try:
+        return bool(manager.awaitAnyTermination(1))
+    except Exception:  # noqa: BLE001  # how a query ended that failed
+        return True

@@ -1,0 +1,173 @@
+"""The queries of the job, by name: where their checkpoints stand, what they read, how far they are."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.agent.declared import difference, difference_since_relaunch
+from airflow_flinkstyle.agent.errors import ONLY_QUERY, QueryNameError
+from airflow_flinkstyle.agent.job_query import JobQuery
+from airflow_flinkstyle.agent.jvm.hadoop_store import HadoopStore, needs_hadoop
+from airflow_flinkstyle.protocol.board import check_name
+from airflow_flinkstyle.storage.open import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from airflow_flinkstyle.agent.declared import Declaration
+    from airflow_flinkstyle.agent.guards.waiting import Waiting
+    from airflow_flinkstyle.agent.jvm.sources import Source
+    from airflow_flinkstyle.agent.jvm.untyped import PySpark
+    from airflow_flinkstyle.protocol.records import QueryBeat
+    from airflow_flinkstyle.storage.base import ObjectStore
+
+NEWS_S = 60.0
+"""How long after its start a query's first commit is looked for often."""
+log = logging.getLogger(__name__)
+
+
+class Queries:
+    """Every query that the script has started, or is about to start."""
+
+    def __init__(self, checkpoint_location: str, before: Mapping[str, QueryBeat] | None = None) -> None:
+        """Args: ``before``: what an earlier incarnation of this generation said of them last."""
+        self._before = before or {}
+        self.root = checkpoint_location.rstrip("/")
+        self.spark: PySpark = None
+        """The session; None until the script has made one."""
+        self._lock = threading.Lock()
+        self._known: dict[str, JobQuery] = {}
+        self._standing: Sequence[Waiting] = ()
+        self._is_unnamed = False
+        """Whether the script has started a query without a name."""
+
+    def checkpoint(self, query: str) -> ObjectStore:
+        """Open a query's checkpoint: it stands in a folder of the query's name."""
+        location = f"{self.root}/{query}"
+        return HadoopStore(self.spark, location) if needs_hadoop(location) else open_store(location)
+
+    def all(self) -> list[JobQuery]:
+        """Return the queries that passed the guard and were started, by name."""
+        return self.started_and_waiting()[0]
+
+    def has_started(self, query_id: str) -> bool:
+        """Return whether Spark's start of the query with this id has returned."""
+        return any(str(query.query.id) == query_id for query in self.all())
+
+    def take_over(self, first: JobQuery, standing: Sequence[Waiting]) -> None:
+        """Note that the job is this process's now, with the queries that it goes on with."""
+        with self._lock:
+            first.admitted, self._standing = True, standing
+
+    def started_and_waiting(self) -> tuple[list[JobQuery], list[Waiting]]:
+        """Return the queries of one moment: those that were started, and those that wait for it."""
+        with self._lock:
+            started = {name: query for name, query in sorted(self._known.items()) if query.query is not None}
+            return list(started.values()), [one for one in self._standing if one.name not in started]
+
+    def names(self) -> set[str]:
+        """Return the names that the script has used so far, those about to start included."""
+        with self._lock:
+            return set(self._known)
+
+    def note_start(self, query: JobQuery) -> None:
+        """Note what the query starts from, in the thread that starts it."""
+        query.before, query.started_s = query.look(), time.monotonic()
+        query.local_properties = query.context.getLocalProperties().clone()
+
+    def beats(self) -> dict[str, QueryBeat]:
+        """Return what the heartbeat says of them."""
+        with self._lock:
+            known = sorted(self._known.items())
+        waiting = {query.name: query.beat for query in self.started_and_waiting()[1]}
+        return waiting | {
+            name: query.beat() for name, query in known if query.query is not None or query.admitted
+        }
+
+    def news(self) -> bool:
+        """Return whether a query has committed its first batch since it was started and nobody was told."""
+        since_s = time.monotonic() - NEWS_S
+        waiting = [q for q in self.all() if q.committed == q.before and q.started_s > since_s]
+        return any(query.look() != query.before for query in waiting)
+
+    def register(
+        self,
+        name: str | None,
+        writer: PySpark,
+        run: Callable[[], PySpark],
+        sources: Sequence[Source],
+        declared: Declaration,
+    ) -> JobQuery:
+        """Note a query before it starts; its checkpoint stands in a folder of its name.
+
+        Raises:
+            QueryNameError: If it has no name although the job has several queries, or is another query than
+                the one that was started before under its name.
+        """
+        with self._lock:
+            chosen = self._name(name)
+            known = self._known.get(chosen)
+            self._require_same(chosen, known, declared, is_named=name is not None)
+            query = JobQuery(
+                name=chosen,
+                writer=writer,
+                run=run,
+                checkpoint=self.checkpoint(chosen),
+                location=_as_spark_writes(f"{self.root}/{chosen}"),
+                sources=sources,
+                declared=declared,
+                ran=known.ran if known else None,
+                identities=known.identities if known else {},
+                known_id=known.known_id if known else "",
+                carried=known.carried if known else None,
+            )
+            if known is not None and known.query is not None:
+                if known.is_active:
+                    return query  # Spark refuses a second one of the name, in its own words
+                # Its last run counts until this one has started: no stop and no savepoint may miss the query.
+                query.query, query.local_properties = known.query, known.local_properties
+            self._known[chosen] = query
+            return query
+
+    def settle(self, query: JobQuery, handle: PySpark) -> None:
+        """Note what Spark's start of a registered query came to: its handle, or None if it failed."""
+        with self._lock:
+            query.starting = query.admitted = False
+            if handle is not None:
+                query.query, query.ran = handle, query.declared
+                self._known[query.name] = query
+
+    def _require_same(
+        self, name: str, known: JobQuery | None, declared: Declaration, *, is_named: bool
+    ) -> None:
+        before = self._before.get(name)
+        found = None
+        if known is not None and known.starting:
+            found = "a second one while the first is being started"
+        elif known is not None and known.ran is not None:
+            found = difference(known.ran, declared)
+            if known.is_active and (found is not None or not is_named):
+                found = "a second one while the first runs"
+        elif before is not None and before.declared is not None:
+            found = difference_since_relaunch(before.declared, declared)
+        if found is not None:
+            raise QueryNameError.ambiguous(name, found)
+
+    def _name(self, name: str | None) -> str:
+        if name is None:
+            others = self._known.keys() - {ONLY_QUERY}
+            self._is_unnamed = True
+        elif self._is_unnamed:
+            others = {name} - {ONLY_QUERY}
+        else:
+            others = set()
+        if others:
+            raise QueryNameError.unnamed_beside(others)
+        return ONLY_QUERY if name is None else check_name("query name", name)
+
+
+def _as_spark_writes(location: str) -> str:
+    return "s3a://" + location.removeprefix("s3://") if location.startswith("s3://") else location

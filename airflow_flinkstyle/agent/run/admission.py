@@ -1,0 +1,189 @@
+"""How the queries of a job are let start: the first one waits for the job to be this process's."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, TypeVar
+
+from airflow_flinkstyle.agent.board import takeover
+from airflow_flinkstyle.agent.guards import checks, compat, lineages, sinks, waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_flinkstyle.agent.job_query import JobQuery
+    from airflow_flinkstyle.agent.run.driver import Driver
+    from airflow_flinkstyle.protocol.records import Go, Heartbeat
+    from airflow_flinkstyle.savepoint.manifest import Manifest
+
+_LOOK_EVERY_S = 1.0
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+class Admission:
+    """Takes the job over once, from a savepoint or a checkpoint, and guards the start of every query."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver, self._turn = driver, driver.turn
+        self._board, self._repository = driver.board, driver.repository
+        self._queries, self._pulse = driver.queries, driver.pulse
+        self.manifest: Manifest | None = None
+        """The newest savepoint of this lineage: restored here, or taken here."""
+        self.taken_over = False
+        seen = self._turn.seen
+        self.relaunched = seen is not None and seen.value.generation == self._turn.generation
+        self.starting = False
+        """The job was taken over for a query that Spark has not started yet."""
+        self._taking = False
+        self._lock = threading.Lock()
+        self._go: Go  # once it was given
+        self._expected: checks.Expected = {}
+        self._before: Heartbeat | None = None
+        """Last words of the run that this one follows."""
+        self._to_go_on: set[str] = set()
+        self._dropped: set[str] = set()
+
+    def admit(self, query: JobQuery) -> None:
+        """Check a query; returns once Spark may start it."""
+        with self._lock:
+            self._driver.leave_if_ending()
+            if self.taken_over:
+                self._guard(query)
+                query.admitted = True  # from then on heartbeats name the query
+                if query.ran is None:  # a relaunch must know what its name stands for before it runs
+                    self._patiently(self._pulse.beat)
+            else:
+                self._take_over(query)
+            self._patiently(lambda: checks.clear(query))
+
+    def is_settled(self) -> bool:
+        """Return whether a request can be judged now.
+
+        False in a takeover, before a relaunch's, and until the first query has started: until then a
+        savepoint would be refused although the checkpoint has batches.
+        """
+        return not (self._taking or self.starting) and (self.taken_over or not self.relaunched)
+
+    def _take_over(self, first: JobQuery) -> None:
+        """Wait for go, restore, guard, and take ``current.json``; the order is the protocol's."""
+        turn, board = self._turn, self._board
+        if not self.relaunched:
+            self._prepare(first)
+        self._patiently(lambda: self._pulse.beat("standby"))
+        self._go = go = self._wait_for_go()
+        seen = turn.seen if self.relaunched else board.current()
+        takeover.require_turn(seen, turn.generation, turn.claim)
+        if seen is not None and seen.value.generation == turn.generation:
+            self._go_on(go)
+        else:
+            takeover.require_predecessor(board, turn.claim, go, self._look)
+            self._restore(go, first)
+        went_on_in = turn.last_beat if self.relaunched else self._adopted()
+        self._patiently(lambda: checks.require_there(self._queries.checkpoint, went_on_in))
+        self._before = self._followed()
+        self._dropped = waiting.dropped_queries(self._queries.spark)
+        known = checks.queries_to_go_on(self._queries.checkpoint, go, self.manifest, turn.last_beat)
+        self._to_go_on = known - self._dropped
+        self._guard(first)
+        standing = self._standing()
+        with self._driver.gate:
+            self._driver.leave_if_ending()
+            self._taking = True
+            try:
+                self._patiently(lambda: takeover.take_current(board, turn, seen))
+                self.taken_over = self.starting = True
+                self._queries.take_over(first, standing)
+                self._pulse.drop(self._dropped)
+                self._patiently(lambda: self._pulse.beat("running"))
+            finally:
+                self._taking = False
+
+    def _prepare(self, first: JobQuery) -> None:
+        """Copy a hot savepoint while waiting, so that little is left to copy in the window."""
+        savepoint_id = self._turn.claim.prepare_savepoint_id
+        if savepoint_id is not None and self._board.go(self._turn.generation) is None:
+            manifest = self._repository.read(savepoint_id)
+            compat.require_for_savepoint(self._queries.spark, manifest, first.name)
+            checks.restore(manifest, self._repository, self._queries.checkpoint, complete=False)
+
+    def _wait_for_go(self) -> Go:
+        log.info("Waiting for go")
+        looked_s = 0.0
+        while (go := self._patiently(lambda: self._board.go(self._turn.generation))) is None:
+            if time.monotonic() - looked_s > _LOOK_EVERY_S:
+                looked_s = time.monotonic()
+                self._look()
+            self._driver.leave_if_ending()
+            time.sleep(takeover.GO_POLL_S)
+        return go
+
+    def _look(self) -> None:
+        """Leave when told to stop, or when another generation took the job over."""
+        self._driver.leave_if_ending()
+        current = self._patiently(self._board.current)
+        takeover.require_turn(current, self._turn.generation, self._turn.claim)
+
+    def _patiently(self, read: Callable[[], T]) -> T:
+        return takeover.patiently(read, for_s=self._turn.claim.lease_s)
+
+    def _restore(self, go: Go, first: JobQuery) -> None:
+        if go.savepoint_id is not None:
+            self.manifest = self._repository.read(go.savepoint_id)
+            compat.require_for_savepoint(self._queries.spark, self.manifest, first.name)
+            if go.rewind == "fork":
+                newest = sinks.newest_batch(self._queries.spark, first.sink)
+                self.manifest = sinks.counted_on(self.manifest, first, newest, go)
+            checks.restore(
+                self.manifest,
+                self._repository,
+                self._queries.checkpoint,
+                complete=True,
+                carry_pending=go.carry_pending,
+                claim_mode=go.claim_mode,
+            )
+        self._expected = checks.expected_identities(go, self.manifest, None)
+
+    def _go_on(self, go: Go) -> None:
+        """Go on from this generation's own newest checkpoint; the savepoint is not restored again."""
+        self.relaunched = True
+        checks.require_not_refused(self._turn.last_beat)
+        # A claimed savepoint may have been disposed of since.
+        self.manifest = self._repository.find(go.savepoint_id) if go.savepoint_id else None
+        self._expected = checks.expected_identities(go, self.manifest, self._turn.last_beat)
+
+    def _followed(self) -> Heartbeat | None:
+        follows = self._turn.claim.follows
+        slot = self._patiently(lambda: self._board.heartbeat(follows)) if follows is not None else None
+        return slot.value if slot else None
+
+    def _standing(self) -> list[waiting.Waiting]:
+        """Return where the queries stand that this run goes on with."""
+        last = self._turn.last_beat
+        known = waiting.told(last, self.manifest, self._before)
+        return waiting.look(self._to_go_on, self._queries.checkpoint, known, last, self._origins())
+
+    def _origins(self) -> dict[str, lineages.Origin]:
+        return lineages.origins(self._go, self.manifest, self._before, self._turn.generation)
+
+    def _adopted(self) -> Heartbeat | None:
+        """Return the last words of the run whose checkpoint this one goes on in; None if it has its own."""
+        claim = self._turn.claim
+        follows = claim.follows
+        followed = self._patiently(lambda: self._board.claim(follows)) if follows is not None else None
+        same = followed is not None and followed.checkpoint_location == claim.checkpoint_location
+        return self._followed() if same else None
+
+    def _guard(self, query: JobQuery) -> None:
+        checks.require_not_dropped(query, self._dropped)
+        checks.require_known(query, self._to_go_on, self._queries.names())
+        spark = self._queries.spark
+        newest = sinks.newest_batch(spark, query.sink)
+        self.manifest = sinks.admit(query, newest, self._go, self.manifest, self._repository)
+        compat.require_for_checkpoint(spark, query.name, query.checkpoint)
+        last = self._turn.last_beat.queries.get(query.name) if self._turn.last_beat else None
+        # With the savepoint's numbers as this query's sink needs them.
+        lineages.expect(query, self._origins().get(query.name), last)
+        checks.guard(self._driver.describe, query, self._expected.get(query.name, {}))

@@ -1,0 +1,172 @@
+"""One request to cut all queries of the job at the same offsets: hold, agree, run to the barrier, save."""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.agent.board.agreement import Agreement
+from airflow_flinkstyle.agent.board.takeover import patiently
+from airflow_flinkstyle.agent.errors import leaving
+from airflow_flinkstyle.agent.guards.checks import guard
+from airflow_flinkstyle.agent.queries.stopping import commit_pending
+from airflow_flinkstyle.agent.run import barrier
+from airflow_flinkstyle.agent.run.reasons import Failure, StopAsked
+from airflow_flinkstyle.kafka.errors import PartitionSetError
+from airflow_flinkstyle.protocol.cuts import furthest
+from airflow_flinkstyle.savepoint.errors import TakeCancelledError
+from airflow_flinkstyle.storage.errors import ObjectChangedError, StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from airflow_flinkstyle.agent.board.inbox import Take
+    from airflow_flinkstyle.agent.job_query import JobQuery
+    from airflow_flinkstyle.agent.jvm.sources import Describe
+    from airflow_flinkstyle.agent.run.driver import Driver
+    from airflow_flinkstyle.agent.run.taking import Taking
+    from airflow_flinkstyle.savepoint.manifest import Manifest
+    from airflow_flinkstyle.types import BatchId
+
+_LEFT = "The query does not go on after it was held, and the run ends; its checkpoint is as it was."
+log = logging.getLogger(__name__)
+
+
+class AlignedCut:
+    """Serves one request; whatever fails or is cancelled before its end, the queries go on."""
+
+    def __init__(self, driver: Driver, take: Take, taking: Taking) -> None:
+        self._driver, self._take, self._taking = driver, take, taking
+        self._request = take.request
+        self._agreement: Agreement | None = None
+        if self._request.cut_id is not None:
+            self._agreement = Agreement(
+                driver.board.store,
+                driver.board.job,
+                self._request.cut_id,
+                hold_s=self._request.hold_s,
+                require_wanted=self._require_wanted,
+            )
+
+    def run(self) -> Manifest | None:
+        """Return the savepoint the job runs on from; None if the end of the run has begun."""
+        try:
+            if self._request.command == "savepoint":
+                return self._savepoint()
+            self._stop()
+        except Exception as error:
+            if self._agreement is not None:
+                self._give_up(self._agreement, str(error))
+            raise
+        return None
+
+    def _savepoint(self) -> Manifest:
+        with self._held() as queries:
+            batches = self._run_to_barrier(queries)
+        return self._capture(batches, runs_on=True)
+
+    def _stop(self) -> None:
+        with self._held() as queries:
+            batches = self._run_to_barrier(queries)
+            if self._request.savepoint_id is not None:
+                self._capture(batches, runs_on=False)
+            self._make_final()
+            if self._agreement is not None:
+                self._agreement.require_complete()
+            self._driver.inbox.stopping.set()
+            # It returns once the end has begun: before a query goes on, or the script starts one.
+            self._driver.begin_end(StopAsked(self._request))
+
+    @contextmanager
+    def _held(self) -> Iterator[list[JobQuery]]:
+        driver = self._driver
+        with (
+            driver.start_lock,
+            driver.held.begin(
+                driver.jvm,
+                look=self._require_wanted,
+                before_start=lambda query: guard_again(
+                    driver.describe, query, lease_s=driver.turn.claim.lease_s
+                ),
+                ends=driver.ending.is_set,
+                failed=lambda error: driver.begin_end(Failure.of(error)),
+            ) as queries,
+        ):
+            driver.held.require_all()
+            yield queries
+
+    def _run_to_barrier(self, queries: list[JobQuery]) -> dict[str, BatchId]:
+        """Let every query commit one batch that ends at the barrier, unless it stands there."""
+        look = self._driver.describe
+        stands = [barrier.look(look, query) for query in queries]
+        end = furthest(stand.places() for stand in stands)
+        if self._request.drain:
+            end = furthest([end, *(stand.ends() for stand in stands)])
+        if self._agreement is not None:
+            end = self._agreement.barrier(end)
+        if self._request.drain or self._agreement is not None:
+            stands = [barrier.look(look, query) for query in queries]  # the logs have grown meanwhile
+        plans = [barrier.plan_batch(stand, end) for stand in stands]
+        for query, stand, planned in zip(queries, stands, plans, strict=True):
+            barrier.check_batch(query, stand, planned)
+        self._require_wanted()
+        self._driver.held.require_all()
+        for query, stand, planned in zip(queries, stands, plans, strict=True):
+            if planned is not None:
+                query.checkpoint.create(f"offsets/{stand.batch_id + 1}", planned.render().encode())
+        with ThreadPoolExecutor(max_workers=len(queries), thread_name_prefix="barrier") as pool:
+            committed = pool.map(lambda query: commit_pending(query, look=self._require_wanted), queries)
+            batches = {
+                query.name: batch
+                for query, batch in zip(queries, committed, strict=True)
+                if batch is not None
+            }
+        log.info("All queries stand at the barrier, at batches %s", batches)
+        return batches
+
+    def _capture(self, batches: Mapping[str, BatchId], *, runs_on: bool) -> Manifest:
+        return self._taking.take(
+            self._request, stopped_at=batches, runs_on=runs_on, cancelled=self._take.cancelled.is_set
+        )
+
+    def _require_wanted(self) -> None:
+        if self._take.cancelled.is_set():
+            raise TakeCancelledError.of(f"job {self._driver.board.job}")
+
+    def _make_final(self) -> None:
+        """Take the stop out of the hands of those who could cancel it, by the replace they would cancel by.
+
+        Raises:
+            TakeCancelledError: If somebody was faster.
+        """
+        board, generation = self._driver.board, self._driver.turn.generation
+        slot = patiently(lambda: board.request(generation), for_s=self._request.hold_s)
+        if slot is not None and slot.value == self._request:
+            try:
+                return board.put_request(generation, replace(self._request, state="closing"), seen=slot)
+            except ObjectChangedError:
+                log.info("Request %s was cancelled at the last moment", self._request.request_id)
+        raise TakeCancelledError.of(f"job {self._driver.board.job}")
+
+    def _give_up(self, agreement: Agreement, reason: str) -> None:
+        try:
+            agreement.abandon(reason)
+        except StoreError:
+            log.warning("The other jobs of the cut learn of its failure by waiting", exc_info=True)
+
+
+def guard_again(describe: Describe, query: JobQuery, *, lease_s: float) -> None:
+    """Guard a query that goes on: on the same log, as at every start.
+
+    What is out of reach for a moment would not have ended the query either, had it not been held.
+    Partitions that have come since its last batch are no reason to end the run: had it not been held, Spark
+    would have begun to read them by now.
+    """
+    try:
+        with leaving(_LEFT):
+            patiently(lambda: guard(describe, query, {}), for_s=lease_s)
+    except PartitionSetError as error:
+        log.warning("Query %s goes on, and Spark takes up its partitions: %s", query.name, error.problem)

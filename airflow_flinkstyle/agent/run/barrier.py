@@ -1,0 +1,178 @@
+"""The barrier: one batch per query that ends exactly at chosen offsets.
+
+Between two batches, ``offsets/K+1`` is written as Spark would write it, with the barrier as its end. A
+start with ``trigger(once=True)`` runs that batch and no other. From the moment it is written it is a
+planned batch like any other and is never taken back: its ends exist in the log (checked before), so
+whoever starts the query next runs it, a relaunch after ``kill -9`` too, and a sink may have seen it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.agent.errors import BarrierBehindError, BarrierUnreachableError, leaving
+from airflow_flinkstyle.agent.guards.guard import CheckpointPositions, check_source
+from airflow_flinkstyle.agent.jvm.process import now_ms
+from airflow_flinkstyle.checkpoint import commit_log, offset_log
+from airflow_flinkstyle.checkpoint.errors import UnsupportedCheckpointError
+from airflow_flinkstyle.checkpoint.inventory import read_inventory
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_flinkstyle.agent.job_query import JobQuery
+    from airflow_flinkstyle.agent.jvm.sources import Describe
+    from airflow_flinkstyle.checkpoint.offset_log import OffsetLog
+    from airflow_flinkstyle.kafka.cluster import ClusterView
+    from airflow_flinkstyle.protocol.cuts import Place
+    from airflow_flinkstyle.types import BatchId, NextOffset
+
+_SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+_LEFT = "Nothing was written to any checkpoint; the queries go on uncut."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stand:
+    """Where a query stands between two batches, and the logs it reads."""
+
+    query: str
+    batch_id: BatchId
+    """The last batch; it is committed, and none is planned."""
+    log: OffsetLog
+    """Its offset log."""
+    next_watermark_ms: int
+    """What its commit log says of the next batch."""
+    views: Mapping[str, ClusterView]
+    """By Kafka source, as the offset log names it."""
+
+    def places(self) -> dict[Place, NextOffset]:
+        """Return how far the query has read, over all its Kafka sources."""
+        return {
+            place: offset
+            for key, view in self.views.items()
+            for place, offset in _places(view, self.log.kafka_offsets(key)).items()
+        }
+
+    def ends(self) -> dict[Place, NextOffset]:
+        """Return how far its Kafka sources can be read now."""
+        return {
+            (view.cluster_id, topic, number): log.last_stable
+            for view in self.views.values()
+            for topic, seen in view.topics.items()
+            for number, log in seen.partitions.items()
+        }
+
+
+def look(describe: Describe, query: JobQuery) -> Stand:
+    """Read where a stopped query stands, and describe the Kafka logs it reads."""
+    batch = read_inventory(query.checkpoint).committed
+    log = offset_log.parse(query.checkpoint.read(f"offsets/{batch}").decode())
+    commit = commit_log.parse(query.checkpoint.read(f"commits/{batch}").decode())
+    with leaving(_LEFT):
+        views = {source.key(log.version): describe(source) for source in query.sources if source.is_kafka}
+    return Stand(
+        query=query.name,
+        batch_id=batch,
+        log=log,
+        next_watermark_ms=commit.next_watermark_ms,
+        views=views,
+    )
+
+
+def plan_batch(stand: Stand, barrier: Mapping[Place, NextOffset]) -> OffsetLog | None:
+    """Return the offset log of the batch that ends at the barrier; None if the query stands there.
+
+    Sources and partitions that the barrier does not name keep their position.
+
+    Raises:
+        BarrierBehindError: If the query has read past it.
+        BarrierUnreachableError: If the log cannot be read that far yet.
+        UnsupportedCheckpointError: If Spark could not start on the batch.
+    """
+    planned = stand.log.planned_next(
+        watermark_ms=max(stand.log.watermark_ms, stand.next_watermark_ms),
+        timestamp_ms=max(stand.log.timestamp_ms, now_ms()),
+    )
+    moves = False
+    for key, view in stand.views.items():
+        before = stand.log.kafka_offsets(key)
+        after = _ends_at(stand.query, view, _places(view, before), barrier)
+        if after != before:
+            planned, moves = planned.with_kafka_offsets(key, after), True
+    if moves:
+        _require_startable(stand)
+    return planned if moves else None
+
+
+def _require_startable(stand: Stand) -> None:
+    """Check that Spark can start on a batch that is planned and not committed.
+
+    4.2 leaves the setting out of an offset log v2 and then looks for it (``isRepartitionBatch``): such a
+    query never starts again.
+    """
+    if stand.log.version > 1 and _SHUFFLE_PARTITIONS not in stand.log.confs:
+        raise UnsupportedCheckpointError.mode(
+            f"query {stand.query} with an offset log v{stand.log.version} without {_SHUFFLE_PARTITIONS}, on "
+            "which Spark 4.2 cannot start with a planned batch",
+            remedy="Run named sources with Spark 4.3 or newer, or cut the queries with alignment='none'.",
+        )
+
+
+def check_batch(query: JobQuery, stand: Stand, planned: OffsetLog | None) -> None:
+    """Guard a query against the live cluster as if the batch were planned already.
+
+    Raises:
+        FlinkstyleError: As the start guard does.
+    """
+    positions = CheckpointPositions(committed=stand.log, pending=planned)
+    for source in query.sources:
+        if source.is_kafka:
+            key, recorded = source.key(stand.log.version), query.identity(source, stand.log.version)
+            with leaving(_LEFT):
+                check_source(query.name, key, stand.views[key], expected=[recorded], positions=positions)
+
+
+def _places(view: ClusterView, offsets: Mapping[str, Mapping[int, NextOffset]]) -> dict[Place, NextOffset]:
+    return {
+        (view.cluster_id, topic, number): offset
+        for topic, numbers in offsets.items()
+        for number, offset in numbers.items()
+    }
+
+
+def _ends_at(
+    query: str, view: ClusterView, before: Mapping[Place, NextOffset], barrier: Mapping[Place, NextOffset]
+) -> dict[str, dict[int, NextOffset]]:
+    """Return where one source ends: at the barrier, in every partition that it subscribes to."""
+    live = {(view.cluster_id, *partition) for partition in view.partitions}
+    after: dict[str, dict[int, NextOffset]] = {}
+    for place in sorted(before.keys() | (live & barrier.keys())):
+        _, topic, number = place
+        after.setdefault(topic, {})[number] = _end(query, view, place, before.get(place), barrier.get(place))
+    return after
+
+
+def _end(
+    query: str, view: ClusterView, place: Place, before: NextOffset | None, barrier: NextOffset | None
+) -> NextOffset:
+    if barrier is None or barrier == before:
+        assert before is not None  # noqa: S101  # for mypy: a place is in one of the two
+        return before
+    _, topic, number = place
+    name = f"The barrier at offset {barrier} of {topic}-{number}"
+    if before is not None and barrier < before:
+        raise BarrierBehindError(
+            f"{name} was expected to be at or after what query {query} has read, found it at {before}.",
+            left=_LEFT,
+            remedy="Cut again: the barrier is then the furthest position of all queries.",
+        )
+    log = view.log_range((topic, number))
+    if log is not None and barrier > log.last_stable:
+        raise BarrierUnreachableError(
+            f"{name} was expected to be readable by query {query}, found that its log can be read up to "
+            f"{log.last_stable} only: a transaction is open, or records were lost.",
+            left=_LEFT,
+            remedy="Cut again once the transaction has ended, or read all queries with one isolation.level.",
+        )
+    return barrier

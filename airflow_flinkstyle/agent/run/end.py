@@ -1,0 +1,149 @@
+"""How a run ends: drained at a batch boundary, then one write says so."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, assert_never
+
+from airflow_flinkstyle.agent.errors import NoQueryError, ScriptFailedError, SupersededError
+from airflow_flinkstyle.agent.jvm.process import EXIT_DONE, EXIT_FAILED
+from airflow_flinkstyle.agent.queries.stopping import commit_pending, stop_at_boundary
+from airflow_flinkstyle.agent.run.reasons import Failure, ScriptEnded, Signalled, StopAsked
+from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.storage.errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_flinkstyle.agent.run.admission import Admission
+    from airflow_flinkstyle.agent.run.driver import Driver
+    from airflow_flinkstyle.agent.run.reasons import Ending
+    from airflow_flinkstyle.agent.run.taking import Taking
+    from airflow_flinkstyle.protocol.records import Request
+    from airflow_flinkstyle.types import BatchId
+
+_RETRY_S = 0.5
+log = logging.getLogger(__name__)
+
+
+class RunEnd:
+    """Ends one run; afterwards no query of this process runs."""
+
+    def __init__(self, driver: Driver, admission: Admission, taking: Taking) -> None:
+        self._driver, self._admission, self._taking = driver, admission, taking
+
+    def run(self, why: Ending) -> int:
+        """Drain, save if asked, write the last heartbeat; returns the exit code."""
+        log.info("The run ends: %s", why)
+        try:
+            if not self._admission.taken_over:
+                return self._end_waiting(why)
+            return self._end_running(why)
+        except SupersededError:
+            log.exception("Another driver has taken over while this one ended")
+            self._driver.process.halt(EXIT_DONE)
+        except Exception:
+            # Whether the queries have stopped is not known: they must not outlive this.
+            log.exception("The run could not be ended in order")
+            self._driver.process.halt(EXIT_FAILED)
+        raise AssertionError("halt returned")
+
+    def _end_waiting(self, why: Ending) -> int:
+        """End a process that has run no batch."""
+        pulse = self._driver.pulse
+        match why:
+            case Failure():
+                return self._fail(why)
+            case StopAsked(request):
+                self._write(lambda: pulse.end("closed", request_id=request.request_id))
+                self._end_request(request, batches={})
+                return EXIT_DONE
+            case ScriptEnded():
+                error = NoQueryError(
+                    "The script was expected to start a streaming query, but it ended without one.",
+                    left="No batch was run.",
+                    remedy="Start a query with writeStream...start() in the script.",
+                )
+                return self._fail(Failure.of(error))
+            case Signalled() if self._admission.relaunched:
+                pulse.ended = True  # an earlier incarnation ran batches: the next one goes on from them
+                return EXIT_FAILED
+            case Signalled():
+                self._write(lambda: pulse.end("closed"))
+                return EXIT_DONE
+            case _:
+                assert_never(why)
+
+    def _end_running(self, why: Ending) -> int:
+        driver = self._driver
+        self._write(lambda: driver.pulse.beat("draining"))
+        driver.inbox.cancel_take()
+        failure = why if isinstance(why, Failure) else self._failed_query(why)
+        with driver.start_lock:
+            queries, waiting = driver.queries.started_and_waiting()
+        stop_at_boundary(driver.jvm, queries)
+        if failure is not None:
+            return self._fail(self._cause(failure))
+        request = why.request if isinstance(why, StopAsked) else None
+        try:
+            batches = {query.name: query.beat.batch_id for query in waiting}
+            batches |= {query.name: commit_pending(query) for query in queries}
+            committed = {name: batch for name, batch in batches.items() if batch is not None}
+            driver.commits.no_more()  # while the savepoint is taken
+            savepoint_id = self._save(request, committed)
+        except FlinkstyleError as error:
+            failure = Failure.of(error)
+            if request is not None:
+                detail = f"{failure.code}: {failure.text}"
+                self._write(lambda: driver.inbox.end(request, "failed", detail))
+            return self._fail(failure)
+        driver.commits.finish()
+        request_id = request.request_id if request else None
+        self._write(lambda: driver.pulse.end("closed", request_id=request_id, savepoint_id=savepoint_id))
+        if request is not None:
+            self._end_request(request, batches=committed)
+        return EXIT_DONE
+
+    def _failed_query(self, why: Ending) -> Failure | None:
+        """Return the failure of a query that nobody awaited; a stop still tries to commit its batch."""
+        if isinstance(why, StopAsked):
+            return None
+        failures = [query.failure for query in self._driver.queries.all()]
+        return next((Failure.of(error) for error in failures if error is not None), None)
+
+    def _cause(self, failure: Failure) -> Failure:
+        """Return what a sink refused a batch with, where that is what the script failed of."""
+        if failure.code != ScriptFailedError.code:
+            return failure
+        refused = (query.refusal for query in self._driver.queries.all())
+        return next((Failure.of(error) for error in refused if error is not None), failure)
+
+    def _save(self, request: Request | None, committed: dict[str, BatchId]) -> str | None:
+        if request is None or request.command != "stop_with_savepoint":
+            return None
+        manifest = self._taking.take(request, stopped_at=committed, cancelled=lambda: False)
+        return manifest.savepoint_id
+
+    def _end_request(self, request: Request, *, batches: dict[str, BatchId]) -> None:
+        detail = f"The run has closed at batches {batches}."
+        end = self._driver.inbox.end
+        self._write(lambda: end(request, "done", detail, savepoint_id=request.savepoint_id, batches=batches))
+
+    def _fail(self, failure: Failure) -> int:
+        log.error("%s: %s", failure.code, failure.text)
+        self._driver.commits.finish()
+        error = (failure.code, failure.text)
+        self._write(lambda: self._driver.pulse.end("failed", error=error))
+        return EXIT_FAILED
+
+    def _write(self, write: Callable[[], None]) -> None:
+        """Write through a store that fails for a while; the watchdog ends that with the lease."""
+        while True:
+            try:
+                return write()
+            except StoreError as error:
+                if not error.retryable:
+                    raise
+                log.warning("The end of the run could not be written yet: %s", error)
+                time.sleep(_RETRY_S)

@@ -1,0 +1,52 @@
+"""The savepoint that a request asks for, beside the newest one of the lineage."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.agent.run import capture
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from airflow_flinkstyle.agent.run.admission import Admission
+    from airflow_flinkstyle.agent.run.driver import Driver
+    from airflow_flinkstyle.protocol.records import Request
+    from airflow_flinkstyle.savepoint.manifest import Manifest
+    from airflow_flinkstyle.types import BatchId
+
+
+class Taking:
+    """Takes savepoints of this driver's queries; each shares its files with the one before."""
+
+    def __init__(self, driver: Driver, admission: Admission) -> None:
+        self._driver, self._admission = driver, admission
+
+    def take(
+        self,
+        request: Request,
+        *,
+        stopped_at: Mapping[str, BatchId] | None,
+        cancelled: Callable[[], bool],
+        runs_on: bool = False,
+    ) -> Manifest:
+        """Take the savepoint that a request asks for."""
+        if request.savepoint_id is None:
+            raise AssertionError(f"request {request.request_id} names no savepoint")
+        driver = self._driver
+        self._admission.manifest = capture.take(
+            driver.describe,
+            driver.repository,
+            *driver.queries.started_and_waiting(),
+            savepoint_id=request.savepoint_id,
+            spark_version=driver.spark_version,
+            generation=driver.turn.generation,
+            stopped_at=stopped_at,
+            runs_on=runs_on,
+            alignment=request.alignment,
+            cut_id=request.cut_id,
+            previous=self._admission.manifest,
+            cancelled=cancelled,
+            progress=capture.ProgressWriter(driver.board, driver.turn.generation, request),
+        )
+        return self._admission.manifest

@@ -1,0 +1,36 @@
+"""What the wrappers of PySpark's classes call, and how they take a method's place."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_flinkstyle.agent.jvm.untyped import PySpark
+    from airflow_flinkstyle.agent.queries.hold import Hold
+    from airflow_flinkstyle.agent.stream_options import StreamOptions
+
+
+class Agent(Protocol):
+    """What the wrappers call."""
+
+    def start_query(self, writer: PySpark, seen: StreamOptions, run: Callable[[], PySpark]) -> PySpark:
+        """Start a query in place of Spark."""
+
+    def hold(self) -> bool:
+        """Return False at once, or True when everything has drained if it began to."""
+
+    def script_stops_spark(self) -> None:
+        """Drain before the script stops its session."""
+
+    @property
+    def held(self) -> Hold:
+        """What holds queries for a while, to be asked about them."""
+
+
+def replace(cls: PySpark, name: str, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Let a wrapper of a method stand in its place."""
+    original = getattr(cls, name)
+    setattr(cls, name, functools.wraps(original)(wrapper(original)))

@@ -1,0 +1,82 @@
+"""A job as it runs after its Kafka sources have moved: its rules by what its script says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.protocol.records import KafkaOverride
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_flinkstyle.jobs.migration.kafka_side import LiveKafka
+    from airflow_flinkstyle.jobs.running.client import JobClient
+    from airflow_flinkstyle.jobs.spec import JobSpec
+
+_SERVERS = "kafka.bootstrap.servers"
+
+
+def renamed_topics(client: JobClient, kafka: LiveKafka) -> dict[str, str]:
+    """Return topic -> topic on the target for all the current run reads on the old cluster; {} if equal."""
+    current = client.board.current()
+    slot = client.board.heartbeat(current.value.generation) if current else None
+    old_id = kafka.old_cluster_id
+    topics = {
+        topic
+        for beat in (slot.value.queries.values() if slot else ())
+        for seen in beat.sources.values()
+        if seen.cluster_id == old_id
+        for topic in seen.topic_ids
+    }
+    renamed = {topic: ",".join(kafka.target_topics([topic])) for topic in sorted(topics)}
+    return renamed if any(topic != new for topic, new in renamed.items()) else {}
+
+
+def moved_spec(
+    spec: JobSpec,
+    *,
+    old_servers: str,
+    script_servers: str,
+    options: Mapping[str, str],
+    rename: Mapping[str, str] | None = None,
+) -> JobSpec:
+    """Return the job with its Kafka sources on other servers; moving it there again changes nothing.
+
+    Args:
+        spec: The job as it runs now, perhaps moved before.
+        old_servers: Where it reads now.
+        script_servers: What its script writes, unless a rule already says it.
+        options: Set on the matching sources.
+        rename: Topic that it reads now -> topic to read then.
+    """
+    rules, moved = [], False
+    for rule in spec.overrides:
+        reads_old = rule.options.get(_SERVERS) == old_servers or rule.servers == script_servers
+        if rule.role == "source" and reads_old:
+            rule, moved = (
+                replace(
+                    rule, options={**rule.options, **options}, rename=renamed_again(rule.rename, rename or {})
+                ),
+                True,
+            )
+        rules.append(rule)
+    if not moved:
+        rules.append(
+            KafkaOverride(
+                role="source", servers=script_servers, options=dict(options), rename=dict(rename or {})
+            )
+        )
+    return replace(spec, overrides=tuple(rules))
+
+
+def renamed_again(first: Mapping[str, str], then: Mapping[str, str]) -> dict[str, str]:
+    """Return what the script's names lead to when names that were renamed before are renamed again."""
+
+    def led_on(names: str) -> str:
+        return ",".join(dict.fromkeys(then.get(name, name) for name in names.split(",")))
+
+    both = {topic: led_on(names) for topic, names in first.items()}
+    reached = {name for names in first.values() for name in names.split(",")}
+    both |= {topic: name for topic, name in then.items() if topic not in reached}
+    return both if any(topic != names for topic, names in both.items()) else {}

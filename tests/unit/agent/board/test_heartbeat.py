@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from airflow_flinkstyle.agent.board import heartbeat
+from airflow_flinkstyle.agent.board.heartbeat import Pulse
+from airflow_flinkstyle.agent.errors import SupersededError
+from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.protocol.records import Current, QueryBeat
+from airflow_flinkstyle.storage.errors import StoreUnavailableError
+from airflow_flinkstyle.storage.memory import MemoryStore
+from airflow_flinkstyle.types import BatchId
+from tests.unit.agent.conftest import G1, G2, I1, I2, a_heartbeat
+
+
+def a_pulse(board: JobBoard, **changes: object) -> Pulse:
+    values: dict[str, object] = {"lease_s": 6.0, "seen": None, "queries": dict, "before": {}}
+    return Pulse(board, G1, I2, **{**values, **changes})  # type: ignore[arg-type]
+
+
+def state_of(board: JobBoard) -> str:
+    slot = board.heartbeat(G1)
+    assert slot is not None
+    return slot.value.state
+
+
+def test_beat_in_the_background_takes_back_no_state() -> None:
+    board = JobBoard(MemoryStore(), "orders")
+
+    def queries() -> dict[str, object]:  # a beat looks at every checkpoint, which takes its time
+        if looks.pop():
+            pulse.beat("running")
+        return {}
+
+    looks = [False, True, False]  # at the beat of the take-over, at the one in the background, at the first
+    pulse = a_pulse(board, queries=queries)
+    pulse.beat("standby")
+    pulse.beat()
+    assert state_of(board) == "running"
+
+
+def test_driver_that_dies_before_its_queries_start_hands_on_what_was_known_of_them() -> None:
+    board = JobBoard(MemoryStore(), "orders")
+    before = {
+        name: QueryBeat(query_id=name, batch_id=BatchId(7), batch_committed_at_ms=1, sources={})
+        for name in "ab"
+    }
+    own: dict[str, QueryBeat] = {}
+    pulse = a_pulse(board, queries=lambda: own, before=before)
+
+    def said() -> dict[str, int]:
+        slot = board.heartbeat(G1)
+        assert slot is not None
+        return slot.value.batches()
+
+    pulse.beat("starting")
+    assert said() == {"a": 7, "b": 7}
+    own["a"] = replace(before["a"], batch_id=BatchId(8))
+    pulse.beat("running")
+    assert said() == {"a": 8, "b": 7}
+    pulse.end("closed")
+    assert said() == {"a": 8}, "it would be believed, and b may have gone on since"
+
+
+def test_last_word_stays_the_last_one() -> None:
+    board = JobBoard(MemoryStore(), "orders")
+    pulse = a_pulse(board)
+    pulse.beat()
+    pulse.end("closed", request_id="r", savepoint_id="s")
+    pulse.beat("running")
+    assert state_of(board) == "closed"
+    assert not pulse.lease_is_lost()
+
+
+@pytest.mark.parametrize("call", [1, 2, 3, 4])
+def test_write_that_took_effect_and_seemed_to_fail_is_followed_by_the_next(call: int) -> None:
+    store = MemoryStore()
+    board = JobBoard(store, "orders")
+    pulse = a_pulse(board)
+    store.fail_at(call, lost_answer=True)
+    for state in ("starting", "standby", "running", "draining", "draining"):
+        try:
+            pulse.beat(state)  # type: ignore[arg-type]
+        except StoreUnavailableError:
+            continue
+    assert state_of(board) == "draining"
+
+
+def test_heartbeat_of_another_incarnation_supersedes_this_one() -> None:
+    board = JobBoard(MemoryStore(), "orders")
+    pulse = a_pulse(board)
+    pulse.beat("running")
+    slot = board.heartbeat(G1)
+    assert slot is not None
+    board.beat(G1, a_heartbeat(incarnation=I1), seen=slot.version)
+    with pytest.raises(SupersededError, match="incarnation 1"):
+        pulse.beat()
+
+
+def test_lease_is_lost_from_the_begin_of_the_last_write_that_succeeded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s = [100.0]
+    monkeypatch.setattr(heartbeat, "lease_clock_s", lambda: now_s[0])
+    store = MemoryStore()
+    pulse = a_pulse(JobBoard(store, "orders"))
+    pulse.beat("running")
+    now_s[0] = 105.0
+    store.fail_at(1)
+    with pytest.raises(StoreUnavailableError):
+        pulse.beat()
+    assert not pulse.lease_is_lost()
+    now_s[0] = 106.1
+    assert pulse.lease_is_lost()
+
+
+def test_other_driver_in_current_is_noticed() -> None:
+    board = JobBoard(MemoryStore(), "orders")
+    pulse = a_pulse(board)
+    board.take_current(Current(generation=G1, incarnation=I2), seen=None)
+    assert pulse.is_current()
+    board.take_current(Current(generation=G2, incarnation=I1), seen=board.current())
+    assert not pulse.is_current()

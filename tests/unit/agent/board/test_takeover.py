@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_flinkstyle.agent.board import takeover
+from airflow_flinkstyle.agent.board.takeover import NotOursError, Turn
+from airflow_flinkstyle.agent.errors import NotClaimedError, PredecessorError
+from airflow_flinkstyle.agent.jvm.process import DriverProcess
+from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.protocol.records import Current, Go, QueryBeat
+from airflow_flinkstyle.storage.errors import StoreUnavailableError
+from airflow_flinkstyle.storage.memory import MemoryStore
+from airflow_flinkstyle.types import BatchId
+from tests.unit.agent.conftest import G1, G2, G3, I1, I2, a_claim, a_heartbeat
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_flinkstyle.protocol.records import Claim
+    from airflow_flinkstyle.types import Generation, Incarnation
+    from tests.unit.agent.conftest import Clock
+
+
+@pytest.fixture
+def board() -> JobBoard:
+    return JobBoard(MemoryStore(), "orders")
+
+
+def make_current(board: JobBoard, generation: Generation, incarnation: Incarnation = I1) -> None:
+    board.take_current(Current(generation=generation, incarnation=incarnation), seen=board.current())
+
+
+def a_go(closed_at: Mapping[str, int] | None = None) -> Go:
+    return Go(savepoint_id=None, carry_pending=False, closed_at=closed_at, expected={})
+
+
+def at_batch(batch: int) -> dict[str, QueryBeat]:
+    beat = QueryBeat(query_id="q", batch_id=BatchId(batch), batch_committed_at_ms=0, sources={})
+    return {"orders": beat}
+
+
+def test_driver_without_a_claim_is_refused(board: JobBoard) -> None:
+    with pytest.raises(NotClaimedError, match="claim of generation 2 of job orders"):
+        takeover.begin(board, G2, DriverProcess())
+    assert board.incarnations(G2) == []
+
+
+def test_driver_of_a_closed_generation_leaves_before_it_begins(board: JobBoard) -> None:
+    board.create_claim(G2, a_claim())
+    board.beat(G2, a_heartbeat(state="closed"), seen=None)
+    with pytest.raises(NotOursError, match="closed"):
+        takeover.begin(board, G2, DriverProcess())
+    assert board.incarnations(G2) == []
+
+
+@pytest.mark.parametrize(("running", "begins"), [(G1, True), (G2, True), (G3, False)])
+def test_only_the_own_and_the_followed_generation_may_be_current(
+    board: JobBoard, running: Generation, *, begins: bool, clock: Clock
+) -> None:
+    board.create_claim(G2, a_claim(follows=G1))
+    make_current(board, running)
+    if begins:
+        assert takeover.begin(board, G2, DriverProcess()).incarnation == 1
+    else:
+        with pytest.raises(NotOursError, match="names generation 3"):
+            takeover.begin(board, G2, DriverProcess())
+
+
+def test_relaunch_waits_for_the_lease_of_the_earlier_incarnation(board: JobBoard, clock: Clock) -> None:
+    board.create_claim(G1, a_claim())
+    takeover.begin(board, G1, DriverProcess())
+    make_current(board, G1)
+    version = board.beat(G1, a_heartbeat(), seen=None)
+    clock.at[1003.0] = lambda: board.beat(G1, a_heartbeat(beat=2), seen=version)
+    turn = takeover.begin(board, G1, DriverProcess())
+    assert turn.incarnation == 2
+    assert 1009.0 <= clock.now_s < 1011.0  # 6 s after the beat at 1003 s
+    assert turn.prior is not None
+    assert turn.prior.value.beat == 2
+
+
+def test_relaunch_does_not_wait_for_one_that_said_it_failed(board: JobBoard, clock: Clock) -> None:
+    board.create_claim(G1, a_claim())
+    board.beat(G1, a_heartbeat(state="failed", error=("X", "y")), seen=None)
+    takeover.begin(board, G1, DriverProcess())
+    assert clock.now_s == 1000.0
+
+
+def test_relaunch_leaves_if_the_earlier_incarnation_closes_meanwhile(board: JobBoard, clock: Clock) -> None:
+    board.create_claim(G1, a_claim())
+    version = board.beat(G1, a_heartbeat(), seen=None)
+    clock.at[1002.0] = lambda: board.beat(G1, a_heartbeat(state="closed"), seen=version)
+    with pytest.raises(NotOursError, match="closed"):
+        takeover.begin(board, G1, DriverProcess())
+
+
+def followed(board: JobBoard, claim: Claim, go: Go) -> None:
+    takeover.require_predecessor(board, claim, go, lambda: None)
+
+
+def test_predecessor_must_have_closed_at_exactly_the_named_batches(board: JobBoard, clock: Clock) -> None:
+    claim = a_claim(follows=G1)
+    board.create_claim(G1, a_claim(checkpoint_location="/checkpoints/1"))
+    version = board.beat(G1, a_heartbeat(queries=at_batch(7)), seen=None)
+    with pytest.raises(PredecessorError, match="found it running at"):
+        followed(board, claim, a_go({"orders": 7}))
+    board.beat(G1, a_heartbeat(state="closed", queries=at_batch(7)), seen=version)
+    followed(board, claim, a_go({"orders": 7}))
+    with pytest.raises(PredecessorError, match=r"\{'orders': 8\}, found it closed at \{'orders': 7\}"):
+        followed(board, claim, a_go({"orders": 8}))
+
+
+def test_checkpoint_of_a_predecessor_that_did_not_close_is_not_adopted(board: JobBoard, clock: Clock) -> None:
+    board.create_claim(G1, a_claim(checkpoint_location="/checkpoints/1"))
+    board.beat(G1, a_heartbeat(), seen=None)
+    with pytest.raises(PredecessorError, match="/checkpoints/1 is adopted"):
+        followed(board, a_claim(follows=G1, checkpoint_location="/checkpoints/1"), a_go())
+    followed(board, a_claim(follows=G1), a_go())
+    assert clock.now_s >= 1012.0  # both waited for the lease
+
+
+def a_turn(board: JobBoard, generation: Generation, incarnation: Incarnation = I1) -> Turn:
+    claim = a_claim(follows=G1)
+    seen = board.current()
+    return Turn(generation=generation, incarnation=incarnation, claim=claim, prior=None, seen=seen)
+
+
+def test_of_two_drivers_that_follow_the_same_generation_one_takes_over(board: JobBoard) -> None:
+    make_current(board, G1)
+    second, third = a_turn(board, G2), a_turn(board, G3)
+    takeover.take_current(board, third, third.seen)
+    with pytest.raises(NotOursError, match="another driver"):
+        takeover.take_current(board, second, second.seen)
+    current = board.current()
+    assert current is not None
+    assert current.value.generation == G3
+
+
+def test_driver_that_slept_through_a_takeover_of_its_own_generation_leaves(board: JobBoard) -> None:
+    make_current(board, G2, I1)
+    turn = a_turn(board, G2, I1)
+    make_current(board, G2, I2)
+    with pytest.raises(NotOursError):
+        takeover.take_current(board, turn, turn.seen)
+
+
+def test_takeover_whose_answer_was_lost_counts_when_it_is_tried_again() -> None:
+    store = MemoryStore()
+    board = JobBoard(store, "orders")
+    turn = a_turn(board, G1)
+    store.fail_at(1, lost_answer=True)
+    with pytest.raises(StoreUnavailableError):
+        takeover.take_current(board, turn, None)
+    takeover.take_current(board, turn, None)
+
+
+def test_driver_that_reaches_another_store_of_the_same_name_is_refused(board: JobBoard) -> None:
+    board.create_claim(G2, a_claim(claim_id="theirs"))
+    with pytest.raises(NotClaimedError, match=r"Claim ours of generation 2 .* expected in .*, found theirs"):
+        takeover.require_claim(board, G2, "ours")
+    takeover.require_claim(board, G2, "theirs")

@@ -1,0 +1,157 @@
+"""A driver process in small: the agent's own parts on a board of its own, and what it needs of Spark."""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from airflow_flinkstyle.agent.board import takeover
+from airflow_flinkstyle.agent.board.heartbeat import Pulse
+from airflow_flinkstyle.agent.board.inbox import Inbox
+from airflow_flinkstyle.agent.jvm.process import DriverProcess
+from airflow_flinkstyle.agent.jvm.sources import Source
+from airflow_flinkstyle.agent.queries.hold import Hold
+from airflow_flinkstyle.agent.queries.registry import Queries
+from airflow_flinkstyle.agent.run.admission import Admission
+from airflow_flinkstyle.agent.run.serving import Serving
+from airflow_flinkstyle.agent.run.taking import Taking
+from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.protocol.records import Go, Request
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+from airflow_flinkstyle.storage.memory import MemoryStore
+from tests.declared import AS_BEFORE
+from tests.unit.agent.conftest import G1, I1, a_claim
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from airflow_flinkstyle.agent.job_query import JobQuery
+    from airflow_flinkstyle.agent.run.reasons import Ending
+    from airflow_flinkstyle.kafka.cluster import ClusterView
+    from airflow_flinkstyle.protocol.records import Claim, Command
+    from airflow_flinkstyle.types import Generation
+
+_HEADER = '{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}'
+
+_RATE = Source(position=0, name=None, provider="rate", options={})
+
+
+class Session:
+    """Spark's, with the settings that somebody made for it."""
+
+    def __init__(self) -> None:
+        self.settings: dict[str, str] = {}
+        self.version, self.conf = "4.2.0", SimpleNamespace(get=self.settings.get)
+        confs = SimpleNamespace(contains=self.settings.__contains__, getConfString=self.settings.__getitem__)
+        self._jsparkSession = SimpleNamespace(sessionState=lambda: SimpleNamespace(conf=lambda: confs))
+
+
+class SmallDriver:
+    """One process of a generation; its queries are moved by the tests."""
+
+    def __init__(
+        self, root: Path, *, board: JobBoard | None = None, generation: Generation = G1, **claim: Any
+    ) -> None:
+        self.root, self.board = root, board or JobBoard(MemoryStore(), "orders")
+        if self.board.claim(generation) is None:
+            place = {"checkpoint_location": str(root / str(generation)), **claim}
+            self.board.create_claim(generation, a_claim(**place))
+        self.repository = SavepointRepository(self.board.store, "orders")
+        self.process = DriverProcess()
+        self.turn = takeover.begin(self.board, generation, self.process)
+        self.queries = Queries(self.turn.claim.checkpoint_location)
+        self.queries.spark = self.spark = Session()
+        self.held, self.jvm, self.spark_version = Hold(self.queries), None, "4.2.0"
+        self.commits: Any = None  # nothing commits offsets to Kafka
+        self.pulse = Pulse(
+            self.board,
+            generation,
+            self.turn.incarnation,
+            lease_s=self.turn.claim.lease_s,
+            seen=self.turn.prior.version if self.turn.prior else None,
+            queries=self.queries.beats,
+            before={},
+        )
+        self.ending, self.gate, self.start_lock = threading.Event(), threading.Lock(), threading.Lock()
+        self.ended_by: list[Ending] = []
+        self.admission = Admission(self)
+        self.serving = Serving(self, self.admission, Taking(self, self.admission))
+        self.inbox = Inbox(self.board, generation, self.turn.incarnation, self.serving)
+
+    @property
+    def claim(self) -> Claim:
+        return self.turn.claim
+
+    def followed_by(self, generation: Generation, *, adopts: bool) -> SmallDriver:
+        """Return the next generation's first process; it may adopt the checkpoint of this one."""
+        place = {"checkpoint_location": self.claim.checkpoint_location} if adopts else {}
+        follows = self.turn.generation
+        return SmallDriver(self.root, board=self.board, generation=generation, follows=follows, **place)
+
+    def relaunched(self) -> SmallDriver:
+        """Return the next process of this generation."""
+        return SmallDriver(self.root, board=self.board, generation=self.turn.generation)
+
+    def describe(self, source: object) -> ClusterView:
+        raise AssertionError(f"no query of this driver reads Kafka, not {source} either")
+
+    def begin_end(self, why: Ending) -> None:
+        self.ended_by.append(why)
+        self.ending.set()
+
+    def leave_if_ending(self) -> None:
+        if self.ending.is_set():
+            raise SystemExit
+
+    def tell_go(self, **changes: Any) -> None:
+        said: dict[str, Any] = {"savepoint_id": None, "carry_pending": False, "closed_at": None}
+        self.board.create_go(self.turn.generation, Go(**{**said, "expected": {}, **changes}))
+
+    def register(self, name: str) -> JobQuery:
+        return self.queries.register(name, None, lambda: None, [_RATE], AS_BEFORE)
+
+    def start(self, name: str) -> JobQuery:
+        """Let a query start as the runtime does, up to Spark's own start, which works."""
+        query = self.register(name)
+        self.admission.admit(query)
+        self.run(query)
+        self.admission.starting = False
+        return query
+
+    def run(self, query: JobQuery) -> None:
+        """Let Spark run a query."""
+        run = SimpleNamespace(active=True, isActive=lambda: run.active)
+        if query.checkpoint.head("metadata") is None:
+            query.checkpoint.write("metadata", json.dumps({"id": str(uuid.uuid4())}).encode())
+        query_id = json.loads(query.checkpoint.read("metadata"))["id"]
+        handle = SimpleNamespace(id=query_id, _jsq=run, exception=lambda: None, lastProgress=None)
+        self.queries.settle(query, handle)
+
+
+def end_run(query: JobQuery) -> None:
+    """Let a query end by itself."""
+    query.query._jsq.active = False
+
+
+def plan(query: JobQuery, batch: int) -> None:
+    query.checkpoint.write(f"offsets/{batch}", f"v1\n{_HEADER}\n{batch}".encode())
+
+
+def commit(query: JobQuery, batch: int) -> None:
+    plan(query, batch)
+    query.checkpoint.write(f"commits/{batch}", b'v1\n{"nextBatchWatermarkMs":0}')
+
+
+def a_request(command: Command = "savepoint", **changes: Any) -> Request:
+    values: dict[str, Any] = {
+        "request_id": "r1",
+        "incarnation": I1,
+        "command": command,
+        "state": "sent",
+        "savepoint_id": "sp-1",
+        "sent_at_ms": 0,
+    }
+    return Request(**{**values, **changes})

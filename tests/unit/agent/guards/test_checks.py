@@ -1,0 +1,248 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_flinkstyle.agent.errors import (
+    NOT_STARTED,
+    CheckpointLostError,
+    QueryUnknownError,
+    SourcesChangedError,
+)
+from airflow_flinkstyle.agent.guards import checks
+from airflow_flinkstyle.agent.jvm.sources import Source
+from airflow_flinkstyle.agent.queries.registry import Queries
+from airflow_flinkstyle.agent.run import aligned, barrier, capture
+from airflow_flinkstyle.kafka.errors import (
+    ClusterMismatchError,
+    ClusterUnreachableError,
+    OffsetBeyondEndError,
+    TopicRecreatedError,
+)
+from airflow_flinkstyle.protocol.records import Go, QueryBeat, SourceIdentity
+from airflow_flinkstyle.savepoint.blobs.owned import owners
+from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
+from airflow_flinkstyle.savepoint.manifest import KafkaLog, KafkaPosition, QuerySnapshot
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+from airflow_flinkstyle.storage.memory import MemoryStore
+from airflow_flinkstyle.types import BatchId, NextOffset
+from tests.manifests import a_manifest
+from tests.unit.agent.conftest import a_heartbeat
+from tests.unit.agent.job_queries import a_query, a_query_of_two_batches
+from tests.unit.agent.views import a_view
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from airflow_flinkstyle.agent.job_query import JobQuery
+    from airflow_flinkstyle.agent.jvm.sources import Describe
+    from airflow_flinkstyle.kafka.cluster import ClusterView
+    from tests.unit.agent.conftest import Clock
+
+
+def a_go(**changes: Any) -> Go:
+    values: dict[str, Any] = {"savepoint_id": None, "carry_pending": False, "closed_at": None, "expected": {}}
+    return Go(**{**values, **changes})
+
+
+def test_planned_batch_that_is_refused_is_left_as_it_is() -> None:
+    """A sink may have seen it: a carried one, one at a barrier, or one whose records were lost since."""
+    query = a_query_of_two_batches(committed=1)
+    before = {info.key: query.checkpoint.read(info.key) for info in query.checkpoint.list("")}
+    with pytest.raises(OffsetBeyondEndError):
+        checks.guard(lambda _: a_view({0: 4}), query, {})
+    assert {info.key: query.checkpoint.read(info.key) for info in query.checkpoint.list("")} == before
+
+
+def test_unfinished_first_write_of_a_killed_run_is_deleted_and_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    query = a_query("orders")
+    query.checkpoint.write("offsets/.0.67b1.tmp", b"")
+    checks.clear(query)
+    assert query.checkpoint.head("offsets/.0.67b1.tmp") is None
+    (told,) = caplog.messages
+    assert "Query orders: a killed run left offsets/.0.67b1.tmp, deleted" in told
+    checks.clear(query)
+    assert len(caplog.messages) == 1
+
+
+@pytest.mark.parametrize(
+    ("look", "left"),
+    [
+        (lambda kafka, query: checks.guard(kafka, query, {}), "The query was not started"),
+        (barrier.look, "the queries go on uncut"),
+        (capture._kafka_logs, "No savepoint was made"),
+        (lambda kafka, query: aligned.guard_again(kafka, query, lease_s=0.0), "The query does not go on"),
+    ],
+)
+def test_kafka_that_cannot_be_reached_leaves_what_the_error_says(
+    look: Callable[[Describe, JobQuery], object], left: str, clock: Clock
+) -> None:
+    def out_of_reach(_: object) -> ClusterView:
+        raise ClusterUnreachableError("Timeout.", left="The query was not started.", remedy="Check it.")
+
+    with pytest.raises(ClusterUnreachableError) as refused:
+        look(out_of_reach, a_query_of_two_batches(committed=2))
+    assert left in refused.value.left
+
+
+def an_identity(cluster_id: str) -> SourceIdentity:
+    return SourceIdentity(cluster_id=cluster_id, topic_ids={"t": "id"})
+
+
+def a_snapshot(name: str, *sources: str) -> QuerySnapshot:
+    position = KafkaPosition(
+        cluster_id="of the savepoint", topic_ids={"t": "id"}, offsets={"t": {0: NextOffset(1)}}, log_range={}
+    )
+    return QuerySnapshot(
+        name=name,
+        query_id=f"id of {name}",
+        batch_id=BatchId(7),
+        checkpoint_location="file:///checkpoint",
+        pending_offsets=None,
+        pinned_confs={},
+        kafka=dict.fromkeys(sources, position),
+        files=(),
+    )
+
+
+def a_beat(**sources: SourceIdentity) -> QueryBeat:
+    return QueryBeat(query_id="q", batch_id=None, batch_committed_at_ms=None, sources=sources)
+
+
+def test_source_must_read_what_caller_savepoint_and_earlier_incarnation_have_recorded() -> None:
+    go = a_go(expected={"a": {"x": an_identity("of the caller")}, "b": {"y": an_identity("of b")}})
+    prior = a_heartbeat(
+        queries={"a": a_beat(x=an_identity("of the heartbeat")), "c": a_beat(z=an_identity("of c"))}
+    )
+    manifest = a_manifest(a_snapshot("a", "x", "w"))
+    assert checks.expected_identities(go, manifest, prior) == {
+        "a": {
+            "x": [
+                an_identity("of the caller"),
+                an_identity("of the savepoint"),
+                an_identity("of the heartbeat"),
+            ],
+            "w": [an_identity("of the savepoint")],
+        },
+        "b": {"y": [an_identity("of b")]},
+        "c": {"z": [an_identity("of c")]},
+    }
+    assert checks.expected_identities(a_go(), None, None) == {}
+
+
+def test_queries_of_savepoint_predecessor_and_earlier_incarnation_go_on_where_their_checkpoints_are() -> None:
+    there = {name: MemoryStore() for name in ("restored", "adopted", "own", "gone")}
+    for name in ("restored", "adopted", "own"):
+        there[name].write("metadata", b"{}")
+    manifest = a_manifest(a_snapshot("restored"), a_snapshot("gone"))
+    prior = a_heartbeat(queries={"own": a_beat()})
+    found = checks.queries_to_go_on(there.__getitem__, a_go(closed_at={"adopted": 7}), manifest, prior)
+    assert found == {"restored", "adopted", "own"}
+
+
+def test_guard_records_what_each_kafka_source_reads_and_looks_at_no_other() -> None:
+    query = a_query_of_two_batches(committed=2)
+    for batch in (0, 1):
+        log = query.checkpoint.read(f"offsets/{batch}")
+        query.checkpoint.write(f"offsets/{batch}", log + b"\n{}")
+    query.sources = [*query.sources, Source(position=1, name=None, provider="rate", options={})]
+    looked: list[int] = []
+
+    def look(source: Source) -> ClusterView:
+        looked.append(source.position)
+        return a_view({0: 9})
+
+    checks.guard(look, query, {"0": [an_identity("c")], "1": [an_identity("of no source")]})
+    assert looked == [0]
+    assert query.identities == {"0": an_identity("c")}
+
+
+def test_guard_compares_with_what_others_and_the_query_itself_have_recorded() -> None:
+    query = a_query_of_two_batches(committed=2)
+    with pytest.raises(ClusterMismatchError, match="Source 0 of query orders"):
+        checks.guard(lambda _: a_view({0: 9}), query, {"0": [an_identity("c"), an_identity("another")]})
+    assert query.identities == {}
+    recreated = replace(an_identity("c"), topic_ids={"t": "id before"})
+    query.identities = {"0": recreated}
+    with pytest.raises(TopicRecreatedError):
+        checks.guard(lambda _: a_view({0: 9}), query, {})
+    assert query.identities == {"0": recreated}
+
+
+def test_guard_asks_for_the_sources_before_it_asks_kafka() -> None:
+    query = a_query_of_two_batches(committed=2)
+    query.sources = [*query.sources, *query.sources]
+    with pytest.raises(SourcesChangedError, match=r"Query orders .* read 1 sources .*, found 2"):
+        checks.guard(lambda _: pytest.fail("Kafka was asked"), query, {})
+
+
+def test_restore_prepares_or_completes_every_query_as_it_was_asked() -> None:
+    live, repository = (
+        a_query_of_two_batches(committed=1).checkpoint,
+        SavepointRepository(MemoryStore(), "orders"),
+    )
+    live.write("offsets/1", live.read("offsets/1"))
+    label = SavepointLabel(savepoint_id="sp-1", taken_at_ms=1, spark_version="4.2.0", taken_from_generation=1)
+    kafka = {
+        "0": KafkaLog(
+            cluster_id="c", topic_ids={"t": "id"}, log_range={"t": {0: (NextOffset(0), NextOffset(9))}}
+        )
+    }
+    manifest = take_savepoint(repository, [QuerySource(name="orders", checkpoint=live, kafka=kafka)], label)
+    target = MemoryStore()
+
+    def restore(**options: Any) -> set[str]:
+        checks.restore(manifest, repository, lambda _: target, **options)
+        return {info.key for info in target.list("offsets/") if b"unfinished" not in target.read(info.key)}
+
+    assert restore(complete=False, claim_mode="claim") == set()
+    assert restore(complete=True) == {"offsets/0"}
+    assert owners(repository) == {}
+    assert restore(complete=True, carry_pending=True, claim_mode="claim") == {"offsets/0", "offsets/1"}
+    assert owners(repository).keys() == {"sp-1"}
+
+
+def test_only_queries_whose_checkpoints_stand_in_the_location_go_on(tmp_path: Path) -> None:
+    (tmp_path / "orders").mkdir()
+    (tmp_path / "orders" / "metadata").write_text('{"id":"q"}')
+    go = a_go(closed_at={"orders": 7, "dropped": 3})
+    assert checks.queries_to_go_on(Queries(str(tmp_path)).checkpoint, go, None, None) == {"orders"}
+    elsewhere = Queries(str(tmp_path / "fresh"))
+    assert checks.queries_to_go_on(elsewhere.checkpoint, go, None, None) == set()
+
+
+def test_checkpoint_that_is_gone_is_never_begun_anew(tmp_path: Path) -> None:
+    beat = QueryBeat(query_id="q", batch_id=BatchId(7), batch_committed_at_ms=None, sources={})
+    idle = replace(beat, batch_id=None)
+    words = a_heartbeat(queries={"orders": beat, "idle": idle})
+    opened = Queries(str(tmp_path)).checkpoint
+    with pytest.raises(CheckpointLostError, match="query orders at batch 7") as refused:
+        checks.require_there(opened, words)
+    assert f"{tmp_path}/orders was expected" in refused.value.problem
+    assert "Bring the checkpoint back" in refused.value.remedy
+    (tmp_path / "orders").mkdir()
+    (tmp_path / "orders" / "metadata").write_text('{"id":"q"}')
+    checks.require_there(opened, words)
+    checks.require_there(opened, None)
+
+
+def test_query_under_another_name_is_refused_while_the_old_ones_state_waits() -> None:
+    with pytest.raises(QueryUnknownError) as refused:
+        checks.require_known(a_query("orders2"), {"orders", "done", "a"}, {"orders2", "done"})
+    assert "go on with the queries a, done, orders, found orders2" in refused.value.problem
+    assert "would start anew without the state of a, orders." in refused.value.problem
+    assert refused.value.left == NOT_STARTED
+    assert "Keep the query's name" in refused.value.remedy
+
+
+def test_known_queries_start_in_any_order_and_new_ones_after_them() -> None:
+    checks.require_known(a_query("b"), {"a", "b"}, {"b"})
+    checks.require_known(a_query("new"), {"a", "b"}, {"a", "b", "new"})
+    checks.require_known(a_query("first"), set(), {"first"})
+    # Its first batch was planned by a driver that died before the query committed one.
+    checks.require_known(a_query_of_two_batches(committed=0), {"a"}, {"orders"})

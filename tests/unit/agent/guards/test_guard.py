@@ -1,0 +1,193 @@
+"""The guard's own decisions; ``tests/integration/test_agent_guard.py`` has the real brokers."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_flinkstyle.agent.errors import SourcesChangedError
+from airflow_flinkstyle.agent.guards.guard import (
+    CheckpointPositions,
+    check_source,
+    read_positions,
+    require_same_sources,
+)
+from airflow_flinkstyle.agent.jvm.sources import Source
+from airflow_flinkstyle.checkpoint import offset_log
+from airflow_flinkstyle.kafka.cluster import ClusterView
+from airflow_flinkstyle.kafka.errors import (
+    ClusterMismatchError,
+    OffsetBeyondEndError,
+    PartitionSetError,
+    TopicMissingError,
+    TopicRecreatedError,
+)
+from airflow_flinkstyle.protocol.records import SourceIdentity
+from airflow_flinkstyle.storage.memory import MemoryStore
+from tests.unit.agent.views import a_topic, a_view
+
+if TYPE_CHECKING:
+    from airflow_flinkstyle.checkpoint.offset_log import OffsetLog
+
+
+def a_log(*offsets: dict[str, dict[str, int]] | str) -> OffsetLog:
+    lines = [each if isinstance(each, str) else json.dumps(each) for each in offsets]
+    return offset_log.parse("\n".join(["v1", '{"conf":{}}', *lines]))
+
+
+def check(
+    view: ClusterView,
+    committed: OffsetLog | None,
+    pending: OffsetLog | None = None,
+    *expected: SourceIdentity,
+    key: str = "0",
+) -> SourceIdentity:
+    positions = CheckpointPositions(committed=committed, pending=pending)
+    return check_source("orders", key, view, expected=expected, positions=positions)
+
+
+def an_identity(cluster_id: str = "c", **topic_ids: str) -> SourceIdentity:
+    return SourceIdentity(cluster_id=cluster_id, topic_ids=topic_ids)
+
+
+def test_query_without_a_checkpoint_may_start_anywhere() -> None:
+    check(a_view({0: 5}), None)
+    check(a_view({0: 5}), a_log("-"))
+
+
+def test_source_that_is_what_it_was_tells_what_it_reads() -> None:
+    view = a_view({0: 5}, more=a_topic({0: 1}, "id-2"))
+    found = check(view, None, None, an_identity(t="id"), an_identity(more="id-2"))
+    assert found == an_identity(t="id", more="id-2")
+
+
+def test_same_topics_on_another_cluster_are_refused_before_any_offset_is_compared() -> None:
+    with pytest.raises(ClusterMismatchError) as refused:
+        check(a_view({0: 5}), a_log({"t": {"0": 9}}), None, an_identity(t="id"), an_identity("old", t="id"))
+    assert refused.value.problem == (
+        "Source 0 of query orders: its positions belong to Kafka cluster old, "
+        "but its options reach cluster c."
+    )
+    assert refused.value.left == "The query was not started; its checkpoint is as it was."
+    assert "PlanOffsetRewriteOperator" in refused.value.remedy
+
+
+def test_topic_that_was_created_again_is_refused_under_its_old_name() -> None:
+    expected = "Topic t on source 0 of query orders was expected to have id id-0, but has id id:"
+    with pytest.raises(TopicRecreatedError, match=f"Source 0 of query orders: {expected}") as refused:
+        check(a_view({0: 5}), None, None, an_identity(t="id-0"))
+    assert refused.value.left == "The query was not started; its checkpoint is as it was."
+
+
+def test_topic_that_is_gone_is_refused_by_name() -> None:
+    with pytest.raises(TopicMissingError, match=r"of source 0 of query orders was .*\bgone\b"):
+        check(a_view({0: 5}), None, None, an_identity(t="id", gone="id-1"))
+
+
+def test_topic_that_the_script_no_longer_reads_is_refused_with_what_it_reads() -> None:
+    log = a_log({"t": {"0": 3}, "b": {"0": 1}, "a": {"0": 1}})
+    with pytest.raises(SourcesChangedError) as refused:
+        check(a_view({0: 5}, x=a_topic({0: 1})), log)
+    assert "holds offsets of the topics a, b, but the script reads t, x." in refused.value.problem
+    with pytest.raises(SourcesChangedError, match=r"the script reads no topic\."):
+        check(ClusterView(cluster_id="c", topics={}), log)
+
+
+def test_topic_that_the_checkpoint_does_not_know_is_refused_with_its_partitions() -> None:
+    with pytest.raises(PartitionSetError, match="more-0") as refused:
+        check(a_view({0: 5}, more=a_topic({0: 1})), a_log({"t": {"0": 3}}))
+    assert "of source 0 of query orders needs" in refused.value.problem
+    assert "t-0" not in refused.value.problem
+
+
+def test_source_that_its_checkpoint_does_not_name_yet_starts_where_its_options_say() -> None:
+    log = offset_log.parse('v2\n{"conf":{}}\na:{"t":{"0":9}}')
+    check(a_view({0: 5}), log, key="b")
+    with pytest.raises(OffsetBeyondEndError, match="of t-0 on source a of query orders"):
+        check(a_view({0: 5}), log, key="a")
+
+
+def test_source_that_came_with_the_pending_batch_is_checked_at_that_batchs_end_only() -> None:
+    begun = offset_log.parse('v2\n{"conf":{}}\na:{"t":{"0":2}}')
+    planned = offset_log.parse('v2\n{"conf":{}}\na:{"t":{"0":2}}\nb:{"t":{"0":4}}')
+    check(a_view({0: 5}), begun, planned, key="b")
+    with pytest.raises(OffsetBeyondEndError):
+        check(a_view({0: 3}), begun, planned, key="b")
+
+
+def test_both_ends_of_the_pending_batch_must_lie_in_the_log() -> None:
+    with pytest.raises(OffsetBeyondEndError, match="Position 8 of t-0 on source 0 of query orders"):
+        check(a_view({0: 5}), a_log({"t": {"0": 8}}), a_log({"t": {"0": 5}}))
+
+
+def test_first_batch_of_a_query_is_checked_although_none_is_committed() -> None:
+    check(a_view({0: 5}), None, a_log({"t": {"0": 5}}))
+    with pytest.raises(OffsetBeyondEndError):
+        check(a_view({0: 4}), None, a_log({"t": {"0": 5}}))
+
+
+def test_pending_batch_is_checked_like_the_committed_one() -> None:
+    check(a_view({0: 5}), a_log({"t": {"0": 3}}), a_log({"t": {"0": 5}}))
+    with pytest.raises(OffsetBeyondEndError, match="Source 0 of query orders"):
+        check(a_view({0: 4}), a_log({"t": {"0": 3}}), a_log({"t": {"0": 5}}))
+
+
+def test_partition_that_came_with_the_pending_batch_is_no_difference() -> None:
+    check(a_view({0: 5, 1: 9}), a_log({"t": {"0": 3}}), a_log({"t": {"0": 5, "1": 2}}))
+    with pytest.raises(PartitionSetError, match="t-1"):
+        check(a_view({0: 5, 1: 9}), a_log({"t": {"0": 3}}), a_log({"t": {"0": 5}}))
+
+
+def test_offsets_are_read_from_the_newest_commit_and_the_batch_after_it() -> None:
+    store = MemoryStore()
+    for batch in range(3):
+        store.write(f"offsets/{batch}", a_log({"t": {"0": batch}}).render().encode())
+    store.write("commits/0", b'v1\n{"nextBatchWatermarkMs":0}')
+    store.write("commits/1", b'v1\n{"nextBatchWatermarkMs":0}')
+    positions = read_positions(store)
+    assert positions.committed == a_log({"t": {"0": 1}})
+    assert positions.pending == a_log({"t": {"0": 2}})
+    assert read_positions(MemoryStore()) == CheckpointPositions(committed=None, pending=None)
+    store.write("commits/2", b'v1\n{"nextBatchWatermarkMs":0}')
+    assert read_positions(store) == CheckpointPositions(committed=a_log({"t": {"0": 2}}), pending=None)
+
+
+def test_first_planned_batch_is_pending_though_nothing_is_committed() -> None:
+    store = MemoryStore()
+    store.write("offsets/0", a_log({"t": {"0": 7}}).render().encode())
+    assert read_positions(store) == CheckpointPositions(committed=None, pending=a_log({"t": {"0": 7}}))
+
+
+def a_source(position: int, name: str | None = None) -> Source:
+    return Source(position=position, name=name, provider="kafka", options={})
+
+
+def test_renamed_source_is_refused_where_adding_one_is_not() -> None:
+    log = offset_log.parse('v2\n{"conf":{}}\na:{"t":{"0":1}}')
+    positions = CheckpointPositions(committed=log, pending=None)
+    require_same_sources("q", [a_source(0, "a"), a_source(1, "b")], positions)
+    with pytest.raises(SourcesChangedError, match=r"\['a'\].*\['b'\]"):
+        require_same_sources("q", [a_source(0, "b")], positions)
+    require_same_sources("q", [], positions)
+
+
+def test_other_number_of_sources_is_refused_where_sources_have_no_names() -> None:
+    positions = CheckpointPositions(committed=a_log({"t": {"0": 1}}, {"u": {"0": 1}}), pending=None)
+    require_same_sources("q", [a_source(0), a_source(1)], positions)
+    for found in (1, 3):
+        with pytest.raises(SourcesChangedError) as refused:
+            require_same_sources("q", [a_source(n) for n in range(found)], positions)
+        assert f"read 2 sources like its checkpoint, found {found} in the script" in refused.value.problem
+        assert refused.value.left == "The query was not started; its checkpoint is as it was."
+        assert "ChangeSourcesOperator" in refused.value.remedy
+    require_same_sources("q", [a_source(0)], CheckpointPositions(committed=None, pending=None))
+
+
+def test_sources_of_the_pending_batch_count_and_not_those_before_it() -> None:
+    before, now = a_log({"t": {"0": 1}}), a_log({"t": {"0": 1}}, {"u": {"0": 1}})
+    positions = CheckpointPositions(committed=before, pending=now)
+    require_same_sources("q", [a_source(0), a_source(1)], positions)
+    with pytest.raises(SourcesChangedError, match="2 sources like its checkpoint, found 1"):
+        require_same_sources("q", [a_source(0)], positions)

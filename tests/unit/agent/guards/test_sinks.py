@@ -1,0 +1,226 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_flinkstyle.agent.guards.sinks import admit, counted_on, left_out, sink_of
+from airflow_flinkstyle.agent.job_query import JobQuery, Sink
+from airflow_flinkstyle.agent.stream_options import StreamOptions
+from airflow_flinkstyle.protocol.records import Go
+from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
+from airflow_flinkstyle.savepoint.errors import RenumberError, SinkSkipsError
+from airflow_flinkstyle.savepoint.files.restore import restore_savepoint
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+from airflow_flinkstyle.sinks import TransactionalKafkaSink
+from airflow_flinkstyle.storage.memory import MemoryStore
+from airflow_flinkstyle.types import BatchId
+from tests.declared import AS_BEFORE
+
+if TYPE_CHECKING:
+    from airflow_flinkstyle.protocol.records import Rewind
+    from airflow_flinkstyle.savepoint.manifest import Manifest
+
+NOTHING: Any = None
+
+
+def a_checkpoint(*, planned: int, committed: int) -> MemoryStore:
+    store = MemoryStore()
+    for batch in range(planned + 1):
+        store.write(f"offsets/{batch}", b"")
+    for batch in range(committed + 1):
+        store.write(f"commits/{batch}", b"")
+    return store
+
+
+def a_query(checkpoint: MemoryStore) -> JobQuery:
+    sink = Sink(name="json", path="/out")
+    return JobQuery(
+        name="files", writer=NOTHING, run=lambda: NOTHING, checkpoint=checkpoint, location="x", sources=(),
+        sink=sink, declared=AS_BEFORE,
+    )  # fmt: skip
+
+
+def a_go(
+    rewind: Rewind = "continue", *, skip_known_batches: bool = False, counts_behind: int | None = None
+) -> Go:
+    numbers = {} if counts_behind is None else {"files": counts_behind}
+    return Go(
+        savepoint_id=None, carry_pending=False, closed_at=None, expected={}, rewind=rewind,
+        skip_known_batches=skip_known_batches, counts_behind=numbers,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("planned", "committed", "newest", "batches"),
+    [
+        (5, 5, 5, []),
+        (6, 5, 6, []),  # killed before its commit: it is run again with the same offsets
+        (5, 5, 7, [6, 7]),
+        (6, 5, 7, [6, 7]),
+        (-1, -1, 2, [0, 1, 2]),  # from scratch, into an old output path
+        (-1, -1, None, []),
+    ],
+)
+def test_batches_are_left_out_if_the_sink_knows_more_than_the_checkpoint(
+    planned: int, committed: int, newest: int | None, batches: list[int]
+) -> None:
+    checkpoint = a_checkpoint(planned=planned, committed=committed)
+    assert list(left_out(checkpoint, BatchId(newest) if newest is not None else None)) == batches
+
+
+def test_batches_that_the_sink_knows_are_refused_unless_accepted() -> None:
+    query = a_query(a_checkpoint(planned=2, committed=2))
+    repository = SavepointRepository(MemoryStore(), "job")
+    with pytest.raises(
+        SinkSkipsError, match=r"json of query files in /out, .* leave out batches 3 to 5"
+    ) as refused:
+        admit(query, BatchId(5), a_go("re-emit"), None, repository)
+    assert "rewind='fork'" in refused.value.remedy
+    admit(query, BatchId(5), a_go("re-emit", skip_known_batches=True), None, repository)
+    admit(query, BatchId(2), a_go(), None, repository)
+
+
+def test_sink_is_known_by_what_the_script_set() -> None:
+    seen = StreamOptions()
+    seen.format = "Parquet"
+    seen.set_target("start", "/out")
+    assert sink_of(NOTHING, seen) == Sink(name="parquet", path="/out")
+    seen.format = "foreachBatch"
+    assert sink_of(NOTHING, seen).name == "foreachBatch"
+
+
+class Emitter:
+    def process(self, row: object) -> None: ...
+
+
+class OpenedEmitter(Emitter):
+    def open(self, partition_id: int, epoch_id: int) -> bool:
+        return True
+
+
+def around(frame: object, batch_id: int) -> None:
+    """Call the transactional sink, and write to a table besides: nobody can tell from outside."""
+
+
+@pytest.mark.parametrize(
+    ("name", "function", "may_remember"),
+    [
+        ("foreachBatch", lambda frame, batch_id: None, True),
+        ("foreachBatch", around, True),
+        (
+            "foreachBatch",
+            TransactionalKafkaSink({"bootstrap.servers": "kafka"}, shards=1).foreach_batch,
+            False,
+        ),
+        ("foreach", OpenedEmitter(), True),
+        ("foreach", Emitter(), False),  # nothing hands the batch's id to it
+        ("foreach", lambda row: None, False),
+        ("hudi", None, True),
+        ("kafka", None, False),
+        ("delta", None, False),  # by query id: known to
+        ("parquet", None, False),
+    ],
+)
+def test_function_may_remember_if_it_is_handed_batch_ids_and_is_not_ours(
+    name: str, function: object, may_remember: bool
+) -> None:
+    seen = StreamOptions()
+    seen.format, seen.function = name, function
+    assert sink_of(NOTHING, seen).may_remember == may_remember
+
+
+class Restored:
+    """A query into a function that may remember, restored from a savepoint of batch 2."""
+
+    def __init__(self, *state: str) -> None:
+        live = a_checkpoint(planned=-1, committed=-1)
+        live.write("metadata", b'{"id":"q-1"}')
+        for batch in range(3):
+            live.write(f"offsets/{batch}", OFFSETS)
+            live.write(f"commits/{batch}", b'v1\n{"nextBatchWatermarkMs":0}')
+        for path in state:
+            live.write(path, b"s")
+        self.repository = SavepointRepository(MemoryStore(), "job")
+        label = SavepointLabel(
+            savepoint_id="sp-1", taken_at_ms=1, spark_version="4.2.0", taken_from_generation=1
+        )
+        source = QuerySource(name="files", checkpoint=live, kafka={}, sink="foreachBatch")
+        self.manifest = take_savepoint(self.repository, [source], label)
+        self.query = a_query(MemoryStore("target"))
+        self.query.sink = Sink(name="foreachBatch", may_remember=True)
+        self.restore(self.manifest)
+
+    def restore(self, manifest: Manifest) -> None:
+        restore_savepoint(manifest, self.repository, lambda _: self.query.checkpoint)
+
+    def admit(self, go: Go) -> int:
+        """Return the savepoint's last batch as it is from then on."""
+        found = admit(self.query, None, go, self.manifest, self.repository)
+        assert found is not None
+        return found.queries[0].batch_id
+
+    def run(self, batch: int) -> None:
+        self.query.checkpoint.write(f"offsets/{batch}", OFFSETS)
+        self.query.checkpoint.write(f"commits/{batch}", b"")
+
+
+OFFSETS = b'v1\n{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}\n{"logOffset":1}'
+
+
+def test_fork_into_a_function_counts_on_behind_every_batch_of_the_job_and_stays_there() -> None:
+    restored, go = Restored(), a_go("fork", counts_behind=70)
+    assert restored.admit(go) == 70
+    assert restored.query.look() == 70
+    assert restored.admit(go) == 70  # a relaunch before its first batch
+    restored.run(71)
+    assert restored.admit(go) == 70  # and behind it
+    assert restored.query.look() == 71
+
+
+def test_fork_that_is_restored_for_its_first_query_has_the_number_at_once() -> None:
+    restored, go = Restored(), a_go("fork", counts_behind=70)
+    moved = counted_on(restored.manifest, restored.query, None, go)
+    assert moved.queries[0].batch_id == 70
+    assert counted_on(moved, restored.query, None, go) is moved
+
+
+def test_fork_into_a_function_that_may_have_seen_any_batch_is_refused_unless_accepted() -> None:
+    restored = Restored()
+    with pytest.raises(
+        SinkSkipsError, match="foreachBatch of query files has seen, found that this"
+    ) as refused:
+        restored.admit(a_go("fork"))
+    assert "another txnAppId" in refused.value.remedy
+    assert restored.admit(a_go("fork", skip_known_batches=True)) == 2
+    restored.run(3)
+    assert restored.admit(a_go("fork", skip_known_batches=True)) == 2
+
+
+def test_fork_into_a_function_is_refused_unless_accepted_if_its_state_keeps_its_number() -> None:
+    restored = Restored()
+    young = restored.manifest.queries[0]
+    stuck = replace(young, files=(*young.files, replace(young.files[0], path="state/0/0/3.delta")))
+    restored.manifest = replace(restored.manifest, queries=(stuck,))
+    with pytest.raises(RenumberError, match="no full version of the state") as refused:
+        restored.admit(a_go("fork", counts_behind=70))
+    assert "skip_known_batches=True" in refused.value.remedy
+    assert restored.admit(a_go("fork", counts_behind=70, skip_known_batches=True)) == 2
+
+
+def test_ids_used_again_are_refused_for_a_function_unless_accepted() -> None:
+    restored = Restored()
+    with pytest.raises(SinkSkipsError, match=r"may leave out batch ids .* behind 2 are used again"):
+        restored.admit(a_go("re-emit"))
+    assert restored.admit(a_go("re-emit", skip_known_batches=True)) == 2
+    restored.run(3)
+    restored.admit(a_go("re-emit"))  # a relaunch: whoever started it had accepted
+
+
+def test_function_that_keeps_lineages_of_its_own_or_is_handed_no_ids_is_left_alone() -> None:
+    restored = Restored()
+    restored.query.sink = Sink(name="foreachBatch")
+    assert restored.admit(a_go("fork", counts_behind=70)) == 2
+    assert restored.admit(a_go("re-emit")) == 2
+    assert Restored().admit(a_go("continue")) == 2

@@ -1,0 +1,267 @@
+"""What a script is told of queries that are held; the objects here stand for Spark's own."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+from unittest.mock import MagicMock
+
+import pytest
+
+from airflow_flinkstyle.agent.board.takeover import Turn
+from airflow_flinkstyle.agent.errors import QueryEndedError
+from airflow_flinkstyle.agent.jvm.process import DriverProcess
+from airflow_flinkstyle.agent.queries.hold import Hold
+from airflow_flinkstyle.agent.queries.registry import Queries
+from airflow_flinkstyle.agent.run import aligned
+from airflow_flinkstyle.agent.runtime import Runtime
+from airflow_flinkstyle.agent.script import held
+from airflow_flinkstyle.kafka.errors import ClusterMismatchError, ClusterUnreachableError
+from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.protocol.records import Request, SourceIdentity
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+from airflow_flinkstyle.storage.errors import StoreUnavailableError
+from airflow_flinkstyle.storage.memory import MemoryStore
+from tests.declared import AS_BEFORE
+from tests.unit.agent.conftest import G1, I1, a_claim
+from tests.unit.agent.job_queries import a_query_of_two_batches
+from tests.unit.agent.views import a_view
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from airflow_flinkstyle.agent.job_query import JobQuery
+    from airflow_flinkstyle.errors import FlinkstyleError
+    from airflow_flinkstyle.kafka.cluster import ClusterView
+    from airflow_flinkstyle.types import Alignment
+    from tests.unit.agent.conftest import Clock
+
+
+def a_run(number: int) -> SimpleNamespace:
+    return SimpleNamespace(runId=f"run-{number}", isActive=lambda: False)
+
+
+def a_handle(number: int) -> SimpleNamespace:
+    return SimpleNamespace(id="query-1", _jsq=a_run(number), exception=lambda: None)
+
+
+def a_query(queries: Queries, number: int) -> JobQuery:
+    query = queries.register("orders", None, lambda: None, (), AS_BEFORE)
+    queries.settle(query, a_handle(number))
+    return query
+
+
+def test_a_query_that_is_about_to_start_again_is_not_missed() -> None:
+    queries = Queries("/checkpoints")
+    first = a_query(queries, 1)
+    first.local_properties = object()
+    again = queries.register("orders", None, lambda: None, (), AS_BEFORE)
+    assert queries.all() == [again]
+    assert (again.query, again.local_properties) == (first.query, first.local_properties)
+
+
+def test_any_handle_of_a_held_run_stands_for_the_run_that_went_on() -> None:
+    queries = Queries("/checkpoints")
+    query, hold = a_query(queries, 2), Hold(queries)
+    query.held_runs.add("run-1")
+    other = a_handle(1)
+    assert hold.follow(other, "run-1")
+    assert other._jsq is query.query._jsq
+    assert not hold.follow(other, "run-2")
+
+
+def test_queries_that_are_held_are_listed_as_active_once() -> None:
+    queries = Queries("/checkpoints")
+    query, hold = a_query(queries, 1), Hold(queries)
+    assert hold.with_held([]) == []
+    hold._held = {"query-1": query}
+    assert hold.with_held([]) == [query.query]
+    assert hold.with_held([query.query]) == [query.query]
+
+
+class SparkRun:
+    """One run of a query: it ends its batch, then looks at the flag."""
+
+    def __init__(self, name: str) -> None:
+        self.runId, self.flagged, self.batch_ended = name, threading.Event(), threading.Event()
+
+    def isAlive(self) -> bool:
+        return not (self.flagged.is_set() and self.batch_ended.is_set())
+
+    def isActive(self) -> bool:
+        return not self.flagged.is_set()
+
+    def streamingQuery(self) -> SimpleNamespace:
+        state = MagicMock()
+        state.set.side_effect = lambda _: self.flagged.set()
+        return SimpleNamespace(
+            state=lambda: state, queryExecutionThread=lambda: self, awaitProgressLock=MagicMock
+        )
+
+
+def a_running_query(queries: Queries, name: str) -> tuple[SparkRun, JobQuery]:
+    first = SparkRun(f"{name}-1")
+    handle = SimpleNamespace(
+        id=name, runId=first.runId, _jsq=first, status={"isTriggerActive": True}, exception=lambda: None
+    )
+    run = lambda: SimpleNamespace(_jsq=SparkRun(f"{name}-2"))  # noqa: E731
+    query = queries.register(name, MagicMock(), run, (), AS_BEFORE)
+    queries.settle(query, handle)
+    query.local_properties = MagicMock()
+    return first, query
+
+
+WANTED: dict[str, Any] = {
+    "look": lambda: None,
+    "before_start": lambda _: None,
+    "ends": lambda: False,
+    "failed": lambda _: None,
+}
+"""A hold that nobody cancels, after which every query may go on."""
+
+
+def a_request(alignment: Alignment) -> Request:
+    return Request(
+        request_id="r1",
+        incarnation=I1,
+        command="savepoint",
+        state="sent",
+        savepoint_id="sp-1",
+        sent_at_ms=0,
+        alignment=alignment,
+    )
+
+
+def until(condition: Callable[[], bool]) -> None:
+    until_s = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
+
+
+def test_cancel_before_the_boundary_lets_queries_go_on_at_once_but_for_the_one_in_its_batch() -> None:
+    queries, cancelled = Queries("/checkpoints"), threading.Event()
+    first, fast = a_running_query(queries, "fast")
+    batch, slow = a_running_query(queries, "slow")
+    first.batch_ended.set()
+
+    def look() -> None:
+        if cancelled.is_set():
+            raise InterruptedError
+
+    def hold() -> None:
+        with (
+            contextlib.suppress(InterruptedError),
+            Hold(queries).begin(MagicMock(), **{**WANTED, "look": look}),
+        ):
+            raise AssertionError("held although a query is in its batch")
+
+    thread = threading.Thread(target=hold, daemon=True)
+    thread.start()
+    until(lambda: not first.isAlive())
+    assert fast.query._jsq is first
+    cancelled.set()
+    until(lambda: fast.query._jsq is not first)
+    assert slow.query._jsq is batch
+    batch.batch_ended.set()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert slow.query._jsq is not batch
+
+
+def test_query_that_has_ended_is_in_no_aligned_cut(tmp_path: Path) -> None:
+    board, turn = (
+        JobBoard(MemoryStore(), "orders"),
+        Turn(generation=G1, incarnation=I1, claim=a_claim(), prior=None, seen=None),
+    )
+    runtime = Runtime(board, SavepointRepository(MemoryStore(), "orders"), turn, DriverProcess())
+    runtime.admission.taken_over, runtime.queries.root = True, str(tmp_path)
+    runs = [a_running_query(runtime.queries, name)[0] for name in ("fast", "slow")]
+    for name in ("fast", "slow"):
+        (tmp_path / name / "commits").mkdir(parents=True)
+        (tmp_path / name / "commits" / "0").touch()
+    aligned, apart = a_request("aligned"), a_request("none")
+    assert runtime.serving.refusal(aligned) is None
+    for run in runs:
+        run.batch_ended.set()
+    with runtime.held.begin(MagicMock(), **WANTED):
+        runtime.held.require_all()
+        runtime.held.leave_stopped(runtime.queries.all()[1].query)  # by the script, meanwhile
+        with pytest.raises(QueryEndedError, match="found that slow ended"):
+            runtime.held.require_all()
+    assert "found that slow ended" in runtime.serving.refusal(aligned)
+    assert runtime.serving.refusal(apart) is None
+
+
+class SparkManager:
+    """Knows whether a query has ended since it was reset."""
+
+    def __init__(self, *, seen: bool) -> None:
+        self.seen = seen
+
+    def awaitAnyTermination(self, _timeout_ms: int) -> bool:
+        return self.seen
+
+    def resetTerminated(self) -> None:
+        self.seen = False
+
+
+@pytest.mark.parametrize(
+    ("ended_before", "stopped_meanwhile"), [(False, False), (True, False), (False, True)]
+)
+def test_hold_ends_no_query_for_those_who_await_any_and_hides_no_end(
+    *, ended_before: bool, stopped_meanwhile: bool
+) -> None:
+    queries, manager = Queries("/checkpoints"), SparkManager(seen=ended_before)
+    hold = Hold(queries)
+    run, query = a_running_query(queries, "fast")
+    query.writer._spark.streams._jsqm = manager
+    run.batch_ended.set()
+    with hold.begin(MagicMock(), **WANTED):
+        manager.seen = True  # the run that was held has ended
+        if stopped_meanwhile:
+            hold.leave_stopped(query.query)
+    assert manager.seen == (ended_before or stopped_meanwhile)
+
+
+def test_query_that_is_held_is_found_by_its_id() -> None:
+    queries = Queries("/checkpoints")
+    hold = Hold(queries)
+    run, query = a_running_query(queries, "fast")
+    run.batch_ended.set()
+    get = held._get_held(lambda _self, _id: None, SimpleNamespace(held=hold))
+    assert get(None, "fast") is None  # Spark's own answer
+    with hold.begin(MagicMock(), **WANTED):
+        assert get(None, "fast") is query.query
+    assert get(None, "fast") is None
+
+
+def test_partitions_that_came_meanwhile_do_not_keep_a_held_query_from_going_on() -> None:
+    query = a_query_of_two_batches(committed=2)
+    aligned.guard_again(lambda _: a_view({0: 9, 1: 4}), query, lease_s=6.0)
+    query.identities = {"0": SourceIdentity(cluster_id="another", topic_ids={"t": "id"})}
+    with pytest.raises(ClusterMismatchError):
+        aligned.guard_again(lambda _: a_view({0: 9}), query, lease_s=6.0)
+
+
+@pytest.mark.parametrize("error", [ClusterUnreachableError, StoreUnavailableError])
+def test_held_query_goes_on_once_kafka_and_store_can_be_reached_again(
+    error: type[FlinkstyleError], clock: Clock
+) -> None:
+    query, reachable = a_query_of_two_batches(committed=2), threading.Event()
+
+    def describe(_: object) -> ClusterView:
+        if not reachable.is_set():
+            raise error("out of reach", left="", remedy="")
+        return a_view({0: 9})
+
+    clock.at[clock.now_s + 5] = reachable.set
+    aligned.guard_again(describe, query, lease_s=6.0)
+    assert reachable.is_set()
+    reachable.clear()
+    with pytest.raises(error):
+        aligned.guard_again(describe, query, lease_s=6.0)

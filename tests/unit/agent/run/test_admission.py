@@ -1,0 +1,210 @@
+"""How a driver comes to hold its job at the start of its first query, and what it lets start afterwards."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_flinkstyle.agent.board.takeover import NotOursError
+from airflow_flinkstyle.agent.errors import (
+    DROPPED,
+    CheckpointLostError,
+    PredecessorError,
+    QueryNameError,
+    QueryUnknownError,
+)
+from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.protocol.records import Current
+from tests.unit.agent.conftest import G1, G2, G3, I1
+from tests.unit.agent.drivers import SmallDriver, a_request, commit, end_run, plan
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.unit.agent.conftest import Clock
+
+
+@pytest.fixture
+def first(tmp_path: Path) -> SmallDriver:
+    driver = SmallDriver(tmp_path)
+    driver.tell_go()
+    return driver
+
+
+def holder(driver: SmallDriver) -> int | None:
+    current = driver.board.current()
+    return current.value.generation if current else None
+
+
+def state(driver: SmallDriver) -> str:
+    slot = driver.board.heartbeat(driver.turn.generation)
+    assert slot is not None
+    return slot.value.state
+
+
+def closed_at(driver: SmallDriver, **batches: int) -> SmallDriver:
+    """Run a job up to these batches and close it."""
+    for name, batch in batches.items():
+        query = driver.start(name)
+        for number in range(batch + 1):
+            commit(query, number)
+        end_run(query)
+    driver.pulse.end("closed")
+    return driver
+
+
+def test_first_query_takes_the_job_over_and_the_next_one_is_only_named(first: SmallDriver) -> None:
+    assert holder(first) is None
+    first.admission.admit(first.register("orders"))
+    assert (holder(first), state(first)) == (G1, "running")
+    assert first.admission.starting, "until Spark has started it"
+    first.admission.starting = False
+    second = first.register("second")
+    first.admission.admit(second)
+    assert second.admitted
+    assert not first.admission.starting
+    slot = first.board.heartbeat(G1)
+    assert slot is not None
+    assert set(slot.value.queries) == {"orders", "second"}
+
+
+def test_driver_stands_by_until_it_is_told_to_go(tmp_path: Path) -> None:
+    driver = SmallDriver(tmp_path)
+    admitting = threading.Thread(target=driver.admission.admit, args=(driver.register("orders"),))
+    admitting.start()
+    wait = threading.Event()
+    while driver.board.heartbeat(G1) is None:
+        wait.wait(0.01)
+    assert (state(driver), holder(driver)) == ("standby", None)
+    driver.tell_go()
+    admitting.join(60)
+    assert (state(driver), holder(driver)) == ("running", G1)
+
+
+def test_waiting_driver_leaves_when_its_run_ends_or_another_generation_has_the_job(tmp_path: Path) -> None:
+    told_to_stop = SmallDriver(tmp_path)
+    told_to_stop.ending.set()
+    with pytest.raises(SystemExit):
+        told_to_stop.admission.admit(told_to_stop.register("orders"))
+    late = SmallDriver(tmp_path)
+    late.board.take_current(Current(generation=G3, incarnation=I1), seen=None)
+    with pytest.raises(NotOursError):
+        late.admission.admit(late.register("orders"))
+    assert holder(late) == G3
+
+
+def test_end_that_begins_before_the_takeover_keeps_the_job_free(first: SmallDriver) -> None:
+    with first.gate:  # the end of the run holds it while it begins
+        admitting = threading.Thread(target=left, args=(first,))
+        admitting.start()
+        first.ending.set()
+    admitting.join(60)
+    assert holder(first) is None
+
+
+def left(driver: SmallDriver) -> None:
+    with pytest.raises(SystemExit):
+        driver.admission.admit(driver.register("orders"))
+
+
+def test_adopted_checkpoint_goes_on_where_the_run_before_closed(first: SmallDriver) -> None:
+    closed_at(first, orders=1, other=0)
+    second = first.followed_by(G2, adopts=True)
+    second.tell_go(closed_at={"orders": 1, "other": 0})
+    query = second.start("orders")
+    assert (holder(second), query.look()) == (G2, 1)
+    slot = second.board.heartbeat(G2)
+    assert slot is not None
+    assert slot.value.queries["other"].waiting
+    assert slot.value.batches() == {"orders": 1, "other": 0}
+
+
+def test_checkpoint_of_a_run_that_did_not_close_is_not_adopted(first: SmallDriver, clock: Clock) -> None:
+    commit(first.start("orders"), 0)
+    second = first.followed_by(G2, adopts=True)
+    second.tell_go()
+    with pytest.raises(PredecessorError, match="is adopted, found it running"):
+        second.start("orders")
+    assert holder(second) == G1
+
+
+def test_checkpoint_that_is_gone_is_refused_before_the_job_is_taken(first: SmallDriver) -> None:
+    closed_at(first, orders=0)
+    first.queries.checkpoint("orders").delete("metadata")
+    second = first.followed_by(G2, adopts=True)
+    second.tell_go(closed_at={"orders": 0})
+    with pytest.raises(CheckpointLostError):
+        second.start("orders")
+    assert holder(second) == G1
+
+
+def test_query_that_the_job_has_under_another_name_is_refused_unless_it_was_dropped(
+    first: SmallDriver,
+) -> None:
+    closed_at(first, orders=0)
+    second = first.followed_by(G2, adopts=True)
+    second.tell_go(closed_at={"orders": 0})
+    with pytest.raises(QueryUnknownError, match="found renamed"):
+        second.start("renamed")
+    assert holder(second) == G1
+    third = second.relaunched()
+    third.spark.settings[DROPPED] = "orders"
+    third.start("renamed")
+    assert holder(third) == G2
+    with pytest.raises(FlinkstyleError):
+        third.start("orders")
+
+
+def test_what_a_killed_run_left_of_its_first_write_is_deleted_once_the_job_is_held(
+    first: SmallDriver,
+) -> None:
+    checkpoint = first.queries.checkpoint("orders")
+    checkpoint.write("offsets/.0.67b1b5be.tmp", b"")
+    loser = SmallDriver(first.root)
+    loser.board.take_current(Current(generation=G3, incarnation=I1), seen=None)
+    loser.tell_go()
+    with pytest.raises(NotOursError):
+        loser.start("orders")
+    assert checkpoint.head("offsets/.0.67b1b5be.tmp") is not None
+    first.start("orders")
+    assert checkpoint.head("offsets/.0.67b1b5be.tmp") is None
+
+
+def test_savepoint_is_restored_before_the_job_is_taken_and_kept_as_the_newest(first: SmallDriver) -> None:
+    commit(first.start("orders"), 0)
+    saved = first.serving._taking.take(a_request(), stopped_at={"orders": 0}, cancelled=lambda: False)
+    assert first.admission.manifest == saved
+    first.pulse.end("closed")
+    second = first.followed_by(G2, adopts=False)
+    second.tell_go(savepoint_id="sp-1", closed_at={"orders": 0})
+    query = second.start("orders")
+    assert query.checkpoint.uri != first.queries.checkpoint("orders").uri
+    assert (query.look(), second.admission.manifest) == (0, saved)
+
+
+def test_relaunch_waits_for_the_process_before_and_goes_on_in_its_own_checkpoint(
+    first: SmallDriver, clock: Clock
+) -> None:
+    query = first.start("orders")
+    commit(query, 0)
+    plan(query, 1)
+    first.pulse.beat()
+    began_s = clock.now_s
+    second = first.relaunched()
+    assert clock.now_s - began_s >= first.claim.lease_s
+    assert second.admission.relaunched
+    assert not second.admission.is_settled(), "what callers ask is not judged by an empty driver"
+    assert second.start("orders").look() == 0
+    assert second.admission.is_settled()
+
+
+def test_relaunch_does_not_let_a_script_leave_out_the_query_that_was_refused(
+    first: SmallDriver, clock: Clock
+) -> None:
+    commit(first.start("orders"), 0)
+    error = QueryNameError("two queries have one name", left="", remedy="")
+    first.pulse.end("failed", error=(error.code, str(error)))
+    with pytest.raises(QueryNameError):
+        first.relaunched().start("orders")

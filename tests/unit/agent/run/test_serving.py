@@ -1,0 +1,135 @@
+"""When a request can be judged, why it is refused, and what its end says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_flinkstyle.agent.board.inbox import Take
+from airflow_flinkstyle.agent.run.reasons import StopAsked
+from tests.unit.agent.conftest import G1, G2
+from tests.unit.agent.drivers import SmallDriver, a_request, commit, end_run, plan
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from airflow_flinkstyle.protocol.records import End, Request
+
+STOP, SAVE, SAVE_AND_STOP = a_request("stop"), a_request("savepoint"), a_request("stop_with_savepoint")
+ALIGNED = a_request("stop", alignment="aligned")
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> SmallDriver:
+    driver = SmallDriver(tmp_path)
+    driver.tell_go()
+    return driver
+
+
+def test_a_stop_is_judged_while_the_driver_waits_and_a_savepoint_refused(driver: SmallDriver) -> None:
+    for request in (STOP, SAVE):
+        assert driver.serving.is_ready(request)
+    assert driver.serving.refusal(STOP) is None
+    refused = driver.serving.refusal(SAVE)
+    assert refused is not None
+    assert "waits for its turn" in refused
+
+
+def test_nothing_is_judged_between_the_takeover_and_the_first_start(driver: SmallDriver) -> None:
+    driver.admission.admit(driver.register("orders"))
+    assert not driver.serving.is_ready(STOP)
+    driver.admission.starting = False
+    assert driver.serving.is_ready(STOP)
+
+
+@pytest.mark.parametrize("request_", [SAVE, SAVE_AND_STOP, ALIGNED])
+def test_what_needs_batches_waits_for_the_first_one_that_was_planned(
+    driver: SmallDriver, request_: Request
+) -> None:
+    query = driver.start("orders")
+    plan(query, 0)
+    assert not driver.serving.is_ready(request_)
+    assert driver.serving.is_ready(STOP), "which needs none"
+    commit(query, 0)
+    assert driver.serving.is_ready(request_)
+    assert driver.serving.refusal(request_) is None
+
+
+def test_a_query_that_ended_in_its_first_batch_is_not_waited_for_but_named(driver: SmallDriver) -> None:
+    commit(driver.start("orders"), 0)
+    second = driver.start("second")
+    plan(second, 0)
+    end_run(second)
+    assert driver.serving.is_ready(SAVE)
+    refused = driver.serving.refusal(SAVE)
+    assert refused is not None
+    assert "found none of second." in refused
+    assert driver.serving.refusal(STOP) is None
+
+
+def test_an_aligned_request_is_refused_once_a_query_has_ended(driver: SmallDriver) -> None:
+    first, second = driver.start("orders"), driver.start("second")
+    commit(first, 0)
+    commit(second, 0)
+    end_run(second)
+    refused = driver.serving.refusal(ALIGNED)
+    assert refused is not None
+    assert "second" in refused
+    assert driver.serving.refusal(SAVE) is None, "where each is"
+
+
+@pytest.mark.parametrize("hold_s", [0.0, 3600.0])
+def test_an_aligned_request_waits_its_time_for_queries_that_were_not_started(
+    tmp_path: Path, hold_s: float
+) -> None:
+    before = SmallDriver(tmp_path)
+    before.tell_go()
+    for name in ("orders", "late"):
+        commit(before.start(name), 0)
+    before.pulse.end("closed")
+    driver = before.followed_by(G2, adopts=True)
+    driver.tell_go(closed_at={"orders": 0, "late": 0})
+    driver.start("orders")
+    request = a_request("stop", alignment="aligned", hold_s=hold_s)
+    assert driver.serving.is_ready(request) == (hold_s == 0)
+    refused = driver.serving.refusal(request)
+    assert refused is not None
+    assert "late" in refused
+    driver.start("late")
+    assert driver.serving.is_ready(request)
+    assert driver.serving.refusal(request) is None
+
+
+def test_a_savepoint_ends_with_its_id_and_its_batches(driver: SmallDriver) -> None:
+    query = driver.start("orders")
+    commit(query, 0)
+    commit(query, 1)
+    end = take(driver, SAVE)
+    assert (end.outcome, end.savepoint_id, end.batches) == ("done", "sp-1", {"orders": 1})
+    assert driver.repository.read("sp-1").taken_from_generation == G1
+
+
+def test_a_savepoint_that_fails_says_why_and_one_that_was_cancelled_only_that(driver: SmallDriver) -> None:
+    driver.start("orders")  # it has no batch, as if the request had been judged earlier
+    failed = take(driver, SAVE)
+    assert failed.outcome == "failed"
+    assert failed.detail.startswith("NO_COMMIT_YET: ")
+    cancelled = take(driver, a_request(request_id="r2"), cancelled=True)
+    assert cancelled.outcome == "cancelled"
+
+
+def take(driver: SmallDriver, request: Request, *, cancelled: bool = False) -> End:
+    begun = Take(request)
+    if cancelled:
+        begun.cancelled.set()
+    driver.serving.begin_take(begun)
+    assert begun.done.wait(60)
+    end = driver.board.end(G1, request.request_id)
+    assert end is not None
+    return end
+
+
+def test_a_stop_begins_the_end_of_the_run(driver: SmallDriver) -> None:
+    driver.serving.begin_stop(STOP)
+    assert driver.ended_by == [StopAsked(STOP)]
