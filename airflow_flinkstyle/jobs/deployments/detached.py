@@ -35,9 +35,10 @@ class DetachedDeployment:
 
     name = "detached"
 
-    def __init__(self, *, kill_timeout_s: float = 10.0) -> None:
+    def __init__(self, *, kill_timeout_s: float = 10.0, host: str | None = None) -> None:
+        """Args: ``host``: whose processes these are; None for this machine by its name."""
         self._kill_timeout_s = kill_timeout_s
-        self._host = socket.gethostname()
+        self._host = host or socket.gethostname()
 
     def submit(self, submission: Submission) -> Mapping[str, str]:
         """Start the driver and return at once with its native id."""

@@ -204,7 +204,7 @@ class Cutover:
         record = self.journal.read("standby")
         if record is not None:
             return Generation(int(record.intent["old"]))
-        status = self.client.ensure_running()
+        status = self.client.ensure_running(self.client.settled_status())
         if not isinstance(status, Running):
             raise JobNotRunningError(
                 f"Job {self.client.board.job} was expected to run, found that {describe_status(status)}.",
@@ -235,16 +235,17 @@ class Cutover:
         """Go back, and say so; if the new driver had won meanwhile, say that."""
         log.warning("Giving up: %s", error)
         winner = wayback.go_back(self)
+        job = wayback.job_after(self)
         if winner["position"] == "release_new":
             return MigrationEndedError(
                 f"The migration failed late: {error.problem}",
-                left="The new driver had taken over: the job and its producers are on the new cluster.",
+                left=f"The new driver had taken over: job and producers are on the new cluster. {job}",
                 remedy="Check that it commits; only a migration in the other direction brings it back.",
             )
         return WentBackError(
             f"The migration was given up: {error.problem}",
-            left=f"The job runs on the old cluster as generation {winner['winner']}, and its producers write "
-            f"there. {error.left}",
+            left=f"The job is on the old cluster as generation {winner['winner']}, and its producers write "
+            f"there. {job} {error.left}",
             remedy=error.remedy,
         )
 

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import logging
+import socket
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.jobs import requests
-from airflow_flinkstyle.jobs.deployments.base import DriverState, Gone
-from airflow_flinkstyle.jobs.errors import DriverFailedError, StepTimeoutError
+from airflow_flinkstyle.jobs.deployments.base import DriverState, Gone, Unknown
+from airflow_flinkstyle.jobs.errors import (
+    DriverFailedError,
+    JobNotRunningError,
+    StepTimeoutError,
+    StillBeatingError,
+)
 from airflow_flinkstyle.jobs.running.starts import JobStarts
 from airflow_flinkstyle.jobs.status import (
     Closed,
@@ -19,28 +26,35 @@ from airflow_flinkstyle.jobs.status import (
     Starting,
     classify,
     describe_status,
+    now_ms,
 )
+from airflow_flinkstyle.protocol.records import Submit
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.status import Run
     from airflow_flinkstyle.types import Generation
 
+DECLARE_LOOK_S = 15.0
+"""How long a driver that is declared dead is looked at: three heartbeats."""
 log = logging.getLogger(__name__)
 
 
 class JobRuns(JobStarts):
     """The job's runs, their begin, and how they go on and end."""
 
-    def ensure_running(self, *, relaunch_failed: bool = False) -> JobStatus:
+    def ensure_running(self, status: JobStatus | None = None, *, relaunch_failed: bool = False) -> JobStatus:
         """Start one more incarnation if the driver of the run that may run has died without a word.
 
+        Of several callers at once one starts it.
+
         Args:
+            status: What the caller found the job to be doing; None to look once, for who looks repeatedly.
             relaunch_failed: Also relaunch a driver that said why it failed.
 
         Raises:
             DriverFailedError: If the driver failed with an error, which would happen again.
         """
-        status = self.status()
+        status = status or self.status()
         match status:
             case Dead(run) if run.claim.launch:
                 log.warning("The driver of generation %d is gone, starting it again", run.generation)
@@ -50,7 +64,8 @@ class JobRuns(JobStarts):
                 raise self.driver_failed(run)
             case _:
                 return status
-        self._submit(run.generation, run.claim)
+        self.end_driver(run.generation)  # one that is frozen here would wake up
+        self._submit(run, f"relaunch:{socket.gethostname()}")
         return Starting(run)
 
     def wait_running(self, generation: Generation, *, timeout_s: float) -> Running:
@@ -84,12 +99,64 @@ class JobRuns(JobStarts):
 
     def end_driver(self, generation: Generation) -> DriverState:
         """Kill a generation's driver without a chance to drain."""
-        run = self.run(generation)
-        state = run.driver if run.handle is None else self.deployment.end(run.handle.native_id)
-        if run.incarnation is not None and (record := self.board.incarnation(generation, run.incarnation)):
-            state = self.deployment.end(self.deployment.native_id(record))
+        states = [self.deployment.end(native_id) for native_id in self.native_ids(self.run(generation))]
+        state = next((one for one in states if not isinstance(one, Gone)), Gone())
+        if not states:
+            state = Unknown("no driver was recorded")
         log.info("Ended the driver of generation %d: %s", generation, state)
         return state
+
+    def declare_dead(
+        self, generation: Generation, *, reason: str, by: str, look_s: float = DECLARE_LOOK_S
+    ) -> None:
+        """Record a person's word that a generation's driver has ended, which no rule could tell yet.
+
+        The driver that is started next still waits until the heartbeat has not changed for the lease.
+
+        Args:
+            generation: Whose newest driver.
+            reason: How the person knows.
+            by: Who says so.
+            look_s: For how long the heartbeat must not change at least.
+
+        Raises:
+            StillBeatingError: If it does change.
+            JobNotRunningError: If the generation has ended by its own word, or nobody claimed it.
+        """
+        run = self.run(generation)
+        first, until_s = run.heartbeat, time.monotonic() + look_s
+        while not run.is_over and run.heartbeat == first and time.monotonic() < until_s:
+            time.sleep(self.poll_s)
+            run = self.run(generation)
+        if run.is_over:
+            raise self._not_to_declare(generation, "ended by its own word")
+        if run.heartbeat != first:
+            raise StillBeatingError(
+                f"The driver of generation {generation} of job {self.board.job} was expected to be silent, "
+                "found that it writes heartbeats.",
+                left="Nothing was recorded; it goes on.",
+                remedy="Stop the job instead.",
+            )
+        self._record_death(run, f"{reason} ({by})")
+
+    def _record_death(self, run: Run, why: str) -> None:
+        slot = self.board.submit(run.generation, run.submit_number) if run.submit_number else None
+        if slot is not None:
+            dead = replace(slot.value, state="dead", detail=why)
+            self.board.put_submit(run.generation, run.submit_number, dead, seen=slot.version)
+            return
+        dead = Submit(
+            key=why, deployment=self.deployment.name, state="dead", asked_at_ms=now_ms(), detail=why
+        )
+        self.board.create_submit(run.generation, 1, dead)
+
+    def _not_to_declare(self, generation: Generation, found: str) -> JobNotRunningError:
+        return JobNotRunningError(
+            f"Generation {generation} of job {self.board.job} was expected to have a driver of which nobody "
+            f"knows, found that it has {found}.",
+            left="Nothing was recorded.",
+            remedy="Start the job again.",
+        )
 
     def dismiss(self, generation: Generation) -> None:
         """End a driver that only waits; it holds nothing, so there is nothing to drain."""

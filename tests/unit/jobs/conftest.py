@@ -187,9 +187,10 @@ class _Leave(Exception):
 class Driver(threading.Thread):
     """One incarnation: the agent's side of the protocol, in the order of the contract."""
 
-    def __init__(self, world: World, generation: int, pid: int) -> None:
+    def __init__(self, world: World, generation: int, pid: int, host: str = "here", submit: int = 0) -> None:
         super().__init__(daemon=True)
         self.world, self.generation, self.pid = world, generation, pid
+        self.host, self.submit = host, submit
         self.board = JobBoard(world.store, world.job)
         self.killed, self.version, self.beats = threading.Event(), None, 0
         self.claim = self.board.claim(generation)
@@ -216,8 +217,9 @@ class Driver(threading.Thread):
         numbers = self.board.incarnations(self.generation)
         self.incarnation = numbers[-1] + 1 if numbers else 1
         record = IncarnationRecord(
-            host="here", pid=self.pid, jvm_pid=self.pid, pid_started="x", started_at_ms=1
-        )
+            host=self.host, pid=self.pid, jvm_pid=self.pid, pid_started="x", started_at_ms=1,
+            submit=self.submit,
+        )  # fmt: skip
         self.board.create_incarnation(self.generation, self.incarnation, record)
         prior = self.board.heartbeat(self.generation)
         if prior is not None and prior.value.state == "closed":
@@ -508,9 +510,13 @@ class World:
     # Deployment
 
     def submit(self, submission: Any) -> dict[str, str]:
+        return self.submit_on("here", submission)
+
+    def submit_on(self, host: str, submission: Any) -> dict[str, str]:
         pid = len(self.drivers) + 1
         self.submissions.append(submission)
-        self.drivers[pid] = Driver(self, int(submission.marker[-1]), pid)
+        number = int(submission.argv[submission.argv.index("--submit") + 1])
+        self.drivers[pid] = Driver(self, int(submission.marker[-1]), pid, host, number)
         self.drivers[pid].start()
         return {"pid": str(pid)}
 

@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.model.relaunch_model import RULES, Rules, explore
+
+
+def test_driver_that_dies_or_is_cut_off_is_started_again_by_one_and_never_runs_beside_another():
+    states, found = explore(Rules())
+    assert found is None
+    assert states > 100  # the model did look
+
+
+@pytest.mark.parametrize(
+    ("rule", "what"),
+    [
+        ("ends_itself", "second runner"),
+        ("waits_for_silence", "second runner"),
+        ("one_submit", "two drivers"),
+        ("surplus_leaves", "dead end: a surplus driver"),
+        ("speaker_counts", "uncontrollable"),
+        ("lease_decides", "dead end: no driver"),
+    ],
+)
+def test_each_rule_is_needed_for_what_it_is_there_for(rule: str, what: str):
+    assert rule in RULES
+    _, found = explore(replace(Rules(), **{rule: False}))
+    assert found is not None, f"nothing breaks without {rule}"
+    assert what in found.what, found
