@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.manifest import Manifest
 
 _LOOK_EVERY_S = 1.0
+GUARD_PATIENCE_S = 600.0
+"""How long a start waits for brokers, or a store, that cannot be reached before it fails for now."""
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
@@ -184,4 +186,13 @@ class Admission:
         last = self._turn.last_beat.queries.get(query.name) if self._turn.last_beat else None
         # With the savepoint's numbers as this query's sink needs them.
         lineages.expect(query, self._origins().get(query.name), last)
-        checks.guard(self._runtime.jvm, query, self._expected.get(query.name, {}))
+        self._await_kafka(lambda: checks.guard(self._runtime.jvm, query, self._expected.get(query.name, {})))
+
+    def _await_kafka(self, guard: Callable[[], None]) -> None:
+        """Guard a query as soon as the brokers answer; a bad minute of theirs is no refusal."""
+
+        def attempt() -> None:
+            self._runtime.leave_if_ending()  # it can be stopped meanwhile
+            guard()
+
+        takeover.patiently(attempt, for_s=GUARD_PATIENCE_S)

@@ -55,12 +55,14 @@ class Failure:
 
     code: str
     text: str
+    transient: bool = False
+    """Whether it may pass by itself: the run may be started again as it is."""
 
     @staticmethod
     def of(error: BaseException) -> Failure:
         """Name the error; the script's own by the last lines of its traceback."""
         if isinstance(error, FlinkstyleError):
-            return Failure(error.code, scrub(str(error), os.environ))
+            return Failure(error.code, scrub(str(error), os.environ), transient=error.retryable)
         # Scrubbed whole: half a key is a secret too, and would not be found.
         text = scrub("".join(traceback.format_exception(error)), os.environ).partition(_PLAN)[0]
         lines = [line for line in text.splitlines() if line.strip()]
@@ -177,7 +179,8 @@ class RunEnd:
         log.error("%s: %s", failure.code, failure.text)
         self._runtime.commits.finish()
         error = (failure.code, failure.text)
-        self._write(lambda: self._runtime.pulse.end("failed", error=error))
+        transient = failure.transient
+        self._write(lambda: self._runtime.pulse.end("failed", error=error, transient=transient))
         return EXIT_FAILED
 
     def _write(self, write: Callable[[], None]) -> None:

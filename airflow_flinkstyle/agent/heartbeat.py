@@ -131,10 +131,18 @@ class Pulse:
         request_id: str | None = None,
         savepoint_id: str | None = None,
         error: tuple[str, str] | None = None,
+        transient: bool = False,
     ) -> None:
         """Write the last heartbeat: the one write that ends a run."""
         self.look()
-        self._write(state, last=True, request_id=request_id, savepoint_id=savepoint_id, error=error)
+        self._write(
+            state,
+            last=True,
+            request_id=request_id,
+            savepoint_id=savepoint_id,
+            error=error,
+            transient=transient,
+        )
 
     def _write(
         self,
@@ -144,6 +152,7 @@ class Pulse:
         request_id: str | None = None,
         savepoint_id: str | None = None,
         error: tuple[str, str] | None = None,
+        transient: bool = False,
     ) -> None:
         with self._lock:
             if self.ended:
@@ -160,6 +169,7 @@ class Pulse:
                 request_id=request_id,
                 savepoint_id=savepoint_id,
                 error=error,
+                transient=transient,
             )
             self._version = self._put(heartbeat)
             self._newest, self.confirmed_at_s, self.ended = heartbeat, begun_s, last

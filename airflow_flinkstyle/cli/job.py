@@ -98,6 +98,8 @@ def _document(job: str, status: JobStatus) -> dict[str, object]:
         "incarnation": run.incarnation if run else None,
         "batches": heartbeat.batches() if heartbeat else {},
         "groups": {query: beat.groups for query, beat in heartbeat.queries.items()} if heartbeat else {},
+        "transient": run.may_be_retried if run else False,
+        "retry": run.retry if run else 0,
         "heartbeat_at_ms": heartbeat.written_at_ms if heartbeat else None,
         "checkpoint_location": run.claim.checkpoint_location if run else None,
         "detail": describe_status(status),

@@ -68,6 +68,16 @@ class Run:
         return self.heartbeat is not None and self.heartbeat.state in ("closed", "failed")
 
     @property
+    def may_be_retried(self) -> bool:
+        """Whether it failed of a cause that may pass by itself."""
+        return self.heartbeat is not None and self.heartbeat.state == "failed" and self.heartbeat.transient
+
+    @property
+    def retry(self) -> int:
+        """How many times in a row its driver was started again after such a failure."""
+        return self.submit.retry if self.submit is not None else 0
+
+    @property
     def speaks(self) -> bool:
         """Whether the driver that wrote the heartbeat lives."""
         if self.heartbeat is None or self.is_over or isinstance(self.speaker, Gone):
@@ -182,13 +192,15 @@ def describe_status(status: JobStatus) -> str:
         case NeverStarted():
             return "it was never started"
         case Starting(run):
-            return f"generation {run.generation} ({run.claim.claim_key}) is starting"
+            again = f" again, retry {run.retry} after a failure that may pass" if run.retry else ""
+            return f"generation {run.generation} ({run.claim.claim_key}) is starting{again}"
         case Running(run, heartbeat):
             return f"generation {run.generation} ({run.claim.claim_key}) is {heartbeat.state}"
         case Closed(run, heartbeat):
             return f"generation {run.generation} has closed at {heartbeat.batches() or 'no batch'}"
         case Failed(run, code, text):
-            return f"generation {run.generation} has failed with {code}: {text}"
+            transient = f" (it may pass by itself; retries so far: {run.retry})" if run.may_be_retried else ""
+            return f"generation {run.generation} has failed with {code}{transient}: {text}"
         case Dead(run):
             return f"the driver of generation {run.generation} {_how_it_died(run)}"
 

@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.status import Run
     from airflow_flinkstyle.types import Generation
 
+MOST_RETRIES = 8
+"""How many drivers in a row are started after one that failed of a cause that may pass."""
+RETRY_S, MOST_RETRY_S = 5.0, 60.0
+"""How long to wait before the first of them, and before any; each wait is twice the one before."""
 DECLARE_LOOK_S = 15.0
 """How long a driver that is declared dead is looked at: three heartbeats."""
 log = logging.getLogger(__name__)
@@ -52,21 +56,49 @@ class JobRuns(JobStarts):
             relaunch_failed: Also relaunch a driver that said why it failed.
 
         Raises:
-            DriverFailedError: If the driver failed with an error, which would happen again.
+            DriverFailedError: If the driver failed with an error, which would happen again, or did so too
+                often in a row of a cause that may pass.
         """
-        status = status or self.status()
+        status, retry = status or self.status(), 0
         match status:
             case Dead(run) if run.claim.launch:
                 log.warning("The driver of generation %d is gone, starting it again", run.generation)
             case Failed(run) if relaunch_failed and run.claim.launch:
                 log.warning("Starting generation %d again after %s", run.generation, status.code)
+            case Failed(run) if run.claim.launch and run.may_be_retried:
+                retry = self._await_retry(run)
             case Failed(run):
                 raise self.driver_failed(run)
             case _:
                 return status
         self.end_driver(run.generation)  # one that is frozen here would wake up
-        self._submit(run, f"relaunch:{socket.gethostname()}")
+        self._submit(run, f"relaunch:{socket.gethostname()}", retry=retry)
         return Starting(run)
+
+    def _await_retry(self, run: Run) -> int:
+        """Wait before a driver is started again that failed of a cause that may pass; longer each time.
+
+        Returns:
+            The number of the retry, since a driver of the generation last took over.
+
+        Raises:
+            DriverFailedError: If it was tried often enough.
+        """
+        current = self.board.current()
+        spoke = run.heartbeat.incarnation if run.heartbeat is not None else None
+        took_over = current is not None and (current.value.generation, current.value.incarnation) == (
+            run.generation,
+            spoke,
+        )
+        retry = 1 if took_over else run.retry + 1
+        if retry > MOST_RETRIES:
+            raise self.driver_failed(run)
+        pause_s = min(RETRY_S * 2 ** (retry - 1), MOST_RETRY_S)
+        log.warning(
+            "%s. Retry %d of %d in %g s", describe_status(self.status()), retry, MOST_RETRIES, pause_s
+        )
+        time.sleep(max(0.0, pause_s - run.silence.still_s))
+        return retry
 
     def wait_running(self, generation: Generation, *, timeout_s: float) -> Running:
         """Wait until the generation's driver holds ``current.json``.

@@ -174,8 +174,9 @@ class JobStarts(JobView):
         """Submit the driver unless one runs, comes up or has had its last word."""
         run = self.run(generation)
         mine = run.submit is not None and (run.submit.state, run.submit.key) == ("asked", claim_key)
-        if not run.is_over and not run.speaks and (not run.comes_up or self._is_left(run, mine=mine)):
-            self._submit(run, claim_key)
+        is_over = run.is_over and not run.may_be_retried
+        if not is_over and not run.speaks and (not run.comes_up or self._is_left(run, mine=mine)):
+            self._submit(run, claim_key, retry=run.retry + 1 if run.may_be_retried else 0)
             run = self.run(generation)
         submit = run.submit
         return RunHandle(

@@ -170,6 +170,8 @@ class Mood:
     fails_in_batch: bool = False
     hangs_in_batch: bool = False
     fails_guard: bool = False
+    out_of_reach: int = 0
+    """How many drivers in a row cannot reach their brokers."""
     slow_takes_s: float = 0.0
     slow_start_s: float = 0.0
     tells_no_sinks: bool = False
@@ -204,6 +206,8 @@ class Driver(threading.Thread):
             self.begin()
             try:
                 self.live()
+            except ConnectionError as error:
+                self.beat("failed", error=("CLUSTER_UNREACHABLE", str(error)), transient=True)
             except RuntimeError as error:
                 self.beat("failed", error=("SCRIPT_FAILED", str(error)))
         self.killed.set()
@@ -255,6 +259,9 @@ class Driver(threading.Thread):
         expected = go.expected.get(QUERY, {}).get("0")
         if self.mood.fails_guard or (expected and expected.cluster_id != self.cluster):
             raise RuntimeError("CLUSTER_MISMATCH")
+        if self.mood.out_of_reach:
+            self.mood.out_of_reach -= 1
+            raise ConnectionError("no broker answered")
         self.pause()
         self.board.take_current(Current(generation=self.generation, incarnation=self.incarnation), seen=seen)
         self.beat("running")
