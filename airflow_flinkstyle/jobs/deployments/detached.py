@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import time
-from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_TAIL_BYTES = 64 << 10
+"""How much of a log is read for its end: a driver of months has written gigabytes."""
 _EXEC_LOOKS, _EXEC_LOOK_S = 20, 0.01
 
 _children: dict[int, subprocess.Popen[bytes]] = {}  # kept, so that ended ones are reaped by poll()
@@ -113,10 +114,12 @@ class DetachedDeployment:
         """Return the last lines of the log file."""
         path = Path(native_id.get("log") or "/nonexistent")
         try:
-            with path.open(errors="replace") as text:
-                return "".join(deque(text, maxlen=lines)).strip()
+            with path.open("rb") as log_file:
+                log_file.seek(-min(_TAIL_BYTES, path.stat().st_size), os.SEEK_END)
+                text = log_file.read(_TAIL_BYTES).decode(errors="replace")
         except OSError:
             return ""
+        return "\n".join(text.splitlines()[-lines:]).strip()
 
     def _id(self, pid: int, started: str, log_path: str) -> dict[str, str]:
         return {"host": self._host, "pid": str(pid), "started": started, "log": log_path}
