@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 _TAIL_BYTES = 64 << 10
 """How much of a log is read for its end: a driver of months has written gigabytes."""
-_EXEC_LOOKS, _EXEC_LOOK_S = 20, 0.01
+_EXEC_LOOKS, _EXEC_LOOK_S = 200, 0.01
 
 _children: dict[int, subprocess.Popen[bytes]] = {}  # kept, so that ended ones are reaped by poll()
 
