@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 _LOOK_EVERY_S = 1.0
 GUARD_PATIENCE_S = 600.0
-"""How long a start waits for brokers, or a store, that cannot be reached before it fails for now."""
+"""How long a relaunch waits for brokers, or a store, that cannot be reached before it fails for now."""
+FIRST_PATIENCE_S = 60.0
+"""The same for a generation's first driver: a person, or a migration's window, waits to be told."""
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
@@ -195,4 +197,4 @@ class Admission:
             self._runtime.leave_if_ending()  # it can be stopped meanwhile
             guard()
 
-        takeover.patiently(attempt, for_s=GUARD_PATIENCE_S)
+        takeover.patiently(attempt, for_s=GUARD_PATIENCE_S if self.relaunched else FIRST_PATIENCE_S)

@@ -40,7 +40,7 @@ _NAMES = {
 def list_jobs(root: Root, as_json: AsJson = False) -> None:
     """List the jobs below a savepoint root, and what each is doing, as one look shows it.
 
-    A driver elsewhere that has died still counts as running in one look; job status looks until it is certain.
+    A driver elsewhere that has died may still count as running; job status looks until it is certain.
     """
     found = {job: client_of(root, job).status() for job in jobs_of(root)}
     document = {"jobs": [_document(job, status) for job, status in found.items()]}

@@ -78,6 +78,12 @@ class Run:
         return self.submit.retry if self.submit is not None else 0
 
     @property
+    def next_retry(self) -> int:
+        """The number of the next one: counted since a batch was committed, whatever drivers began since."""
+        batches = self.heartbeat.batches() if self.heartbeat is not None else {}
+        return self.retry + 1 if self.submit is not None and self.submit.retried_at == batches else 1
+
+    @property
     def speaks(self) -> bool:
         """Whether the driver that wrote the heartbeat lives."""
         if self.heartbeat is None or self.is_over or isinstance(self.speaker, Gone):

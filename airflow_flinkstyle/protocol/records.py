@@ -193,6 +193,8 @@ class Submit(Record):
     """``failed``: why it could not be started; ``dead``: who declared it dead, and why."""
     retry: int = 0
     """How many times in a row a driver was started again because one had failed of a transient cause."""
+    retried_at: Mapping[str, int] = field(default_factory=dict)
+    """With ``retry``: the batches that were committed by then; more of them begin the count anew."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.model.relaunch_model import RULES, Rules, explore
+from tests.model.relaunch_model import RULES, Rules, State, explore
 
 
 def test_driver_that_dies_or_is_cut_off_is_started_again_by_one_and_never_runs_beside_another():
@@ -29,3 +29,13 @@ def test_each_rule_is_needed_for_what_it_is_there_for(rule: str, what: str):
     _, found = explore(replace(Rules(), **{rule: False}))
     assert found is not None, f"nothing breaks without {rule}"
     assert what in found.what, found
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["cut off alone", "outage of all"])
+def test_lease_that_stretches_while_the_store_is_away_lets_two_drivers_run(alone: bool):
+    start = State(alone=alone, mistakes=0)
+    _, found = explore(replace(Rules(), ends_itself=False), start)
+    assert found is not None
+    assert "second runner" in found.what
+    assert any("outage" in step or "cut" in step for step in found.steps)
+    assert explore(Rules(), start)[1] is None

@@ -8,6 +8,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs import requests
 from airflow_flinkstyle.jobs.deployments.base import DriverState, Gone, Unknown
 from airflow_flinkstyle.jobs.errors import (
@@ -38,8 +39,8 @@ MOST_RETRIES = 8
 """How many drivers in a row are started after one that failed of a cause that may pass."""
 RETRY_S, MOST_RETRY_S = 5.0, 60.0
 """How long to wait before the first of them, and before any; each wait is twice the one before."""
-DECLARE_LOOK_S = 15.0
-"""How long a driver that is declared dead is looked at: three heartbeats."""
+_MOST_LOOK_S = 15.0
+"""How long a driver that is declared dead is looked at at most: three heartbeats."""
 log = logging.getLogger(__name__)
 
 
@@ -79,23 +80,17 @@ class JobRuns(JobStarts):
         """Wait before a driver is started again that failed of a cause that may pass; longer each time.
 
         Returns:
-            The number of the retry, since a driver of the generation last took over.
+            The number of the retry.
 
         Raises:
             DriverFailedError: If it was tried often enough.
         """
-        current = self.board.current()
-        spoke = run.heartbeat.incarnation if run.heartbeat is not None else None
-        took_over = current is not None and (current.value.generation, current.value.incarnation) == (
-            run.generation,
-            spoke,
-        )
-        retry = 1 if took_over else run.retry + 1
+        retry = run.next_retry
         if retry > MOST_RETRIES:
             raise self.driver_failed(run)
         pause_s = min(RETRY_S * 2 ** (retry - 1), MOST_RETRY_S)
         log.warning(
-            "%s. Retry %d of %d in %g s", describe_status(self.status()), retry, MOST_RETRIES, pause_s
+            "Generation %d failed: retry %d of %d in %g s", run.generation, retry, MOST_RETRIES, pause_s
         )
         time.sleep(max(0.0, pause_s - run.silence.still_s))
         return retry
@@ -138,9 +133,7 @@ class JobRuns(JobStarts):
         log.info("Ended the driver of generation %d: %s", generation, state)
         return state
 
-    def declare_dead(
-        self, generation: Generation, *, reason: str, by: str, look_s: float = DECLARE_LOOK_S
-    ) -> None:
+    def declare_dead(self, generation: Generation, *, reason: str, by: str) -> None:
         """Record a person's word that a generation's driver has ended, which no rule could tell yet.
 
         The driver that is started next still waits until the heartbeat has not changed for the lease.
@@ -149,14 +142,20 @@ class JobRuns(JobStarts):
             generation: Whose newest driver.
             reason: How the person knows.
             by: Who says so.
-            look_s: For how long the heartbeat must not change at least.
 
         Raises:
+            BadInputError: If no reason is given.
             StillBeatingError: If it does change.
             JobNotRunningError: If the generation has ended by its own word, or nobody claimed it.
         """
+        if not reason.strip():
+            raise BadInputError(
+                f"A reason was expected why the driver of generation {generation} is dead, found none.",
+                left="Nothing was recorded.",
+                remedy="Say how you know; people who look for a cause later read it.",
+            )
         run = self.run(generation)
-        first, until_s = run.heartbeat, time.monotonic() + look_s
+        first, until_s = run.heartbeat, time.monotonic() + min(_MOST_LOOK_S, run.claim.lease_s / 2)
         while not run.is_over and run.heartbeat == first and time.monotonic() < until_s:
             time.sleep(self.poll_s)
             run = self.run(generation)

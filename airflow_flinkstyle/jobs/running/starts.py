@@ -176,7 +176,7 @@ class JobStarts(JobView):
         mine = run.submit is not None and (run.submit.state, run.submit.key) == ("asked", claim_key)
         is_over = run.is_over and not run.may_be_retried
         if not is_over and not run.speaks and (not run.comes_up or self._is_left(run, mine=mine)):
-            self._submit(run, claim_key, retry=run.retry + 1 if run.may_be_retried else 0)
+            self._submit(run, claim_key)  # asked for: retries are counted anew
             run = self.run(generation)
         submit = run.submit
         return RunHandle(
@@ -204,7 +204,12 @@ class JobStarts(JobView):
         submission = self._submission(generation, run.claim, number)
         submission = replace(submission, env={**submission.env, **self._login_env(run.claim.overrides)})
         asked = Submit(
-            key=key, deployment=self.deployment.name, state="asked", asked_at_ms=now_ms(), retry=retry
+            key=key,
+            deployment=self.deployment.name,
+            state="asked",
+            asked_at_ms=now_ms(),
+            retry=retry,
+            retried_at=run.heartbeat.batches() if retry and run.heartbeat is not None else {},
         )
         try:
             version = self.board.create_submit(generation, number, asked)

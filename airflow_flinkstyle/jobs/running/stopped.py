@@ -133,6 +133,7 @@ def lift_fence(
         request_id=None,
         savepoint_id=None,
         error=None,
+        transient=False,
     )
     try:
         runs.board.beat(fence.generation, closed, seen=None)

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.agent.admission import GUARD_PATIENCE_S
+from airflow_flinkstyle.agent.admission import FIRST_PATIENCE_S, GUARD_PATIENCE_S
 from airflow_flinkstyle.agent.ending import Failure
 from airflow_flinkstyle.agent.process import DriverProcess
 from airflow_flinkstyle.agent.runtime import Runtime
@@ -38,14 +38,19 @@ def out_of_reach_until(clock: Clock, until_s: float) -> Callable[[], None]:
 
 
 def test_start_guard_waits_out_brokers_that_cannot_be_reached(runtime: Runtime, clock: Clock) -> None:
+    runtime.admission.relaunched = True
     runtime.admission._await_kafka(out_of_reach_until(clock, 1000.0 + GUARD_PATIENCE_S - 30))
     assert clock.now_s > 1500.0
 
 
-def test_start_guard_fails_for_now_if_they_stay_away(runtime: Runtime, clock: Clock) -> None:
+@pytest.mark.parametrize(("relaunched", "patience_s"), [(True, GUARD_PATIENCE_S), (False, FIRST_PATIENCE_S)])
+def test_start_guard_fails_for_now_if_they_stay_away(
+    runtime: Runtime, clock: Clock, relaunched: bool, patience_s: float
+) -> None:
+    runtime.admission.relaunched = relaunched
     with pytest.raises(ClusterUnreachableError) as away:
         runtime.admission._await_kafka(out_of_reach_until(clock, 1e9))
-    assert clock.now_s < 1000.0 + GUARD_PATIENCE_S + 30
+    assert patience_s <= clock.now_s - 1000.0 < patience_s + 30
     assert Failure.of(away.value).transient
 
 

@@ -85,6 +85,8 @@ class Root:
         state: AgentState = "running",
         query_id: str = "q-1",
         groups: Mapping[str, GroupBeat] | None = None,
+        lease_s: float = 30.0,
+        beats: bool = True,
     ) -> None:
         """Leave the records of a driver that runs on another machine and answers nothing."""
         claim = Claim(
@@ -93,7 +95,7 @@ class Root:
             checkpoint_location=str(self.folder / "checkpoints"),
             prepare_savepoint_id=None,
             overrides=(),
-            lease_s=30.0,
+            lease_s=lease_s,
             launch={},
             claimed_at_ms=TAKEN_AT_MS,
         )
@@ -121,7 +123,7 @@ class Root:
             queries={"totals": totals},
         )
         version = self.board.beat(first, heartbeat, seen=None)
-        if state not in ("closed", "failed"):
+        if beats and state not in ("closed", "failed"):
             ended = threading.Event()
             beating = threading.Thread(
                 target=_beat, args=(self.board, heartbeat, version, ended), daemon=True

@@ -172,6 +172,8 @@ class Mood:
     fails_guard: bool = False
     out_of_reach: int = 0
     """How many drivers in a row cannot reach their brokers."""
+    loses_reach: bool = False
+    """Takes the job over, then cannot reach them."""
     slow_takes_s: float = 0.0
     slow_start_s: float = 0.0
     tells_no_sinks: bool = False
@@ -265,6 +267,8 @@ class Driver(threading.Thread):
         self.pause()
         self.board.take_current(Current(generation=self.generation, incarnation=self.incarnation), seen=seen)
         self.beat("running")
+        if self.mood.loses_reach:
+            raise ConnectionError("no broker answered any more")
         self.loop()
 
     def require_predecessor(self, go: Any) -> None:

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.jobs.errors import DriverFailedError, JobRunningError, StillBeatingError
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.jobs.errors import (
+    DriverFailedError,
+    JobNotRunningError,
+    JobRunningError,
+    StillBeatingError,
+)
 from airflow_flinkstyle.jobs.running.client import Stopped
 from airflow_flinkstyle.jobs.running.stopped import take_stopped
 from airflow_flinkstyle.jobs.status import START_GRACE_S, Dead, NeverStarted, Running, Starting
@@ -133,7 +139,7 @@ def test_driver_that_was_declared_dead_may_be_started_again_at_once_and_the_reas
     start(world, a)
     world.kill(1)
     client = b.client()
-    client.declare_dead(1, reason="rack 4 burnt", by="ops@b", look_s=0.2)
+    client.declare_dead(1, reason="rack 4 burnt", by="ops@b")
     status = client.status()
     assert isinstance(status, Dead)
     assert status.run.submit.detail == "rack 4 burnt (ops@b)"
@@ -147,8 +153,21 @@ def test_driver_that_beats_cannot_be_declared_dead(world: World, hosts: tuple[Ho
     a, b = hosts
     start(world, a)
     with pytest.raises(StillBeatingError, match="generation 1"):
-        b.client().declare_dead(1, reason="I think so", by="ops@b", look_s=LEASE_S)
+        b.client().declare_dead(1, reason="I think so", by="ops@b")
     assert b.client().board.submit(1, 1).value.state == "submitted"
+
+
+def test_driver_is_declared_dead_with_a_reason_and_not_after_its_last_word(
+    world: World, hosts: tuple[Host, Host]
+):
+    a, b = hosts
+    client = start(world, a)
+    with pytest.raises(BadInputError, match="found none"):
+        b.client().declare_dead(1, reason=" ", by="ops@b")
+    client.stop("stop", savepoint=False, timeout_s=20)
+    with pytest.raises(JobNotRunningError, match="ended by its own word"):
+        b.client().declare_dead(1, reason="rack 4 burnt", by="ops@b")
+    assert client.board.submit(1, 1).value.state == "submitted"
 
 
 # --- a submit that failed, or that nobody finished --------------------------------------------------

@@ -65,6 +65,34 @@ def test_retries_end_and_the_error_is_told(world: World, mood: type[Mood], pause
     assert max(pauses) <= runs.MOST_RETRY_S
 
 
+def test_taking_over_without_a_batch_begins_no_new_count(world: World, mood: type[Mood], pauses: list[float]):
+    world.moods["v1.py"] = mood(loses_reach=True)
+    client = world.client()
+    client.start(world.spec(), world.target(), claim_key="start")
+    for retry in range(1, runs.MOST_RETRIES + 1):
+        world.until(lambda: isinstance(client.status(), Failed))
+        client.ensure_running()
+        assert client.run(1).retry == retry
+    world.until(lambda: isinstance(client.status(), Failed))
+    with pytest.raises(DriverFailedError, match="no broker answered any more"):
+        client.ensure_running()
+
+
+def test_a_committed_batch_begins_a_new_count(world: World, mood: type[Mood], pauses: list[float]):
+    client = a_job_out_of_reach(world, mood, 2)
+    for _ in range(2):
+        client.ensure_running()
+        world.until(lambda: isinstance(client.status(), Failed | Running))
+    world.logs.produce(5)
+    world.until(lambda: client.status().heartbeat.batches())
+    world.moods["v1.py"] = mood(loses_reach=True)
+    world.kill(1)
+    client.ensure_running(client.settled_status())
+    world.until(lambda: isinstance(client.status(), Failed))
+    client.ensure_running()
+    assert client.run(1).retry == 1
+
+
 def test_start_that_failed_of_such_a_cause_is_tried_again_by_its_retry(world: World, mood: type[Mood]):
     client = a_job_out_of_reach(world, mood, 1)
     client.start(world.spec(), world.target(), claim_key="start")
