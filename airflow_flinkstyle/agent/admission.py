@@ -60,6 +60,7 @@ class Admission:
                     self._patiently(self._pulse.beat)
             else:
                 self._take_over(query)
+            self._patiently(lambda: checks.clear(query))
 
     def is_settled(self) -> bool:
         """Return whether a request can be judged now.

@@ -15,6 +15,7 @@ from airflow_flinkstyle.agent.errors import (
 )
 from airflow_flinkstyle.agent.guard import check_source, read_positions, require_same_sources
 from airflow_flinkstyle.agent.jvm_kafka import describe_source
+from airflow_flinkstyle.checkpoint.inventory import remove_unfinished_writes
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.protocol.records import SourceIdentity
 from airflow_flinkstyle.savepoint.files.restore import restore_savepoint
@@ -156,6 +157,13 @@ def guard(jvm: Java, query: JobQuery, expected: Mapping[str, list[SourceIdentity
             found[key] = check_source(query.name, key, view, expected=recorded, positions=positions)
             log.info("Query %s, source %s reads cluster %s", query.name, key, view.cluster_id)
     query.identities = found
+
+
+def clear(query: JobQuery) -> None:
+    """Make the checkpoint one that Spark starts in; only for a run that has taken the job over."""
+    left = remove_unfinished_writes(query.checkpoint)
+    if left:
+        log.warning("Query %s: a killed run left %s, deleted", query.name, ", ".join(left))
 
 
 def restore(

@@ -43,6 +43,21 @@ def list_batches(checkpoint: ObjectStore, log: str) -> set[BatchId]:
     return {BatchId(int(name)) for name in names if name.isascii() and name.isdigit()}
 
 
+def remove_unfinished_writes(checkpoint: ObjectStore) -> list[str]:
+    """Delete what a killed run left of its first write to the logs; returns the keys.
+
+    Spark starts no first batch while such a file is there (``STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY``), so
+    a job killed in that moment could never run again. To be called by the only run that may write there.
+    """
+    if list_batches(checkpoint, "offsets") or list_batches(checkpoint, "commits"):
+        return []
+    files = [info.key for log in ("offsets", "commits") for info in checkpoint.list(f"{log}/")]
+    hidden = [key for key in files if key.partition("/")[2].startswith(".")]
+    for key in hidden:
+        checkpoint.delete(key)
+    return hidden
+
+
 def take_inventory(offsets: Iterable[int], commits: Iterable[int], *, location: str) -> Inventory:
     """Decide from the batches in both logs what can be cut. Pure.
 

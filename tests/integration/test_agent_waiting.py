@@ -135,3 +135,20 @@ def test_stop_that_comes_in_the_first_batch_waits_for_its_commit(lab: Lab):
     assert lab.end_of(1, stop).outcome == "done"
     assert first.wait(200) == 0
     assert saved(lab, stop.savepoint_id) == {"a": 0}
+
+
+def test_query_whose_driver_was_killed_in_its_first_write_runs(lab: Lab):
+    """Spark refuses its first batch in such a checkpoint: whoever awaits another query never hears of it."""
+    script = lab.script(SCRIPT)
+    for name in ("a", "b"):
+        (lab.folder / f"start-{name}").touch()
+        for left in ("offsets/.0.67b1b5be.tmp", "offsets/..0.67b1b5be.tmp.crc", "commits/.0.9fd2.tmp"):
+            place = lab.folder / "checkpoints-1" / name / left
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.touch()
+    add_rows(lab, "one", 1, 2, 3)
+    driver = lab.start(1, script, str(lab.folder), "a", "b")
+    until_at(lab, 1, a=0, b=0)
+    assert lab.end_of(1, lab.ask(1, "stop_with_savepoint")).outcome == "done"
+    assert driver.wait(200) == 0
+    assert written(lab, "a") == written(lab, "b") == [1, 2, 3]

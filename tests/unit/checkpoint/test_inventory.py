@@ -8,7 +8,12 @@ from airflow_flinkstyle.checkpoint.errors import (
     NoCommitYetError,
     UnsupportedCheckpointError,
 )
-from airflow_flinkstyle.checkpoint.inventory import Inventory, read_inventory, take_inventory
+from airflow_flinkstyle.checkpoint.inventory import (
+    Inventory,
+    read_inventory,
+    remove_unfinished_writes,
+    take_inventory,
+)
 from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.types import BatchId
 
@@ -80,3 +85,17 @@ def test_hidden_and_temporary_files_are_no_batches():
     ):
         store.write(key, b"")
     assert read_inventory(store) == Inventory(committed=BatchId(0), pending=None)
+
+
+def test_unfinished_first_write_is_deleted_and_nothing_where_a_batch_was_planned():
+    store = MemoryStore()
+    left = ["commits/.0.9fd2.tmp", "offsets/..0.67b1.tmp.crc", "offsets/.0.67b1.tmp"]
+    for key in (*left, "metadata", "offsets/strange", "state/0/0/.1.delta.tmp"):
+        store.write(key, b"")
+    assert sorted(remove_unfinished_writes(store)) == left
+    assert remove_unfinished_writes(store) == []
+    assert [info.key for info in store.list()] == ["metadata", "offsets/strange", "state/0/0/.1.delta.tmp"]
+    store.write("offsets/0", b"v1")
+    store.write(left[0], b"")
+    assert remove_unfinished_writes(store) == []
+    assert store.head(left[0]) is not None
