@@ -167,7 +167,7 @@ class StreamingJobHook(BaseHook):
         )
 
     def look_after(self, job: str) -> Running | Starting:
-        """Start the driver again if it died without a word, and return what it is doing.
+        """Start the driver again if it died without a word, on whichever host, and return what it is doing.
 
         Raises:
             DriverFailedError: If it said why it failed.
@@ -176,7 +176,8 @@ class StreamingJobHook(BaseHook):
         from airflow_flinkstyle.jobs.errors import JobNotRunningError
         from airflow_flinkstyle.jobs.status import Running, Starting, describe_status
 
-        status = self.client(job).ensure_running()
+        client = self.client(job)
+        status = client.ensure_running(client.settled_status())
         if isinstance(status, (Running, Starting)):
             return status
         raise JobNotRunningError(

@@ -153,7 +153,13 @@ def from_launch(launch: Mapping[str, Any], *, secret_env: Mapping[str, str]) -> 
 
 
 def submit_argv(
-    spec: JobSpec, target: SubmitTarget, *, root: str, generation: Generation, claim_id: str
+    spec: JobSpec,
+    target: SubmitTarget,
+    *,
+    root: str,
+    generation: Generation,
+    claim_id: str,
+    submit: int = 0,
 ) -> tuple[str, ...]:
     """Return the spark-submit command line of one driver."""
     argv = [target.spark_submit, "--master", target.master, "--deploy-mode", target.deploy_mode]
@@ -164,7 +170,8 @@ def submit_argv(
         argv += ["--jars", ",".join(target.jars)]
     if target.packages:
         argv += ["--packages", ",".join(target.packages)]
-    argv += [launcher_path(), *_marker(spec, root, generation, claim_id), "--", spec.script, *spec.args]
+    argv += [launcher_path(), *_marker(spec, root, generation, claim_id), "--submit", str(submit)]
+    argv += ["--", spec.script, *spec.args]
     return tuple(argv)
 
 
@@ -202,10 +209,11 @@ def submission_of(
     generation: Generation,
     claim_id: str,
     base_env: Mapping[str, str],
+    submit: int = 0,
 ) -> Submission:
     """Put together one driver process; all incarnations of a generation append to one log."""
     return Submission(
-        argv=submit_argv(spec, target, root=root, generation=generation, claim_id=claim_id),
+        argv=submit_argv(spec, target, root=root, generation=generation, claim_id=claim_id, submit=submit),
         marker=_marker(spec, root, generation, claim_id),
         env=driver_env(spec, target, base_env),
         cwd=target.working_dir,

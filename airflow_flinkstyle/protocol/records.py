@@ -29,6 +29,8 @@ Outcome = Literal["done", "refused", "failed", "cancelled", "lost"]
 Rewind = Literal["continue", "fork", "re-emit"]
 """What a start does about batches that were committed after its savepoint: demand that there are none, count
 on under a new query id, or use their ids again."""
+SubmitState = Literal["asked", "submitted", "failed", "dead"]
+"""``failed``: no process was started; ``dead``: a person says that it has ended."""
 AgentState = Literal["starting", "standby", "running", "draining", "closed", "failed"]
 """``starting`` until the script starts its first query; ``standby`` then, ready to run at once on go."""
 
@@ -171,14 +173,28 @@ class Go(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Handle(Record):
-    """``runs/<generation>/handle.json``: the caller's, created once, after the submit."""
+class Submit(Record):
+    """``runs/<generation>/submits/<n>.json``: created by the one caller that may start this driver process.
 
-    what: ClassVar[str] = "handle"
+    Created before it is started, so that of two callers one starts it; replaced if unchanged with what came
+    of it. A driver whose submit is not its generation's newest leaves.
+    """
 
+    what: ClassVar[str] = "submit"
+
+    key: str
+    """Who asks, without the try number."""
     deployment: str
-    native_id: Mapping[str, str]
-    submitted_at_ms: int
+    state: SubmitState
+    asked_at_ms: int
+    native_id: Mapping[str, str] = field(default_factory=dict)
+    """The process, as its deployment names it; empty until it was started."""
+    detail: str = ""
+    """``failed``: why it could not be started; ``dead``: who declared it dead, and why."""
+    retry: int = 0
+    """How many times in a row a driver was started again because one had failed of a transient cause."""
+    retried_at: Mapping[str, int] = field(default_factory=dict)
+    """With ``retry``: the batches that were committed by then; more of them begin the count anew."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,6 +209,8 @@ class IncarnationRecord(Record):
     pid_started: str
     """Start time of the JVM from ``/proc`` and the boot id, so that a reused pid is not taken for it."""
     started_at_ms: int
+    submit: int = 0
+    """The submit that it was started by; 0 if unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,6 +285,8 @@ class Heartbeat(Record):
     """``closed`` only: the savepoint the stop ended with."""
     error: tuple[str, str] | None = None
     """``failed`` only: error code and text."""
+    transient: bool = False
+    """``failed`` only: the cause may pass by itself, so the run may be started again as it is."""
     dropped: tuple[str, ...] = ()
     """Queries whose checkpoints may stand beside the others', and that the job is to have no more."""
 

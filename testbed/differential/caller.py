@@ -329,7 +329,7 @@ class Caller:
 
     def _await_gone(self) -> None:
         run = self.client.run(self._generation())
-        native_id = run.handle.native_id if run.handle else None
+        native_id = run.submit.native_id or None if run.submit else None
         incarnation = run.incarnation
         if incarnation is not None and (record := self.client.board.incarnation(run.generation, incarnation)):
             native_id = self.client.deployment.native_id(record)

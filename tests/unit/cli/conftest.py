@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import dataclass
+import threading
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.types import BatchId, Generation, Incarnation
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from airflow_flinkstyle.protocol.records import AgentState, GroupBeat
     from airflow_flinkstyle.savepoint.manifest import Manifest
@@ -83,8 +84,9 @@ class Root:
         *,
         state: AgentState = "running",
         query_id: str = "q-1",
-        written_at_ms: int = TAKEN_AT_MS,
         groups: Mapping[str, GroupBeat] | None = None,
+        lease_s: float = 30.0,
+        beats: bool = True,
     ) -> None:
         """Leave the records of a driver that runs on another machine and answers nothing."""
         claim = Claim(
@@ -93,7 +95,7 @@ class Root:
             checkpoint_location=str(self.folder / "checkpoints"),
             prepare_savepoint_id=None,
             overrides=(),
-            lease_s=30.0,
+            lease_s=lease_s,
             launch={},
             claimed_at_ms=TAKEN_AT_MS,
         )
@@ -115,14 +117,35 @@ class Root:
             incarnation=only,
             state=state,
             beat=1,
-            written_at_ms=written_at_ms,
+            written_at_ms=TAKEN_AT_MS,
             spark_version="4.2.0",
             application_id="app",
             queries={"totals": totals},
         )
-        self.board.beat(first, heartbeat, seen=None)
+        version = self.board.beat(first, heartbeat, seen=None)
+        if beats and state not in ("closed", "failed"):
+            ended = threading.Event()
+            beating = threading.Thread(
+                target=_beat, args=(self.board, heartbeat, version, ended), daemon=True
+            )
+            _hearts.append((beating, ended))
+            beating.start()
+
+
+_hearts: list[tuple[threading.Thread, threading.Event]] = []
+
+
+def _beat(board: JobBoard, heartbeat: Heartbeat, version: str, ended: threading.Event) -> None:
+    """Show that the driver lives, as readers of a lease need to see."""
+    while not ended.wait(0.1):
+        heartbeat = replace(heartbeat, beat=heartbeat.beat + 1)
+        version = board.beat(Generation(1), heartbeat, seen=version)
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Root:
-    return Root(tmp_path)
+def root(tmp_path: Path) -> Iterator[Root]:
+    yield Root(tmp_path)
+    while _hearts:
+        beating, ended = _hearts.pop()
+        ended.set()
+        beating.join(10)

@@ -48,13 +48,13 @@ def a_target(**changes: object) -> SubmitTarget:
 
 
 def test_argv_runs_the_launcher_with_the_script_behind_it():
-    argv = submit_argv(a_spec(), a_target(), root="s3://b/p", generation=7, claim_id="c1")
+    argv = submit_argv(a_spec(), a_target(), root="s3://b/p", generation=7, claim_id="c1", submit=2)
     assert argv[0] == "/venv/bin/spark-submit"
     assert argv[argv.index("--jars") + 1] == "/a.jar,/b.jar"
     assert "spark.sql.shuffle.partitions=4" in argv
-    tail = ("--root", "s3://b/p", "--job", "orders", "--claim", "c1", "--generation", "7", "--")
+    tail = ("--root", "s3://b/p", "--job", "orders", "--claim", "c1", "--generation", "7", "--submit", "2")
     assert argv[argv.index(launcher_path()) :] == (
-        launcher_path(), *tail, "/jobs/orders.py", "--topic", "orders",
+        launcher_path(), *tail, "--", "/jobs/orders.py", "--topic", "orders",
     )  # fmt: skip
 
 
