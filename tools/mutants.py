@@ -25,13 +25,15 @@ from tools.setup import install_venv
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
 PACKAGE: Final = "airflow_flinkstyle"
 LIST: Final = ROOT / "tests" / "mutants.toml"
 DOCUMENT: Final = ROOT / "docs" / "mutants.md"
 FOLDER: Final = HOME / "mutants"
-STATUS: Final = {0: "survived", 1: "killed", 3: "killed", 33: "untested", 36: "killed", -24: "killed"}
-"""By mutmut's exit codes; 36 and -24 are mutants that did not end."""
+SURVIVED, KILLED, UNTESTED = 0, 1, 33
+STATUS: Final = {SURVIVED: "survived", KILLED: "killed", UNTESTED: "untested"}
+"""By the exit code of the tests; mutants that did not end are killed, too."""
 _BEGIN = "<!-- outcome: written by `make mutants`, do not edit -->"
 _HEAD = "| module | mutants | killed | survived, with a reason | not read yet | when | version |"
 _HEAD += "\n|---|---|---|---|---|---|---|"
@@ -60,7 +62,15 @@ class Mutant:
     """The lines that differ, as a diff without context; the code is written as ``ast.unparse`` writes it."""
     words: bool
     """Only the words of an error or of a log line differ, so nobody has to find it."""
-    status: str
+    code: int | None
+    """How its tests ended; None if they were not run."""
+
+    @property
+    def status(self) -> str:
+        """Whether it survived."""
+        return (
+            STATUS.get(self.code, f"unclear (exit code {self.code})") if self.code is not None else "not run"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +100,9 @@ def main() -> int:
     install_venv(VENV_MUTANTS, LOCKS / "mutants.txt")
     wanted = [module for module in modules if not asked.modules or module.name in asked.modules]
     problems: list[str] = []
+    outcomes = run(wanted, again=asked.again)
     document = DOCUMENT.read_text()
-    for module, mutants in zip(wanted, run(wanted, again=asked.again), strict=True):
+    for module, mutants in zip(wanted, outcomes, strict=True):
         given = [one for one in reasons if one.module == module.name]
         problems += problems_of(mutants, given)
         document = with_row(document, row(module, mutants, given, _today(), _version()))
@@ -121,47 +132,36 @@ def read_list(text: str) -> tuple[list[Module], list[Reason]]:
 
 
 def run(modules: Sequence[Module], *, again: bool) -> list[list[Mutant]]:
-    """Have mutmut change the modules, in a folder of its own, and run the tests on each mutant."""
+    """Have the modules changed, in a folder of its own, and the tests run on each mutant."""
     if not again:
         remove(FOLDER)
-    before = [one for module in modules for one in read_mutants(module)] if again else []
-    survived = [one.key for one in before if one.status != "killed" and not one.words]
     FOLDER.mkdir(parents=True, exist_ok=True)
-    for name in (PACKAGE, "tests"):
-        if not (FOLDER / name).exists():
-            (FOLDER / name).symlink_to(ROOT / name)
-    (FOLDER / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text() + _settings(modules))
     log = FOLDER / "log"
     say(f"mutants: {len(modules)} modules; {log.relative_to(ROOT)} shows how far it is")
-    command = [VENV_MUTANTS / "bin" / "mutmut", "run", "--max-children", "1", *survived]
+    names = [module.name for module in modules]
+    command = [VENV_MUTANTS / "bin" / "python", "-m", "tools.mutant_runner", *names, *["--again"] * again]
     with log.open("w") as out:
         code = subprocess.run(  # noqa: S603 - our own environment
-            [str(part) for part in command], cwd=FOLDER, stdout=out, stderr=out, env=_environment()
+            [str(part) for part in command], cwd=ROOT, stdout=out, stderr=out, env=_environment()
         ).returncode
     if code != 0:
         say(log.read_text(errors="replace")[-3000:])
         fail(
-            f"mutants: mutmut ended with exit code {code}, 0 was expected.",
+            f"mutants: the tests ended with exit code {code}, 0 was expected.",
             "No outcome was written.",
             f"See {log}.",
         )
     return [read_mutants(module) for module in modules]
 
 
-def _settings(modules: Sequence[Module]) -> str:
-    tests = {name for module in modules for name in module.tests}
-    settings = {
-        "source_paths": [PACKAGE],
-        "only_mutate": [f"{PACKAGE}/{module.name}.py" for module in modules],
-        "pytest_add_cli_args_test_selection": sorted(tests),
-        # The same examples each time: what is killed by chance would survive the next run.
-        "pytest_add_cli_args": ["-m", "not spark", "--hypothesis-seed=0"],
-        "use_git_change_detection": False,
-        # A mutant without an end is given up after 150 s, so that a busy machine does not look like one.
-        "timeout_constant": 10.0,
-    }
-    lines = [f"{name} = {json.dumps(value)}" for name, value in settings.items()]
-    return "\n".join(["", "[tool.mutmut]", *lines, ""])
+def chosen(names: Sequence[str]) -> list[Module]:
+    """Return the modules of these names."""
+    return [module for module in read_list(LIST.read_text())[0] if module.name in names]
+
+
+def result_of(module: Module, suffix: str = ".py") -> Path:
+    """Return where a module's mutants are, or by ``.json`` how the tests of each ended."""
+    return FOLDER / PACKAGE / f"{module.name}{suffix}"
 
 
 def _environment() -> dict[str, str]:
@@ -171,11 +171,9 @@ def _environment() -> dict[str, str]:
 
 def read_mutants(module: Module) -> list[Mutant]:
     """Read what mutmut has made of a module, and what became of it."""
-    path = FOLDER / "mutants" / PACKAGE / f"{module.name}.py"
-    meta = json.loads(path.with_name(path.name + ".meta").read_text())
-    functions = dict(_functions(ast.parse(path.read_text())))
+    functions = dict(_functions(ast.parse(result_of(module).read_text())))
     mutants = []
-    for key, code in meta["exit_code_by_key"].items():
+    for key, code in json.loads(result_of(module, ".json").read_text()).items():
         mangled = key.rpartition(".")[2]
         original = functions[mangled.rpartition("__mutmut_")[0] + "__mutmut_orig"]
         function = _readable(mangled)
@@ -186,7 +184,7 @@ def read_mutants(module: Module) -> list[Mutant]:
                     function=function,
                     change=difference(original, functions[mangled]),
                     words=only_words(original, functions[mangled]),
-                    status=STATUS.get(code, f"unclear (exit code {code})"),
+                    code=code,
                 )
             )
     return mutants

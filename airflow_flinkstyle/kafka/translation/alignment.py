@@ -229,8 +229,8 @@ def _behind_first_copies(
 ) -> int | None:
     """Follow the first copies of the records that were read; None if there is nothing to begin with.
 
-    It begins with records that the source's window holds once, and begins again with each that stands
-    before where it has come to: a pass that lacks one is then followed all the same.
+    It begins with records that the source's window holds once, and begins again at the first copy of each:
+    a pass that lacks one is then followed all the same.
 
     Returns ``_FEWER`` if records that repeat do not all stand before the unread ones.
     """
@@ -254,7 +254,7 @@ def _behind_first_copies(
             else:
                 fewer = not distinct
         if record in known:
-            at = standing[0] if at is None else min(at, standing[0])
+            at = standing[0]
             fewer = fewer and len(standing) > 1
     return _FEWER if fewer or at is None else at + 1
 

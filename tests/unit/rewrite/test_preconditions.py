@@ -166,6 +166,8 @@ def test_partitions_are_compared_source_by_source_under_their_new_names():
     found = refusal(PartitionSetError, RequirePartitions(), a_plan(*moves[:2]), live)
     assert "u-1" in found.problem
     assert "the target cluster" in found.problem
+    # A source is looked at by itself, the only one too.
+    refusal(PartitionSetError, RequirePartitions(), a_plan(a_move(1, "u")), live)
     # Two sources of the same topic: each has to have all of its partitions.
     both = [a_move(1, "u"), a_move(1, "u", 1, source="1")]
     refusal(PartitionSetError, RequirePartitions(), a_plan(*both), live)
@@ -265,6 +267,8 @@ def test_planned_batch_of_a_query_that_does_not_move_is_no_obstacle():
     other, quiet = a_query("other", pending="the log of batch 8"), a_query("quiet")
     plan = a_pending({0: 1}, {0: 2})
     assert failure(RequireNoPending(), plan, None, other, quiet, PLANNED) is None
+    nothing_planned = a_query()
+    assert failure(RequireNoPending(), a_pending({0: BOUNDED}, {}), None, nothing_planned) is None
     # Each query is looked at, behind one that is no obstacle too.
     refusal(PendingBatchError, RequireNoPending(), a_pending({0: 1}, {}), None, other, quiet, PLANNED)
 

@@ -114,6 +114,11 @@ def test_each_sink_of_a_query_finds_what_is_about_it(query_id: str):
     assert expected("another query", "line") is None
 
 
+def test_sink_goes_on_with_the_lineage_of_its_very_name_before_any_generation_of_it(query_id: str):
+    expect(query_id, a_resume(lineage="line.3"), a_resume(lineage="line"))
+    assert expected(query_id, "line") == a_resume(lineage="line")
+
+
 def test_sink_never_goes_on_with_another_one_whose_name_begins_like_its_own(query_id: str):
     expect(query_id, a_resume(lineage="line.late.7"), a_resume(mode="fork", lineage=None))
     found = expected(query_id, "line")
@@ -150,9 +155,14 @@ def test_newest_state_of_each_sink_is_told(query_id: str):
 def test_who_listens_hears_of_a_new_place_only_and_may_end_the_batch(query_id: str):
     heard: list[str] = []
     listen(heard.append)
-    for state in (a_state("a", 1), a_state("a", 2), a_state("b", 2), a_state("a", 3, cluster_id="new")):
+    for state, times in (
+        (a_state("a", 1), 1),
+        (a_state("a", 2), 1),
+        (a_state("b", 2), 2),
+        (a_state("a", 3, cluster_id="new"), 3),
+    ):
         tell(query_id, state)
-    assert heard == [query_id] * 3
+        assert heard == [query_id] * times
 
 
 def test_refusal_is_kept_by_query_until_it_goes_on(query_id: str):

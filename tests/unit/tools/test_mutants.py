@@ -11,6 +11,9 @@ import pytest
 from tools import mutants
 from tools.common import ROOT
 from tools.mutants import (
+    KILLED,
+    SURVIVED,
+    UNTESTED,
     Module,
     Mutant,
     Reason,
@@ -46,8 +49,8 @@ def x_find__mutmut_2(a, b):
 """
 
 
-def a_mutant(change: str = "- a\n+ b", *, status: str = "survived", words: bool = False) -> Mutant:
-    return Mutant(key="k", function="find", change=change, words=words, status=status)
+def a_mutant(change: str = "- a\n+ b", *, code: int | None = SURVIVED, words: bool = False) -> Mutant:
+    return Mutant(key="k", function="find", change=change, words=words, code=code)
 
 
 def a_reason(change: str = "- a\n+ b") -> Reason:
@@ -67,16 +70,16 @@ def test_mutants_are_read_with_their_readable_place_change_and_outcome(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(mutants, "FOLDER", tmp_path)
-    path = tmp_path / "mutants" / "airflow_flinkstyle" / "a" / "b.py"
+    path = tmp_path / "airflow_flinkstyle" / "a" / "b.py"
     path.parent.mkdir(parents=True)
     path.write_text(MUTATED)
     keys = {"a.b.xǁStoreǁread__mutmut_1": 0, "a.b.x_find__mutmut_1": 1, "a.b.x_find__mutmut_2": None}
-    path.with_name("b.py.meta").write_text(json.dumps({"exit_code_by_key": keys}))
+    path.with_name("b.json").write_text(json.dumps(keys))
     module = Module(name="a/b", tests=())
     assert [(one.function, one.change, one.status) for one in read_mutants(module)] == [
         ("Store.read", "- most=3):\n+ most=4):", "survived"),
         ("find", "- if a:\n+ if not a:", "killed"),
-        ("find", "- return b\n+ return None", "unclear (exit code None)"),
+        ("find", "- return b\n+ return None", "not run"),
     ]
     only_broker = Module(name="a/b", tests=(), integration=("find",))
     assert [one.function for one in read_mutants(only_broker)] == ["Store.read"]
@@ -109,16 +112,16 @@ def test_difference_shows_the_changed_lines_alone_and_each_parameter_on_its_own(
 
 def test_survivor_without_a_reason_and_reason_without_a_survivor_are_problems():
     assert problems_of([a_mutant()], [a_reason()]) == []
-    assert problems_of([a_mutant(words=True), a_mutant(status="killed")], []) == []
-    (found,) = problems_of([a_mutant(status="untested")], [])
+    assert problems_of([a_mutant(words=True), a_mutant(code=KILLED)], []) == []
+    (found,) = problems_of([a_mutant(code=UNTESTED)], [])
     assert found.startswith("untested, without a reason: find (k)")
-    for gone in (a_mutant(status="killed"), a_mutant(words=True), a_mutant("- a\n+ c", status="killed")):
+    for gone in (a_mutant(code=KILLED), a_mutant(words=True), a_mutant("- a\n+ c", code=KILLED)):
         (found,) = problems_of([gone], [a_reason()])
         assert found.startswith("reason without a survivor: find")
 
 
 def test_row_counts_what_has_to_be_found_and_replaces_the_one_before():
-    found = [a_mutant(), a_mutant(status="killed"), a_mutant(status="killed"), a_mutant(words=True)]
+    found = [a_mutant(), a_mutant(code=KILLED), a_mutant(code=KILLED), a_mutant(words=True)]
     module = Module(name="b", tests=())
     assert (
         row(module, found, [a_reason()], "2026-11-22", "abc") == "| `b` | 3 | 2 | 1 | 0 | 2026-11-22 | abc |"

@@ -57,6 +57,19 @@ def test_planned_batch_that_is_refused_is_left_as_it_is() -> None:
     assert {info.key: query.checkpoint.read(info.key) for info in query.checkpoint.list("")} == before
 
 
+def test_unfinished_first_write_of_a_killed_run_is_deleted_and_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    query = a_query("orders")
+    query.checkpoint.write("offsets/.0.67b1.tmp", b"")
+    checks.clear(query)
+    assert query.checkpoint.head("offsets/.0.67b1.tmp") is None
+    (told,) = caplog.messages
+    assert "Query orders: a killed run left offsets/.0.67b1.tmp, deleted" in told
+    checks.clear(query)
+    assert len(caplog.messages) == 1
+
+
 @pytest.mark.parametrize(
     ("look", "left"),
     [
@@ -210,6 +223,7 @@ def test_checkpoint_that_is_gone_is_never_begun_anew(tmp_path: Path) -> None:
     opened = Queries(str(tmp_path)).checkpoint
     with pytest.raises(CheckpointLostError, match="query orders at batch 7") as refused:
         checks.require_there(opened, words)
+    assert f"{tmp_path}/orders was expected" in refused.value.problem
     assert "Bring the checkpoint back" in refused.value.remedy
     (tmp_path / "orders").mkdir()
     (tmp_path / "orders" / "metadata").write_text('{"id":"q"}')

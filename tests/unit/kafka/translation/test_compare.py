@@ -88,6 +88,15 @@ FULL = {1: (0, 50, 50)}
         (FULL, FULL, {"most_unread": 9}, "10 unread offsets are more than the limit of 9"),
         ({1: (0, 50, 49)}, FULL, {}, "a transaction is open on the source from offset 49 on"),
         (FULL, {1: (0, 50, 48)}, {}, "a transaction is open on the target from offset 48 on"),
+        # The position may be either end of the log, and as far back as the limit.
+        ({1: (0, 40, 39)}, FULL, {}, "a transaction is open on the source from offset 39 on"),
+        ({1: (40, 50, 49)}, FULL, {}, "a transaction is open on the source from offset 49 on"),
+        (
+            {1: (0, 50, 49)},
+            FULL,
+            {"most_unread": 10},
+            "a transaction is open on the source from offset 49 on",
+        ),
     ],
 )
 def test_position_that_no_record_can_prove_is_refused_before_any_is_read(
@@ -171,6 +180,13 @@ def test_rules_say_what_is_known_of_both_logs_and_the_mirror():
     assert state.rules(a_pair(state), None, 0) == Rules(compacted=True, growing=True, dated=False)
     state = a_round(FULL, FULL, settings=overwritten)
     assert not state.rules(a_pair(state), None, 0).dated
+
+
+@pytest.mark.parametrize(("source", "target"), [({}, FULL), (FULL, {})])
+def test_partition_that_either_cluster_lacks_has_no_ranges(source: Any, target: Any):  # noqa: ANN401
+    assert a_round(FULL, FULL).ranges(TP)[0].end == 50
+    with pytest.raises(KeyError, match=r"\('orders', 1\)"):
+        a_round(source, target).ranges(TP)
 
 
 def test_preview_is_shown_though_transactions_are_open():

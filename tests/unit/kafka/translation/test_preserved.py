@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,11 +26,14 @@ def a_log(
     *,
     keys: Mapping[int, int] | None = None,
     deleted: frozenset[int] = frozenset(),
+    low: int = 10,
     high: int = 20,
     log_start: int = 10,
 ) -> Window:
-    window = Window(low=10, high=high, log_start=log_start)
+    window = Window(low=low, high=high, log_start=log_start)
     for offset, content in sorted(records.items()):
+        if offset < low:
+            continue
         window.add(offset, content, (keys or {}).get(offset, NO_KEY), tombstone=offset in deleted)
     return window
 
@@ -38,6 +42,18 @@ def test_equal_logs_keep_the_position_whatever_repeats():
     proof = verify_kept(a_log(EQUAL), a_log(EQUAL), 14, LEVEL)
     assert proof.verdict == Exact(14)
     assert (proof.unread, proof.matched, proof.context) == (6, 6, 4)
+    assert proof.digest == sha256(a_log(EQUAL).prints[4:].tobytes()).hexdigest()
+
+
+def test_only_what_both_windows_hold_is_compared():
+    proof = verify_kept(a_log({**EQUAL, 11: 6}), a_log(EQUAL, low=12), 14, LEVEL)
+    assert (proof.verdict, proof.unread, proof.context) == (Exact(14), 6, 2)
+
+
+def test_refusal_counts_what_was_found_from_the_position_on():
+    there = {offset: content for offset, content in EQUAL.items() if offset not in (13, 14)}
+    proof = verify_kept(a_log(EQUAL), a_log({**there, 16: 6}), 14, LEVEL)
+    assert (proof.unread, proof.matched, proof.context) == (6, 4, 4)
 
 
 def test_log_end_and_gaps_of_transaction_markers_are_exact():
@@ -54,6 +70,8 @@ def test_log_end_and_gaps_of_transaction_markers_are_exact():
         ({**EQUAL, 11: 6}, "1 records are others"),
         ({o: c for o, c in EQUAL.items() if o != 17}, "1 records are not on the target"),
         ({o + 1: o for o in EQUAL}, "others"),
+        ({**EQUAL, 10: 6}, "1 records are others"),
+        ({o + 1: 5 for o in EQUAL}, "1 records are not on the target"),
     ],
 )
 def test_logs_that_differ_anywhere_in_what_is_compared_are_refused(there: dict[int, int], words: str):
@@ -71,8 +89,28 @@ def test_records_on_the_target_only_are_refused():
 
 
 def test_position_outside_the_targets_log_is_refused():
-    assert isinstance(verify_kept(a_log(EQUAL), a_log({}, high=13), 14, LEVEL).verdict, Refused)
-    assert isinstance(verify_kept(a_log(EQUAL), a_log({}, log_start=16), 14, LEVEL).verdict, Refused)
+    for changed, log in (({"high": 13}, "10 to 13"), ({"log_start": 16}, "16 to 20")):
+        verdict = verify_kept(a_log(EQUAL), a_log({}, **changed), 14, LEVEL).verdict
+        assert verdict == Refused(f"the mirror keeps offsets, but its log goes from {log}", None)
+
+
+def test_what_arrives_behind_a_preview_is_no_difference():
+    source = a_log({o: c for o, c in EQUAL.items() if o < 18}, high=18)
+    assert verify_kept(source, a_log(EQUAL), 14, Rules(growing=True)).verdict == Exact(14)
+    for high, rules in ((18, LEVEL), (19, Rules(growing=True))):
+        source.high = high
+        assert isinstance(verify_kept(source, a_log(EQUAL), 14, rules).verdict, Refused)
+
+
+def test_newest_version_of_a_key_and_records_without_one_are_never_compacted():
+    keys, rules = {10: 1, 11: 2}, Rules(caught_up=True, compacted=True, source_compacted=True)
+    for one, other in (({10: 5, 11: 5}, {10: 5}), ({10: 5}, {10: 5, 11: 5})):
+        assert isinstance(
+            verify_kept(a_log(one, keys=keys), a_log(other, keys=keys), 10, rules).verdict, Refused
+        )
+        assert isinstance(
+            verify_kept(a_log({**one, 12: 5}), a_log({**other, 12: 5}), 10, rules).verdict, Refused
+        )
 
 
 def test_compaction_on_either_side_is_classed():
@@ -86,6 +124,13 @@ def test_compaction_on_either_side_is_classed():
     source = a_log({**cleaned, 14: 14}, keys=keys)
     extra = verify_kept(source, a_log(log, keys=keys), 11, Rules(caught_up=True, source_compacted=True))
     assert extra.verdict == Bounded(11, {"superseded": 1})
+    both = Rules(caught_up=True, compacted=True, source_compacted=True)
+    absent = verify_kept(here, there, 10, both)
+    assert absent.verdict == Bounded(10, {}, {"superseded": 2, "tombstone": 1})
+    assert (absent.absent, absent.extras, absent.matched) == ({"superseded": 2, "tombstone": 1}, {}, 2)
+    extra = verify_kept(source, a_log(log, keys=keys), 10, both)
+    assert (extra.verdict, extra.extras) == (Bounded(10, {"superseded": 2}), {"superseded": 2})
+    assert verify_kept(source, a_log(log, keys=keys), 12, both).verdict == Exact(12)
 
 
 @given(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     Logs = tuple[list[int], list[int], set[int], int]
 
 LEVEL = Rules(caught_up=True)
+EXHAUSTED = Rules(caught_up=True, exhausted=frozenset(("source", "target")))
 
 
 @dataclass(frozen=True)
@@ -56,11 +58,28 @@ def proved(source: Window, target: Window, position: int, rules: Rules = LEVEL) 
     return outcome
 
 
+def reason(source: Window, target: Window, position: int, rules: Rules = LEVEL) -> str:
+    verdict = proved(source, target, position, rules).verdict
+    assert isinstance(verdict, Refused)
+    return verdict.reason
+
+
 def test_shifted_log_is_exact_at_the_shifted_offset():
     records = range(1, 51)
     proof = proved(a_window(records, start=1000), a_window(records, start=900), 1040)
     assert proof.verdict == Exact(940)
     assert (proof.unread, proof.matched, proof.context) == (10, 10, 40)
+
+
+def test_proof_keeps_what_it_rests_on_though_it_refuses():
+    source = a_window(range(1, 21))
+    digest = sha256(source.prints[10:].tobytes()).hexdigest()
+    proof = proved(source, a_window([*range(1, 21), 901, *range(15, 21)]), 10)
+    assert (proof.unread, proof.matched, proof.context, proof.digest) == (10, 10, 10, digest)
+    assert (proof.extras, proof.absent) == ({"duplicate": 6, "new": 1}, {})
+    proof = proved(source, a_window(range(1, 18)), 10)
+    assert (proof.unread, proof.matched, proof.context, proof.digest) == (10, 7, 0, digest)
+    assert (proof.extras, proof.absent) == ({}, {})
 
 
 def test_transaction_markers_between_records_do_not_disturb():
@@ -463,3 +482,189 @@ def test_deleted_records_may_equal_the_newest_if_none_that_is_left_is_older():
     refused = proved(source, target, 40, Rules(oldest_equal=30)).verdict
     assert isinstance(refused, Refused)
     assert "deleted records may be as new" in refused.reason
+
+
+FIVES = [5] * 20
+OTHER_WRITERS = "if only the mirror writes there, say sole_writer"
+NOT_SHOWN = "content cannot show that the mirror is level"
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "position", "rules", "expected"),
+    [
+        (
+            a_window(range(1, 21)),
+            a_window([*range(1, 20), 99]),
+            20,
+            LEVEL,
+            "the position is at the log's end, but the newest records of the two logs differ",
+        ),
+        (
+            a_window(FIVES),
+            a_window(FIVES[:-1]),
+            18,
+            LEVEL,
+            "records that repeat are fewer on the target than on the source: some are not mirrored",
+        ),
+        (
+            a_window(range(1, 41)),
+            a_window(range(1, 41), start=50, log_start=0),
+            40,
+            replace(LEVEL, oldest_copy=None),
+            "records that were read may stand on the target before the newest 40 too, with new ones of "
+            f"others between; {OTHER_WRITERS}",
+        ),
+        (
+            a_window(range(1, 21)),
+            a_window(range(11, 21), start=50, log_start=0),
+            10,
+            EXHAUSTED,
+            "no record that was read is among the newest 10 on the target",
+        ),
+        (
+            a_window([], start=50),
+            a_window(range(1, 51)),
+            50,
+            LEVEL,
+            "the source holds no record any more, so nothing tells whether those of the target are copies of "
+            f"deleted ones or somebody's new ones; {OTHER_WRITERS}",
+        ),
+        (
+            a_window(range(1, 21), start=50, log_start=0),
+            a_window(range(1, 21)),
+            50,
+            EXHAUSTED,
+            "no record that was read is among the 20 newest offsets of the source",
+        ),
+        (
+            a_window(FIVES),
+            a_window(FIVES, start=50, log_start=0),
+            10,
+            EXHAUSTED,
+            "the records repeat or carry no time of their own, so copies cannot be told from records that "
+            f"others wrote to the target; {OTHER_WRITERS}",
+        ),
+        (
+            a_window(range(1, 21)),
+            a_window(range(1, 21)),
+            20,
+            Rules(),
+            "the position is at the log's end, and nothing proves that the mirror is level",
+        ),
+        (
+            a_window(range(1, 21)),
+            a_window(range(1, 21)),
+            7,
+            Rules(),
+            "too few records before the position are equal, and nothing proves that the mirror is level",
+        ),
+        (
+            a_window(range(2, 21), start=1),
+            a_window(range(1, 21)),
+            10,
+            Rules(dated=False),
+            f"the records carry no time of their own, and deleted ones may equal the newest, so {NOT_SHOWN}",
+        ),
+        (
+            a_window(range(1, 21), start=50, log_start=0),
+            a_window(range(1, 21)),
+            60,
+            Rules(oldest_equal=49, exhausted=frozenset(("source",))),
+            f"older records may equal the newest one, so {NOT_SHOWN}",
+        ),
+        (
+            a_window(range(2, 21), start=1),
+            a_window(range(1, 21)),
+            10,
+            Rules(oldest_equal=1),
+            f"deleted records may be as new as the newest one and equal it, so {NOT_SHOWN}",
+        ),
+        (
+            a_window([30, *range(1, 20), 30]),
+            a_window([30, *range(1, 20), 30]),
+            15,
+            Rules(),
+            f"the newest records repeat, so {NOT_SHOWN}",
+        ),
+        (
+            a_window([1, 2, 3, 4]),
+            a_window([1, 2, 4, 3]),
+            2,
+            LEVEL,
+            "1 unread records stand in another order on the target",
+        ),
+        (
+            a_window(range(1, 21)),
+            a_window(range(15, 21), start=50, log_start=0),
+            10,
+            EXHAUSTED,
+            "4 unread records are not among the newest 6 on the target",
+        ),
+        (
+            a_window(range(1, 21)),
+            a_window(range(1, 18)),
+            10,
+            LEVEL,
+            "3 unread records are not on the target",
+        ),
+    ],
+)
+def test_each_refusal_says_why(source: Window, target: Window, position: int, rules: Rules, expected: str):
+    assert reason(source, target, position, rules) == expected
+
+
+def test_mirror_is_level_by_content_from_8_equal_records_on_if_the_newest_stands_nowhere_else():
+    whole = a_window(range(1, 21))
+    for rules in (Rules(), Rules(dated=False), Rules(oldest_equal=0)):
+        assert proved(whole, whole, 8, rules).verdict == Exact(8)
+    newer, target = a_window(range(13, 31), start=12, log_start=0), a_window(range(1, 31))
+    assert proved(newer, target, 20).verdict == Exact(20)
+    assert translate(newer, target, 19, LEVEL) == Widen(side="source")
+
+
+def test_shorter_window_is_made_longer_first():
+    source = a_window([5] * 100, start=900, log_start=0)
+    for length, side in ((50, "target"), (100, "source"), (150, "source")):
+        target = a_window([5] * length, start=1000 - length, log_start=0)
+        assert translate(source, target, 980, LEVEL) == Widen(side=side)
+
+
+def test_compacted_target_may_hold_fewer_of_the_records_that_repeat():
+    source = a_window([Rec(5, 7), Rec(5, 7), Rec(5, 7), Rec(9, 8)])
+    target = a_window([Rec(5, 7), Rec(9, 8)])
+    assert proved(source, target, 3, Rules(caught_up=True, compacted=True)).verdict == Exact(1)
+    assert "fewer on the target" in reason(source, target, 3)
+
+
+def test_log_end_behind_a_deletion_that_compaction_removed_is_that_of_the_record_before():
+    source = a_window([Rec(1, 7), Rec(2, 8, tombstone=True)])
+    compacted = Rules(caught_up=True, compacted=True)
+    target = a_window([Rec(1, 7), Rec(901, 9)])
+    assert proved(source, target, 2, compacted).verdict == Bounded(1, {"new": 1})
+    assert "differ" in reason(source, target, 2), "nothing is removed from a log that is not compacted"
+    kept = a_window([Rec(1, 7), Rec(2, 8)])
+    assert "differ" in reason(kept, target, 2, compacted), "only deletions are removed"
+
+
+def test_records_of_others_behind_a_first_copy_are_read_though_all_that_was_read_is_deleted():
+    source = a_window([10, 11], start=9)
+    assert proved(source, a_window([10, 901, 10, 11]), 9).verdict == Bounded(1, {"new": 1})
+    for dated in (True, False):
+        assert proved(source, a_window([10, 11]), 9, replace(LEVEL, dated=dated)).verdict == Exact(0)
+
+
+@pytest.mark.parametrize("dated", [True, False])
+def test_position_behind_the_first_record_ever_is_exact(dated: bool):
+    whole = a_window([1, 2, 3])
+    assert proved(whole, whole, 1, replace(LEVEL, dated=dated)).verdict == Exact(1)
+
+
+def test_aborted_records_are_told_where_nothing_was_ever_mirrored():
+    rules = replace(LEVEL, aborted=frozenset({901}))
+    assert proved(a_window([]), a_window([901]), 0, rules).verdict == Bounded(0, {"phantom_aborted": 1})
+
+
+def test_undated_record_that_stands_once_tells_the_place_beside_ones_that_repeat():
+    values = [1, 2, 3, 4, 5, 6, 7, 7, 8, 9, 10, 11]
+    source, target = a_window(values, start=10, log_start=0), a_window(values, start=20, log_start=0)
+    assert proved(source, target, 20, replace(LEVEL, dated=False, oldest_copy=20)).verdict == Exact(30)
