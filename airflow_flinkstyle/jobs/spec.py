@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import airflow_flinkstyle
 from airflow_flinkstyle.errors import BadInputError, MessageFormatError
 from airflow_flinkstyle.jobs.errors import DeployModeError
+from airflow_flinkstyle.jobs.secrets import REDACTED_BY_SPARK, REDACTED_TOO, require_no_secrets
 from airflow_flinkstyle.kafka.login.driver import named_connections
 from airflow_flinkstyle.protocol.board import check_job_name
 from airflow_flinkstyle.protocol.records import KafkaOverride
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
 
 DEFAULT_LEASE_S = 30.0
 _REDACTION = "spark.redaction.regex"
-_REDACTED_BY_SPARK = "(?i)secret|password|token|access[.]?key"
-"""Its default, which setting it would replace."""
-_REDACTED_TOO = "(?i)sasl[.]jaas[.]config|ssl[.]keystore[.]key"
 _STRIPPED = (
     "PYTHONPATH",
     "PYTHONHOME",
@@ -126,6 +124,17 @@ def launcher_path() -> str:
     return str(Path(airflow_flinkstyle.__file__).parent / "agent" / "launcher.py")
 
 
+def require_recordable(spec: JobSpec, target: SubmitTarget) -> None:
+    """Refuse a launch with secrets among what a claim records and a command line shows.
+
+    Raises:
+        BadInputError: Naming the settings.
+    """
+    require_no_secrets(f"the conf of job {spec.name}", spec.conf)
+    require_no_secrets(f"the env of job {spec.name}", spec.env)
+    require_no_secrets("the conf of the Spark connection", target.conf)
+
+
 def launch_of(spec: JobSpec, target: SubmitTarget) -> dict[str, Any]:
     """Return what a claim records, so that any caller can start one more incarnation; no secrets."""
     where = {name: value for name, value in asdict(target).items() if name != "secret_env"}
@@ -172,7 +181,7 @@ def _conf(spec: JobSpec, target: SubmitTarget) -> dict[str, str]:
     """Return the driver's settings; where it logs in to Kafka, Spark's plans must not show how."""
     conf = {**target.conf, **spec.conf}
     if named_connections(rule.options for rule in spec.overrides):
-        conf[_REDACTION] = f"{conf.get(_REDACTION, _REDACTED_BY_SPARK)}|{_REDACTED_TOO}"
+        conf[_REDACTION] = f"{conf.get(_REDACTION, REDACTED_BY_SPARK)}|{REDACTED_TOO}"
     return conf
 
 
