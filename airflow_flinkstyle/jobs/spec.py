@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import airflow_flinkstyle
 from airflow_flinkstyle.errors import BadInputError, MessageFormatError
 from airflow_flinkstyle.jobs.errors import DeployModeError
+from airflow_flinkstyle.jobs.s3a import PROVIDER, has_first_sdk, s3a_conf
 from airflow_flinkstyle.jobs.secrets import REDACTED_BY_SPARK, REDACTED_TOO, require_no_secrets
 from airflow_flinkstyle.kafka.login.driver import named_connections
 from airflow_flinkstyle.protocol.board import check_job_name
 from airflow_flinkstyle.protocol.records import KafkaOverride
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from airflow_flinkstyle.types import Generation
 
@@ -85,7 +86,8 @@ class SubmitTarget:
     jars: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     secret_env: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Store credentials for the agent's environment; never recorded anywhere."""
+    """Store credentials for the agent's environment, or what to assume; never recorded anywhere. An empty one
+    is taken out of what the driver inherits."""
     working_dir: str | None = None
     log_dir: str
     deploy_mode: str = "client"
@@ -162,12 +164,18 @@ def from_launch(launch: Mapping[str, Any], *, secret_env: Mapping[str, str]) -> 
 
 
 def submit_argv(
-    spec: JobSpec, target: SubmitTarget, *, root: str, generation: Generation, claim_id: str
+    spec: JobSpec,
+    target: SubmitTarget,
+    *,
+    root: str,
+    generation: Generation,
+    claim_id: str,
+    env: Mapping[str, str],
 ) -> tuple[str, ...]:
-    """Return the spark-submit command line of one driver."""
+    """Return the spark-submit command line of one driver with this environment."""
     argv = [target.spark_submit, "--master", target.master, "--deploy-mode", target.deploy_mode]
     argv += ["--name", f"{spec.name}-{generation}"]
-    for name, value in sorted(_conf(spec, target).items()):
+    for name, value in sorted(_conf(spec, target, env).items()):
         argv += ["--conf", f"{name}={value}"]
     if target.jars:
         argv += ["--jars", ",".join(target.jars)]
@@ -177,12 +185,23 @@ def submit_argv(
     return tuple(argv)
 
 
-def _conf(spec: JobSpec, target: SubmitTarget) -> dict[str, str]:
+def _conf(spec: JobSpec, target: SubmitTarget, env: Mapping[str, str]) -> dict[str, str]:
     """Return the driver's settings; where it logs in to Kafka, Spark's plans must not show how."""
     conf = {**target.conf, **spec.conf}
+    if PROVIDER not in conf:
+        conf = {**s3a_conf(env, first_sdk=has_first_sdk(_jars(target, conf))), **conf}
     if named_connections(rule.options for rule in spec.overrides):
         conf[_REDACTION] = f"{conf.get(_REDACTION, REDACTED_BY_SPARK)}|{REDACTED_TOO}"
     return conf
+
+
+def _jars(target: SubmitTarget, conf: Mapping[str, str]) -> Iterator[str]:
+    """Yield what may name the version of S3A: jars and packages, as they are given, and those of Spark."""
+    yield from (*target.jars, *target.packages, *conf.values())
+    home = Path(target.spark_home) if target.spark_home else None
+    folders = [home / "jars"] if home else Path(target.python).parents[1].glob("lib/python*/*/pyspark/jars")
+    for folder in folders:
+        yield from (path.name for path in folder.glob("hadoop-*.jar"))
 
 
 def _marker(spec: JobSpec, root: str, generation: Generation, claim_id: str) -> tuple[str, ...]:
@@ -200,7 +219,10 @@ def driver_env(spec: JobSpec, target: SubmitTarget, base: Mapping[str, str]) -> 
     env["PATH"] = f"{Path(target.python).parent}:{env.get('PATH', '/usr/bin:/bin')}"
     if target.spark_home:
         env["SPARK_HOME"] = target.spark_home
-    return {**env, **spec.env, **target.secret_env}
+    given = {name for name, value in target.secret_env.items() if value}
+    taken_out = target.secret_env.keys() - given
+    env = {name: value for name, value in {**env, **spec.env}.items() if name not in taken_out}
+    return {**env, **{name: target.secret_env[name] for name in given}}
 
 
 def submission_of(
@@ -213,10 +235,11 @@ def submission_of(
     base_env: Mapping[str, str],
 ) -> Submission:
     """Put together one driver process; all incarnations of a generation append to one log."""
+    env = driver_env(spec, target, base_env)
     return Submission(
-        argv=submit_argv(spec, target, root=root, generation=generation, claim_id=claim_id),
+        argv=submit_argv(spec, target, root=root, generation=generation, claim_id=claim_id, env=env),
         marker=_marker(spec, root, generation, claim_id),
-        env=driver_env(spec, target, base_env),
+        env=env,
         cwd=target.working_dir,
         log_path=str(Path(target.log_dir) / f"{spec.name}-{generation:06d}.log"),
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.storage.s3_login import Renewal, log_in
 from airflow_flinkstyle.storage.s3_parts import PART_BYTES
 from airflow_flinkstyle.storage.streams import LARGE_BYTES
 
@@ -64,14 +65,11 @@ def make_client(settings: S3Settings, endpoint: str | None) -> Any:  # noqa: ANN
     core = botocore.session.get_session()
     # Nothing here looks at times, and parsing them is two thirds of what a listing costs.
     core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=str)
-    session = boto3.session.Session(
-        botocore_session=core,
-        aws_access_key_id=settings.access_key,
-        aws_secret_access_key=settings.secret_key,
-        aws_session_token=settings.session_token,
-        region_name=region,
-    )
-    return session.client("s3", endpoint_url=endpoint, config=config)
+    log_in(core, settings)
+    session = boto3.session.Session(botocore_session=core, region_name=region)
+    client = session.client("s3", endpoint_url=endpoint, config=config)
+    Renewal(client, settings)
+    return client
 
 
 def fetch_config() -> Any:  # noqa: ANN401
