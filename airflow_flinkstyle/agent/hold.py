@@ -92,6 +92,8 @@ class Hold:
 
         def go_on(query_id: str, query: JobQuery) -> None:
             try:
+                if query.is_active:
+                    return  # it was not told to stop yet
                 wait_until_stopped(query)
                 if query.failure is None and not ends():  # the script learns of a failure when it looks
                     before_start(query)

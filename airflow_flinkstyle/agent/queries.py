@@ -102,6 +102,11 @@ class JobQuery:
         """Whether Spark runs it now; ``query.isActive`` is what the script is told."""
         return bool(self.query._jsq.isActive())  # noqa: SLF001
 
+    @property
+    def is_in_first_batch(self) -> bool:
+        """Whether it runs its first batch: planned, and not committed."""
+        return self.is_active and self.look() is None and bool(list_batches(self.checkpoint, "offsets"))
+
     def start_again(self, *, once: bool = False) -> None:
         """Start it again under the script's handle; with ``once``, for the batch that is planned."""
         usual = self.trigger or {"processingTime": "0 seconds"}

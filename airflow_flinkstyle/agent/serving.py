@@ -34,17 +34,24 @@ class Serving:
         """Request id -> when it was first seen to wait for queries, by the monotonic clock."""
 
     def is_ready(self, request: Request) -> bool:
-        """Return whether a request can be judged now: an aligned one waits until all queries were started."""
+        """Return whether a request can be judged now.
+
+        What needs committed batches waits for a query's first one if that runs; an aligned request waits
+        until all queries were started.
+        """
         if not self._runtime.admission.is_settled():
             return False
-        if request.alignment != "aligned" or not self._runtime.queries.started_and_waiting()[1]:
+        started, waiting = self._runtime.queries.started_and_waiting()
+        if _needs_batches(request) and any(query.is_in_first_batch for query in started):
+            return False
+        if request.alignment != "aligned" or not waiting:
             return True
         asked_s = self._asked_s.setdefault(request.request_id, time.monotonic())
         return time.monotonic() - asked_s >= request.hold_s
 
     def refusal(self, request: Request) -> str | None:
         """Return why the request cannot be served; None if it can."""
-        if request.command == "stop" and request.alignment == "none":
+        if not _needs_batches(request):
             return None
         if not self._runtime.admission.taken_over:
             return "The driver waits for its turn and has run no batch yet: there is nothing to save."
@@ -126,3 +133,7 @@ class Serving:
         threading.Thread(
             target=self._runtime.finish, args=(asked,), name="flinkstyle-stop", daemon=True
         ).start()
+
+
+def _needs_batches(request: Request) -> bool:
+    return request.command != "stop" or request.alignment != "none"

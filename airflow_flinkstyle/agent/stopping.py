@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent import lineages
+from airflow_flinkstyle.agent.boundary import StopFlag
 from airflow_flinkstyle.agent.errors import PendingBatchError
 from airflow_flinkstyle.agent.guard import read_positions
 from airflow_flinkstyle.checkpoint.inventory import list_batches
@@ -35,22 +36,21 @@ def stop_at_boundary(
     Args:
         jvm: The driver's.
         queries: Those to stop.
-        look: Called in every round; raises to end the wait. The queries stop all the same.
+        look: Called in every round; raises to end the wait. Queries that were told to stop do so all the
+            same, the others run on.
     """
     running = [query for query in queries if query.query is not None]
-    for query in running:
-        _flag(jvm, query.query)
+    flags = [StopFlag(jvm, _execution(query.query)) for query in running]
+    try:
+        left = flags
+        while left := [flag for flag in left if not flag.try_set()]:
+            look()
+            time.sleep(_LOOK_S)
+    finally:
+        for flag in flags:
+            flag.let_go()
     for query in running:
         wait_until_stopped(query, look=look)
-
-
-def _flag(jvm: Java, streaming_query: PySpark) -> None:
-    """Set Spark's own flag: the engine looks at it between two batches."""
-    state = _execution(streaming_query).state()
-    package = state.get().getClass().getPackage().getName()
-    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-    terminated = loader.loadClass(f"{package}.TERMINATED$").getField("MODULE$").get(None)
-    state.set(terminated)
 
 
 def _execution(streaming_query: PySpark) -> Java:
@@ -75,7 +75,7 @@ def wait_until_stopped(query: JobQuery, *, look: Callable[[], None] = keep_waiti
 def commit_pending(query: JobQuery, *, look: Callable[[], None] = keep_waiting) -> BatchId | None:
     """Commit the batch that was planned and not committed, if there is one; returns the last batch.
 
-    The engine interrupts itself when it finds the flag right after it wrote a batch's offsets.
+    An earlier driver planned it, or this one stopped it without threads of its own (``boundary``).
 
     Args:
         query: A query that has stopped.

@@ -38,12 +38,13 @@ if TYPE_CHECKING:
 LEASE_S = 8.0
 STUCK_S = 240.0
 """Longest wait for anything; a machine under load is slow."""
-_MOMENT_S = 20.0
-"""Longest wait for a moment of the plan: the script may have no batch to give it."""
+_MOMENT_S = 8.0
+"""Longest wait for the next commit of a plan's moment: the script may have no batch to give it."""
 _TAKES = 4
 _LOOK_S = 0.05
 _SETTLED_S = 1.0
-_IDLE_S = 12.0
+_IDLE_S = 60.0
+"""Without a commit: longer than a batch takes on a busy machine, in a JVM that has just started."""
 
 
 class ScriptFailed(Exception):  # an outcome, not an error of the test bed
@@ -150,13 +151,18 @@ class Caller:
             if step.feeds:
                 self.stage.feed.add(self.stage.feed.parts + 1 if number < len(plan.steps) else PARTS)
                 self._be_running()
+            if not step.between:
+                self.stage.release()
             self._await_moment(step)
             self._act(step)
             if self.spec.is_bounded:
+                self.stage.release()
                 self._await_end()
+        self.stage.release()
         if not self.spec.is_bounded:
             self._await_right()
             self._stop(savepoint=False)
+            self._require_well()
         return self.history
 
     def _key(self, what: str) -> str:
@@ -173,6 +179,7 @@ class Caller:
             self._start(origin)
 
     def _start(self, origin: Origin) -> None:
+        self.stage.hold()
         handle = self.client.start(self.job, self.target, claim_key=self._key("start"), origin=origin)
         self._await_up(handle.generation)
 
@@ -190,15 +197,15 @@ class Caller:
             time.sleep(step.delay_ms / 1000)
 
     def _await_commits(self, count: int) -> bool:
-        """Wait for so many commits; returns whether the script still runs."""
-        until_s = time.monotonic() + _MOMENT_S
-        while time.monotonic() < until_s:
-            if not isinstance(self.client.status(), Running):
-                return False
-            if self._commits() >= count:
-                break
+        """Wait for so many commits, or until none comes any more; returns whether the script still runs."""
+        seen, until_s = -1, 0.0
+        while isinstance(self.client.status(), Running):
+            if (found := self._commits()) != seen:
+                seen, until_s = found, time.monotonic() + _MOMENT_S
+            if found >= count or time.monotonic() > until_s:
+                return True
             time.sleep(_LOOK_S)
-        return True
+        return False
 
     def _commits(self) -> int:
         """Count the commits in all checkpoints there ever were, the restored ones included."""
@@ -207,6 +214,7 @@ class Caller:
 
     def _act(self, step: Step) -> None:
         action = step.action
+        self._require_well()
         if action == "none":
             return
         running = isinstance(self.client.status(), Running)
@@ -234,11 +242,12 @@ class Caller:
                 self._start(FromCheckpoint())
             case "kill-relaunch":
                 self._kill()
+                self.stage.hold()
                 self.client.ensure_running()
                 self._await_up(self._generation())
             case "kill-from-checkpoint":
                 self._kill()
-                self._start_from_checkpoint_of_the_dead()
+                self._start(FromCheckpoint())
             case _:
                 self._go_back(action)
 
@@ -250,7 +259,7 @@ class Caller:
                 pending = self.client.request_savepoint(self._key("take"))
                 pending, end = self.client.wait(pending, timeout_s=STUCK_S, relaunch=False)
             except JobNotRunningError:  # the script was faster
-                self._taken = take_stopped(self.client, self._key("take"))
+                self._taken = self._take_of_ended()
                 return
             if end.outcome == "done":
                 self._taken = self.client.published(pending)
@@ -259,14 +268,18 @@ class Caller:
             if not tries_left:
                 raise _Refused(end.detail)
 
+    def _take_of_ended(self) -> Manifest:
+        """Take a savepoint of a script that has ended; the status tells no longer that it failed."""
+        self._require_well()
+        return take_stopped(self.client, self._key("take"))
+
     def _go_on_from_savepoint(self) -> None:
         """Stop with a savepoint and start from it; a script that has ended, once there is more to read."""
         savepoint_id = self._stop(savepoint=True)
         if savepoint_id is not None:
             self._start(FromSavepoint(savepoint_id=savepoint_id))
         else:
-            manifest = take_stopped(self.client, self._key("take"))
-            self._origin = FromSavepoint(savepoint_id=manifest.savepoint_id)
+            self._origin = FromSavepoint(savepoint_id=self._take_of_ended().savepoint_id)
 
     def _stop(self, *, savepoint: bool) -> str | None:
         """Stop the job if it runs; returns the savepoint."""
@@ -279,15 +292,6 @@ class Caller:
     def _kill(self) -> None:
         self.client.end_driver(self._generation())
         self.history.killed = True
-
-    def _start_from_checkpoint_of_the_dead(self) -> None:
-        """Start from what a killed run left; where that is refused, start its driver again."""
-        try:
-            self._start(FromCheckpoint())
-        except FlinkstyleError:
-            self.client.ensure_running()
-            self._await_up(self._generation())
-            raise
 
     def _go_back(self, action: str) -> None:
         """Stop, and start from the savepoint that was taken before; or go on if that is refused."""
@@ -334,7 +338,11 @@ class Caller:
             self._until(lambda: isinstance(deployment.state(native_id), Gone), "the driver ends")
 
     def _await_right(self) -> None:
-        """Wait until the outputs are what they should be, or nothing has changed for a while."""
+        """Wait until the outputs are what they should be, or nothing has changed for a while.
+
+        A rate source never rests: there it is enough that they are right.
+        """
+        settled_s = 0.0 if any(query.source == "rate" for query in self.spec.queries) else _SETTLED_S
         count, changed_s = -1, time.monotonic()
         until_s = time.monotonic() + STUCK_S
         while time.monotonic() < until_s:
@@ -342,7 +350,7 @@ class Caller:
             if self._commits() != count:
                 count, changed_s = self._commits(), time.monotonic()
             idle_s = time.monotonic() - changed_s
-            if idle_s > _IDLE_S or (idle_s > _SETTLED_S and self._is_right(self.history)):
+            if idle_s > _IDLE_S or (idle_s >= settled_s and self._is_right(self.history)):
                 return
             time.sleep(0.1)
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from testbed.differential.spec import QuerySpec
 
 _FEW = 2
-OWN_JVM_EVERY = 10
+OWN_JVM_EVERY = 20
 """One seed in so many runs through spark-submit, with a JVM for each driver, as in production."""
 
 

@@ -25,6 +25,7 @@ _PATIENCE_S = 240.0
 def run_plain(jvm: WarmJvm, stage: Stage) -> str | None:
     """Run the stage's script over all its input; returns the last line of its error if it failed."""
     stage.feed.add(PARTS)
+    stage.release()
     count = 0 if stage.spec.is_bounded else len(stage.spec.queries)
     argv = (str(_HERE / "plain_main.py"), str(count), str(stage.script), *stage.args)
     log = stage.folder / "driver.log"

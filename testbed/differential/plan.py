@@ -27,6 +27,8 @@ Action = Literal[
     "fork",
     "re-emit",
 ]
+_BETWEEN = 0.6
+"""How often a caller acts while a staggered script has started its first query only."""
 KILLS: frozenset[Action] = frozenset(["kill-relaunch", "kill-from-checkpoint"])
 REWINDS: frozenset[Action] = frozenset(["fork", "re-emit"])
 BACK: frozenset[Action] = REWINDS | {"continue-from-take"}
@@ -44,6 +46,8 @@ class Step:
     """How much longer it waits."""
     feeds: bool = True
     """Whether a part of the input comes first."""
+    between: bool = False
+    """Whether a staggered script has started its first query only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +82,8 @@ class Plan:
                 return "no savepoint to go back to"
             taken = taken or step.action == "take"
         actions = {step.action for step in self.steps}
+        if any(step.between for step in self.steps) and (spec.shape != "staggered" or len(spec.queries) < 2):
+            return "there is no moment between two starts"
         if any(query.source == "rate" for query in spec.queries) and actions & BACK:
             return "a rate source goes on from another second"
         forgetful = not any(query.sink in ("batch-remember", "batch-txn") for query in spec.queries)
@@ -89,12 +95,12 @@ class Plan:
 def draw(random: random.Random, spec: ScriptSpec) -> Plan:
     """Return a random plan that fits the script."""
     while True:
-        plan = _draw(random)
+        plan = _draw(random, spec)
         if plan.complaint(spec) is None:
             return plan
 
 
-def _draw(random: random.Random) -> Plan:
+def _draw(random: random.Random, spec: ScriptSpec) -> Plan:
     kinds: Mapping[tuple[Action, ...], int] = {
         ("none",): 2,
         ("take",): 3,
@@ -114,6 +120,8 @@ def _draw(random: random.Random) -> Plan:
     steps = [_draw_step(random, action) for action in actions]
     if steps[1].action in BACK:  # early, that something is behind the savepoint
         steps[0] = replace(steps[0], batches=1, delay_ms=random.choice([0, 0, 0, 100]))
+    if spec.shape == "staggered" and len(spec.queries) > 1:
+        steps = [replace(step, between=random.random() < _BETWEEN) for step in steps]
     return Plan(steps=tuple(steps))
 
 
@@ -137,6 +145,8 @@ def smaller(plan: Plan) -> Sequence[Plan]:
         simpler = []
         if step.action != "none":
             simpler.append(replace(step, action="none"))
+        if step.between:
+            simpler.append(replace(step, between=False))
         if step.delay_ms:
             simpler.append(replace(step, delay_ms=0))
         if step.batches > 1:

@@ -13,8 +13,8 @@ from testbed.differential import works
 if TYPE_CHECKING:
     from testbed.differential.spec import QuerySpec, ScriptSpec
 
-PAUSE_S = 2.0
-"""Between the starts of a staggered script's queries."""
+RELEASED = "go-on"
+"""A file beside the inputs: a staggered script starts its next query once it is there."""
 _PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
@@ -110,7 +110,8 @@ def _staggered(spec: ScriptSpec) -> str:
 queries = []
 for start in [{_all(spec)}]:
     queries.append(start())
-    time.sleep({PAUSE_S})
+    while not os.path.exists(f"{{inputs}}/{RELEASED}"):
+        time.sleep(0.05)
 while any(query.isActive for query in queries):
     time.sleep(0.1)
 for query in queries:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from testbed.differential import outputs
 from testbed.differential.inputs import Feed
-from testbed.differential.script import render
+from testbed.differential.script import RELEASED, render
 from testbed.jvm import spark_options
 from testbed.spark import spark_paths
 
@@ -79,6 +79,14 @@ class Stage:
         """Arguments of the script."""
         places = (str(self.folder / name) for name in ("in", "out", "checkpoints"))
         return (*places, self.broker.bootstrap, self.topics)
+
+    def hold(self) -> None:
+        """Let a staggered script wait after each start of a query."""
+        (self.folder / "in" / RELEASED).unlink(missing_ok=True)
+
+    def release(self) -> None:
+        """Let it start the next ones."""
+        (self.folder / "in" / RELEASED).touch()
 
     def written(self, place: int) -> list[outputs.Written]:
         """Return what stands in a query's output."""

@@ -31,7 +31,7 @@ def pairs(spec: ScriptSpec, plain: Path, agent: Mapping[str, Path]) -> dict[int,
         other = agent.get(str(query.name)) if query.name is not None else _only(spec, agent)
         if other is None or not own.is_dir():
             continue
-        if _watermark(own) == _watermark(other):
+        if (watermark := _watermark(own)) is not None and watermark == _watermark(other):
             found[place] = (own, other)
     return found
 
@@ -41,8 +41,12 @@ def _only(spec: ScriptSpec, agent: Mapping[str, Path]) -> Path | None:
 
 
 def _watermark(checkpoint: Path) -> int | None:
-    batches = [int(path.name) for path in (checkpoint / "offsets").glob("*") if path.name.isdigit()]
-    if not batches:
+    """Return the watermark of the last batch; None if there is none, or it is not committed."""
+    batches, done = (
+        {int(path.name) for path in (checkpoint / log).glob("*") if path.name.isdigit()}
+        for log in ("offsets", "commits")
+    )
+    if not batches or max(batches) not in done:
         return None
     lines = (checkpoint / "offsets" / str(max(batches))).read_text().splitlines()
     return int(json.loads(lines[1])["batchWatermarkMs"])

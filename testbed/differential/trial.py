@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 _LOGGED = frozenset(["json", "parquet", "delta", "batch-txn", "batch-remember"])
 """Sinks of whose rows the batch is known, so that a rewind's doubled rows can be counted."""
 
+_MALFUNCTIONS = frozenset(["BAD_INPUT", "MESSAGE_FORMAT", "FLINKSTYLE"])
+"""Codes of bad arguments and of records that cannot be read: the caller gives no cause for them."""
+
 Kind = Literal["equal", "refused", "both-fail", "failed"]
 
 
@@ -95,7 +98,7 @@ class Trial:
             self.own_deployment or WarmDeployment(lane=self.lane),
             expect_kill=self.lane.expect_kill if self.own_deployment is None else lambda: None,
             conf=self.own_conf,
-            is_right=lambda history: not self._wrong(agent, history),
+            is_right=lambda history: plain_failure is None and not self._wrong(agent, history),
         )
         try:
             history = caller.run(self.plan)
@@ -171,6 +174,8 @@ class Trial:
         return self._verdict("failed" if wrong else "refused", history, wrong)
 
     def _verdict(self, kind: Kind, history: History, problems: list[str]) -> Verdict:
+        if malfunctions := _MALFUNCTIONS & set(history.refused):
+            kind, problems = "failed", [*problems, f"{', '.join(malfunctions)} says nothing of the script"]
         return Verdict(
             kind=kind,
             codes=tuple(history.refused),

@@ -12,6 +12,7 @@ import os
 import runpy
 import socket
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,12 +72,15 @@ def _serve(client: socket.socket) -> Request | None:
         child = os.fork()
         if child == 0:
             os.setsid()
+            between = os.getpid()
             driver = os.fork()
             if driver != 0:
                 os.write(tell, str(driver).encode())
                 os._exit(0)  # the driver is an orphan now, and the JVM's
             os.close(told)
             os.close(tell)
+            while os.getppid() == between:
+                time.sleep(0.001)  # the agent would take it for its JVM, which then dies
             return request
         os.waitpid(child, 0)
         os.close(tell)

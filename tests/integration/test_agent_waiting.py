@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.agent_lab import Lab
+from airflow_flinkstyle.agent.inbox import POLL_S
+from airflow_flinkstyle.types import Generation
+from tests.integration.agent_lab import Lab, logs_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -113,3 +116,22 @@ def test_query_that_is_not_started_yet_is_in_every_savepoint_and_in_the_last_wor
     stop = lab.end_of(4, lab.ask(4, "stop_with_savepoint"))
     assert fourth.wait(200) == 0
     assert saved(lab, stop.savepoint_id) == {"a": 1, "c": 0}
+
+
+def test_stop_that_comes_in_the_first_batch_waits_for_its_commit(lab: Lab):
+    held = "import time" + SCRIPT.replace(
+        "        rows = [",
+        '        while not os.path.exists(f"{folder}/go"): time.sleep(0.05)\n        rows = [',
+    )
+    (lab.folder / "start-a").touch()
+    add_rows(lab, "one", 1, 2, 3)
+    first = lab.start(1, lab.script(held), str(lab.folder), "a")
+    location = str(lab.folder / "checkpoints-1")
+    lab.until("the first batch is planned", lambda: logs_of(location, "a") == ({0}, set()))
+    stop = lab.ask(1, "stop_with_savepoint")
+    time.sleep(2 * POLL_S)  # it has been looked at, and not been refused
+    assert lab.board.end(Generation(1), stop.request_id) is None
+    (lab.folder / "go").touch()
+    assert lab.end_of(1, stop).outcome == "done"
+    assert first.wait(200) == 0
+    assert saved(lab, stop.savepoint_id) == {"a": 0}

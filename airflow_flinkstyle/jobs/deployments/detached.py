@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_EXEC_LOOKS, _EXEC_LOOK_S = 20, 0.01
+_EXEC_LOOKS, _EXEC_LOOK_S = 200, 0.01
 
 _children: dict[int, subprocess.Popen[bytes]] = {}  # kept, so that ended ones are reaped by poll()
 

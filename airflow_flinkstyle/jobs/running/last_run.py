@@ -32,6 +32,8 @@ class Seen:
 
     committed: Mapping[str, int]
     """Query name -> newest committed batch; -1 where the first one was planned and is not done."""
+    unfinished: bool
+    """Whether a query was begun that has committed no batch yet: it can be in no savepoint."""
 
     @property
     def is_empty(self) -> bool:
@@ -86,13 +88,14 @@ def look(runs: JobView, run: Run, words: Heartbeat) -> Look:
     except CheckpointMismatchError as error:
         return Unseen(error=error, only_by_driver=False)
     committed = {name: batch for name, batch in found.items() if batch is not None}
+    fresh = [name for name, batch in found.items() if batch is None or batch < 0]
     if (
         not committed
         and words.state not in ("closed", "failed")
         and not any(_is_there(runs, run, name) for name in words.queries)
     ):
         return Unseen(error=_traceless(run), only_by_driver=False)
-    return Seen(committed=committed)
+    return Seen(committed=committed, unfinished=any(has_begun(runs, run, name) for name in fresh))
 
 
 def _newest(runs: JobView, run: Run, name: str) -> int | None:

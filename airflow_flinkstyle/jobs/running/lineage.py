@@ -141,7 +141,8 @@ def plan_checkpoint(runs: JobView, claim_key: str) -> StartPlan:
     """Adopt the checkpoint of a run that closed; copy that of a run that did not, fenced first.
 
     Where a caller said ``closed`` in a dead driver's place, a batch may be under way: the copy says so. Where
-    the dead driver committed nothing there is nothing to copy: its checkpoint is adopted as a relaunch would.
+    a query of the dead driver has committed nothing there is no copy to make: the checkpoint is adopted, as a
+    relaunch would do.
 
     Raises:
         JobNotRunningError: If no run of the job has taken over.
@@ -162,9 +163,9 @@ def plan_checkpoint(runs: JobView, claim_key: str) -> StartPlan:
     if closed:
         why = f"{where}, which closed at {words.batches() or 'no batch'}: {location}"
         return StartPlan(checkpoint_location=location, go=go_on(words), why=why)
-    if isinstance(seen, last_run.Seen) and max(seen.committed.values(), default=-1) < 0:
+    if isinstance(seen, last_run.Seen) and (seen.is_empty or seen.unfinished):
         go = replace(go_on(words), closed_at=None)
-        why = f"{where}, which died before it committed a batch: {location}"
+        why = f"{where}, which died in a query's first batch: {location}"
         return StartPlan(checkpoint_location=location, go=go, why=why)
     manifest = stopped.take_stopped(runs, copy_key(claim_key))
     batches = {query.name: int(query.batch_id) for query in manifest.queries}

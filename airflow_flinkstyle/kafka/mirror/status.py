@@ -60,9 +60,9 @@ class GroupStatus:
     downstream: int
     """Next offset on the target instead: near the right place, before it as a rule."""
     noted_at_ms: int
-    unread_on_source: int
-    """Offsets from ``upstream`` to the source's end."""
-    unread_on_target: int
+    unread_on_source: int | None
+    """Offsets from ``upstream`` to the source's end; None if it is beyond that: of a topic created again."""
+    unread_on_target: int | None
     """Offsets from ``downstream`` to the target's end: what is more here is read again, markers apart."""
 
 
@@ -213,6 +213,10 @@ def _groups(
                 upstream=checkpoint.upstream,
                 downstream=checkpoint.downstream,
                 noted_at_ms=checkpoint.noted_at_ms,
-                unread_on_source=one.source_end - checkpoint.upstream,
-                unread_on_target=one.target_end - checkpoint.downstream,
+                unread_on_source=_unread(checkpoint.upstream, one.source_end),
+                unread_on_target=_unread(checkpoint.downstream, one.target_end),
             )
+
+
+def _unread(position: int, end: int) -> int | None:
+    return end - position if position <= end else None

@@ -88,12 +88,15 @@ class SparkRun:
     def isAlive(self) -> bool:
         return not (self.flagged.is_set() and self.batch_ended.is_set())
 
-    isActive = isAlive
+    def isActive(self) -> bool:
+        return not self.flagged.is_set()
 
     def streamingQuery(self) -> SimpleNamespace:
         state = MagicMock()
         state.set.side_effect = lambda _: self.flagged.set()
-        return SimpleNamespace(state=lambda: state, queryExecutionThread=lambda: self)
+        return SimpleNamespace(
+            state=lambda: state, queryExecutionThread=lambda: self, awaitProgressLock=MagicMock
+        )
 
 
 def a_running_query(queries: Queries, name: str) -> tuple[SparkRun, JobQuery]:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import re
+import runpy
+from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -29,18 +32,17 @@ from airflow_flinkstyle.operators import (
     TakeSavepointOperator,
     VerifyMigrationOperator,
 )
+from airflow_flinkstyle.operators.migrate import MigrationOperator
 from airflow_flinkstyle.rewrite.rules import PROVED
 from tests.unit.airflow_layer.conftest import a_context
 
 if TYPE_CHECKING:
-    from pathlib import Path
-    from types import SimpleNamespace
-
     from airflow_flinkstyle.jobs.migration.approved import Migration
     from tests.unit.jobs.conftest import Logs, World
 
 pytestmark = pytest.mark.airflow
 LIVE_KAFKA = migration.live_kafka
+DAGS = Path(__file__).resolve().parents[3] / "dags"
 
 
 class Stage:
@@ -202,6 +204,28 @@ def test_connection_that_is_gone_is_tried_without_a_login_and_fails_no_task_by_i
     moving = Approved.from_fields(stage.journal.approved() or {}).migration
     found = LIVE_KAFKA(StreamingJobHook(), moving)
     assert (found.old.name, found.old.bootstrap_servers) == ("old", "old:9092")
+
+
+def test_tasks_of_the_dag_are_told_the_same_once_the_form_is_filled_in(
+    stage: Stage,
+):
+    dag = runpy.run_path(str(DAGS / "migrate_kafka_cluster.py"))["dag"]
+    names = ("job", "source_kafka_conn_id", "target_kafka_conn_id", "sources")
+    answers = {**{name: stage.arguments[name] for name in names}, **stage.arguments["timeouts"]}
+    del answers["steady_window_s"]  # no field of the form
+    params = {**{name: dag.params[name] for name in dag.params if name not in answers}, **answers}
+    pulled = SimpleNamespace(xcom_pull=lambda task_ids, key=None: stage.hot)
+    tasks = [task for task in dag.tasks if isinstance(task, MigrationOperator)]
+    for task in tasks:
+        task.render_template_fields({"params": params, "ti": pulled})
+    assert len(tasks) == 5
+    assert all(task.form().told() == tasks[0].form().told() for task in tasks)
+    by_id = {task.task_id: task for task in tasks}
+    by_id["plan"].execute(a_context("plan"))
+    stage.file.unlink()
+    assert by_id["migrate"].execute(a_context("migrate"))["generation"] == 2
+    assert by_id["settle"].execute(a_context("settle"))["where"] == "new"
+    assert starts(stage.seen[-1]) == {("orders", 0): 17}
 
 
 def test_plan_with_a_refusal_stores_nothing_and_the_corrected_file_is_read_anew(stage: Stage):

@@ -98,6 +98,10 @@ def test_plan_of_which_nothing_can_be_expected_is_not_drawn():
     back = replace(QUIET, action="fork")
     assert "no savepoint" in (Plan(steps=(back, QUIET)).complaint(SCRIPT) or "")
     assert "quiet" in (Plan(steps=(back,)).complaint(SCRIPT) or "")
+    between = Plan(steps=(replace(QUIET, between=True),))
+    two = replace(SCRIPT, queries=(PROJECT, replace(PROJECT, name="q1")), shape="staggered")
+    assert "between two starts" in (between.complaint(SCRIPT) or "")
+    assert between.complaint(two) is None
     remembers = replace(SCRIPT, queries=(replace(PROJECT, sink="batch-remember"),))
     again = a_case(actions=("take", "re-emit")).plan
     assert again.complaint(SCRIPT) is None

@@ -15,7 +15,7 @@ from airflow_flinkstyle.jobs.errors import (
     JobRunningError,
     LastStateError,
 )
-from airflow_flinkstyle.jobs.running.lineage import Fresh, FromCheckpoint, FromSavepoint
+from airflow_flinkstyle.jobs.running.lineage import Fresh, FromCheckpoint, FromSavepoint, LastState
 from airflow_flinkstyle.jobs.running.stopped import raise_fence, take_stopped
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from airflow_flinkstyle.storage.local import LocalStore
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from airflow_flinkstyle.jobs.running.client import JobClient
+    from airflow_flinkstyle.jobs.running.lineage import Origin
     from airflow_flinkstyle.jobs.running.starts import RunHandle
     from tests.unit.jobs.conftest import Mood, World
 
@@ -144,6 +145,23 @@ def test_job_that_failed_in_its_first_batch_reads_that_batch_again(world: World,
     world.judge()
     planned = world.drivers[2].checkpoint.read("offsets/0").decode()
     assert '"0":110' in planned, "the batch that the first driver had planned"
+
+
+@pytest.mark.parametrize("planned", [True, False])
+@pytest.mark.parametrize("origin", [LastState(), FromCheckpoint()])
+def test_dead_driver_of_which_one_query_has_committed_nothing_yet_is_followed_in_its_checkpoint(
+    world: World, origin: Origin, planned: bool
+):
+    client = world.start()
+    world.kill(1)
+    location = client.run(1).claim.checkpoint_location
+    shutil.copytree(f"{location}/orders", f"{location}/second")
+    for log in ("commits",) if planned else ("commits", "offsets"):
+        shutil.rmtree(f"{location}/second/{log}")
+    handle = start(world, "again", origin=origin)
+    assert (handle.generation, handle.checkpoint_location) == (2, location)
+    assert not world.repository.ids()
+    world.judge()
 
 
 def test_vanished_checkpoint_of_a_closed_run_is_replaced_by_the_savepoint_of_its_stop(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
 from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
@@ -102,3 +102,12 @@ def test_groups_show_what_they_would_read_on_either_side_and_foreign_topics_are_
     (group,) = status.groups
     assert (group.topic, group.upstream, group.downstream) == ("t", 8, 7)
     assert (group.unread_on_source, group.unread_on_target) == (2, 5)
+
+
+def test_group_whose_topic_was_created_again_has_no_number_of_unread_records():
+    level: dict[str, Any] = {"positions": {0: 9, 1: 9}, "lag": {0: 0, 1: 0}, "copies": {0: 12, 1: 10}}
+    checkpoints = (a_checkpoint("old.t", 8, 13),)
+    status = a_status(**level, checkpoints=checkpoints)
+    assert [(one.unread_on_source, one.unread_on_target) for one in status.groups] == [(2, None)]
+    again = a_status(**level, checkpoints=(a_checkpoint("old.t", 90, 7),))
+    assert [(one.unread_on_source, one.unread_on_target) for one in again.groups] == [(None, 5)]
