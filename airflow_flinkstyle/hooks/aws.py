@@ -21,7 +21,7 @@ _ASKED = {"RoleSessionName": "session_name", "ExternalId": "external_id", "Durat
 """Arguments of ``assume_role`` that S3A knows too."""
 _IDENTITY = (
     *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"),
-    *("AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_SESSION_NAME"),
+    *("AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_SESSION_NAME", ROLE_VARIABLE),
 )
 
 

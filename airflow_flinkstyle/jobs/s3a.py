@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from airflow_flinkstyle.storage.s3_login import ROLE_VARIABLE, role_of
+from airflow_flinkstyle.storage.s3_login import role_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -40,7 +40,7 @@ def s3a_conf(env: Mapping[str, str], *, first_sdk: bool) -> dict[str, str]:
         env: The driver's.
         first_sdk: Whether S3A has the first AWS SDK for Java.
     """
-    role = role_of(env) if env.get(ROLE_VARIABLE) else None
+    role = role_of(env)
     own = _own_provider(env, first_sdk=first_sdk)
     if role is None:
         return {} if own is None else {PROVIDER: own}

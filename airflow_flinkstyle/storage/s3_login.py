@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.storage.errors import StoreDeniedError
 from airflow_flinkstyle.storage.s3_settings import AssumedRole
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class _Fetch:
             asked |= {} if role.external_id is None else {"ExternalId": role.external_id}
             answer = self._client(core).assume_role(**asked)
         else:
-            token = Path(role.token_file).read_text()  # it is changed in its place, so it is read each time
+            token = _token_in(role.token_file)  # it is changed in its place, so it is read each time
             answer = self._client(core).assume_role_with_web_identity(WebIdentityToken=token, **asked)
         given = answer["Credentials"]
         return {
@@ -115,6 +116,17 @@ class _Fetch:
                 retries={"mode": "standard", "total_max_attempts": self._settings.max_attempts},
             ),
         )
+
+
+def _token_in(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError as error:
+        raise StoreDeniedError(
+            f"The token of a web identity was expected in {path}, but it could not be read: {error}.",
+            left="Nothing was changed.",
+            remedy="Let the file be there and readable, or correct its path in the amazon connection.",
+        ) from error
 
 
 class Renewal:

@@ -185,6 +185,28 @@ def test_role_of_an_amazon_connection_is_handed_on_and_nothing_is_assumed_here()
     assert env == {}
 
 
+def test_profile_is_handed_on_by_its_name_and_displaces_every_identity_of_the_worker():
+    env = s3_environment(
+        s3_settings(a_connection("aws", extra={"profile_name": "streams", "region_name": "eu-west-1"}))
+    )
+    assert {name: value for name, value in env.items() if value} == {
+        "AWS_PROFILE": "streams",
+        "AWS_REGION": "eu-west-1",
+    }
+    for name in (
+        "AWS_ACCESS_KEY_ID",
+        "AWS_SESSION_TOKEN",
+        "AWS_WEB_IDENTITY_TOKEN_FILE",
+        "FLINKSTYLE_S3_ROLE",
+    ):
+        assert env[name] == ""
+
+
+def test_connection_that_names_no_identity_takes_none_from_the_driver():
+    settings = s3_settings(a_connection("aws", extra={"region_name": "eu-west-1"}))
+    assert s3_environment(settings) == {"AWS_REGION": "eu-west-1"}
+
+
 @pytest.mark.parametrize(
     "extra",
     [
