@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from airflow_flinkstyle.errors import MessageFormatError, ProtocolVersionError
 from airflow_flinkstyle.protocol.sink_records import Sinks, sinks_from_json
+from airflow_flinkstyle.storage.keys import is_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,6 +41,8 @@ class Record:
     """A record of the protocol; subclasses say where it stands and who writes it."""
 
     what: ClassVar[str] = "record"
+    names: ClassVar[Mapping[str, type]] = {}
+    """Fields that hold names, which become keys and folders: a text, a tuple, or the keys of a dictionary."""
 
     def to_bytes(self) -> bytes:
         """Render as JSON with the protocol version."""
@@ -64,9 +67,18 @@ class Record:
         if unknown := sorted(set(values) - known):
             raise _malformed(cls.what, f"unknown fields {unknown}")
         try:
-            return cls(**cls._revive(values))
+            record = cls(**cls._revive(values))
+            record._require_names()
         except (TypeError, KeyError, ValueError, AttributeError) as error:
             raise _malformed(cls.what, str(error)) from error
+        return record
+
+    def _require_names(self) -> None:
+        for name, kind in self.names.items():
+            value = getattr(self, name)
+            found = (value,) if kind is str else value
+            if value is not None and not (isinstance(value, kind) and all(map(is_name, found))):
+                raise ValueError(f"{name} {value!r:.80}, which is no name")
 
     @classmethod
     def _revive(cls, values: dict[str, Any]) -> dict[str, Any]:
@@ -111,6 +123,7 @@ class Claim(Record):
     """``runs/<generation>/claim.json``: the caller's, created once, before anything is submitted."""
 
     what: ClassVar[str] = "claim"
+    names: ClassVar = {"prepare_savepoint_id": str, "claim_id": str}
 
     claim_key: str
     """Who asks, without the try number (DAG run and task): a retry finds its own claim again."""
@@ -148,6 +161,7 @@ class Go(Record):
     """``runs/<generation>/go.json``: the caller's, created once: the driver may take over now."""
 
     what: ClassVar[str] = "go"
+    names: ClassVar = {"savepoint_id": str, "closed_at": dict, "expected": dict, "counts_behind": dict}
 
     savepoint_id: str | None
     """Restored by the agent into the checkpoint location; None starts from what stands there (or fresh)."""
@@ -270,6 +284,7 @@ class Heartbeat(Record):
     """``runs/<generation>/heartbeat.json``: the agent's, replaced only if unchanged."""
 
     what: ClassVar[str] = "heartbeat"
+    names: ClassVar = {"queries": dict, "request_id": str, "savepoint_id": str, "dropped": tuple}
 
     incarnation: Incarnation
     state: AgentState
@@ -315,6 +330,7 @@ class Request(Record):
     """
 
     what: ClassVar[str] = "request"
+    names: ClassVar = {"request_id": str, "savepoint_id": str, "cut_id": str}
 
     request_id: str
     """Derived from DAG run, task and incarnation, without the try number: a retry re-attaches."""
@@ -347,6 +363,7 @@ class Progress(Record):
     """``reports/<id>.progress.json``: newest progress of a savepoint; gaps are normal."""
 
     what: ClassVar[str] = "progress"
+    names: ClassVar = {"request_id": str}
 
     request_id: str
     files_done: int
@@ -361,6 +378,7 @@ class End(Record):
     """``reports/<id>.end.json``: how a request ended; created once."""
 
     what: ClassVar[str] = "end report"
+    names: ClassVar = {"request_id": str, "savepoint_id": str, "batches": dict}
 
     request_id: str
     outcome: Outcome

@@ -223,7 +223,8 @@ class S3Store:
     def service(self) -> tuple[object, ...]:
         """What two stores must share for one to copy from the other."""
         own = self._settings
-        return (self._endpoint, own.region, own.access_key, own.secret_key, own.session_token)
+        keys = (own.access_key, own.secret_key, own.session_token)
+        return (self._endpoint, own.region, *keys, own.profile, own.role)
 
     @property
     def _where(self) -> str:

@@ -10,7 +10,7 @@ from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.deployments.base import Alive
 from airflow_flinkstyle.jobs.errors import JobRunningError
 from airflow_flinkstyle.jobs.running import lineage, start_plan, stopped
-from airflow_flinkstyle.jobs.spec import from_launch, launch_of
+from airflow_flinkstyle.jobs.spec import from_launch, launch_of, require_recordable
 from airflow_flinkstyle.jobs.status import Running, Starting, describe_status, now_ms
 from airflow_flinkstyle.jobs.view import JobView
 from airflow_flinkstyle.kafka.login.driver import named_connections, require_logins
@@ -61,6 +61,7 @@ class JobStarts(JobView):
             origin: Where to start; None for where the job was, or fresh if it has no history.
 
         Raises:
+            BadInputError: If a setting holds a secret, which would be recorded.
             JobRunningError: If a run is up or being started; its holder is named.
             RewindError: If the savepoint is older than what the job has committed since.
             LastStateError: If where the job was is out of reach, and nothing else is that state.
@@ -68,6 +69,7 @@ class JobStarts(JobView):
             SavepointMissingError: If it was disposed of meanwhile; nothing was claimed.
             DriverFailedError: If the driver process could not be started.
         """
+        require_recordable(spec, target)
         generation = self._own_start(claim_key, spec, target)
         if generation is None or self.board.go(generation) is None:
             if generation is None:
@@ -88,6 +90,7 @@ class JobStarts(JobView):
         self, spec: JobSpec, target: SubmitTarget, *, claim_key: str, prepare_savepoint_id: str | None
     ) -> RunHandle:
         """Start a driver that comes up, restores a hot savepoint, and waits for ``go``."""
+        require_recordable(spec, target)
         generation = self._own_start(claim_key, spec, target)
         if generation is None:
             self._require_no_waiting_run(claim_key)

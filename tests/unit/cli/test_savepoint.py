@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_flinkstyle.savepoint.blobs.owned import owners
+from tests import hostile
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -144,10 +145,11 @@ def test_restore_over_another_query_is_refused_and_leaves_it(root: Root):
 
 
 def test_a_hostile_query_name_cannot_leave_the_location(root: Root):
-    root.take("sp-1", "4.2.0/rocksdb", query="../outside")
+    root.take("sp-1", "4.2.0/rocksdb")
+    hostile.plant_manifest(root.repository, "sp-1", name="../outside")
     before = contents(root.folder)
     result = root.run("savepoint", "restore", "sp-1", "--to", str(root.folder / "new"), code=1)
-    assert result.stderr.startswith("BAD_KEY: ")
+    assert result.stderr.startswith("MANIFEST_FORMAT: ")
     assert contents(root.folder) == before
 
 

@@ -48,7 +48,7 @@ def a_target(**changes: object) -> SubmitTarget:
 
 
 def test_argv_runs_the_launcher_with_the_script_behind_it():
-    argv = submit_argv(a_spec(), a_target(), root="s3://b/p", generation=7, claim_id="c1", submit=2)
+    argv = submit_argv(a_spec(), a_target(), root="s3://b/p", generation=7, claim_id="c1", submit=2, env={})
     assert argv[0] == "/venv/bin/spark-submit"
     assert argv[argv.index("--jars") + 1] == "/a.jar,/b.jar"
     assert "spark.sql.shuffle.partitions=4" in argv
@@ -60,12 +60,12 @@ def test_argv_runs_the_launcher_with_the_script_behind_it():
 
 def test_driver_that_logs_in_to_kafka_hides_logins_in_spark_plans_too():
     rule = KafkaOverride(role="source", servers="old:9092", options={CONNECTION: "kafka_new"})
-    argv = submit_argv(a_spec(overrides=(rule,)), a_target(), root="/r", generation=1, claim_id="c")
+    argv = submit_argv(a_spec(overrides=(rule,)), a_target(), root="/r", generation=1, claim_id="c", env={})
     (redaction,) = [part for part in argv if part.startswith("spark.redaction.regex=")]
     for name in ("kafka.ssl.keystore.key", "kafka.sasl.jaas.config", "password"):
         assert re.search(redaction.partition("=")[2].replace("(?i)", ""), name)
     own = a_spec(overrides=(rule,), conf={"spark.redaction.regex": "mine"})
-    argv = submit_argv(own, a_target(), root="/r", generation=1, claim_id="c")
+    argv = submit_argv(own, a_target(), root="/r", generation=1, claim_id="c", env={})
     assert any(part.startswith("spark.redaction.regex=mine|") for part in argv)
 
 
@@ -82,7 +82,9 @@ def test_launch_round_trips_through_json_without_the_secrets():
 
 def test_secrets_are_in_no_repr_and_not_on_the_command_line():
     assert SECRET not in repr(a_target())
-    assert SECRET not in " ".join(submit_argv(a_spec(), a_target(), root="r", generation=1, claim_id="c1"))
+    assert SECRET not in " ".join(
+        submit_argv(a_spec(), a_target(), root="r", generation=1, claim_id="c1", env={})
+    )
 
 
 def test_driver_gets_secrets_but_nothing_of_airflows_environment():
