@@ -72,11 +72,6 @@ def test_show_lists_files_only_when_asked(root: Root):
     assert [path for path in paths if path not in whole] == []
 
 
-def test_text_with_brackets_is_shown_as_it_is(root: Root):
-    root.take("sp-1", "4.2.0/stateless", query="[red]totals[/red]")
-    assert "[red]totals[/red]@4" in root.run("savepoint", "list").stdout
-
-
 def test_diff_tells_shared_files_and_changed_settings(root: Root):
     root.take("sp-1", "3.5.9/rocksdb")
     root.take("sp-2", "4.2.0/rocksdb", minute=1)

@@ -6,7 +6,7 @@ from airflow_flinkstyle.hooks.aws import s3_environment
 from airflow_flinkstyle.jobs.s3a import PROVIDER, has_first_sdk, s3a_conf
 from airflow_flinkstyle.jobs.spec import submission_of
 from airflow_flinkstyle.storage.s3_settings import AssumedRole, S3Settings
-from tests.unit.jobs.test_spec import a_spec, a_target
+from tests.unit.jobs.specs import a_spec, a_target
 
 ARN = "arn:aws:iam::1:role/streams"
 S3A = "spark.hadoop.fs.s3a."

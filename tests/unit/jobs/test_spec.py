@@ -9,8 +9,6 @@ import pytest
 from airflow_flinkstyle.errors import BadInputError, MessageFormatError
 from airflow_flinkstyle.jobs.errors import DeployModeError
 from airflow_flinkstyle.jobs.spec import (
-    JobSpec,
-    SubmitTarget,
     driver_env,
     from_launch,
     launch_of,
@@ -19,32 +17,7 @@ from airflow_flinkstyle.jobs.spec import (
 )
 from airflow_flinkstyle.kafka.login.driver import CONNECTION
 from airflow_flinkstyle.protocol.records import KafkaOverride
-
-SECRET = "AKIA-very-secret"  # noqa: S105
-
-
-def a_spec(**changes: object) -> JobSpec:
-    values = {
-        "name": "orders",
-        "script": "/jobs/orders.py",
-        "args": ("--topic", "orders"),
-        "conf": {"spark.sql.shuffle.partitions": "4"},
-        "overrides": (KafkaOverride(role="source", servers="old:9092", options={"a": "b"}),),
-        "checkpoint_root": "/checkpoints/",
-    }
-    return JobSpec(**{**values, **changes})
-
-
-def a_target(**changes: object) -> SubmitTarget:
-    values = {
-        "master": "local[2]",
-        "python": "/venv/bin/python",
-        "conf": {"spark.sql.shuffle.partitions": "200", "spark.x": "1"},
-        "jars": ("/a.jar", "/b.jar"),
-        "secret_env": {"AWS_SECRET_ACCESS_KEY": SECRET},
-        "log_dir": "/logs",
-    }
-    return SubmitTarget(**{**values, **changes})
+from tests.unit.jobs.specs import SECRET, a_spec, a_target
 
 
 def test_argv_runs_the_launcher_with_the_script_behind_it():
