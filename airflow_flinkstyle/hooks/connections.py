@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.jobs.answers.values import seconds_or_none
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,7 +50,7 @@ class Defaults:
             savepoint_root=str(root).rstrip("/"),
             aws_conn_id=extra.get("aws_conn_id") or None,
             checkpoint_root=extra.get("checkpoint_root") or _below(str(root)),
-            lease_s=float(extra.get("lease_s") or 30.0),
+            lease_s=seconds_or_none(f"lease_s of {connection.conn_id}", extra.get("lease_s")) or 30.0,
             spark_home=extra.get("spark_home") or None,
             python=extra.get("python") or None,
             log_dir=extra.get("log_dir") or None,

@@ -30,6 +30,12 @@ def test_empty_answers_of_the_form_count_as_not_given():
     assert found.checkpoint_root == "s3a://bucket/prefix/checkpoints"
 
 
+@pytest.mark.parametrize("lease_s", ["half a minute", "inf", -1, 0])
+def test_lease_that_is_no_number_of_seconds_is_refused(lease_s: object):
+    with pytest.raises(BadInputError, match=f"lease_s of a_conn to be a number.*{lease_s}"):
+        defaults(lease_s=lease_s)
+
+
 def test_local_root_keeps_checkpoints_in_a_folder_beside_the_jobs():
     assert defaults(savepoint_root="file:///data/sp/").checkpoint_root == "/data/sp/checkpoints"
 
