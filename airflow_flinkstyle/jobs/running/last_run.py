@@ -178,7 +178,8 @@ def _traceless(run: Run) -> CheckpointMismatchError:
         f"Checkpoint {run.claim.checkpoint_location} was expected to show what generation {run.generation} "
         "did before its driver died without a word, found nothing there, as on a machine where it never ran.",
         left=_NOT_TAKEN,
-        remedy="A local path means the driver's disk: call from the machine where the driver ran.",
+        remedy="A local path means the driver's disk: call from the machine where the driver ran. If it ran "
+        "here, it was killed before its first write: start it again (StreamingJobProgressSensor does).",
     )
 
 
