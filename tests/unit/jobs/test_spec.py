@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 
 import pytest
@@ -43,8 +44,12 @@ def test_driver_that_logs_in_to_kafka_hides_logins_in_spark_plans_too():
 
 
 def test_launcher_is_found_without_importing_pyspark():
-    assert launcher_path().endswith("airflow_flinkstyle/agent/launcher.py")
-    assert "pyspark" not in sys.modules
+    program = (
+        "import sys\nfrom airflow_flinkstyle.jobs.spec import launcher_path\n"
+        "print(launcher_path(), 'pyspark' in sys.modules)"
+    )
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert shown.stdout.endswith("airflow_flinkstyle/agent/launcher.py False\n")
 
 
 def test_launch_round_trips_through_json_without_the_secrets():
