@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.integration, pytest.mark.airflow]
 ROOT = "s3://savepoints/jobs"
 LIVES = 6
+FOR_EVER_S = 1e12
 WRITES = textwrap.dedent("""\
     import sys, time
     from airflow_flinkstyle.storage.open import open_store
@@ -138,7 +139,7 @@ def test_operator_sensor_and_trigger_outlive_their_tokens(
     golden = Savepoint("rocksdb")
     job = golden.repository.job
     trigger = FreshSavepointTrigger(
-        job=job, flinkstyle_conn_id="flinkstyle_default", poll_interval_s=0.2, max_age_s=1e9
+        job=job, flinkstyle_conn_id="flinkstyle_default", poll_interval_s=0.2, max_age_s=FOR_EVER_S
     )
     fired: list[Any] = []
 
@@ -154,7 +155,7 @@ def test_operator_sensor_and_trigger_outlive_their_tokens(
         hook.store.write(info.key, golden.store.read(info.key))
     thread.join(60)
     assert [event.payload for event in fired] == [{"savepoint_id": "sp-1"}]
-    sensor = SavepointFreshnessSensor(task_id="fresh", job=job, max_age_s=1e9)
+    sensor = SavepointFreshnessSensor(task_id="fresh", job=job, max_age_s=FOR_EVER_S)
     verify = VerifySavepointOperator(task_id="verify", job=job, savepoint_id="sp-1")
     for _ in range(3):
         before = len(service.seen.assumed)

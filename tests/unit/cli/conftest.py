@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +18,10 @@ from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabe
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.types import BatchId, Generation, Incarnation
+from tests import hearts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from airflow_flinkstyle.protocol.records import AgentState, GroupBeat
     from airflow_flinkstyle.savepoint.manifest import Manifest
@@ -122,30 +122,12 @@ class Root:
             application_id="app",
             queries={"totals": totals},
         )
-        version = self.board.beat(first, heartbeat, seen=None)
         if beats and state not in ("closed", "failed"):
-            ended = threading.Event()
-            beating = threading.Thread(
-                target=_beat, args=(self.board, heartbeat, version, ended), daemon=True
-            )
-            _hearts.append((beating, ended))
-            beating.start()
-
-
-_hearts: list[tuple[threading.Thread, threading.Event]] = []
-
-
-def _beat(board: JobBoard, heartbeat: Heartbeat, version: str, ended: threading.Event) -> None:
-    """Show that the driver lives, as readers of a lease need to see."""
-    while not ended.wait(0.1):
-        heartbeat = replace(heartbeat, beat=heartbeat.beat + 1)
-        version = board.beat(Generation(1), heartbeat, seen=version)
+            hearts.begin(self.board, first, heartbeat)
+        else:
+            self.board.beat(first, heartbeat, seen=None)
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Iterator[Root]:
-    yield Root(tmp_path)
-    while _hearts:
-        beating, ended = _hearts.pop()
-        ended.set()
-        beating.join(10)
+def root(tmp_path: Path) -> Root:
+    return Root(tmp_path)
