@@ -78,8 +78,7 @@ class RunningJob:
     def __exit__(self, *_: object) -> None:
         """Kill the drivers."""
         for generation in self.board.generations():
-            if handle := self.board.handle(generation):
-                self.client.deployment.end(handle.native_id)
+            self.client.end_driver(generation)
 
     def start(self, args: Sequence[str]) -> None:
         """Start the next generation with an empty checkpoint, whatever ran before; returns once it runs."""

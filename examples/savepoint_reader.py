@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 KNOWN_FORMATS = (1, 2, 3)
 SEAL = "v2147483647\n"
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 UNSAFE = re.compile(r"[\\\x00-\x1f\x7f]")
 
 
@@ -31,6 +32,13 @@ def safe(key: str) -> str:
     if UNSAFE.search(key) or any(part in {"", ".", ".."} for part in key.split("/")):
         fail(f"unsafe name {key!r}")
     return key
+
+
+def named(name: str) -> str:
+    """Return a name that can be a folder's."""
+    if not NAME.fullmatch(name):
+        fail(f"unsafe name {name!r}")
+    return name
 
 
 def manifests(folder: Path) -> dict[str, dict[str, Any]]:
@@ -93,7 +101,7 @@ def verify(folder: Path, manifest: dict[str, Any]) -> int:
 def restore(folder: Path, manifest: dict[str, Any], target: Path) -> None:
     """Write each query to an empty folder: seal, metadata, the rest, and the newest offset log last."""
     for query in manifest["queries"]:
-        place, newest = target / safe(query["name"]), f"offsets/{query['batch_id']}"
+        place, newest = target / named(query["name"]), f"offsets/{query['batch_id']}"
         if place.exists() and any(place.iterdir()):
             fail(f"{place} is not empty")
         note = {
@@ -133,7 +141,7 @@ def write(path: Path, data: bytes) -> None:
 
 def main(command: str, root: str, job: str, *args: str) -> None:
     """Run one of the three commands."""
-    folder = Path(root) / safe(job)
+    folder = Path(root) / named(job)
     if command == "list":
         for savepoint_id, manifest in sorted(manifests(folder).items()):
             batches = {query["name"]: query["batch_id"] for query in manifest["queries"]}

@@ -30,11 +30,13 @@ class S3Server:
     Its replace-if-unchanged looks first and writes then, so races for one object need ``VersityGw``.
     """
 
-    def __init__(self, folder: Path, *, heap_mb: int = 768) -> None:
+    def __init__(self, folder: Path, *, heap_mb: int = 768, authorization: str = "aws-v2-or-v4") -> None:
+        """Args: ``authorization``: ``none`` lets in everybody, for a stand-in that checks before it."""
         self.port = free_port()
         self.access_key, self.secret_key, self.region = ACCESS_KEY, SECRET_KEY, REGION
         self._folder = folder
         self._heap_mb = heap_mb
+        self._authorization = authorization
         self._client: Any = None
         self.service = Service(
             type(self).__name__,
@@ -128,7 +130,7 @@ class S3Server:
         self.data.mkdir(parents=True, exist_ok=True)
         (self._folder / "logback.xml").write_text(_LOGGING)
         settings = {
-            "s3proxy.authorization": "aws-v2-or-v4",
+            "s3proxy.authorization": self._authorization,
             "s3proxy.endpoint": self.endpoint,
             "s3proxy.identity": self.access_key,
             "s3proxy.credential": self.secret_key,

@@ -16,6 +16,7 @@ from testbed.mirror import Mirror, MirrorSettings
 from testbed.s3 import S3Server, VersityGw
 from testbed.spark import SparkPaths
 from testbed.spark import spark_paths as find_spark
+from tests import hearts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,6 +32,15 @@ os.environ["JAVA_HOME"] = str(paths.java_home())
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
 # A shell that starts the tests in the background lets them, and all that they start, ignore Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def _no_heart_beats_on(request: pytest.FixtureRequest) -> Iterator[None]:
+    """End the heartbeats of drivers that seemed to run in a test, before their folder is deleted."""
+    if "tmp_path" in request.fixturenames:
+        request.getfixturevalue("tmp_path")
+    yield
+    hearts.end_all()
 
 
 class KafkaPair(NamedTuple):

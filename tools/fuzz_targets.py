@@ -22,9 +22,11 @@ from airflow_flinkstyle.checkpoint.rocksdb_zip import zip_and_shared_files
 from airflow_flinkstyle.errors import FlinkstyleError, MessageFormatError
 from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.mirror.topics import decode_checkpoint, decode_offset_sync, decode_position
-from airflow_flinkstyle.protocol.records import End, Heartbeat, Progress, Request
+from airflow_flinkstyle.protocol.cuts import Cut
+from airflow_flinkstyle.protocol.records import Claim, End, Go, Heartbeat, Progress, Request
 from airflow_flinkstyle.savepoint import manifest_json
 from airflow_flinkstyle.savepoint.blobs.intents import Intent
+from airflow_flinkstyle.savepoint.blobs.prune_slot import Condemned
 from airflow_flinkstyle.savepoint.capture.query import capture_query
 from airflow_flinkstyle.savepoint.capture.take import SavepointLabel, compose
 from airflow_flinkstyle.savepoint.exchange.export import export_archive
@@ -33,8 +35,10 @@ from airflow_flinkstyle.savepoint.files.restore import restore_query
 from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from airflow_flinkstyle.savepoint.manifest import KafkaLog
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+from airflow_flinkstyle.storage.keys import is_name
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.storage.memory import MemoryStore
+from airflow_flinkstyle.storage.open import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -118,8 +122,10 @@ def parse_manifest(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         repository = SavepointRepository(_Empty("root"), manifest.job)
         try:
-            for query in manifest.queries:
-                restore_query(manifest, query, repository, LocalStore(Path(folder) / "target"))
+            for query in manifest.queries:  # each where a driver and the command line restore it
+                place = f"{folder}/target/{query.name}"
+                _promise(is_name(query.name), "a query with a name")
+                restore_query(manifest, query, repository, open_store(place))
         finally:
             _promise(set(os.listdir(folder)) <= {"target"}, "no write outside the target")  # noqa: PTH208
 
@@ -132,13 +138,16 @@ class _Empty(MemoryStore):
 
 
 def read_record(data: bytes) -> None:
-    """A record that parses renders to an equal one."""
-    for kind in (Request, Heartbeat, Progress, End, Intent):
+    """A record that parses renders to an equal one, and what it names can stand in a key."""
+    for kind in (Request, Heartbeat, Progress, End, Intent, Claim, Go, Cut, Condemned):
         try:
             record = kind.from_bytes(data)
         except FlinkstyleError:
             continue
         _promise(kind.from_bytes(record.to_bytes()) == record, "render")
+        named = [getattr(record, field) for field in kind.names]
+        names = [name for value in named for name in ([value] if isinstance(value, str) else value or ())]
+        _promise(all(map(is_name, names)), "names")
 
 
 def import_from_archive(data: bytes) -> None:

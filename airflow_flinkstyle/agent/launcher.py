@@ -1,4 +1,4 @@
-"""``spark-submit launcher.py --root URI --job NAME --claim ID --generation N -- user_app.py args...``.
+"""``spark-submit launcher.py --root URI --job NAME --claim ID --generation N --submit N -- app.py args``.
 
 Runs an unmodified PySpark script under the agent. Exit codes: see ``process``.
 """
@@ -34,7 +34,7 @@ def main(argv: Sequence[str]) -> int:
     from airflow_flinkstyle.errors import FlinkstyleError
 
     try:
-        runtime = _open(arguments.root, arguments.job, arguments.claim, arguments.generation)
+        runtime = _open(arguments)
     except (NotOursError, SupersededError) as reason:
         log.warning("Leaving job %s before Spark starts: %s", arguments.job, reason)
         return EXIT_DONE
@@ -52,6 +52,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--job", required=True, help="name of the job")
     parser.add_argument("--claim", required=True, help="id of the generation's claim")
     parser.add_argument("--generation", required=True, type=int, help="claimed by the caller")
+    parser.add_argument("--submit", default=0, type=int, help="the submit of this process; 0 for none")
     parser.add_argument("script", help="the PySpark script")
     parser.add_argument("args", nargs=argparse.REMAINDER, help="the script's own arguments")
     return parser.parse_args(list(argv))
@@ -75,7 +76,7 @@ def _log_to_stderr() -> None:
     logger.propagate = False
 
 
-def _open(root: str, job: str, claim_id: str, generation: int) -> Runtime:
+def _open(arguments: argparse.Namespace) -> Runtime:
     """Begin this process's incarnation, wrap PySpark, and show a heartbeat."""
     from airflow_flinkstyle.agent.board import takeover
     from airflow_flinkstyle.agent.jvm.process import DriverProcess
@@ -88,11 +89,11 @@ def _open(root: str, job: str, claim_id: str, generation: int) -> Runtime:
     from airflow_flinkstyle.storage.open import open_store
     from airflow_flinkstyle.types import Generation
 
-    store = open_store(root)
-    board, process = JobBoard(store, job), DriverProcess()
-    takeover.require_claim(board, Generation(generation), claim_id)
-    turn = takeover.begin(board, Generation(generation), process)
-    runtime = Runtime(board, SavepointRepository(store, job), turn, process)
+    store, generation = open_store(arguments.root), Generation(arguments.generation)
+    board, process = JobBoard(store, arguments.job), DriverProcess()
+    takeover.require_claim(board, generation, arguments.claim)
+    turn = takeover.begin(board, generation, process, submit=arguments.submit)
+    runtime = Runtime(board, SavepointRepository(store, arguments.job), turn, process)
     wrap(runtime, turn.claim.overrides)
     on_sigterm(lambda: runtime.finish(Signalled()))
     runtime.open()

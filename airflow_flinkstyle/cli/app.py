@@ -85,7 +85,13 @@ app.add_typer(
 )
 app.add_typer(
     _group(
-        "Look at jobs and stop them.", {"list": job.list_jobs, "status": job.job_status, "stop": job.stop}
+        "Look at jobs and stop them.",
+        {
+            "list": job.list_jobs,
+            "status": job.job_status,
+            "stop": job.stop,
+            "declare-dead": job.declare_dead,
+        },
     ),
     name="job",
 )

@@ -8,7 +8,7 @@ import typer
 
 from airflow_flinkstyle.cli.options import Aligned, AsJson, Job, Key, Root, TimeoutS, Yes
 from airflow_flinkstyle.cli.output import ExitCode, batches, confirm, note, show, table
-from airflow_flinkstyle.cli.places import client_of, jobs_of
+from airflow_flinkstyle.cli.places import client_of, jobs_of, whoami
 from airflow_flinkstyle.jobs.requests import CutMode
 from airflow_flinkstyle.jobs.running.client import SavepointOnly
 from airflow_flinkstyle.jobs.status import (
@@ -17,12 +17,16 @@ from airflow_flinkstyle.jobs.status import (
     Failed,
     JobStatus,
     NeverStarted,
+    Run,
     Running,
     Starting,
     describe_status,
 )
 from airflow_flinkstyle.protocol.records import Heartbeat
+from airflow_flinkstyle.types import Generation
 
+_CERTAIN_S = 60.0
+"""How long to look at most until it is certain whether a driver lives."""
 _NAMES = {
     NeverStarted: "never_started",
     Starting: "starting",
@@ -34,7 +38,10 @@ _NAMES = {
 
 
 def list_jobs(root: Root, as_json: AsJson = False) -> None:
-    """List the jobs below a savepoint root, and what each is doing."""
+    """List the jobs below a savepoint root, and what each is doing, as one look shows it.
+
+    A driver elsewhere that has died may still count as running; job status looks until it is certain.
+    """
     found = {job: client_of(root, job).status() for job in jobs_of(root)}
     document = {"jobs": [_document(job, status) for job, status in found.items()]}
     rows = [(job, describe_status(status)) for job, status in found.items()]
@@ -42,18 +49,28 @@ def list_jobs(root: Root, as_json: AsJson = False) -> None:
 
 
 def job_status(root: Root, job: Job, as_json: AsJson = False) -> None:
-    """Tell what a job is doing, by its own records and the processes of this machine."""
-    status = client_of(root, job).status()
+    """Tell what a job is doing, by its own records, its lease and the processes of this machine.
+
+    Takes a few seconds, until the heartbeat is seen to change; a lease for a dead driver elsewhere.
+    """
+    status = client_of(root, job).settled_status(at_most_s=_CERTAIN_S)
     rows = [("job", job), ("status", describe_status(status))]
     if not isinstance(status, NeverStarted):
         heartbeat = status.run.heartbeat
         rows += [
             ("batches", batches(heartbeat.batches()) if heartbeat else "none"),
-            ("last word", f"{status.run.silent_for_s:.0f} s ago, by two clocks"),
+            ("heartbeat", _heard(status.run)),
             ("checkpoints", status.run.claim.checkpoint_location),
             *(_group_rows(heartbeat) if heartbeat else ()),
         ]
     show(_document(job, status), table("", "", rows=rows), as_json=as_json)
+
+
+def _heard(run: Run) -> str:
+    if run.heartbeat is None:
+        return "none yet"
+    still = f"not changed for {run.silence.still_s:.0f} s"
+    return f"seen to change, {still}" if run.silence.changed else f"{still} while this command looked"
 
 
 def _group_rows(heartbeat: Heartbeat) -> Iterator[tuple[str, str]]:
@@ -84,6 +101,8 @@ def _document(job: str, status: JobStatus) -> dict[str, object]:
         "incarnation": run.incarnation if run else None,
         "batches": heartbeat.batches() if heartbeat else {},
         "groups": {query: beat.groups for query, beat in heartbeat.queries.items()} if heartbeat else {},
+        "transient": run.may_be_retried if run else False,
+        "retry": run.retry if run else 0,
         "heartbeat_at_ms": heartbeat.written_at_ms if heartbeat else None,
         "checkpoint_location": run.claim.checkpoint_location if run else None,
         "detail": describe_status(status),
@@ -130,3 +149,23 @@ def stop(
         f"{said}, savepoint {outcome.savepoint_id}" if outcome.savepoint_id else said,
         as_json=as_json,
     )
+
+
+def declare_dead(
+    root: Root,
+    job: Job,
+    generation: Annotated[int, typer.Option(help="Whose driver; see job status.", min=1)],
+    reason: Annotated[str, typer.Option(help="How you know; it is recorded with your name.")],
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say that a driver has ended, where neither its lease nor a look at its process can tell yet.
+
+    Refused while it writes heartbeats. Whoever looks after the job starts the next driver then; that one
+    still waits until the heartbeat has not changed for the lease.
+    """
+    confirm(f"Declare the driver of generation {generation} of job {job} dead?", yes=yes)
+    client = client_of(root, job)
+    client.declare_dead(Generation(generation), reason=reason, by=whoami())
+    status = client.status()
+    show(_document(job, status), f"Job {job}: {describe_status(status)}", as_json=as_json)

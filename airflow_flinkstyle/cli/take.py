@@ -16,7 +16,7 @@ from airflow_flinkstyle.protocol.records import Progress
 from airflow_flinkstyle.savepoint.files.restore import restore_savepoint
 from airflow_flinkstyle.savepoint.files.verified import check_savepoint
 from airflow_flinkstyle.savepoint.manifest import Manifest
-from airflow_flinkstyle.storage.keys import checked_key
+from airflow_flinkstyle.storage.keys import below
 from airflow_flinkstyle.storage.open import open_store
 
 
@@ -131,10 +131,7 @@ def restore(
     """
     repository = repository_of(root, job)
     manifest = repository.read(savepoint_id)
-    places = {
-        query.name: f"{to.rstrip('/')}/{checked_key(query.name)}"  # a hostile name must not leave it
-        for query in manifest.queries
-    }
+    places = {query.name: below(to, query.name) for query in manifest.queries}
     with progress_bar(f"restore {savepoint_id}") as move:
         restored = restore_savepoint(
             manifest,

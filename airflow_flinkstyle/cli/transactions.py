@@ -116,7 +116,7 @@ def _owners(root: str) -> dict[str, dict[str, JobStatus]]:
     """Return by lineage which jobs last wrote under it, and what each is doing."""
     owners: dict[str, dict[str, JobStatus]] = {}
     for job in jobs_of(root):
-        status = client_of(root, job).status()
+        status = client_of(root, job).settled_status()
         heartbeat = None if isinstance(status, NeverStarted) else status.run.heartbeat
         for query in heartbeat.queries.values() if heartbeat else ():
             told = query.sinks.lineages if query.sinks else ()
@@ -128,22 +128,13 @@ def _owners(root: str) -> dict[str, dict[str, JobStatus]]:
 def _require_ended(found: Collection[OpenTransaction], owners: Mapping[str, Mapping[str, JobStatus]]) -> None:
     for one in found:
         for job, status in owners.get(one.lineage, {}).items():
-            if _at_work(status):
+            if isinstance(status, (Running, Starting)):
                 raise TransactionInUseError(
                     f"Job {job}, whose transaction {one.transactional_id} is, was expected to have ended, "
                     f"but {describe_status(status)}.",
                     left="No transaction was aborted.",
                     remedy="Stop the job first; its next start ends what it has left open by itself.",
                 )
-
-
-def _at_work(status: JobStatus) -> bool:
-    """Tell whether a job's driver may be alive: one that was silent for its lease has ended itself.
-
-    The silence is measured by two clocks, hence twice the lease. A wrong guess costs the driver one batch,
-    which it runs again.
-    """
-    return isinstance(status, (Running, Starting)) and status.run.silent_for_s < 2 * status.run.claim.lease_s
 
 
 def _documents(found: Collection[OpenTransaction]) -> list[dict[str, object]]:

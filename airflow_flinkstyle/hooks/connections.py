@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.jobs.answers.values import seconds_or_none
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.jobs.spec import SubmitTarget
     from airflow_flinkstyle.kafka.settings import KafkaCluster
-    from airflow_flinkstyle.storage.s3_settings import S3Settings
 
 _NOTHING = "Nothing was started or changed."
 _SECRET_ENDS = (".password", ".secret", ".key.pem", ".oauthbearer.config", ".passphrase")
@@ -41,7 +41,7 @@ class Defaults:
     @classmethod
     def of(cls, connection: Connection) -> Defaults:
         """Read the form's answers; empty ones count as not given."""
-        _require_type(connection, "flinkstyle")
+        require_type(connection, "flinkstyle")
         extra = connection.extra_dejson
         root = extra.get("savepoint_root")
         if not root:
@@ -50,56 +50,12 @@ class Defaults:
             savepoint_root=str(root).rstrip("/"),
             aws_conn_id=extra.get("aws_conn_id") or None,
             checkpoint_root=extra.get("checkpoint_root") or _below(str(root)),
-            lease_s=float(extra.get("lease_s") or 30.0),
+            lease_s=seconds_or_none(f"lease_s of {connection.conn_id}", extra.get("lease_s")) or 30.0,
             spark_home=extra.get("spark_home") or None,
             python=extra.get("python") or None,
             log_dir=extra.get("log_dir") or None,
             producer_switch=extra.get("producer_switch") or None,
         )
-
-
-def s3_settings(connection: Connection) -> S3Settings:
-    """Turn an amazon connection into S3 settings; a role it names is assumed here."""
-    from airflow.providers.amazon.aws.hooks.base_aws import BaseSessionFactory
-    from airflow.providers.amazon.aws.utils.connection_wrapper import AwsConnectionWrapper
-    from airflow.sdk.log import mask_secret
-
-    from airflow_flinkstyle.storage.s3_settings import S3Settings
-
-    _require_type(connection, "aws")
-    wrapper = AwsConnectionWrapper(conn=connection)
-    session = BaseSessionFactory(conn=wrapper, region_name=wrapper.region_name).create_session()
-    credentials = session.get_credentials()
-    if credentials is None:
-        raise _incomplete(connection, "an access key (login) and a secret key (password)")
-    frozen = credentials.get_frozen_credentials()
-    for secret in (frozen.secret_key, frozen.token):
-        if secret:
-            mask_secret(secret)
-    service = wrapper.get_service_config("s3")
-    return S3Settings(
-        endpoint=wrapper.get_service_endpoint_url("s3"),
-        region=wrapper.region_name,
-        access_key=frozen.access_key,
-        secret_key=frozen.secret_key,
-        session_token=frozen.token,
-        encryption=service.get("server_side_encryption"),
-        kms_key_id=service.get("sse_kms_key_id"),
-    )
-
-
-def s3_environment(settings: S3Settings) -> dict[str, str]:
-    """Return the settings as the environment variables the driver's agent reads."""
-    values = {
-        "AWS_ACCESS_KEY_ID": settings.access_key,
-        "AWS_SECRET_ACCESS_KEY": settings.secret_key,
-        "AWS_SESSION_TOKEN": settings.session_token,
-        "AWS_ENDPOINT_URL_S3": settings.endpoint,
-        "AWS_REGION": settings.region,
-        "FLINKSTYLE_S3_ENCRYPTION": settings.encryption,
-        "FLINKSTYLE_S3_KMS_KEY_ID": settings.kms_key_id,
-    }
-    return {name: value for name, value in values.items() if value}
 
 
 def kafka_cluster(connection: Connection) -> KafkaCluster:
@@ -112,7 +68,7 @@ def kafka_cluster(connection: Connection) -> KafkaCluster:
 
     from airflow_flinkstyle.kafka.settings import KafkaCluster
 
-    _require_type(connection, "kafka")
+    require_type(connection, "kafka")
     for name, value in connection.extra_dejson.items():
         if name.endswith(_SECRET_ENDS) and value:
             mask_secret(str(value))
@@ -166,7 +122,7 @@ def submit_target(
 
     from airflow_flinkstyle.jobs.spec import SubmitTarget
 
-    _require_type(connection, "spark")
+    require_type(connection, "spark")
     extra = connection.extra_dejson
     python = extra.get("python") or defaults.python or os.environ.get("PYSPARK_PYTHON")
     if not python:
@@ -211,7 +167,8 @@ def plain(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _require_type(connection: Connection, expected: str) -> None:
+def require_type(connection: Connection, expected: str) -> None:
+    """Refuse a connection of another type."""
     if connection.conn_type != expected:
         raise BadInputError(
             f"Connection {connection.conn_id} should be of type {expected!r}, but is of type "

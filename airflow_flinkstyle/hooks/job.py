@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseHook
 
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
-from airflow_flinkstyle.hooks import connections
+from airflow_flinkstyle.hooks import aws, connections
 from airflow_flinkstyle.hooks.urls import manifest_url
 
 if TYPE_CHECKING:
@@ -60,15 +60,15 @@ class StreamingJobHook(BaseHook):
 
     @cached_property
     def s3(self) -> S3Settings | None:
-        """Keys and endpoint of the store; None for a local one, or for the environment's keys."""
+        """How the store is reached; None for a local one, or as the environment says."""
         if self.defaults.aws_conn_id is None:
             return None
-        return connections.s3_settings(self.get_connection(self.defaults.aws_conn_id))
+        return aws.s3_settings(self.get_connection(self.defaults.aws_conn_id))
 
     @property
     def secret_env(self) -> dict[str, str]:
-        """The store's credentials as the driver's agent gets them."""
-        return {} if self.s3 is None else connections.s3_environment(self.s3)
+        """The store's keys, or what to assume, as the driver's agent gets them."""
+        return {} if self.s3 is None else aws.s3_environment(self.s3)
 
     @cached_property
     def store(self) -> ObjectStore:
@@ -167,7 +167,7 @@ class StreamingJobHook(BaseHook):
         )
 
     def look_after(self, job: str) -> Running | Starting:
-        """Start the driver again if it died without a word, and return what it is doing.
+        """Start the driver again if it died without a word, on whichever host, and return what it is doing.
 
         Raises:
             DriverFailedError: If it said why it failed.
@@ -176,7 +176,8 @@ class StreamingJobHook(BaseHook):
         from airflow_flinkstyle.jobs.errors import JobNotRunningError
         from airflow_flinkstyle.jobs.status import Running, Starting, describe_status
 
-        status = self.client(job).ensure_running()
+        client = self.client(job)
+        status = client.ensure_running(client.settled_status())
         if isinstance(status, (Running, Starting)):
             return status
         raise JobNotRunningError(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.answers.mirror import isolation_of, mirror_if_named, names_of
+from airflow_flinkstyle.jobs.answers.values import seconds_or_none
 from airflow_flinkstyle.jobs.answers.ways import savepoint_offsets, way_rules
 from airflow_flinkstyle.jobs.migration.approved import ClusterRef, Migration
 from airflow_flinkstyle.jobs.migration.context import CutoverSettings
@@ -105,13 +106,13 @@ def read_form(hook: StreamingJobHook, form: MigrationForm) -> Migration:
     )
 
 
-def _settings(timeouts: Mapping[str, float]) -> CutoverSettings:
+def _settings(timeouts: Mapping[str, object]) -> CutoverSettings:
     known = {item.name for item in fields(CutoverSettings)}
-    given = {name: float(value) for name, value in timeouts.items()}
-    if wrong := sorted(set(given) - known):
+    if wrong := sorted(set(timeouts) - known):
         raise BadInputError(
             f"Time-outs among {sorted(known)} were expected, found {wrong}.",
             left="Nothing was changed.",
             remedy="Correct the operator's timeouts.",
         )
-    return CutoverSettings(**given)
+    given = {name: seconds_or_none(f"time-out {name}", value) for name, value in timeouts.items()}
+    return CutoverSettings(**{name: value for name, value in given.items() if value is not None})

@@ -29,6 +29,12 @@ class DriverFailedError(JobError):
     code = "DRIVER_FAILED"
 
 
+class StillBeatingError(JobError):
+    """A driver was to be declared dead, and writes heartbeats."""
+
+    code = "STILL_BEATING"
+
+
 class RequestBusyError(JobError):
     """Another request to the same driver has not ended yet."""
 

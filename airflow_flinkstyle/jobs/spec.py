@@ -9,20 +9,19 @@ from typing import TYPE_CHECKING, Any
 import airflow_flinkstyle
 from airflow_flinkstyle.errors import BadInputError, MessageFormatError
 from airflow_flinkstyle.jobs.errors import DeployModeError
+from airflow_flinkstyle.jobs.s3a import PROVIDER, has_first_sdk, s3a_conf
+from airflow_flinkstyle.jobs.secrets import REDACTED_BY_SPARK, REDACTED_TOO, require_no_secrets
 from airflow_flinkstyle.kafka.login.driver import named_connections
 from airflow_flinkstyle.protocol.board import check_job_name
 from airflow_flinkstyle.protocol.records import KafkaOverride
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from airflow_flinkstyle.types import Generation
 
 DEFAULT_LEASE_S = 30.0
 _REDACTION = "spark.redaction.regex"
-_REDACTED_BY_SPARK = "(?i)secret|password|token|access[.]?key"
-"""Its default, which setting it would replace."""
-_REDACTED_TOO = "(?i)sasl[.]jaas[.]config|ssl[.]keystore[.]key"
 _STRIPPED = (
     "PYTHONPATH",
     "PYTHONHOME",
@@ -87,7 +86,8 @@ class SubmitTarget:
     jars: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     secret_env: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Store credentials for the agent's environment; never recorded anywhere."""
+    """Store credentials for the agent's environment, or what to assume; never recorded anywhere. An empty one
+    is taken out of what the driver inherits."""
     working_dir: str | None = None
     log_dir: str
     deploy_mode: str = "client"
@@ -126,6 +126,17 @@ def launcher_path() -> str:
     return str(Path(airflow_flinkstyle.__file__).parent / "agent" / "launcher.py")
 
 
+def require_recordable(spec: JobSpec, target: SubmitTarget) -> None:
+    """Refuse a launch with secrets among what a claim records and a command line shows.
+
+    Raises:
+        BadInputError: Naming the settings.
+    """
+    require_no_secrets(f"the conf of job {spec.name}", spec.conf)
+    require_no_secrets(f"the env of job {spec.name}", spec.env)
+    require_no_secrets("the conf of the Spark connection", target.conf)
+
+
 def launch_of(spec: JobSpec, target: SubmitTarget) -> dict[str, Any]:
     """Return what a claim records, so that any caller can start one more incarnation; no secrets."""
     where = {name: value for name, value in asdict(target).items() if name != "secret_env"}
@@ -153,27 +164,46 @@ def from_launch(launch: Mapping[str, Any], *, secret_env: Mapping[str, str]) -> 
 
 
 def submit_argv(
-    spec: JobSpec, target: SubmitTarget, *, root: str, generation: Generation, claim_id: str
+    spec: JobSpec,
+    target: SubmitTarget,
+    *,
+    root: str,
+    generation: Generation,
+    claim_id: str,
+    submit: int = 0,
+    env: Mapping[str, str],
 ) -> tuple[str, ...]:
-    """Return the spark-submit command line of one driver."""
+    """Return the spark-submit command line of one driver with this environment."""
     argv = [target.spark_submit, "--master", target.master, "--deploy-mode", target.deploy_mode]
     argv += ["--name", f"{spec.name}-{generation}"]
-    for name, value in sorted(_conf(spec, target).items()):
+    for name, value in sorted(_conf(spec, target, env).items()):
         argv += ["--conf", f"{name}={value}"]
     if target.jars:
         argv += ["--jars", ",".join(target.jars)]
     if target.packages:
         argv += ["--packages", ",".join(target.packages)]
-    argv += [launcher_path(), *_marker(spec, root, generation, claim_id), "--", spec.script, *spec.args]
+    argv += [launcher_path(), *_marker(spec, root, generation, claim_id), "--submit", str(submit)]
+    argv += ["--", spec.script, *spec.args]
     return tuple(argv)
 
 
-def _conf(spec: JobSpec, target: SubmitTarget) -> dict[str, str]:
+def _conf(spec: JobSpec, target: SubmitTarget, env: Mapping[str, str]) -> dict[str, str]:
     """Return the driver's settings; where it logs in to Kafka, Spark's plans must not show how."""
     conf = {**target.conf, **spec.conf}
+    if PROVIDER not in conf:
+        conf = {**s3a_conf(env, first_sdk=has_first_sdk(_jars(target, conf))), **conf}
     if named_connections(rule.options for rule in spec.overrides):
-        conf[_REDACTION] = f"{conf.get(_REDACTION, _REDACTED_BY_SPARK)}|{_REDACTED_TOO}"
+        conf[_REDACTION] = f"{conf.get(_REDACTION, REDACTED_BY_SPARK)}|{REDACTED_TOO}"
     return conf
+
+
+def _jars(target: SubmitTarget, conf: Mapping[str, str]) -> Iterator[str]:
+    """Yield what may name the version of S3A: jars and packages, as they are given, and those of Spark."""
+    yield from (*target.jars, *target.packages, *conf.values())
+    home = Path(target.spark_home) if target.spark_home else None
+    folders = [home / "jars"] if home else Path(target.python).parents[1].glob("lib/python*/*/pyspark/jars")
+    for folder in folders:
+        yield from (path.name for path in folder.glob("hadoop-*.jar"))
 
 
 def _marker(spec: JobSpec, root: str, generation: Generation, claim_id: str) -> tuple[str, ...]:
@@ -191,7 +221,10 @@ def driver_env(spec: JobSpec, target: SubmitTarget, base: Mapping[str, str]) -> 
     env["PATH"] = f"{Path(target.python).parent}:{env.get('PATH', '/usr/bin:/bin')}"
     if target.spark_home:
         env["SPARK_HOME"] = target.spark_home
-    return {**env, **spec.env, **target.secret_env}
+    given = {name for name, value in target.secret_env.items() if value}
+    taken_out = target.secret_env.keys() - given
+    env = {name: value for name, value in {**env, **spec.env}.items() if name not in taken_out}
+    return {**env, **{name: target.secret_env[name] for name in given}}
 
 
 def submission_of(
@@ -202,12 +235,16 @@ def submission_of(
     generation: Generation,
     claim_id: str,
     base_env: Mapping[str, str],
+    submit: int = 0,
 ) -> Submission:
     """Put together one driver process; all incarnations of a generation append to one log."""
+    env = driver_env(spec, target, base_env)
     return Submission(
-        argv=submit_argv(spec, target, root=root, generation=generation, claim_id=claim_id),
+        argv=submit_argv(
+            spec, target, root=root, generation=generation, claim_id=claim_id, submit=submit, env=env
+        ),
         marker=_marker(spec, root, generation, claim_id),
-        env=driver_env(spec, target, base_env),
+        env=env,
         cwd=target.working_dir,
         log_path=str(Path(target.log_dir) / f"{spec.name}-{generation:06d}.log"),
     )

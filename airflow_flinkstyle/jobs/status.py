@@ -1,21 +1,28 @@
-"""What a job is doing, read from the board and from its deployment."""
+"""What a job is doing, by its heartbeat and its lease, by what was submitted, and by what is seen from here.
+
+A driver that could not write its heartbeat for its lease has ended itself. So who sees no change for so long
+on a clock of its own knows that the driver is dead, on whichever host it ran.
+"""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from airflow_flinkstyle.jobs.deployments.base import Alive, DriverState, Gone, Unknown
 
 if TYPE_CHECKING:
-    from airflow_flinkstyle.protocol.records import Claim, Go, Handle, Heartbeat
+    from airflow_flinkstyle.jobs.lease import Sighting
+    from airflow_flinkstyle.protocol.records import Claim, Go, Heartbeat, Submit
     from airflow_flinkstyle.types import Generation, Incarnation
 
 CLAIM_GRACE_S = 60.0
-"""How long a claim without a driver counts as a start in progress."""
-UNSEEN_GRACE_S = 300.0
-"""How long a driver that cannot be looked at and has not written yet counts as starting."""
+"""How long a claim, or a submit that was asked for, counts as a start although nothing comes of it."""
+START_GRACE_S = 300.0
+"""How long a driver that was submitted where nobody here can see it counts as starting without a word."""
+FROZEN_S = 60.0
+"""How long a process that is seen here may be silent at least: its own watchdog had to end it long before."""
 
 
 def now_ms() -> int:
@@ -24,19 +31,36 @@ def now_ms() -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Successor:
+    """A driver that was asked for, or has begun, and has said nothing yet."""
+
+    state: DriverState
+    grace_s: float
+    """How long it may take to its next sign of life where it cannot be seen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One generation, with everything that was recorded about it."""
+    """One generation, with everything that was recorded about it, and what is seen of it from here."""
 
     generation: Generation
     claim: Claim
     go: Go | None
-    handle: Handle | None
+    submit: Submit | None
+    """The newest."""
+    submit_number: int
+    """Of the newest; 0 if there is none."""
     incarnation: Incarnation | None
     """The newest driver process that has begun; None before the first."""
     heartbeat: Heartbeat | None
-    driver: DriverState
-    relaunching: bool = False
-    """Whether the newest driver process has not written a record of its own yet."""
+    speaker: DriverState
+    """The process that wrote the heartbeat; Gone if there is none."""
+    successor: Successor | None
+    """The newest driver behind the speaker; None if there is none."""
+    silence: Sighting
+    """Of the heartbeat."""
+    stillness: Sighting
+    """Of the heartbeat, the incarnations and the submits together."""
 
     @property
     def is_over(self) -> bool:
@@ -44,23 +68,66 @@ class Run:
         return self.heartbeat is not None and self.heartbeat.state in ("closed", "failed")
 
     @property
-    def silent_for_s(self) -> float:
-        """Seconds since the last word by the two machines' clocks: for people, never for a lease."""
-        since_ms = self.heartbeat.written_at_ms if self.heartbeat else self.claim.claimed_at_ms
-        return max(0.0, (now_ms() - since_ms) / 1000)
+    def may_be_retried(self) -> bool:
+        """Whether it failed of a cause that may pass by itself."""
+        return self.heartbeat is not None and self.heartbeat.state == "failed" and self.heartbeat.transient
 
-    def holds_the_job(self) -> bool:
-        """Whether a waiting or starting driver must be expected under this generation."""
-        if self.is_over:
+    @property
+    def retry(self) -> int:
+        """How many times in a row its driver was started again after such a failure."""
+        return self.submit.retry if self.submit is not None else 0
+
+    @property
+    def next_retry(self) -> int:
+        """The number of the next one: counted since a batch was committed, whatever drivers began since."""
+        batches = self.heartbeat.batches() if self.heartbeat is not None else {}
+        return self.retry + 1 if self.submit is not None and self.submit.retried_at == batches else 1
+
+    @property
+    def speaks(self) -> bool:
+        """Whether the driver that wrote the heartbeat lives."""
+        if self.heartbeat is None or self.is_over or isinstance(self.speaker, Gone):
             return False
-        match self.driver:
-            case Alive():
-                return True
+        if self.successor is None and self.was_given_up and not self.silence.changed:
+            return False
+        seen_here = isinstance(self.speaker, Alive)
+        lease_s = max(2 * self.claim.lease_s, FROZEN_S) if seen_here else self.claim.lease_s
+        return self.silence.still_s <= lease_s
+
+    @property
+    def comes_up(self) -> bool:
+        """Whether a driver that has said nothing yet must be expected."""
+        if self.heartbeat is not None and self.heartbeat.state == "closed":
+            return False
+        if self.successor is None:
+            return False
+        match self.successor.state:
             case Gone():
                 return False
+            case Alive():
+                return True
             case Unknown():
-                grace_s = CLAIM_GRACE_S if self.handle is None else UNSEEN_GRACE_S
-                return self.silent_for_s < max(grace_s, self.claim.lease_s)
+                return self.stillness.still_s <= self.successor.grace_s
+            case _:
+                assert_never(self.successor.state)
+
+    @property
+    def holds_the_job(self) -> bool:
+        """Whether a driver, running, waiting or starting, must be expected under this generation."""
+        return self.speaks or self.comes_up
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether a longer look would tell nothing more: it has ended, or was seen to do something."""
+        if self.speaks:
+            return self.silence.changed
+        seen_here = self.successor is not None and isinstance(self.successor.state, Alive)
+        return seen_here or not self.comes_up or self.stillness.changed
+
+    @property
+    def was_given_up(self) -> bool:
+        """Whether the newest submit is recorded as one without a driver: it failed, or a person says so."""
+        return self.submit is not None and self.submit.state in ("failed", "dead")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,15 +182,14 @@ def classify(run: Run, *, is_current: bool) -> JobStatus:
     heartbeat = run.heartbeat
     if heartbeat is not None and heartbeat.state == "closed":
         return Closed(run, heartbeat)
-    relaunched = run.relaunching or (heartbeat is not None and run.incarnation != heartbeat.incarnation)
-    if heartbeat is not None and heartbeat.state == "failed" and not (relaunched and run.driver == Alive()):
+    if heartbeat is not None and run.speaks and is_current and heartbeat.state in ("running", "draining"):
+        return Running(run, heartbeat)
+    if run.speaks or run.comes_up:
+        return Starting(run)
+    if heartbeat is not None and heartbeat.state == "failed":
         code, text = heartbeat.error or ("UNKNOWN", "The driver gave no reason.")
         return Failed(run, code, text)
-    if isinstance(run.driver, Gone):
-        return Dead(run)
-    if is_current and heartbeat is not None and heartbeat.state in ("running", "draining") and not relaunched:
-        return Running(run, heartbeat)
-    return Starting(run)
+    return Dead(run)
 
 
 def describe_status(status: JobStatus) -> str:
@@ -132,12 +198,28 @@ def describe_status(status: JobStatus) -> str:
         case NeverStarted():
             return "it was never started"
         case Starting(run):
-            return f"generation {run.generation} ({run.claim.claim_key}) is starting"
+            again = f" again, retry {run.retry} after a failure that may pass" if run.retry else ""
+            return f"generation {run.generation} ({run.claim.claim_key}) is starting{again}"
         case Running(run, heartbeat):
             return f"generation {run.generation} ({run.claim.claim_key}) is {heartbeat.state}"
         case Closed(run, heartbeat):
             return f"generation {run.generation} has closed at {heartbeat.batches() or 'no batch'}"
         case Failed(run, code, text):
-            return f"generation {run.generation} has failed with {code}: {text}"
+            transient = f" (it may pass by itself; retries so far: {run.retry})" if run.may_be_retried else ""
+            return f"generation {run.generation} has failed with {code}{transient}: {text}"
         case Dead(run):
-            return f"the driver of generation {run.generation} has ended without a word"
+            return f"the driver of generation {run.generation} {_how_it_died(run)}"
+
+
+def _how_it_died(run: Run) -> str:
+    submit = run.submit
+    if submit is not None and submit.state == "failed":
+        return f"could not be started: {submit.detail}"
+    if submit is not None and submit.state == "dead":
+        return f"was declared dead: {submit.detail}"
+    newest = run.successor.state if run.successor is not None else run.speaker
+    if isinstance(newest, Gone):
+        return "has ended without a word"
+    if run.successor is not None:
+        return f"never came up: nothing was heard of it for {run.stillness.still_s:.0f} s"
+    return f"has ended without a word: its heartbeat has not changed for {run.silence.still_s:.0f} s"

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import math
 import os
-from dataclasses import dataclass, field
+import time
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.jobs.deployments.base import Alive, DriverState, Gone, Unknown
 from airflow_flinkstyle.jobs.errors import JobNotRunningError
+from airflow_flinkstyle.jobs.lease import OF_THIS_PROCESS, Sightings
 from airflow_flinkstyle.jobs.spec import from_launch, submission_of
-from airflow_flinkstyle.jobs.status import CLAIM_GRACE_S, JobStatus, NeverStarted, Run, classify, now_ms
+from airflow_flinkstyle.jobs.status import (
+    CLAIM_GRACE_S,
+    START_GRACE_S,
+    JobStatus,
+    NeverStarted,
+    Run,
+    Successor,
+    classify,
+)
 from airflow_flinkstyle.storage.open import open_store
 
 if TYPE_CHECKING:
@@ -18,10 +29,10 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.deployments.base import Deployment
     from airflow_flinkstyle.jobs.spec import Submission
     from airflow_flinkstyle.protocol.board import JobBoard
-    from airflow_flinkstyle.protocol.records import Claim, Current, Go, Handle
+    from airflow_flinkstyle.protocol.records import Claim, Current, Go, IncarnationRecord, Submit
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
     from airflow_flinkstyle.storage.base import ObjectStore
-    from airflow_flinkstyle.types import Generation, Incarnation
+    from airflow_flinkstyle.types import Generation
 
 
 @dataclass(kw_only=True)
@@ -36,15 +47,51 @@ class JobView:
     open_checkpoint: Callable[[str], ObjectStore] = open_store
     """Opens a checkpoint location, for what callers do with stopped jobs."""
     poll_s: float = 0.25
+    sightings: Sightings = field(default_factory=lambda: OF_THIS_PROCESS, repr=False)
+    """What this process has seen of the jobs' heartbeats."""
     base_env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ), repr=False)
 
     def status(self) -> JobStatus:
-        """Return what the run that may run is doing."""
+        """Return what the run that may run is doing, as far as this process has seen so far."""
         current = self.board.current()
         run = self._active(current.value if current else None)
         if run is None:
             return NeverStarted()
         return classify(run, is_current=current is not None and current.value.generation == run.generation)
+
+    def settled_status(
+        self,
+        *,
+        at_most_s: float = math.inf,
+        unless: Callable[[Run], bool] = lambda _: False,
+        afresh: bool = False,
+    ) -> JobStatus:
+        """Return what the run that may run is doing, once that is certain.
+
+        A driver elsewhere is believed to live once its heartbeat was seen to change, which takes the time
+        between two, and to be dead once it has not changed for its lease.
+
+        Args:
+            at_most_s: How long to look; what was found until then is returned.
+            unless: Says of which run nothing more has to be known.
+            afresh: Believe no sign of life but one that this call sees come, though the lease has not passed.
+        """
+        until_s = time.monotonic() + at_most_s
+        status, before = self.status(), None
+        while not isinstance(status, NeverStarted) and not unless(status.run):
+            before = before or status.run.heartbeat
+            is_old = afresh and status.run.speaks and status.run.heartbeat == before
+            if time.monotonic() > until_s or (status.run.is_certain and not is_old):
+                break
+            time.sleep(self.poll_s)
+            status = self.status()
+        return status
+
+    def settled_run(self, generation: Generation) -> Run:
+        """Return a run once it is certain whether a driver must be expected under it."""
+        while not (run := self.run(generation)).is_certain:
+            time.sleep(self.poll_s)
+        return run
 
     def run(self, generation: Generation) -> Run:
         """Return everything recorded about a generation.
@@ -59,24 +106,29 @@ class JobView:
                 left="Nothing was changed.",
                 remedy="List the job's runs; the savepoint root or the job name may be another one.",
             )
-        incarnations = self.board.incarnations(generation)
-        handle, beat = self.board.handle(generation), self.board.heartbeat(generation)
-        driver = self._driver(generation, claim, handle, incarnations)
-        relaunching = (
-            driver == Gone()
-            and bool(claim.launch)
-            and self.deployment.find(self._submission(generation, claim)) is not None
-        )
-        return Run(
+        begun_s = self.sightings.clock_s()
+        incarnations, beat = self.board.incarnations(generation), self.board.heartbeat(generation)
+        number = self.board.newest_submit(generation)
+        submit = self.board.submit(generation, number) if number else None
+        newest = incarnations[-1] if incarnations else None
+        version, state = beat.version if beat else None, submit.version if submit else None
+        speaker = self.board.incarnation(generation, beat.value.incarnation) if beat else None
+        run = Run(
             generation=generation,
             claim=claim,
             go=self.board.go(generation),
-            handle=handle,
-            incarnation=incarnations[-1] if incarnations else None,
+            submit=submit.value if submit else None,
+            submit_number=number,
+            incarnation=newest,
             heartbeat=beat.value if beat else None,
-            driver=Alive() if relaunching else driver,
-            relaunching=relaunching,
+            speaker=self._state(speaker, submit.value if submit else None)
+            if beat is not None and beat.value.incarnation
+            else Gone(),  # nobody spoke, or a caller in a driver's place
+            successor=None,
+            silence=self.sightings.note(f"{claim.claim_id}/heartbeat", version, begun_s=begun_s),
+            stillness=self.sightings.note(claim.claim_id, (version, newest, state), begun_s=begun_s),
         )
+        return replace(run, successor=self._successor(run, speaker))
 
     def _active(self, current: Current | None) -> Run | None:
         """Return the newest run that was told to go and may take over, else the current one."""
@@ -101,33 +153,61 @@ class JobView:
         slot = self.board.heartbeat(named)
         return slot is not None and slot.value.state == "closed" and slot.value.batches() == go.closed_at
 
-    def _driver(
-        self,
-        generation: Generation,
-        claim: Claim,
-        handle: Handle | None,
-        incarnations: list[Incarnation],
-    ) -> DriverState:
-        """Ask the deployment about the newest driver known; an unknown one is never taken for gone."""
-        if handle is not None and handle.deployment != self.deployment.name:
-            return Unknown(f"it was started by deployment {handle.deployment}")
-        ids = [handle.native_id] if handle else []
-        if incarnations and (record := self.board.incarnation(generation, incarnations[-1])):
-            ids.append(self.deployment.native_id(record))
-        states = [self.deployment.state(native_id) for native_id in ids]
-        if not states:
-            age_s = (now_ms() - claim.claimed_at_ms) / 1000
-            ended = not claim.launch and age_s > CLAIM_GRACE_S  # a caller's own claim: it has no driver
-            return Gone() if ended else Unknown("no driver was recorded")
-        return next((state for state in states if not isinstance(state, Gone)), Gone())
+    def _state(self, record: IncarnationRecord | None, submit: Submit | None) -> DriverState:
+        """Ask the deployment about a driver that described itself."""
+        if record is None:
+            return Unknown("it did not describe itself")
+        if submit is not None and submit.deployment != self.deployment.name:
+            return Unknown(f"it was started by deployment {submit.deployment}")
+        return self.deployment.state(self.deployment.native_id(record))
+
+    def _successor(self, run: Run, speaker: IncarnationRecord | None) -> Successor | None:
+        """Ask the deployment about the newest driver behind the one that spoke last."""
+        begun = run.incarnation if run.incarnation != (run.heartbeat and run.heartbeat.incarnation) else None
+        record = self.board.incarnation(run.generation, begun) if begun is not None else None
+        if record is not None and record.submit in (0, run.submit_number) and not run.was_given_up:
+            grace_s = max(CLAIM_GRACE_S, 3 * run.claim.lease_s)  # it waits for two leases at most
+            return Successor(state=self._state(record, run.submit), grace_s=grace_s)
+        if run.submit is None:
+            nobody = Successor(state=Unknown("no driver was asked for"), grace_s=CLAIM_GRACE_S)
+            return nobody if run.heartbeat is None else None
+        if speaker is not None and speaker.submit in (0, run.submit_number):
+            return None
+        return self._submitted(run, run.submit)
+
+    def _submitted(self, run: Run, submit: Submit) -> Successor:
+        """Ask the deployment about a driver that was asked for and has not begun."""
+        if run.was_given_up:
+            return Successor(state=Gone(), grace_s=0)
+        grace_s = CLAIM_GRACE_S if submit.state == "asked" else START_GRACE_S
+        if submit.deployment != self.deployment.name:
+            state: DriverState = Unknown(f"it was started by deployment {submit.deployment}")
+        elif submit.state == "submitted":
+            state = self.deployment.state(submit.native_id)
+        elif self.deployment.find(self._submission(run.generation, run.claim)) is not None:
+            state = Alive()
+        else:
+            state = Unknown("what came of its start was not recorded")
+        return Successor(state=state, grace_s=max(grace_s, run.claim.lease_s))
+
+    def native_ids(self, run: Run) -> list[Mapping[str, str]]:
+        """Return the driver processes known of a run that may live: submitted, begun, and speaking."""
+        known = []
+        if run.submit is not None and run.submit.native_id and run.submit.deployment == self.deployment.name:
+            known.append(run.submit.native_id)
+        spoke = run.heartbeat.incarnation if run.heartbeat else None
+        for incarnation in {spoke, run.incarnation}:
+            record = self.board.incarnation(run.generation, incarnation) if incarnation else None
+            known += [self.deployment.native_id(record)] if record is not None else []
+        return known
 
     def log_tail(self, run: Run) -> str:
         """Return the end of the driver's log, as far as it can be read from here."""
-        if run.handle is None:
+        if run.submit is None or not run.submit.native_id:
             return "(no log)"
-        return self.deployment.log_tail(run.handle.native_id) or "(no log)"
+        return self.deployment.log_tail(run.submit.native_id) or "(no log)"
 
-    def _submission(self, generation: Generation, claim: Claim) -> Submission:
+    def _submission(self, generation: Generation, claim: Claim, submit: int = 0) -> Submission:
         spec, target = from_launch(claim.launch, secret_env=self.secret_env)
         return submission_of(
             spec,
@@ -135,5 +215,6 @@ class JobView:
             root=self.board.store.uri,
             generation=generation,
             claim_id=claim.claim_id,
+            submit=submit,
             base_env=self.base_env,
         )

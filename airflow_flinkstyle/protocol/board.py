@@ -15,12 +15,12 @@ from airflow_flinkstyle.protocol.records import (
     Current,
     End,
     Go,
-    Handle,
     Heartbeat,
     IncarnationRecord,
     Progress,
     Record,
     Request,
+    Submit,
 )
 from airflow_flinkstyle.storage.keys import MAX_NAME_CHARACTERS, is_name
 from airflow_flinkstyle.types import Generation, Incarnation
@@ -120,20 +120,31 @@ class JobBoard:
         """Return what the generation's driver was told, or None while it only waits."""
         return self._value(Go, self._run(generation, "go"))
 
-    def create_handle(self, generation: Generation, handle: Handle) -> None:
-        """Record the submitted driver; raises ``ObjectExistsError`` if it was recorded before."""
-        self.store.create(self._run(generation, "handle"), handle.to_bytes())
-
-    def handle(self, generation: Generation) -> Handle | None:
-        """Return the submitted driver."""
-        return self._value(Handle, self._run(generation, "handle"))
-
     # --- driver processes ---------------------------------------------------------------------
+
+    def newest_submit(self, generation: Generation) -> int:
+        """Return the number of the newest submit of a generation; 0 before the first."""
+        return max(self._numbers(generation, "submits"), default=0)
+
+    def create_submit(self, generation: Generation, number: int, submit: Submit) -> str:
+        """Take the right to start one driver process; raises ``ObjectExistsError`` if another caller has it.
+
+        Returns:
+            The version that ``put_submit`` expects.
+        """
+        return self.store.create(self._run(generation, f"submits/{number:06d}"), submit.to_bytes())
+
+    def put_submit(self, generation: Generation, number: int, submit: Submit, *, seen: str) -> None:
+        """Say what came of a submit; raises ``ObjectChangedError`` if somebody did since it was read."""
+        self.store.replace(self._run(generation, f"submits/{number:06d}"), submit.to_bytes(), expected=seen)
+
+    def submit(self, generation: Generation, number: int) -> Slot[Submit] | None:
+        """Return a submit of a generation."""
+        return self._get(Submit, self._run(generation, f"submits/{number:06d}"))
 
     def incarnations(self, generation: Generation) -> list[Incarnation]:
         """Return the driver processes that have begun under a generation, oldest first."""
-        keys = [info.key for info in self.store.list(f"{self.job}/runs/{generation:06d}/incarnations/")]
-        return sorted(Incarnation(int(key.rsplit("/", 1)[1].removesuffix(".json"))) for key in keys)
+        return [Incarnation(number) for number in self._numbers(generation, "incarnations")]
 
     def create_incarnation(
         self, generation: Generation, incarnation: Incarnation, record: IncarnationRecord
@@ -193,6 +204,10 @@ class JobBoard:
 
     def _run(self, generation: Generation, name: str) -> str:
         return f"{self.job}/runs/{generation:06d}/{name}.json"
+
+    def _numbers(self, generation: Generation, folder: str) -> list[int]:
+        prefix = f"{self.job}/runs/{generation:06d}/{folder}/"
+        return sorted(int(info.key[len(prefix) :].removesuffix(".json")) for info in self.store.list(prefix))
 
     def _get(self, record: type[R], key: str, *, unless: str | None = None) -> Slot[R] | None:
         found = self.store.get(key, unless=unless)

@@ -71,6 +71,7 @@ class Cut(Record):
     """``cuts/<id>.json``: created once. Savepoints that name a cut belong together only if it is complete."""
 
     what: ClassVar[str] = "cut"
+    names: ClassVar = {"cut_id": str, "members": dict}
 
     cut_id: str
     verdict: Verdict

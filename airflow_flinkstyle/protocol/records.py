@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from airflow_flinkstyle.errors import MessageFormatError, ProtocolVersionError
 from airflow_flinkstyle.protocol.sink_records import Sinks, sinks_from_json
+from airflow_flinkstyle.storage.keys import is_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,6 +30,8 @@ Outcome = Literal["done", "refused", "failed", "cancelled", "lost"]
 Rewind = Literal["continue", "fork", "re-emit"]
 """What a start does about batches that were committed after its savepoint: demand that there are none, count
 on under a new query id, or use their ids again."""
+SubmitState = Literal["asked", "submitted", "failed", "dead"]
+"""``failed``: no process was started; ``dead``: a person says that it has ended."""
 AgentState = Literal["starting", "standby", "running", "draining", "closed", "failed"]
 """``starting`` until the script starts its first query; ``standby`` then, ready to run at once on go."""
 
@@ -38,6 +41,8 @@ class Record:
     """A record of the protocol; subclasses say where it stands and who writes it."""
 
     what: ClassVar[str] = "record"
+    names: ClassVar[Mapping[str, type]] = {}
+    """Fields that hold names, which become keys and folders: a text, a tuple, or the keys of a dictionary."""
 
     def to_bytes(self) -> bytes:
         """Render as JSON with the protocol version."""
@@ -62,9 +67,18 @@ class Record:
         if unknown := sorted(set(values) - known):
             raise _malformed(cls.what, f"unknown fields {unknown}")
         try:
-            return cls(**cls._revive(values))
+            record = cls(**cls._revive(values))
+            record._require_names()
         except (TypeError, KeyError, ValueError, AttributeError) as error:
             raise _malformed(cls.what, str(error)) from error
+        return record
+
+    def _require_names(self) -> None:
+        for name, kind in self.names.items():
+            value = getattr(self, name)
+            found = (value,) if kind is str else value
+            if value is not None and not (isinstance(value, kind) and all(map(is_name, found))):
+                raise ValueError(f"{name} {value!r:.80}, which is no name")
 
     @classmethod
     def _revive(cls, values: dict[str, Any]) -> dict[str, Any]:
@@ -109,6 +123,7 @@ class Claim(Record):
     """``runs/<generation>/claim.json``: the caller's, created once, before anything is submitted."""
 
     what: ClassVar[str] = "claim"
+    names: ClassVar = {"prepare_savepoint_id": str, "claim_id": str}
 
     claim_key: str
     """Who asks, without the try number (DAG run and task): a retry finds its own claim again."""
@@ -146,6 +161,7 @@ class Go(Record):
     """``runs/<generation>/go.json``: the caller's, created once: the driver may take over now."""
 
     what: ClassVar[str] = "go"
+    names: ClassVar = {"savepoint_id": str, "closed_at": dict, "expected": dict, "counts_behind": dict}
 
     savepoint_id: str | None
     """Restored by the agent into the checkpoint location; None starts from what stands there (or fresh)."""
@@ -171,14 +187,28 @@ class Go(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Handle(Record):
-    """``runs/<generation>/handle.json``: the caller's, created once, after the submit."""
+class Submit(Record):
+    """``runs/<generation>/submits/<n>.json``: created by the one caller that may start this driver process.
 
-    what: ClassVar[str] = "handle"
+    Created before it is started, so that of two callers one starts it; replaced if unchanged with what came
+    of it. A driver whose submit is not its generation's newest leaves.
+    """
 
+    what: ClassVar[str] = "submit"
+
+    key: str
+    """Who asks, without the try number."""
     deployment: str
-    native_id: Mapping[str, str]
-    submitted_at_ms: int
+    state: SubmitState
+    asked_at_ms: int
+    native_id: Mapping[str, str] = field(default_factory=dict)
+    """The process, as its deployment names it; empty until it was started."""
+    detail: str = ""
+    """``failed``: why it could not be started; ``dead``: who declared it dead, and why."""
+    retry: int = 0
+    """How many times in a row a driver was started again because one had failed of a transient cause."""
+    retried_at: Mapping[str, int] = field(default_factory=dict)
+    """With ``retry``: the batches that were committed by then; more of them begin the count anew."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,6 +223,8 @@ class IncarnationRecord(Record):
     pid_started: str
     """Start time of the JVM from ``/proc`` and the boot id, so that a reused pid is not taken for it."""
     started_at_ms: int
+    submit: int = 0
+    """The submit that it was started by; 0 if unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,6 +284,7 @@ class Heartbeat(Record):
     """``runs/<generation>/heartbeat.json``: the agent's, replaced only if unchanged."""
 
     what: ClassVar[str] = "heartbeat"
+    names: ClassVar = {"queries": dict, "request_id": str, "savepoint_id": str, "dropped": tuple}
 
     incarnation: Incarnation
     state: AgentState
@@ -267,6 +300,8 @@ class Heartbeat(Record):
     """``closed`` only: the savepoint the stop ended with."""
     error: tuple[str, str] | None = None
     """``failed`` only: error code and text."""
+    transient: bool = False
+    """``failed`` only: the cause may pass by itself, so the run may be started again as it is."""
     dropped: tuple[str, ...] = ()
     """Queries whose checkpoints may stand beside the others', and that the job is to have no more."""
 
@@ -295,6 +330,7 @@ class Request(Record):
     """
 
     what: ClassVar[str] = "request"
+    names: ClassVar = {"request_id": str, "savepoint_id": str, "cut_id": str}
 
     request_id: str
     """Derived from DAG run, task and incarnation, without the try number: a retry re-attaches."""
@@ -327,6 +363,7 @@ class Progress(Record):
     """``reports/<id>.progress.json``: newest progress of a savepoint; gaps are normal."""
 
     what: ClassVar[str] = "progress"
+    names: ClassVar = {"request_id": str}
 
     request_id: str
     files_done: int
@@ -341,6 +378,7 @@ class End(Record):
     """``reports/<id>.end.json``: how a request ended; created once."""
 
     what: ClassVar[str] = "end report"
+    names: ClassVar = {"request_id": str, "savepoint_id": str, "batches": dict}
 
     request_id: str
     outcome: Outcome

@@ -11,6 +11,7 @@ from airflow_flinkstyle.kafka.verdict import Bounded, Chosen, Exact, Refused, Ve
 from airflow_flinkstyle.rewrite.errors import PlanFormatError
 from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
 from airflow_flinkstyle.rewrite.rows import PartitionMove, SourceWay
+from airflow_flinkstyle.storage.keys import is_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,7 +41,8 @@ def from_json(text: str) -> OffsetRewritePlan:
     """Parse a plan.
 
     Raises:
-        PlanFormatError: If it is malformed, or of another format: an older plan does not say its ways.
+        PlanFormatError: If it is malformed, has names that are none, or is of another format: an older plan
+            does not say its ways.
     """
     try:
         fields = json.loads(text)
@@ -50,7 +52,7 @@ def from_json(text: str) -> OffsetRewritePlan:
     if version != FORMAT_VERSION:
         raise PlanFormatError.of(f"format_version {FORMAT_VERSION}", version)
     try:
-        return OffsetRewritePlan(
+        plan = OffsetRewritePlan(
             target=_view(fields.pop("target")),
             moves=tuple(_move(entry) for entry in fields.pop("moves")),
             pending=tuple(_move(entry) for entry in fields.pop("pending")),
@@ -59,6 +61,11 @@ def from_json(text: str) -> OffsetRewritePlan:
         )
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise PlanFormatError.of("the fields of a plan", text) from error
+    queries = {*plan.batches, *(move.query for move in (*plan.moves, *plan.pending))}
+    for name in (plan.savepoint_id, plan.job, *queries, *(way.query for way in plan.ways)):
+        if not is_name(name):
+            raise PlanFormatError.of("names of a job, a savepoint and queries", name)
+    return plan
 
 
 def _move_fields(move: PartitionMove) -> dict[str, Any]:

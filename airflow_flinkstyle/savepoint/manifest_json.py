@@ -14,7 +14,7 @@ from airflow_flinkstyle.savepoint.errors import ManifestFormatError
 from airflow_flinkstyle.savepoint.ids import is_job_name, is_savepoint_id
 from airflow_flinkstyle.savepoint.manifest import FileEntry, KafkaPosition, Manifest, QuerySnapshot
 from airflow_flinkstyle.storage.errors import BadKeyError
-from airflow_flinkstyle.storage.keys import checked_key
+from airflow_flinkstyle.storage.keys import checked_key, is_name
 from airflow_flinkstyle.types import BatchId, NextOffset
 
 if TYPE_CHECKING:
@@ -54,8 +54,8 @@ def from_json(text: str) -> Manifest:
 
     Raises:
         ManifestFormatError: If it is malformed, of a newer format, has fields this package does not know,
-            or paths that would leave the checkpoint (``..``, absolute, backslash, empty), or if a byte of
-            it was changed.
+            names that are none, or paths that would leave the checkpoint (``..``, absolute, backslash,
+            empty), or if a byte of it was changed.
     """
     try:
         document = json.loads(text)
@@ -75,7 +75,7 @@ def from_json(text: str) -> Manifest:
         taken_from_generation=fields.take_or_none("taken_from_generation", int),
         spark_version=fields.take("spark_version", str),
         evidence=fields.take_map("evidence", _text),
-        cut_id=fields.take_or_none("cut_id", str, check=bool) if version >= _CUT_AND_SINK else None,
+        cut_id=fields.take_or_none("cut_id", str, check=is_name) if version >= _CUT_AND_SINK else None,
         queries=fields.take_list("queries", partial(_query, version=version)),
     )
     fields.require_empty()
@@ -134,7 +134,7 @@ def _query(document: object, where: str, *, version: int) -> QuerySnapshot:
     if version < _SINKS:
         fields.take_or_none("sink_lineage", str)
     query = QuerySnapshot(
-        name=fields.take("name", str, check=bool),
+        name=fields.take("name", str, check=is_name),
         query_id=fields.take("query_id", str, check=bool),
         batch_id=BatchId(fields.take("batch_id", int, check=_not_negative)),
         checkpoint_location=fields.take("checkpoint_location", str),

@@ -29,6 +29,22 @@ class StoreUnavailableError(StoreError):
         )
 
 
+class CredentialsExpiredError(StoreUnavailableError):
+    """Temporary credentials have expired, and new ones were not to be had at once."""
+
+    code = "CREDENTIALS_EXPIRED"
+
+    @classmethod
+    def during(cls, action: str, uri: str, cause: object) -> Self:
+        """Name the store and what was tried; never the keys."""
+        return cls(
+            f"The store {uri} refused to {action}: {cause}.",
+            left="Nothing was changed.",
+            remedy="Try again: credentials of a role are looked up anew. A session token that stands in a "
+            "connection must be replaced there; better, name the role in it (role_arn).",
+        )
+
+
 class StoreDeniedError(StoreError):
     """The backend rejects the credentials, or they do not permit the call."""
 

@@ -10,13 +10,27 @@ MAX_KEY_BYTES = 900
 """S3 allows 1,024 bytes, the store's own prefix included."""
 
 MAX_NAME_CHARACTERS = 128
-"""Of a job, a query, a savepoint; the format's own number."""
+"""Of a job, a query, a savepoint, a cut, a request; the format's own number."""
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{MAX_NAME_CHARACTERS - 1}}}")
 
 
-def is_name(value: str) -> bool:
-    """Tell whether the text can stand in a key as the name of something."""
-    return _NAME.fullmatch(value) is not None
+def is_name(value: object) -> bool:
+    """Tell whether a value is a text that can stand in a key, or in a path, as the name of something.
+
+    The one rule for every name that comes from outside: of jobs, queries, savepoints, cuts and requests.
+    """
+    return isinstance(value, str) and _NAME.fullmatch(value) is not None
+
+
+def below(location: str, name: str) -> str:
+    """Return the location of what has this name directly below another.
+
+    Raises:
+        BadKeyError: If it is no name.
+    """
+    if not is_name(name):
+        raise BadKeyError.of(name, f"it is no name of something below {location}")
+    return f"{location.rstrip('/')}/{name}"
 
 
 def checked_key(key: str) -> str:

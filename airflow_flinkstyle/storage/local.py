@@ -2,6 +2,7 @@
 
 Content becomes visible at once or not at all: every write goes to a temporary file beside its target
 and is then linked (``create``) or renamed. ``replace`` compares and renames under a lock on the folder.
+Nothing is written or deleted through a link that leads outside of the folder.
 """
 
 from __future__ import annotations
@@ -158,10 +159,10 @@ class LocalStore:
             chosen = name(digest.hexdigest(), file.tell())
             if chosen is not None:
                 _finish(file)
-                place = self.local_path(f"{folder}/{chosen}")
-                place.parent.mkdir(parents=True, exist_ok=True)
-                with _locked(place.parent):
-                    path.rename(place)
+                place = self._folder_to_change(f"{folder}/{chosen}")
+                place.mkdir(parents=True, exist_ok=True)
+                with _locked(place):
+                    path.rename(self.local_path(f"{folder}/{chosen}"))
         return digest.hexdigest()
 
     def download(self, key: str, target: Path) -> None:
@@ -180,8 +181,8 @@ class LocalStore:
 
     def delete(self, key: str) -> None:
         """Delete; a missing key is not an error."""
-        path = self.local_path(key)
-        with contextlib.suppress(ObjectMissingError), self._translated("delete", key), _locked(path.parent):
+        folder, path = self._folder_to_change(key), self.local_path(key)
+        with contextlib.suppress(ObjectMissingError), self._translated("delete", key), _locked(folder):
             path.unlink()
 
     def _walk(self, folder: str) -> Iterator[ObjectInfo]:
@@ -199,10 +200,26 @@ class LocalStore:
                     status = entry.stat()
                     yield ObjectInfo(key=key, size_bytes=status.st_size, version=_version(status))
 
+    def _folder_to_change(self, key: str) -> Path:
+        """Return the folder of a key's place, if no link leads from the root to outside of it.
+
+        Raises:
+            StoreDeniedError: If one does.
+        """
+        folder = self.local_path(key).parent
+        if not is_inside(folder, self._root):
+            raise StoreDeniedError(
+                f"{key} was expected inside {self.uri}, found a link that leads outside, to "
+                f"{os.path.realpath(folder)}.",
+                left="Nothing was changed.",
+                remedy="Take the link away, or mount what it leads to in its place.",
+            )
+        return folder
+
     @contextlib.contextmanager
     def _temporary(self, key: str) -> Iterator[tuple[IO[bytes], Path]]:
         """Open a file that listings leave out, beside the key's place; it is gone afterwards."""
-        folder = self.local_path(key).parent
+        folder = self._folder_to_change(key)
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{_TEMPORARY}{uuid.uuid4().hex}"
         try:
@@ -225,6 +242,11 @@ class LocalStore:
             raise StoreUnavailableError.during(
                 f"{action} {key}", self.uri, f"{name} {error.strerror}"
             ) from error
+
+
+def is_inside(place: Path, folder: Path) -> bool:
+    """Tell whether a place, or where it would be, is in a folder once all links are followed."""
+    return Path(os.path.realpath(place)).is_relative_to(os.path.realpath(folder))
 
 
 def _version(status: os.stat_result) -> str:

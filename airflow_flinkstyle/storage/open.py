@@ -14,6 +14,19 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.storage.s3_settings import S3Settings
 
 
+def impatient(store: ObjectStore, *, answer_s: float) -> ObjectStore:
+    """Return a client of its own for the same store, each call of which gives up after twice ``answer_s``.
+
+    It shares no connection with the other one, so nothing large keeps its calls waiting; and it tries nothing
+    twice, since who cannot wait decides that itself. A store without a network is returned as it is.
+    """
+    if not store.uri.startswith("s3://"):
+        return store
+    from airflow_flinkstyle.storage.s3 import S3Store
+
+    return store.impatient(answer_s) if isinstance(store, S3Store) else store
+
+
 def open_store(uri: str, s3: S3Settings | None = None) -> ObjectStore:
     """Open the store at ``s3://bucket/prefix``, ``file:///path`` or ``/path``.
 

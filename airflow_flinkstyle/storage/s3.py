@@ -13,6 +13,7 @@ import os
 import threading
 import time
 import uuid
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -67,6 +68,13 @@ class S3Store:
         self._encryption = encryption_of(self._settings)
         self._lock = threading.Lock()
         self._made: Any = None
+
+    def impatient(self, answer_s: float) -> S3Store:
+        """Return a client of its own that gives up soon; see ``storage.open.impatient``."""
+        settings = replace(
+            self._settings, connect_timeout_s=answer_s, read_timeout_s=answer_s, max_attempts=1, threads=4
+        )
+        return S3Store(bucket=self._bucket, prefix=self._prefix.rstrip("/"), settings=settings)
 
     @property
     def uri(self) -> str:
@@ -215,7 +223,8 @@ class S3Store:
     def service(self) -> tuple[object, ...]:
         """What two stores must share for one to copy from the other."""
         own = self._settings
-        return (self._endpoint, own.region, own.access_key, own.secret_key, own.session_token)
+        keys = (own.access_key, own.secret_key, own.session_token)
+        return (self._endpoint, own.region, *keys, own.profile, own.role)
 
     @property
     def _where(self) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.storage.s3_login import Renewal, log_in
 from airflow_flinkstyle.storage.s3_parts import PART_BYTES
 from airflow_flinkstyle.storage.streams import LARGE_BYTES
 
@@ -43,6 +44,7 @@ def make_client(settings: S3Settings, endpoint: str | None) -> Any:  # noqa: ANN
     import boto3
     import botocore.session
     from botocore.config import Config
+    from botocore.exceptions import ProfileNotFound
 
     address = urlsplit(endpoint or "https:")
     path_style = settings.path_style if settings.path_style is not None else endpoint is not None
@@ -58,20 +60,25 @@ def make_client(settings: S3Settings, endpoint: str | None) -> Any:  # noqa: ANN
             "payload_signing_enabled": not (address.scheme == "https" or address.hostname in _LOOPBACK),
         },
     )
-    region = settings.region
+    region = settings.region or os.environ.get("AWS_REGION")  # a driver is given it, and boto3 does not look
     if region is None and endpoint is not None:
-        region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+        region = os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
     core = botocore.session.get_session()
     # Nothing here looks at times, and parsing them is two thirds of what a listing costs.
     core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=str)
-    session = boto3.session.Session(
-        botocore_session=core,
-        aws_access_key_id=settings.access_key,
-        aws_secret_access_key=settings.secret_key,
-        aws_session_token=settings.session_token,
-        region_name=region,
-    )
-    return session.client("s3", endpoint_url=endpoint, config=config)
+    log_in(core, settings)
+    try:
+        session = boto3.session.Session(botocore_session=core, region_name=region)
+        client = session.client("s3", endpoint_url=endpoint, config=config)
+    except ProfileNotFound as error:
+        raise BadInputError(
+            f"A profile of AWS's shared files on this machine was expected, found none: {error}.",
+            left="Nothing was read or written.",
+            remedy="Add it to the file of credentials or of configuration here, or name another one in the "
+            "amazon connection's profile_name or in AWS_PROFILE.",
+        ) from error
+    Renewal(client, settings)
+    return client
 
 
 def fetch_config() -> Any:  # noqa: ANN401

@@ -8,11 +8,13 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.storage.errors import (
+    CredentialsExpiredError,
     ObjectChangedError,
     ObjectMissingError,
     StoreDeniedError,
     StoreUnavailableError,
 )
+from airflow_flinkstyle.storage.s3_login import EXPIRED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +28,6 @@ _DENIED = frozenset(
         "401",
         "403",
         "AccessDenied",
-        "ExpiredToken",
         "InvalidAccessKeyId",
         "InvalidToken",
         "SignatureDoesNotMatch",
@@ -94,6 +95,8 @@ def _answered(error: Any, what: str, key: str, *, uri: str, where: str, expected
         return ConflictError()
     if code in {"BadDigest", "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch"}:
         return ObjectChangedError.at(uri, key, expected=f"content {expected}", found="other content")
+    if code in EXPIRED:
+        return CredentialsExpiredError.during(what, where, code)
     if code in _DENIED or status in {401, 403}:
         return StoreDeniedError.during(what, where, code)
     if code == "NoSuchBucket":

@@ -6,8 +6,26 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AssumedRole:
+    """A role to assume, anew whenever what was given for it is about to expire."""
+
+    arn: str
+    session_name: str = "flinkstyle"
+    external_id: str | None = None
+    duration_s: int | None = None
+    """Of what is given for it, in seconds; None for the service's default."""
+    token_file: str | None = None
+    """File with the token of a web identity; None: by the credentials at hand."""
+    sts_endpoint: str | None = None
+    """URL of the service that gives it; None for AWS."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class S3Settings:
-    """How to reach an S3 service. What is None comes from boto3's standard environment and files."""
+    """How to reach an S3 service. What is None comes from boto3's standard environment and files.
+
+    Without keys, profile and role that is also the role in ``FLINKSTYLE_S3_ROLE``.
+    """
 
     endpoint: str | None = None
     """URL of the service; None for AWS, or ``AWS_ENDPOINT_URL``."""
@@ -15,6 +33,10 @@ class S3Settings:
     access_key: str | None = field(default=None, repr=False)
     secret_key: str | None = field(default=None, repr=False)
     session_token: str | None = field(default=None, repr=False)
+    profile: str | None = None
+    """Of the shared configuration files of this machine."""
+    role: AssumedRole | None = None
+    """Assumed with the keys or the profile above, or with what boto3 finds."""
     path_style: bool | None = None
     """Bucket in the path, not in the host name; None means: whenever an endpoint is given."""
     connect_timeout_s: float = 5.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.jobs.status import Running, Starting, describe_status
@@ -11,8 +10,6 @@ from airflow_flinkstyle.triggers.base import PollTrigger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from airflow_flinkstyle.jobs.status import Run
 
 
 class ProgressWatch:
@@ -73,8 +70,6 @@ class ProgressTrigger(PollTrigger):
         self.deadline_s = deadline_s
         self.stop_on_kill = stop_on_kill
         self.request_key = request_key
-        self._beat: object = None
-        self._beat_seen_s = 0.0
 
     def arguments(self) -> dict[str, Any]:
         """Return what to wait for."""
@@ -93,19 +88,10 @@ class ProgressTrigger(PollTrigger):
             return self._look(describe_status(status))
         if (reached := self.watch.reached(status)) is not None:
             return {"batches": reached}
-        if self._is_silent(status.run):
-            return self._look("no heartbeat has come for a lease")
         return None
 
     def _look(self, why: str) -> dict[str, Any]:
         return {"look": why, "baseline": self.watch.baseline, "deadline_s": self.deadline_s}
-
-    def _is_silent(self, run: Run) -> bool:
-        """Tell whether the heartbeat has stood still for the lease, on this machine's own clock."""
-        beat = (run.generation, run.heartbeat and (run.heartbeat.incarnation, run.heartbeat.beat))
-        if beat != self._beat:
-            self._beat, self._beat_seen_s = beat, time.monotonic()
-        return time.monotonic() - self._beat_seen_s > run.claim.lease_s
 
     async def on_kill(self) -> None:
         """Stop the job if that was asked for; else a stream outlives the tasks that watch it."""

@@ -242,12 +242,10 @@ class Caller:
                 self._start(FromCheckpoint())
             case "kill-relaunch":
                 self._kill()
-                self.stage.hold()
-                self.client.ensure_running()
-                self._await_up(self._generation())
+                self._relaunch()
             case "kill-from-checkpoint":
                 self._kill()
-                self._start(FromCheckpoint())
+                self._start_from_what_it_left()
             case _:
                 self._go_back(action)
 
@@ -293,6 +291,19 @@ class Caller:
         self.client.end_driver(self._generation())
         self.history.killed = True
 
+    def _start_from_what_it_left(self) -> None:
+        """Start from a dead run's checkpoint; or its driver again, where it left too little for that."""
+        try:
+            self._start(FromCheckpoint())
+        except FlinkstyleError:
+            self._relaunch()
+            raise
+
+    def _relaunch(self) -> None:
+        self.stage.hold()
+        self.client.ensure_running()
+        self._await_up(self._generation())
+
     def _go_back(self, action: str) -> None:
         """Stop, and start from the savepoint that was taken before; or go on if that is refused."""
         assert self._taken is not None  # noqa: S101  # _act has looked
@@ -329,7 +340,7 @@ class Caller:
 
     def _await_gone(self) -> None:
         run = self.client.run(self._generation())
-        native_id = run.handle.native_id if run.handle else None
+        native_id = run.submit.native_id or None if run.submit else None
         incarnation = run.incarnation
         if incarnation is not None and (record := self.client.board.incarnation(run.generation, incarnation)):
             native_id = self.client.deployment.native_id(record)

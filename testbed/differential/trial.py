@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 _LOGGED = frozenset(["json", "parquet", "delta", "batch-txn", "batch-remember"])
 """Sinks of whose rows the batch is known, so that a rewind's doubled rows can be counted."""
 
-_MALFUNCTIONS = frozenset(["BAD_INPUT", "MESSAGE_FORMAT", "FLINKSTYLE"])
-"""Codes of bad arguments and of records that cannot be read: the caller gives no cause for them."""
+_MALFUNCTIONS = frozenset(["BAD_INPUT", "MESSAGE_FORMAT", "FLINKSTYLE", "PREDECESSOR"])
+"""Codes of bad arguments, unreadable records and a start out of order: the caller gives no cause for them."""
 
 Kind = Literal["equal", "refused", "both-fail", "failed"]
 

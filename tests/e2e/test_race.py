@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.jobs.deployments.base import Gone
 from airflow_flinkstyle.jobs.running.client import Stopped
 from airflow_flinkstyle.jobs.running.lineage import go_restored
 from testbed.scenario import QUERY, committed_offsets, wait_until
@@ -46,7 +45,7 @@ def test_only_one_of_new_driver_and_way_back_runs_a_batch(scenario: OrdersScenar
     wait_until("one has taken over", lambda: scenario.board.current().value.generation != old, timeout_s=120)
     winner = scenario.board.current().value.generation
     (loser,) = generations - {winner}
-    wait_until("the other has ended", lambda: client.run(loser).driver == Gone(), timeout_s=120)
+    wait_until("the other has ended", lambda: not client.run(loser).holds_the_job, timeout_s=120)
 
     broker = scenario.new if winner == new else scenario.old
     scenario.switch.apply("release_new" if winner == new else "release_old", 2)

@@ -38,7 +38,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 
 def end_drivers(client: JobClient) -> None:
     for generation in client.board.generations():
-        if client.run(generation).handle is not None:
+        if client.run(generation).submit is not None:
             client.end_driver(generation)
 
 

@@ -14,10 +14,7 @@ from testbed.differential.run import Task, run_all
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.bench,
-]  # by `make differential` only, until it is quick and green
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(1200)]
 SEEDS = range(1, 26)
 
 

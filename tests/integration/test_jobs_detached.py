@@ -7,15 +7,19 @@ import os
 import shutil
 import signal
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from airflow_flinkstyle.jobs.deployments.base import Gone
+from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 from airflow_flinkstyle.jobs.errors import DriverFailedError, JobNotRunningError, JobRunningError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
+from airflow_flinkstyle.jobs.lease import Sightings
 from airflow_flinkstyle.jobs.running.client import Stopped
 from airflow_flinkstyle.jobs.running.lineage import FromCheckpoint, FromSavepoint
+from airflow_flinkstyle.jobs.status import Dead, Running
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
 from tests.integration.detached_lab import COUNTS, TIMEOUT_S, Lab
 
@@ -31,7 +35,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
     lab = Lab(tmp_path)
     yield lab
     for generation in lab.client.board.generations():
-        if lab.client.run(generation).handle is not None:
+        if lab.client.run(generation).submit is not None:
             lab.client.end_driver(generation)
 
 
@@ -65,6 +69,42 @@ def test_job_is_started_saved_stopped_resumed_and_relaunched_after_kill_9(lab: L
     client.wait_running(second.generation, timeout_s=TIMEOUT_S)
     lab.until_committed_beyond(stopped.batches["counts"])
     client.stop("run-3/stop", savepoint=False, timeout_s=TIMEOUT_S)
+    lab.judge()
+
+
+def test_job_of_a_lost_host_is_started_again_once_though_two_others_try(lab: Lab):
+    client = lab.client
+    handle = client.start(lab.spec(), lab.target(), claim_key="start")
+    client.wait_running(1, timeout_s=TIMEOUT_S)
+    batch = lab.until_committed_beyond(0)
+    others = [
+        replace(client, deployment=DetachedDeployment(host=f"elsewhere {n}"), sightings=Sightings())
+        for n in range(2)
+    ]
+    assert [type(other.settled_status()) for other in others] == [Running, Running]
+    client.deployment.end(handle.native_id)  # as with its host: the others see no process
+    found = [other.settled_status() for other in others]
+    while not all(isinstance(status, Dead) for status in found):
+        found = [other.status() for other in others]
+        time.sleep(0.2)
+    for other, status in zip(others, found, strict=True):
+        other.ensure_running(status)
+    assert client.board.newest_submit(1) == 2
+
+    client.wait_running(1, timeout_s=TIMEOUT_S)
+    run = client.run(1)
+    surplus = lab.client.deployment.submit(client._submission(1, run.claim, 2))
+    while client.board.incarnations(1)[-1] < 3:
+        assert isinstance(client.status(), Running)
+        time.sleep(0.2)
+    _, hot = client.wait(client.request_savepoint("hot"), timeout_s=TIMEOUT_S)
+    assert hot.outcome == "done", hot.detail
+    while not isinstance(client.deployment.state(surplus), Gone):
+        assert isinstance(client.status(), Running)
+        time.sleep(0.2)
+    lab.until_committed_beyond(batch + 1)
+    assert client.status().heartbeat.incarnation == 2
+    client.stop("stop", savepoint=False, timeout_s=TIMEOUT_S)
     lab.judge()
 
 

@@ -32,6 +32,8 @@ from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
 from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest, QuerySnapshot
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.memory import MemoryStore
+from airflow_flinkstyle.types import Generation
+from tests import hearts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -87,7 +89,7 @@ class Bench:
             incarnation=1, state="running", beat=1, written_at_ms=now_ms, spark_version="4.2.0",
             application_id="app", queries={"orders": beat},
         )  # fmt: skip
-        board.beat(1, heartbeat, seen=None)
+        hearts.begin(board, Generation(1), heartbeat)
 
     def read_up_to(self, offset: int) -> Manifest:
         """Return a savepoint of the job that has read so many records of partition 0."""

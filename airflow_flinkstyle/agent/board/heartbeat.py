@@ -1,4 +1,9 @@
-"""The heartbeat: the agent's state in the store, the lease it holds, the end of the process without it."""
+"""The heartbeat: the agent's state in the store, the lease it holds, the end of the process without it.
+
+What keeps the lease does nothing else. It writes through a client of its own, which gives up early enough to
+try again within the lease; and it writes what was last known of the queries, while another thread looks at
+their checkpoints: a listing that hangs must not end a healthy job.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +21,21 @@ from airflow_flinkstyle.agent.jvm.process import (
     lease_clock_s,
     now_ms,
 )
+from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.records import Heartbeat
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
+from airflow_flinkstyle.storage.open import impatient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from airflow_flinkstyle.agent.jvm.process import DriverProcess
-    from airflow_flinkstyle.protocol.board import JobBoard
     from airflow_flinkstyle.protocol.records import AgentState, QueryBeat
     from airflow_flinkstyle.types import Generation, Incarnation
 
 MAX_INTERVAL_S = 5.0
+ANSWERS_PER_LEASE = 8
+"""A call of the heartbeat's client waits at most that part of the lease to connect, and for an answer."""
 WATCH_INTERVAL_S = 0.25
 log = logging.getLogger(__name__)
 
@@ -46,13 +54,20 @@ class Pulse:
         queries: Callable[[], Mapping[str, QueryBeat]],
         before: Mapping[str, QueryBeat],
     ) -> None:
-        self.board, self.generation, self.incarnation = board, generation, incarnation
+        own_client = impatient(board.store, answer_s=lease_s / ANSWERS_PER_LEASE)
+        self.board, self.generation, self.incarnation = (
+            JobBoard(own_client, board.job),
+            generation,
+            incarnation,
+        )
         self.lease_s = lease_s
         self.interval_s = min(MAX_INTERVAL_S, lease_s / 6)
         self.confirmed_at_s = lease_clock_s()
         self.ended = False
         self._version = seen
         self._queries = queries
+        self._known: Mapping[str, QueryBeat] = {}
+        self._looks, self._newest_look = 0, 0
         self._before = before
         """What an earlier incarnation said, said again of queries that this one has not come to yet: if it
         dies first, whoever goes on must know of them. Not in ``closed``, which is exact."""
@@ -83,12 +98,31 @@ class Pulse:
             self._newest = replace(self._newest, dropped=tuple(sorted(names)))
 
     def beat(self, state: AgentState | None = None) -> None:
-        """Write a heartbeat, with another state if one is given.
+        """Look at the queries and write a heartbeat, with another state if one is given.
 
         Raises:
             SupersededError: If another incarnation has written since.
         """
+        self.look()
         self._write(state)
+
+    def renew(self) -> None:
+        """Write a heartbeat with what is known of the queries, whatever looking at them would take.
+
+        Raises:
+            SupersededError: If another incarnation has written since.
+        """
+        self._write(None)
+
+    def look(self) -> None:
+        """Look at the queries, for the next write; a look that began earlier and ends later is dropped."""
+        with self._lock:
+            self._looks += 1
+            number = self._looks
+        queries = dict(self._queries())
+        with self._lock:
+            if number > self._newest_look:
+                self._newest_look, self._known = number, queries
 
     def end(
         self,
@@ -97,9 +131,18 @@ class Pulse:
         request_id: str | None = None,
         savepoint_id: str | None = None,
         error: tuple[str, str] | None = None,
+        transient: bool = False,
     ) -> None:
         """Write the last heartbeat: the one write that ends a run."""
-        self._write(state, last=True, request_id=request_id, savepoint_id=savepoint_id, error=error)
+        self.look()
+        self._write(
+            state,
+            last=True,
+            request_id=request_id,
+            savepoint_id=savepoint_id,
+            error=error,
+            transient=transient,
+        )
 
     def _write(
         self,
@@ -109,11 +152,12 @@ class Pulse:
         request_id: str | None = None,
         savepoint_id: str | None = None,
         error: tuple[str, str] | None = None,
+        transient: bool = False,
     ) -> None:
-        queries = dict(self._queries())
         with self._lock:
             if self.ended:
                 return
+            queries = dict(self._known)
             begun_s = lease_clock_s()
             state = state or self._newest.state  # as it is now: another thread may have changed it
             heartbeat = replace(
@@ -125,6 +169,7 @@ class Pulse:
                 request_id=request_id,
                 savepoint_id=savepoint_id,
                 error=error,
+                transient=transient,
             )
             self._version = self._put(heartbeat)
             self._newest, self.confirmed_at_s, self.ended = heartbeat, begun_s, last
@@ -160,24 +205,28 @@ class Pulse:
 
 
 class PulseThread(threading.Thread):
-    """Beats in the background, and sooner when a query has committed its first batch."""
+    """Keeps the lease in the background, and writes sooner when there is something new to say."""
 
     def __init__(self, pulse: Pulse, process: DriverProcess, *, news: Callable[[], bool]) -> None:
         super().__init__(name="flinkstyle-heartbeat", daemon=True)
-        self._pulse, self._process, self._news = pulse, process, news
+        self._pulse, self._process = pulse, process
+        self._look = LookThread(pulse, news=news)
         self._tick_s = min(0.5, pulse.interval_s)
 
     def run(self) -> None:
-        """Beat until the run ends, or end the process when somebody else runs the job."""
-        pulse, last_s = self._pulse, lease_clock_s()
+        """Beat until the run ends, or end the process when another driver runs the job."""
+        pulse, written_s = self._pulse, lease_clock_s()
+        self._look.start()
         pause = threading.Event()
         while not pulse.ended:
             pause.wait(self._tick_s)
             try:
-                if lease_clock_s() - last_s < pulse.interval_s and not self._news():
+                begun_s = lease_clock_s()
+                if begun_s - written_s < pulse.interval_s and not self._look.found.is_set():
                     continue
-                last_s = lease_clock_s()
-                pulse.beat()
+                self._look.found.clear()
+                pulse.renew()
+                written_s = begun_s  # a write that failed is tried again at the next tick
                 if pulse.state in ("running", "draining") and not pulse.is_current():
                     log.error("current.json names another driver")
                     self._process.halt(EXIT_DONE)
@@ -186,6 +235,34 @@ class PulseThread(threading.Thread):
                 self._process.halt(EXIT_DONE)
             except Exception:  # nothing but the lease decides when this thread has to give up
                 log.warning("The heartbeat could not be written", exc_info=True)
+
+
+class LookThread(threading.Thread):
+    """Looks at the queries' checkpoints, which may hang, so that the thread that keeps the lease need not."""
+
+    def __init__(self, pulse: Pulse, *, news: Callable[[], bool]) -> None:
+        super().__init__(name="flinkstyle-look", daemon=True)
+        self.found = threading.Event()
+        self._pulse, self._news = pulse, news
+        self._tick_s = min(0.5, pulse.interval_s)
+
+    def run(self) -> None:
+        """Look until the run ends: once per heartbeat, and when a query has committed its first batch."""
+        pulse, looked_s = self._pulse, lease_clock_s()
+        pause = threading.Event()
+        while not pulse.ended:
+            pause.wait(self._tick_s)
+            try:
+                is_new = self._news()
+                if lease_clock_s() - looked_s < pulse.interval_s and not is_new:
+                    continue
+                looked_s = lease_clock_s()
+                pulse.look()
+            except Exception:  # what is known is said again
+                log.warning("The queries could not be looked at", exc_info=True)
+            else:
+                if is_new:
+                    self.found.set()
 
 
 class Watchdog(threading.Thread):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from airflow_flinkstyle.agent.errors import NOT_STARTED, NotClaimedError, PredecessorError
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.agent.jvm.process import DriverProcess
     from airflow_flinkstyle.protocol.board import JobBoard, Slot
-    from airflow_flinkstyle.protocol.records import Claim, Go, Heartbeat
+    from airflow_flinkstyle.protocol.records import Claim, Go, Heartbeat, IncarnationRecord
     from airflow_flinkstyle.types import Generation
 
 GO_POLL_S = 0.25
@@ -50,11 +50,17 @@ class Turn:
         return self.prior.value if self.prior else None
 
 
-def begin(board: JobBoard, generation: Generation, process: DriverProcess) -> Turn:
+def begin(board: JobBoard, generation: Generation, process: DriverProcess, *, submit: int = 0) -> Turn:
     """Begin an incarnation, after the earlier ones of this generation have ended.
 
+    Args:
+        board: The job's records.
+        generation: Which to run.
+        process: This one.
+        submit: The submit that this process was started by; 0 if it was started otherwise.
+
     Raises:
-        NotOursError: If the generation has closed, or another one runs the job.
+        NotOursError: If the generation has closed, another one runs the job, or this one has a driver.
         NotClaimedError: If no caller claimed the generation.
     """
     claim = board.claim(generation)
@@ -67,12 +73,14 @@ def begin(board: JobBoard, generation: Generation, process: DriverProcess) -> Tu
     require_not_closed(board.heartbeat(generation))
     seen = board.current()
     require_turn(seen, generation, claim)
-    incarnation = _next_incarnation(board, generation, process)
+    require_newest(board, generation, submit)
+    incarnation = _next_incarnation(board, generation, replace(process.record(), submit=submit))
     prior = board.heartbeat(generation)
     if prior is not None or (seen is not None and seen.value.generation == generation):
         log.info("Waiting for an earlier incarnation of generation %d", generation)
-        prior = wait_until_silent(board, generation, claim.lease_s, look=lambda: None)
+        prior = _await_earlier(board, generation, claim.lease_s)
         require_not_closed(prior)
+    require_newest(board, generation, submit)  # somebody may have given this process up while it waited
     return Turn(generation=generation, incarnation=incarnation, claim=claim, prior=prior, seen=seen)
 
 
@@ -104,8 +112,29 @@ def require_turn(current: Slot[Current] | None, generation: Generation, claim: C
         raise NotOursError(f"current.json names generation {current.value.generation}")
 
 
-def _next_incarnation(board: JobBoard, generation: Generation, process: DriverProcess) -> Incarnation:
-    record = process.record()
+def require_newest(board: JobBoard, generation: Generation, submit: int) -> None:
+    """Leave if another driver of this generation was asked for after this one."""
+    newest = board.newest_submit(generation)
+    if newest > submit:
+        raise NotOursError(f"submit {newest} of generation {generation} has taken the place of {submit}")
+
+
+def _await_earlier(board: JobBoard, generation: Generation, lease_s: float) -> Slot[Heartbeat] | None:
+    """Wait until an earlier incarnation has ended; leave if it does not.
+
+    One whose process was killed may beat a few times more. One that still beats after two leases runs the
+    job: this process is one too many, and as long as it waited callers could take it for the newest.
+    """
+    begun_s = lease_clock_s()
+
+    def changed() -> None:
+        if lease_clock_s() - begun_s > 2 * lease_s:
+            raise NotOursError(f"an earlier driver of generation {generation} lives")
+
+    return wait_until_silent(board, generation, lease_s, look=lambda: None, changed=changed)
+
+
+def _next_incarnation(board: JobBoard, generation: Generation, record: IncarnationRecord) -> Incarnation:
     number = max(board.incarnations(generation), default=Incarnation(0))
     while True:
         number = Incarnation(number + 1)
@@ -132,7 +161,12 @@ def patiently(read: Callable[[], T], *, for_s: float) -> T:
 
 
 def wait_until_silent(
-    board: JobBoard, generation: Generation, lease_s: float, *, look: Callable[[], None]
+    board: JobBoard,
+    generation: Generation,
+    lease_s: float,
+    *,
+    look: Callable[[], None],
+    changed: Callable[[], None] = lambda: None,
 ) -> Slot[Heartbeat] | None:
     """Wait until a generation's driver has ended, or has not beaten for ``lease_s`` on this clock.
 
@@ -141,6 +175,7 @@ def wait_until_silent(
         generation: Whose heartbeat to watch.
         lease_s: For how long it must not change.
         look: Called in every round; raises to end the wait.
+        changed: Called when it has changed; raises to end the wait.
     """
 
     def read() -> Slot[Heartbeat] | None:
@@ -156,6 +191,7 @@ def wait_until_silent(
         asked_s, found = lease_clock_s(), read()
         if (found.version if found else None) != (seen.version if seen else None):
             since_s, seen = asked_s, found
+            changed()
     return seen
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.agent.errors import DROPPED
 from airflow_flinkstyle.agent.guards.lineages import carried, query_id_in
 from airflow_flinkstyle.checkpoint.inventory import list_batches
+from airflow_flinkstyle.protocol.board import check_name
 from airflow_flinkstyle.protocol.records import QueryBeat, SourceIdentity
 from airflow_flinkstyle.protocol.sink_records import left_by
 
@@ -41,9 +42,13 @@ class Waiting:
 
 
 def dropped_queries(spark: PySpark) -> set[str]:
-    """Return the queries that this version of the job no longer has."""
+    """Return the queries that this version of the job no longer has.
+
+    Raises:
+        BadInputError: If no query can have one of the names.
+    """
     names = spark.conf.get(DROPPED, "").split(",")
-    return {name.strip() for name in names} - {""}
+    return {check_name("query name", name.strip()) for name in names if name.strip()}
 
 
 def told(

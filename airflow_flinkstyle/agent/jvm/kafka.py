@@ -164,6 +164,18 @@ def root_cause(error: Java) -> tuple[str, str]:
     return cause.getClass().getSimpleName(), cause.getMessage() or ""
 
 
+def _may_pass(error: Java) -> bool:
+    """Return whether Kafka's client calls the cause one that passes, like a leader that is being elected."""
+    cause = error.java_exception
+    while cause.getCause() is not None:
+        cause = cause.getCause()
+    kind, names = cause.getClass(), []
+    while kind is not None:
+        names.append(kind.getSimpleName())
+        kind = kind.getSuperclass()
+    return "RetriableException" in names and "UnknownTopicOrPartitionException" not in names
+
+
 def says_unreachable(name: str) -> bool:
     """Return whether an exception of this class means that no broker answered."""
     return "Timeout" in name or name in {"ConfigException", "DisconnectException"}
@@ -172,7 +184,7 @@ def says_unreachable(name: str) -> bool:
 def _refused(source: Source, error: Java) -> FlinkstyleError:
     servers = source.option("kafka.bootstrap.servers") or "?"
     name, text = root_cause(error)
-    if says_unreachable(name):
+    if says_unreachable(name) or _may_pass(error):
         return ClusterUnreachableError(
             f"The Kafka cluster at {servers} was expected to answer within {REQUEST_TIMEOUT_S} s, "
             f"found {name}: {text}.",

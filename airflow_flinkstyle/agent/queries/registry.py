@@ -12,6 +12,7 @@ from airflow_flinkstyle.agent.errors import ONLY_QUERY, QueryNameError
 from airflow_flinkstyle.agent.job_query import JobQuery
 from airflow_flinkstyle.agent.jvm.hadoop_store import HadoopStore, needs_hadoop
 from airflow_flinkstyle.protocol.board import check_name
+from airflow_flinkstyle.storage.keys import below
 from airflow_flinkstyle.storage.open import open_store
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Queries:
 
     def checkpoint(self, query: str) -> ObjectStore:
         """Open a query's checkpoint: it stands in a folder of the query's name."""
-        location = f"{self.root}/{query}"
+        location = below(self.root, query)
         return HadoopStore(self.spark, location) if needs_hadoop(location) else open_store(location)
 
     def all(self) -> list[JobQuery]:
@@ -116,7 +117,7 @@ class Queries:
                 writer=writer,
                 run=run,
                 checkpoint=self.checkpoint(chosen),
-                location=_as_spark_writes(f"{self.root}/{chosen}"),
+                location=_as_spark_writes(below(self.root, chosen)),
                 sources=sources,
                 declared=declared,
                 ran=known.ran if known else None,

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.manifest import Manifest
 
 _LOOK_EVERY_S = 1.0
+GUARD_PATIENCE_S = 600.0
+"""How long a relaunch waits for brokers, or a store, that cannot be reached before it fails for now."""
+FIRST_PATIENCE_S = 60.0
+"""The same for a generation's first driver: a person, or a migration's window, waits to be told."""
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
@@ -186,4 +190,15 @@ class Admission:
         last = self._turn.last_beat.queries.get(query.name) if self._turn.last_beat else None
         # With the savepoint's numbers as this query's sink needs them.
         lineages.expect(query, self._origins().get(query.name), last)
-        checks.guard(self._driver.describe, query, self._expected.get(query.name, {}))
+        self._await_kafka(
+            lambda: checks.guard(self._driver.describe, query, self._expected.get(query.name, {}))
+        )
+
+    def _await_kafka(self, guard: Callable[[], None]) -> None:
+        """Guard a query as soon as the brokers answer; a bad minute of theirs is no refusal."""
+
+        def attempt() -> None:
+            self._driver.leave_if_ending()  # it can be stopped meanwhile
+            guard()
+
+        takeover.patiently(attempt, for_s=GUARD_PATIENCE_S if self.relaunched else FIRST_PATIENCE_S)

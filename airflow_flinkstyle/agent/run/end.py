@@ -134,7 +134,8 @@ class RunEnd:
         log.error("%s: %s", failure.code, failure.text)
         self._driver.commits.finish()
         error = (failure.code, failure.text)
-        self._write(lambda: self._driver.pulse.end("failed", error=error))
+        transient = failure.transient
+        self._write(lambda: self._driver.pulse.end("failed", error=error, transient=transient))
         return EXIT_FAILED
 
     def _write(self, write: Callable[[], None]) -> None:

@@ -43,12 +43,14 @@ class Failure:
 
     code: str
     text: str
+    transient: bool = False
+    """Whether it may pass by itself: the run may be started again as it is."""
 
     @staticmethod
     def of(error: BaseException) -> Failure:
         """Name the error; the script's own by the last lines of its traceback."""
         if isinstance(error, FlinkstyleError):
-            return Failure(error.code, scrub(str(error), os.environ))
+            return Failure(error.code, scrub(str(error), os.environ), transient=error.retryable)
         # Scrubbed whole: half a key is a secret too, and would not be found.
         text = scrub("".join(traceback.format_exception(error)), os.environ).partition(_PLAN)[0]
         lines = [line for line in text.splitlines() if line.strip()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, TypeVar
 
 from airflow_flinkstyle.errors import BadInputError
@@ -41,6 +42,14 @@ def number_or_none(name: str, answer: object, kind: Callable[[str], T]) -> T | N
         return kind(text)
     except ValueError as error:
         raise _bad(name, "a number, or nothing", answer) from error
+
+
+def seconds_or_none(name: str, answer: object) -> float | None:
+    """Return the seconds that were answered, more than none; None for no answer."""
+    found = number_or_none(name, answer, float)
+    if found is not None and not 0 < found < math.inf:
+        raise _bad(name, "a number of seconds above 0, or nothing", answer)
+    return found
 
 
 def _bad(name: str, expected: str, found: object) -> BadInputError:

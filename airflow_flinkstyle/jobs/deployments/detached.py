@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import time
-from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_TAIL_BYTES = 64 << 10
+"""How much of a log is read for its end: a driver of months has written gigabytes."""
 _EXEC_LOOKS, _EXEC_LOOK_S = 200, 0.01
 
 _children: dict[int, subprocess.Popen[bytes]] = {}  # kept, so that ended ones are reaped by poll()
@@ -35,9 +36,10 @@ class DetachedDeployment:
 
     name = "detached"
 
-    def __init__(self, *, kill_timeout_s: float = 10.0) -> None:
+    def __init__(self, *, kill_timeout_s: float = 10.0, host: str | None = None) -> None:
+        """Args: ``host``: whose processes these are; None for this machine by its name."""
         self._kill_timeout_s = kill_timeout_s
-        self._host = socket.gethostname()
+        self._host = host or socket.gethostname()
 
     def submit(self, submission: Submission) -> Mapping[str, str]:
         """Start the driver and return at once with its native id."""
@@ -112,10 +114,12 @@ class DetachedDeployment:
         """Return the last lines of the log file."""
         path = Path(native_id.get("log") or "/nonexistent")
         try:
-            with path.open(errors="replace") as text:
-                return "".join(deque(text, maxlen=lines)).strip()
+            with path.open("rb") as log_file:
+                log_file.seek(-min(_TAIL_BYTES, path.stat().st_size), os.SEEK_END)
+                text = log_file.read(_TAIL_BYTES).decode(errors="replace")
         except OSError:
             return ""
+        return "\n".join(text.splitlines()[-lines:]).strip()
 
     def _id(self, pid: int, started: str, log_path: str) -> dict[str, str]:
         return {"host": self._host, "pid": str(pid), "started": started, "log": log_path}

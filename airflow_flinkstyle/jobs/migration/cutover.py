@@ -128,16 +128,17 @@ class Cutover(MigrationContext):
         """Go back, and say so; if the new driver had won meanwhile, say that."""
         log.warning("Giving up: %s", error)
         winner = wayback.go_back(self)
+        job = wayback.job_after(self)
         if winner["position"] == "release_new":
             return MigrationEndedError(
                 f"The migration failed late: {error.problem}",
-                left="The new driver had taken over: the job and its producers are on the new cluster.",
+                left=f"The new driver had taken over: job and producers are on the new cluster. {job}",
                 remedy="Check that it commits; only a migration in the other direction brings it back.",
             )
         return WentBackError(
             f"The migration was given up: {error.problem}",
-            left=f"The job runs on the old cluster as generation {winner['winner']}, and its producers write "
-            f"there. {error.left}",
+            left=f"The job is on the old cluster as generation {winner['winner']}, and its producers write "
+            f"there. {job} {error.left}",
             remedy=error.remedy,
         )
 

@@ -115,7 +115,7 @@ def run_preflight(
 
 
 def _job(client: JobClient) -> list[Finding]:
-    status = client.status()
+    status = client.settled_status()
     level: Level = "ok" if isinstance(status, Running) else "refusal"
     return [Finding(check="job", level=level, detail=f"Job {client.board.job}: {describe_status(status)}.")]
 

@@ -11,10 +11,11 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.errors import ProducersNotHeldError, StepTimeoutError
 from airflow_flinkstyle.jobs.migration import arrival, fence_phase
 from airflow_flinkstyle.jobs.requests import Ended, TooLate, request_for
-from airflow_flinkstyle.jobs.status import Starting
+from airflow_flinkstyle.jobs.status import Starting, describe_status
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -147,7 +148,22 @@ def settle(context: MigrationContext) -> Settled:
     if found["position"] == "release_new" and found["winner"] == _named(context):
         return _on_the_new_cluster(context, found["winner"])
     where = _WHERE[found["position"]]
-    return Settled(where=where, generation=found["winner"], detail=f"Producers: {found['position']}.")
+    detail = f"Producers: {found['position']}. {job_after(context)}"
+    return Settled(where=where, generation=found["winner"], detail=detail)
+
+
+def job_after(context: MigrationContext) -> str:
+    """Start the job again if its driver died, and say what it does once that was seen; for messages."""
+    client, timeout_s = context.client, context.settings.takeover_timeout_s
+    until_s = time.monotonic() + timeout_s
+    while True:
+        try:
+            status = client.ensure_running(client.settled_status(at_most_s=timeout_s, afresh=True))
+        except FlinkstyleError as error:
+            return f"It does not run: {error.problem}"
+        if not isinstance(status, Starting) or time.monotonic() > until_s:
+            return f"As seen now, {describe_status(status)}."
+        time.sleep(client.poll_s)
 
 
 def _named(context: MigrationContext) -> Generation | None:
@@ -156,11 +172,11 @@ def _named(context: MigrationContext) -> Generation | None:
 
 
 def _on_the_new_cluster(context: MigrationContext, generation: Generation | None) -> Settled:
-    context.client.ensure_running()
+    job = job_after(context)
     _require_quiet_old(context)
     strays = fence_phase.strays(context.journal, context.kafka.watch)
     detail = f" WARNING: somebody wrote to the old one behind the proof. {strays}" if strays else ""
-    return Settled(where="new", generation=generation, detail=f"The job runs on the new cluster.{detail}")
+    return Settled(where="new", generation=generation, detail=f"The job is on the new cluster. {job}{detail}")
 
 
 def _require_quiet_old(context: MigrationContext) -> None:

@@ -38,7 +38,7 @@ def start_standby(context: MigrationContext) -> Mapping[str, Any]:
         if beat is not None and beat.state == "standby" and beat.application_id:  # its script has come up
             old = context.old()
             return {"old": old, "new": handle.generation, "sources": sources_read(context, old)}
-        if run.is_over or not run.holds_the_job():
+        if run.is_over or not run.holds_the_job:
             raise client.driver_failed(run)
         if time.monotonic() > deadline:
             raise late("The next driver", "come up and wait", context.settings.standby_timeout_s)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.jobs import requests
-from airflow_flinkstyle.jobs.deployments.base import Gone
 from airflow_flinkstyle.jobs.errors import (
     JobNotRunningError,
     RequestBusyError,
@@ -123,9 +122,9 @@ class JobClient(JobRuns):
                 detail=f"The savepoint was complete, then: {state.reason}",
                 batches={},
             )
-        if isinstance(state, InProgress) and isinstance(self.run(pending.generation).driver, Gone):
+        if isinstance(state, InProgress) and not self.run(pending.generation).speaks:
             again = requests.poll(self.board, pending)  # its last words may have come after the first look
-            return Lost("The driver process has ended.") if isinstance(again, InProgress) else again
+            return Lost("The driver has ended without a word.") if isinstance(again, InProgress) else again
         return state
 
     def published(self, pending: PendingRequest) -> Manifest | None:
@@ -214,7 +213,8 @@ class JobClient(JobRuns):
         try:
             pending = self.request_stop(request_key, savepoint=savepoint, mode=mode, confirm=confirm)
         except JobNotRunningError:
-            status = self.ensure_running()  # one that died without a word is started to be closed in order
+            # One that died without a word is started to be closed in order.
+            status = self.ensure_running(self.settled_status())
             if not isinstance(status, Starting):
                 raise
             self.wait_running(status.run.generation, timeout_s=timeout_s)

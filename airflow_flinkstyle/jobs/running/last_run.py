@@ -10,6 +10,7 @@ from airflow_flinkstyle.checkpoint import metadata
 from airflow_flinkstyle.checkpoint.inventory import list_batches, read_inventory
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.jobs.errors import CheckpointMismatchError
+from airflow_flinkstyle.storage.keys import below, is_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -74,7 +75,7 @@ def driver_of(runs: JobView, run: Run) -> Generation:
 
 def read_checkpoint(runs: JobView, run: Run, query: str) -> ObjectStore:
     """Open one query's checkpoint of a run."""
-    return runs.open_checkpoint(f"{run.claim.checkpoint_location.rstrip('/')}/{query}")
+    return runs.open_checkpoint(below(run.claim.checkpoint_location, query))
 
 
 def look(runs: JobView, run: Run, words: Heartbeat) -> Look:
@@ -169,7 +170,7 @@ def require_all_named(runs: JobView, run: Run) -> None:
 def _unnamed(runs: JobView, run: Run) -> Iterator[str]:
     named = {*run.heartbeat.queries, *run.heartbeat.dropped} if run.heartbeat is not None else set()
     folders = runs.open_checkpoint(run.claim.checkpoint_location).folders()
-    return (name for name in folders if name not in named)
+    return (name for name in folders if is_name(name) and name not in named)
 
 
 def _traceless(run: Run) -> CheckpointMismatchError:
@@ -177,7 +178,8 @@ def _traceless(run: Run) -> CheckpointMismatchError:
         f"Checkpoint {run.claim.checkpoint_location} was expected to show what generation {run.generation} "
         "did before its driver died without a word, found nothing there, as on a machine where it never ran.",
         left=_NOT_TAKEN,
-        remedy="A local path means the driver's disk: call from the machine where the driver ran.",
+        remedy="A local path means the driver's disk: call from the machine where the driver ran. If it ran "
+        "here, it was killed before its first write: start it again (StreamingJobProgressSensor does).",
     )
 
 

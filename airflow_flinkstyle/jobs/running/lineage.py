@@ -12,7 +12,6 @@ from airflow_flinkstyle.jobs.errors import JobNotRunningError, RewindError
 from airflow_flinkstyle.jobs.running import last_run, stopped
 from airflow_flinkstyle.jobs.running.batch_numbers import counts_behind
 from airflow_flinkstyle.jobs.running.forks import fork
-from airflow_flinkstyle.jobs.status import Closed
 from airflow_flinkstyle.protocol.records import Go, SourceIdentity
 from airflow_flinkstyle.savepoint import sinks
 from airflow_flinkstyle.savepoint.errors import SinkSkipsError
@@ -202,8 +201,9 @@ def go_restored(manifest: Manifest, *, closed_at: dict[str, int] | None, carry_p
 
 
 def _go(runs: JobView, manifest: Manifest | None, *, carry_pending: bool = False) -> Go:
-    status = runs.status()
-    closed_at = status.heartbeat.batches() if isinstance(status, Closed) else None
+    current = runs.board.current()
+    slot = runs.board.heartbeat(current.value.generation) if current is not None else None
+    closed_at = slot.value.batches() if slot is not None and slot.value.state == "closed" else None
     if manifest is None:
         return Go(savepoint_id=None, carry_pending=False, closed_at=closed_at, expected={})
     return go_restored(manifest, closed_at=closed_at, carry_pending=carry_pending)

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import logging
+import socket
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs import requests
-from airflow_flinkstyle.jobs.deployments.base import DriverState, Gone
-from airflow_flinkstyle.jobs.errors import DriverFailedError, StepTimeoutError
+from airflow_flinkstyle.jobs.deployments.base import DriverState, Gone, Unknown
+from airflow_flinkstyle.jobs.errors import (
+    DriverFailedError,
+    JobNotRunningError,
+    StepTimeoutError,
+    StillBeatingError,
+)
 from airflow_flinkstyle.jobs.running.starts import JobStarts
 from airflow_flinkstyle.jobs.status import (
     Closed,
@@ -19,39 +27,73 @@ from airflow_flinkstyle.jobs.status import (
     Starting,
     classify,
     describe_status,
+    now_ms,
 )
+from airflow_flinkstyle.protocol.records import Submit
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.status import Run
     from airflow_flinkstyle.types import Generation
 
+MOST_RETRIES = 8
+"""How many drivers in a row are started after one that failed of a cause that may pass."""
+RETRY_S, MOST_RETRY_S = 5.0, 60.0
+"""How long to wait before the first of them, and before any; each wait is twice the one before."""
+_MOST_LOOK_S = 15.0
+"""How long a driver that is declared dead is looked at at most: three heartbeats."""
 log = logging.getLogger(__name__)
 
 
 class JobRuns(JobStarts):
     """The job's runs, their begin, and how they go on and end."""
 
-    def ensure_running(self, *, relaunch_failed: bool = False) -> JobStatus:
+    def ensure_running(self, status: JobStatus | None = None, *, relaunch_failed: bool = False) -> JobStatus:
         """Start one more incarnation if the driver of the run that may run has died without a word.
 
+        Of several callers at once one starts it.
+
         Args:
+            status: What the caller found the job to be doing; None to look once, for who looks repeatedly.
             relaunch_failed: Also relaunch a driver that said why it failed.
 
         Raises:
-            DriverFailedError: If the driver failed with an error, which would happen again.
+            DriverFailedError: If the driver failed with an error, which would happen again, or did so too
+                often in a row of a cause that may pass.
         """
-        status = self.status()
+        status, retry = status or self.status(), 0
         match status:
             case Dead(run) if run.claim.launch:
                 log.warning("The driver of generation %d is gone, starting it again", run.generation)
             case Failed(run) if relaunch_failed and run.claim.launch:
                 log.warning("Starting generation %d again after %s", run.generation, status.code)
+            case Failed(run) if run.claim.launch and run.may_be_retried:
+                retry = self._await_retry(run)
             case Failed(run):
                 raise self.driver_failed(run)
             case _:
                 return status
-        self._submit(run.generation, run.claim)
+        self.end_driver(run.generation)  # one that is frozen here would wake up
+        self._submit(run, f"relaunch:{socket.gethostname()}", retry=retry)
         return Starting(run)
+
+    def _await_retry(self, run: Run) -> int:
+        """Wait before a driver is started again that failed of a cause that may pass; longer each time.
+
+        Returns:
+            The number of the retry.
+
+        Raises:
+            DriverFailedError: If it was tried often enough.
+        """
+        retry = run.next_retry
+        if retry > MOST_RETRIES:
+            raise self.driver_failed(run)
+        pause_s = min(RETRY_S * 2 ** (retry - 1), MOST_RETRY_S)
+        log.warning(
+            "Generation %d failed: retry %d of %d in %g s", run.generation, retry, MOST_RETRIES, pause_s
+        )
+        time.sleep(max(0.0, pause_s - run.silence.still_s))
+        return retry
 
     def wait_running(self, generation: Generation, *, timeout_s: float) -> Running:
         """Wait until the generation's driver holds ``current.json``.
@@ -84,12 +126,68 @@ class JobRuns(JobStarts):
 
     def end_driver(self, generation: Generation) -> DriverState:
         """Kill a generation's driver without a chance to drain."""
-        run = self.run(generation)
-        state = run.driver if run.handle is None else self.deployment.end(run.handle.native_id)
-        if run.incarnation is not None and (record := self.board.incarnation(generation, run.incarnation)):
-            state = self.deployment.end(self.deployment.native_id(record))
+        states = [self.deployment.end(native_id) for native_id in self.native_ids(self.run(generation))]
+        state = next((one for one in states if not isinstance(one, Gone)), Gone())
+        if not states:
+            state = Unknown("no driver was recorded")
         log.info("Ended the driver of generation %d: %s", generation, state)
         return state
+
+    def declare_dead(self, generation: Generation, *, reason: str, by: str) -> None:
+        """Record a person's word that a generation's driver has ended, which no rule could tell yet.
+
+        The driver that is started next still waits until the heartbeat has not changed for the lease.
+
+        Args:
+            generation: Whose newest driver.
+            reason: How the person knows.
+            by: Who says so.
+
+        Raises:
+            BadInputError: If no reason is given.
+            StillBeatingError: If it does change.
+            JobNotRunningError: If the generation has ended by its own word, or nobody claimed it.
+        """
+        if not reason.strip():
+            raise BadInputError(
+                f"A reason was expected why the driver of generation {generation} is dead, found none.",
+                left="Nothing was recorded.",
+                remedy="Say how you know; people who look for a cause later read it.",
+            )
+        run = self.run(generation)
+        first, until_s = run.heartbeat, time.monotonic() + min(_MOST_LOOK_S, run.claim.lease_s / 2)
+        while not run.is_over and run.heartbeat == first and time.monotonic() < until_s:
+            time.sleep(self.poll_s)
+            run = self.run(generation)
+        if run.is_over:
+            raise self._not_to_declare(generation, "ended by its own word")
+        if run.heartbeat != first:
+            raise StillBeatingError(
+                f"The driver of generation {generation} of job {self.board.job} was expected to be silent, "
+                "found that it writes heartbeats.",
+                left="Nothing was recorded; it goes on.",
+                remedy="Stop the job instead.",
+            )
+        self._record_death(run, f"{reason} ({by})")
+
+    def _record_death(self, run: Run, why: str) -> None:
+        slot = self.board.submit(run.generation, run.submit_number) if run.submit_number else None
+        if slot is not None:
+            dead = replace(slot.value, state="dead", detail=why)
+            self.board.put_submit(run.generation, run.submit_number, dead, seen=slot.version)
+            return
+        dead = Submit(
+            key=why, deployment=self.deployment.name, state="dead", asked_at_ms=now_ms(), detail=why
+        )
+        self.board.create_submit(run.generation, 1, dead)
+
+    def _not_to_declare(self, generation: Generation, found: str) -> JobNotRunningError:
+        return JobNotRunningError(
+            f"Generation {generation} of job {self.board.job} was expected to have a driver of which nobody "
+            f"knows, found that it has {found}.",
+            left="Nothing was recorded.",
+            remedy="Start the job again.",
+        )
 
     def dismiss(self, generation: Generation) -> None:
         """End a driver that only waits; it holds nothing, so there is nothing to drain."""

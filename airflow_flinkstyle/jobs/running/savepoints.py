@@ -44,7 +44,7 @@ def begin_savepoint(
     Raises:
         JobNotRunningError: If an aligned savepoint of a job that has ended is asked for.
     """
-    mode, status = CutMode(alignment=alignment), client.status()
+    mode, status = CutMode(alignment=alignment), client.settled_status()
     if isinstance(status, (Closed, Failed)) and alignment == "aligned":
         raise JobNotRunningError(
             f"Job {client.board.job} was expected to run, so that its queries can be aligned, found that "
@@ -55,7 +55,7 @@ def begin_savepoint(
     if isinstance(status, (Closed, Failed)):
         return take_stopped(client, key, progress=progress)
     if isinstance(status, (Dead, Starting)):
-        client.ensure_running()
+        client.ensure_running(status)
         client.wait_running(status.run.generation, timeout_s=running_timeout_s)
     return client.request_savepoint(key, mode=mode)
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.jobs.deployments.base import Alive
 from airflow_flinkstyle.jobs.errors import JobRunningError
 from airflow_flinkstyle.jobs.running import lineage, start_plan, stopped
-from airflow_flinkstyle.jobs.spec import from_launch, launch_of
+from airflow_flinkstyle.jobs.spec import from_launch, launch_of, require_recordable
 from airflow_flinkstyle.jobs.status import Running, Starting, describe_status, now_ms
 from airflow_flinkstyle.jobs.view import JobView
 from airflow_flinkstyle.kafka.login.driver import named_connections, require_logins
-from airflow_flinkstyle.protocol.records import Claim, Handle
+from airflow_flinkstyle.protocol.records import Claim, Submit
 from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
 from airflow_flinkstyle.storage.errors import ObjectExistsError
 from airflow_flinkstyle.types import Generation
@@ -59,6 +61,7 @@ class JobStarts(JobView):
             origin: Where to start; None for where the job was, or fresh if it has no history.
 
         Raises:
+            BadInputError: If a setting holds a secret, which would be recorded.
             JobRunningError: If a run is up or being started; its holder is named.
             RewindError: If the savepoint is older than what the job has committed since.
             LastStateError: If where the job was is out of reach, and nothing else is that state.
@@ -66,7 +69,8 @@ class JobStarts(JobView):
             SavepointMissingError: If it was disposed of meanwhile; nothing was claimed.
             DriverFailedError: If the driver process could not be started.
         """
-        generation = self.own_claim(claim_key)
+        require_recordable(spec, target)
+        generation = self._own_start(claim_key, spec, target)
         if generation is None or self.board.go(generation) is None:
             if generation is None:
                 self._require_stopped(claim_key)
@@ -80,17 +84,18 @@ class JobStarts(JobView):
                 if generation is None:
                     generation = self._claim(spec, target, claim_key, plan.checkpoint_location, None)
                 self._go(generation, plan.go)
-        return self._submit_once(generation)
+        return self._submit_once(generation, claim_key)
 
     def standby(
         self, spec: JobSpec, target: SubmitTarget, *, claim_key: str, prepare_savepoint_id: str | None
     ) -> RunHandle:
         """Start a driver that comes up, restores a hot savepoint, and waits for ``go``."""
-        generation = self.own_claim(claim_key)
+        require_recordable(spec, target)
+        generation = self._own_start(claim_key, spec, target)
         if generation is None:
             self._require_no_waiting_run(claim_key)
             generation = self._claim(spec, target, claim_key, None, prepare_savepoint_id)
-        return self._submit_once(generation)
+        return self._submit_once(generation, claim_key)
 
     def follow(self, generation: Generation, *, claim_key: str) -> RunHandle:
         """Start a way back: what a closed generation ran, in its own checkpoint, following it."""
@@ -106,7 +111,7 @@ class JobStarts(JobView):
             spec, target = from_launch(run.claim.launch, secret_env=self.secret_env)
             own = self._claim(spec, target, claim_key, run.claim.checkpoint_location, None, generation)
         self._go(own, lineage.go_on(run.heartbeat))
-        return self._submit_once(own)
+        return self._submit_once(own, claim_key)
 
     def go(self, generation: Generation, go: Go) -> None:
         """Let a waiting driver take over; telling it the same again is no error."""
@@ -119,12 +124,24 @@ class JobStarts(JobView):
             log.info("Generation %d was told to go before", generation)
 
     def own_claim(self, claim_key: str) -> Generation | None:
-        """Return the generation that was claimed under this key, or None."""
+        """Return the newest generation that was claimed under this key, or None."""
         for generation in reversed(self.board.generations()):
             claim = self.board.claim(generation)
             if claim is not None and claim.claim_key == claim_key:
                 return generation
         return None
+
+    def _own_start(self, claim_key: str, spec: JobSpec, target: SubmitTarget) -> Generation | None:
+        """Return the generation that an earlier try claimed, unless the caller corrected what never ran."""
+        own = self.own_claim(claim_key)
+        if own is None:
+            return None
+        run = self.run(own)
+        never_ran = run.incarnation is None and (run.submit is None or not run.submit.native_id)
+        if never_ran and not _is_seen(run) and _as_recorded(run.claim.launch) != launch_of(spec, target):
+            log.warning("Generation %d was never started; the job's start was changed since", own)
+            return None
+        return own
 
     def _claim(
         self,
@@ -156,40 +173,60 @@ class JobStarts(JobView):
         log.info("Claimed generation %d of job %s for %s", generation, self.board.job, claim_key)
         return generation
 
-    def _submit_once(self, generation: Generation) -> RunHandle:
-        """Submit the driver unless it was before: by its handle, its own record, or its command line."""
+    def _submit_once(self, generation: Generation, claim_key: str) -> RunHandle:
+        """Submit the driver unless one runs, comes up or has had its last word."""
         run = self.run(generation)
-        if run.handle is None:
-            handle = Handle(
-                deployment=self.deployment.name,
-                native_id=self._known_driver(run) or self._submit(generation, run.claim),
-                submitted_at_ms=now_ms(),
-            )
-            try:
-                self.board.create_handle(generation, handle)
-            except ObjectExistsError:
-                log.info("Another attempt recorded the driver of generation %d first", generation)
-        else:
-            handle = run.handle
+        mine = run.submit is not None and (run.submit.state, run.submit.key) == ("asked", claim_key)
+        is_over = run.is_over and not run.may_be_retried
+        if not is_over and not run.speaks and (not run.comes_up or self._is_left(run, mine=mine)):
+            self._submit(run, claim_key)  # asked for: retries are counted anew
+            run = self.run(generation)
+        submit = run.submit
         return RunHandle(
             job=self.board.job,
             generation=generation,
             checkpoint_location=run.claim.checkpoint_location,
-            deployment=handle.deployment,
-            native_id=handle.native_id,
+            deployment=submit.deployment if submit is not None else self.deployment.name,
+            native_id=next(iter(self.native_ids(run)), {}),
         )
 
-    def _known_driver(self, run: Run) -> Mapping[str, str] | None:
-        found = self.deployment.find(self._submission(run.generation, run.claim))
-        if found is not None or run.incarnation is None:
-            return found
-        record = self.board.incarnation(run.generation, run.incarnation)
-        return self.deployment.native_id(record) if record else None
+    def _is_left(self, run: Run, *, mine: bool) -> bool:
+        """Return whether a driver that is expected was only claimed, or asked for by a try of this caller.
 
-    def _submit(self, generation: Generation, claim: Claim) -> Mapping[str, str]:
-        submission = self._submission(generation, claim)
-        env = {**submission.env, **self._login_env(claim.overrides)}
-        return self.deployment.submit(replace(submission, env=env))
+        Should that try still start it: it leaves before it runs a batch, since its submit is not the newest.
+        """
+        return not _is_seen(run) and run.incarnation is None and (run.submit is None or mine)
+
+    def _submit(self, run: Run, key: str, *, retry: int = 0) -> None:
+        """Start one more driver of a generation, unless another caller has begun to since ``run`` was read.
+
+        Raises:
+            DriverFailedError: If no process could be started; that is recorded, so that nobody waits for it.
+        """
+        generation, number = run.generation, run.submit_number + 1
+        submission = self._submission(generation, run.claim, number)
+        submission = replace(submission, env={**submission.env, **self._login_env(run.claim.overrides)})
+        asked = Submit(
+            key=key,
+            deployment=self.deployment.name,
+            state="asked",
+            asked_at_ms=now_ms(),
+            retry=retry,
+            retried_at=run.heartbeat.batches() if retry and run.heartbeat is not None else {},
+        )
+        try:
+            version = self.board.create_submit(generation, number, asked)
+        except ObjectExistsError:
+            log.info("Another caller starts the driver of generation %d", generation)
+            return
+        try:
+            native_id = self.deployment.submit(submission)
+        except FlinkstyleError as error:
+            failed = replace(asked, state="failed", detail=str(error.problem))
+            self.board.put_submit(generation, number, failed, seen=version)
+            raise
+        started = replace(asked, state="submitted", native_id=native_id)
+        self.board.put_submit(generation, number, started, seen=version)
 
     def _login_env(self, overrides: tuple[KafkaOverride, ...]) -> Mapping[str, str]:
         """Read the logins anew for each driver: passwords change while a job runs."""
@@ -199,8 +236,8 @@ class JobStarts(JobView):
         return require_logins(names, self.base_env)
 
     def _require_stopped(self, claim_key: str) -> None:
-        status = self.status()
-        if isinstance(status, (Starting, Running)) and not _is_own_fence(status.run, claim_key):
+        status = self.settled_status(unless=lambda run: _is_own(run, claim_key))
+        if isinstance(status, (Starting, Running)) and not _is_own(status.run, claim_key):
             raise self._running(describe_status(status))
         self._require_no_waiting_run(claim_key)
 
@@ -209,8 +246,10 @@ class JobStarts(JobView):
         for generation in reversed(self.board.generations()):
             if current is not None and generation <= current.value.generation:
                 return
-            run = self.run(generation)
-            if run.holds_the_job() and not _is_own_fence(run, claim_key):
+            if _is_own(self.run(generation), claim_key):
+                continue
+            run = self.settled_run(generation)
+            if run.holds_the_job:
                 raise self._running(f"generation {generation} is waiting or starting ({run.claim.claim_key})")
 
     def _running(self, holder: str) -> JobRunningError:
@@ -221,6 +260,18 @@ class JobStarts(JobView):
         )
 
 
-def _is_own_fence(run: Run, claim_key: str) -> bool:
-    """Return whether an earlier attempt of the same start held the job to copy its checkpoint."""
-    return run.claim.claim_key == stopped.fence_key(lineage.copy_key(claim_key))
+def _is_own(run: Run, claim_key: str) -> bool:
+    """Return whether it is an earlier try of the same start: its claim, or its fence to copy a checkpoint."""
+    return run.claim.claim_key in (claim_key, stopped.fence_key(lineage.copy_key(claim_key)))
+
+
+def _is_seen(run: Run) -> bool:
+    return run.successor is not None and isinstance(run.successor.state, Alive)
+
+
+def _as_recorded(launch: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a claim's launch as it was before it stood in the store; None of it is a start to compare."""
+    if not launch:
+        return {}
+    spec, target = from_launch(launch, secret_env={})
+    return launch_of(spec, target)

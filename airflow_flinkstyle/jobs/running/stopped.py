@@ -60,8 +60,8 @@ def take_stopped(
     """
     savepoint_id = _unspent_id(runs, key)
     existing = runs.repository.find(savepoint_id)
-    status = runs.status()
-    if existing is None and isinstance(status, (Running, Starting)) and not _is_own(status.run, key):
+    status = runs.settled_status(unless=lambda run: _is_own(run, key)) if existing is None else None
+    if isinstance(status, (Running, Starting)) and not _is_own(status.run, key):
         raise JobRunningError(
             f"Job {runs.board.job} was expected not to run, found that {describe_status(status)}.",
             left="Nothing was taken.",
@@ -165,6 +165,7 @@ def lift_fence(
         request_id=None,
         savepoint_id=None,
         error=None,
+        transient=False,
     )
     try:
         runs.board.beat(fence.generation, closed, seen=None)

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from airflow_flinkstyle.savepoint.blobs.leases import LEASE_S, Leased, Renewed, Seen, Watch
 from airflow_flinkstyle.savepoint.blobs.prune_slot import condemned_blobs, free_slot, read_slot, take_slot
 from airflow_flinkstyle.savepoint.errors import RepositoryBusyError
-from airflow_flinkstyle.savepoint.ids import is_savepoint_id
 from airflow_flinkstyle.savepoint.repository.stored import parse_stored
 from airflow_flinkstyle.storage.errors import StoreError, StoreUnavailableError
 
@@ -40,17 +39,11 @@ class Intent(Leased):
     """``takes/<id>.json``: somebody relies on blobs."""
 
     what: ClassVar[str] = "intent"
+    names: ClassVar = {"publishes": str}
 
     kind: IntentKind
     publishes: str | None
     """The savepoint it will make, whose id is spent when the intent is given up; None if it makes none."""
-
-    @classmethod
-    def _revive(cls, values: dict[str, object]) -> dict[str, object]:
-        publishes = values["publishes"]
-        if publishes is not None and not (isinstance(publishes, str) and is_savepoint_id(publishes)):
-            raise ValueError(f"publishes {publishes!r:.80}")
-        return super(Intent, cls)._revive(values)
 
     def __str__(self) -> str:
         """Name it as a message does."""

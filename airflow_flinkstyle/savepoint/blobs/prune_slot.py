@@ -41,6 +41,7 @@ class Condemned(Record):
     """``condemned/<prune id>.json``: what one prune is deleting; ``altered-<savepoint id>``: what is bad."""
 
     what: ClassVar[str] = "list of condemned blobs"
+    names: ClassVar = {"savepoints": tuple}
 
     holder: str | None
     """Once this process has certainly ended, a list that was left can be deleted by hand."""

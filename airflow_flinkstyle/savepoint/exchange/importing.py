@@ -36,6 +36,7 @@ from airflow_flinkstyle.savepoint.files.transfer import (
 )
 from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from airflow_flinkstyle.storage.errors import ObjectMissingError
+from airflow_flinkstyle.storage.local import is_inside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -143,10 +144,12 @@ def _read_manifest(source: ExportSource, listed: Mapping[str, int]) -> Manifest:
 
 
 def _require_plain_file(source: ExportSource, key: str) -> None:
-    """Refuse a link, a pipe or a device in a local folder; a read of one may not end."""
+    """Refuse a pipe or a device in a local folder, whose read may not end, and a link that leads outside."""
     place = source.local_path(key)
     if place is None:
         return
+    if not is_inside(place.parent, place.parents[key.count("/")]):
+        raise ExportFormatError.of(source.uri, f"{key} inside the folder", "a link that leads outside of it")
     try:
         mode = place.lstat().st_mode
     except OSError:

@@ -1,15 +1,12 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.hooks.connections import (
-    Defaults,
-    kafka_cluster,
-    s3_environment,
-    s3_settings,
-    submit_target,
-)
+from airflow_flinkstyle.hooks.aws import s3_environment, s3_settings
+from airflow_flinkstyle.hooks.connections import Defaults, kafka_cluster, submit_target
 from airflow_flinkstyle.jobs.errors import DeployModeError
 from airflow_flinkstyle.jobs.spec import launch_of
 from airflow_flinkstyle.provider_info import get_provider_info
@@ -31,6 +28,12 @@ def test_empty_answers_of_the_form_count_as_not_given():
     found = defaults(aws_conn_id="", lease_s=None, checkpoint_root="")
     assert (found.aws_conn_id, found.lease_s) == (None, 30.0)
     assert found.checkpoint_root == "s3a://bucket/prefix/checkpoints"
+
+
+@pytest.mark.parametrize("lease_s", ["half a minute", "inf", -1, 0])
+def test_lease_that_is_no_number_of_seconds_is_refused(lease_s: object):
+    with pytest.raises(BadInputError, match=f"lease_s of a_conn to be a number.*{lease_s}"):
+        defaults(lease_s=lease_s)
 
 
 def test_local_root_keeps_checkpoints_in_a_folder_beside_the_jobs():
@@ -145,7 +148,7 @@ def test_secrets_of_an_amazon_connection_reach_the_environment_and_nothing_else(
             extra={"endpoint_url": "http://127.0.0.1:9", "region_name": "eu-west-1"},
         )
     )
-    env = s3_environment(settings)
+    env = {name: value for name, value in s3_environment(settings).items() if value}
     assert env == {
         "AWS_ACCESS_KEY_ID": "the-key",
         "AWS_SECRET_ACCESS_KEY": "the-secret",
@@ -169,3 +172,65 @@ def test_encryption_of_an_amazon_connection_reaches_the_environment():
     )
     env = s3_environment(settings)
     assert (env["FLINKSTYLE_S3_ENCRYPTION"], env["FLINKSTYLE_S3_KMS_KEY_ID"]) == ("aws:kms", "key-1")
+
+
+def test_role_of_an_amazon_connection_is_handed_on_and_nothing_is_assumed_here():
+    extra = {
+        "role_arn": "arn:aws:iam::1:role/streams",
+        "assume_role_kwargs": {"ExternalId": "x", "DurationSeconds": 900},
+        "service_config": {"sts": {"endpoint_url": "http://127.0.0.1:9"}},
+    }
+    env = s3_environment(s3_settings(a_connection("aws", extra=extra)))
+    assert json.loads(env.pop("FLINKSTYLE_S3_ROLE")) == {
+        "arn": "arn:aws:iam::1:role/streams",
+        "session_name": "flinkstyle",
+        "external_id": "x",
+        "duration_s": 900,
+        "sts_endpoint": "http://127.0.0.1:9",
+    }
+    assert env == {}
+
+
+def test_profile_is_handed_on_by_its_name_and_displaces_every_identity_of_the_worker():
+    env = s3_environment(
+        s3_settings(a_connection("aws", extra={"profile_name": "streams", "region_name": "eu-west-1"}))
+    )
+    assert {name: value for name, value in env.items() if value} == {
+        "AWS_PROFILE": "streams",
+        "AWS_REGION": "eu-west-1",
+    }
+    for name in (
+        "AWS_ACCESS_KEY_ID",
+        "AWS_SESSION_TOKEN",
+        "AWS_WEB_IDENTITY_TOKEN_FILE",
+        "FLINKSTYLE_S3_ROLE",
+    ):
+        assert env[name] == ""
+
+
+def test_connection_that_names_no_identity_takes_none_from_the_driver():
+    settings = s3_settings(a_connection("aws", extra={"region_name": "eu-west-1"}))
+    assert s3_environment(settings) == {"AWS_REGION": "eu-west-1"}
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"assume_role_method": "assume_role_with_saml"},
+        {"assume_role_kwargs": {"Policy": "{}"}},
+        {
+            "assume_role_method": "assume_role_with_web_identity",
+            "assume_role_with_web_identity_federation": "google",
+        },
+        {
+            "assume_role_method": "assume_role_with_web_identity",
+            "assume_role_with_web_identity_federation": "file",
+        },
+    ],
+)
+def test_role_that_a_driver_cannot_assume_by_itself_is_refused(
+    extra: dict[str, object], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delenv("AWS_WEB_IDENTITY_TOKEN_FILE", raising=False)
+    with pytest.raises(BadInputError, match="a_conn should name what a driver can assume by itself"):
+        s3_settings(a_connection("aws", extra={"role_arn": "arn:aws:iam::1:role/x", **extra}))

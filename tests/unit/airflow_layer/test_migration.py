@@ -135,10 +135,20 @@ def test_window_looks_once_more_because_approvals_take_time(world: World, findin
     assert settled["where"] == "untouched"
 
 
-def test_misspelt_timeout_is_refused(world: World, findings: list[Finding]):
+@pytest.mark.parametrize(
+    ("timeouts", "words"),
+    [
+        ({"hold": 3}, "BAD_INPUT.*'hold'"),
+        ({"hold_timeout_s": "a minute"}, "BAD_INPUT.*time-out hold_timeout_s to be a number.*'a minute'"),
+        ({"hold_timeout_s": "nan"}, "BAD_INPUT.*time-out hold_timeout_s to be a number of seconds above 0"),
+    ],
+)
+def test_timeout_that_is_misspelt_or_no_number_of_seconds_is_refused(
+    world: World, findings: list[Finding], timeouts: dict[str, object], words: str
+):
     world.start()
-    wrong = {**arguments(world), "timeouts": {"hold": 3}}
-    with pytest.raises(AirflowFailException, match="'hold'"):
+    wrong = {**arguments(world), "timeouts": timeouts}
+    with pytest.raises(AirflowFailException, match=words):
         MigrateStreamingJobOperator(task_id="migrate", **wrong).execute(a_context("migrate"))
 
 

@@ -1,17 +1,23 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import asdict, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from airflow.sdk.exceptions import TaskDeferred
 
+from airflow_flinkstyle.hooks.job import StreamingJobHook
 from airflow_flinkstyle.jobs.status import Closed, Running
+from airflow_flinkstyle.sensors import StreamingJobProgressSensor
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from airflow_flinkstyle.triggers.base import PollTrigger
 from airflow_flinkstyle.triggers.progress import ProgressTrigger, ProgressWatch
 from airflow_flinkstyle.triggers.savepoint import FreshSavepointTrigger, RequestTrigger
+from tests.unit.airflow_layer.conftest import a_context
+from tests.unit.jobs.hosts import LEASE_S, Host, start
 
 if TYPE_CHECKING:
     from types import SimpleNamespace
@@ -150,3 +156,36 @@ def test_killing_a_deferred_sensor_leaves_the_stream_alone_unless_asked(world: W
     assert isinstance(client.status(), Running)
     asyncio.run(ProgressTrigger(batches=1, stop_on_kill=True, request_key="k", **COMMON).on_kill())
     world.until(lambda: isinstance(client.status(), Closed))
+
+
+@pytest.fixture
+def elsewhere(world: World, monkeypatch: pytest.MonkeyPatch) -> Host:
+    """Airflow runs on a host that does not see the driver's, and whose clock is another one."""
+    host = Host(world, "airflow", ahead_s=600.0)
+    start(world, Host(world, "worker 1"))
+    monkeypatch.setattr(StreamingJobHook, "deployment", host)
+    return host
+
+
+def test_triggers_notice_the_silence_of_a_driver_on_a_host_that_is_lost(world: World, elsewhere: Host):
+    world.deaf = True
+    request = asdict(elsewhere.client().request_savepoint("key"))
+    with pytest.raises(TimeoutError):
+        fire(ProgressTrigger(batches=1, **COMMON), timeout_s=LEASE_S / 2)
+    world.kill(1)
+    assert fire(RequestTrigger(request=request, **COMMON)) == {"request": request}
+    assert "its heartbeat has not changed" in fire(ProgressTrigger(batches=1, **COMMON))["look"]
+    assert world.alive() == [], "a trigger starts nothing"
+
+
+def test_task_that_a_trigger_woke_starts_the_driver_again_where_it_runs(world: World, elsewhere: Host):
+    world.kill(1)
+    event = fire(ProgressTrigger(batches=1, **COMMON))
+    world.logs.produce(3)
+    sensor = StreamingJobProgressSensor(task_id="progress", job=world.job, deferrable=True, timeout=60)
+    with pytest.raises(TaskDeferred):
+        sensor.execute_complete(a_context(), {**event, "deadline_s": time.time() + 60})
+    world.until(lambda: world.alive() == [1])
+    (driver,) = [one for one in world.drivers.values() if not one.killed.is_set()]
+    assert driver.host == "airflow"
+    world.judge()

@@ -18,6 +18,7 @@ from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabe
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.types import BatchId, Generation, Incarnation
+from tests import hearts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -83,8 +84,9 @@ class Root:
         *,
         state: AgentState = "running",
         query_id: str = "q-1",
-        written_at_ms: int = TAKEN_AT_MS,
         groups: Mapping[str, GroupBeat] | None = None,
+        lease_s: float = 30.0,
+        beats: bool = True,
     ) -> None:
         """Leave the records of a driver that runs on another machine and answers nothing."""
         claim = Claim(
@@ -93,7 +95,7 @@ class Root:
             checkpoint_location=str(self.folder / "checkpoints"),
             prepare_savepoint_id=None,
             overrides=(),
-            lease_s=30.0,
+            lease_s=lease_s,
             launch={},
             claimed_at_ms=TAKEN_AT_MS,
         )
@@ -115,12 +117,15 @@ class Root:
             incarnation=only,
             state=state,
             beat=1,
-            written_at_ms=written_at_ms,
+            written_at_ms=TAKEN_AT_MS,
             spark_version="4.2.0",
             application_id="app",
             queries={"totals": totals},
         )
-        self.board.beat(first, heartbeat, seen=None)
+        if beats and state not in ("closed", "failed"):
+            hearts.begin(self.board, first, heartbeat)
+        else:
+            self.board.beat(first, heartbeat, seen=None)
 
 
 @pytest.fixture

@@ -83,3 +83,31 @@ def test_stopping_several_jobs_asks_first(root: Root):
     root.seem_running()
     root.run("savepoint", "cut", "orders", "--stop", code=130, answer="n\n")
     assert root.board.request(1) is None
+
+
+DECLARE = ("job", "declare-dead", "--generation", "1")
+
+
+def test_driver_is_declared_dead_with_a_reason_that_is_kept_with_who_gave_it(root: Root):
+    root.seem_running(lease_s=1.0, beats=False)
+    root.run(*DECLARE, code=2, answer="y\n")  # without a reason
+    root.run(*DECLARE, "--reason", "rack 4 burnt", code=130, answer="n\n")
+    assert root.board.newest_submit(1) == 0
+    found = root.json(*DECLARE, "--reason", "rack 4 burnt", "--yes")
+    assert found["status"] == "dead"
+    assert "was declared dead: rack 4 burnt (" in found["detail"]
+    recorded = root.board.submit(1, 1).value
+    assert (recorded.state, recorded.detail.startswith("rack 4 burnt (")) == ("dead", True)
+
+
+def test_driver_that_writes_heartbeats_is_not_declared_dead(root: Root):
+    root.seem_running()
+    failed = root.run(*DECLARE, "--reason", "I think so", "--yes", code=1)
+    assert failed.stderr.startswith("STILL_BEATING: The driver of generation 1 of job orders was expected")
+    assert root.board.newest_submit(1) == 0
+
+
+def test_status_of_a_driver_that_fell_silent_elsewhere_is_dead_after_its_lease(root: Root):
+    root.seem_running(lease_s=0.5, beats=False)
+    assert root.json("job", "status")["status"] == "dead"
+    assert "not changed for" in root.run("job", "status").stdout

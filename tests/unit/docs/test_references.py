@@ -51,3 +51,13 @@ def test_every_bad_input_has_a_code_of_the_package_and_a_test():
         assert left, f"{situation}: nothing on what is left"
         assert remedy, f"{situation}: nothing on what to do"
         assert "::test_" in proof, f"{situation}: no test"
+
+
+def test_every_failure_that_is_operated_has_a_way_out_and_a_test():
+    table = [row for row in rows(ROOT / "docs" / "operating.md") if row[0] != "what fails"]
+    assert len(table) >= 15
+    for fails, happens, acts, person, proof in table:
+        assert happens, f"{fails}: nothing on what happens"
+        assert acts, f"{fails}: nobody acts"
+        assert person, f"{fails}: nothing on what a person does"
+        assert "::test_" in proof, f"{fails}: no test"

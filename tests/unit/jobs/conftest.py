@@ -172,6 +172,10 @@ class Mood:
     fails_in_batch: bool = False
     hangs_in_batch: bool = False
     fails_guard: bool = False
+    out_of_reach: int = 0
+    """How many drivers in a row cannot reach their brokers."""
+    loses_reach: bool = False
+    """Takes the job over, then cannot reach them."""
     slow_takes_s: float = 0.0
     slow_start_s: float = 0.0
     tells_no_sinks: bool = False
@@ -189,9 +193,10 @@ class _Leave(Exception):
 class Driver(threading.Thread):
     """One incarnation: the agent's side of the protocol, in the order of the contract."""
 
-    def __init__(self, world: World, generation: int, pid: int) -> None:
+    def __init__(self, world: World, generation: int, pid: int, host: str = "here", submit: int = 0) -> None:
         super().__init__(daemon=True)
         self.world, self.generation, self.pid = world, generation, pid
+        self.host, self.submit = host, submit
         self.board = JobBoard(world.store, world.job)
         self.killed, self.version, self.beats = threading.Event(), None, 0
         self.claim = self.board.claim(generation)
@@ -199,18 +204,20 @@ class Driver(threading.Thread):
         self.cluster = "new" if self.claim.overrides else "old"
         self.checkpoint = LocalStore(Path(self.claim.checkpoint_location) / QUERY)
         self.application_id = ""
-        record = IncarnationRecord(host="here", pid=pid, jvm_pid=pid, pid_started="x", started_at_ms=1)
+        record = IncarnationRecord(host=host, pid=pid, jvm_pid=pid, pid_started="x", started_at_ms=1)
         self.process: Any = SimpleNamespace(record=lambda: record)
 
     def run(self) -> None:
         with contextlib.suppress(_Leave, takeover.NotOursError, ObjectChangedError, ObjectExistsError):
-            self.turn = takeover.begin(self.board, self.generation, self.process)
+            self.turn = takeover.begin(self.board, self.generation, self.process, submit=self.submit)
             self.incarnation = self.turn.incarnation
             self.version = self.turn.prior.version if self.turn.prior else None
             try:
                 self.live()
             except PredecessorError as error:
                 self.beat("failed", error=(error.code, str(error)))
+            except ConnectionError as error:
+                self.beat("failed", error=("CLUSTER_UNREACHABLE", str(error)), transient=True)
             except RuntimeError as error:
                 self.beat("failed", error=("SCRIPT_FAILED", str(error)))
         self.killed.set()
@@ -251,9 +258,14 @@ class Driver(threading.Thread):
         expected = go.expected.get(QUERY, {}).get("0")
         if self.mood.fails_guard or (expected and expected.cluster_id != self.cluster):
             raise RuntimeError("CLUSTER_MISMATCH")
+        if self.mood.out_of_reach:
+            self.mood.out_of_reach -= 1
+            raise ConnectionError("no broker answered")
         self.pause()
         takeover.take_current(self.board, self.turn, seen)
         self.beat("running")
+        if self.mood.loses_reach:
+            raise ConnectionError("no broker answered any more")
         self.loop()
 
     def logs(self) -> tuple[int, int, int]:
@@ -493,9 +505,13 @@ class World:
     # Deployment
 
     def submit(self, submission: Any) -> dict[str, str]:
+        return self.submit_on("here", submission)
+
+    def submit_on(self, host: str, submission: Any) -> dict[str, str]:
         pid = len(self.drivers) + 1
         self.submissions.append(submission)
-        self.drivers[pid] = Driver(self, int(submission.marker[-1]), pid)
+        number = int(submission.argv[submission.argv.index("--submit") + 1])
+        self.drivers[pid] = Driver(self, int(submission.marker[-1]), pid, host, number)
         self.drivers[pid].start()
         return {"pid": str(pid)}
 

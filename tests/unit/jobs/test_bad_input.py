@@ -138,7 +138,7 @@ def test_window_that_cannot_begin_leaves_the_job_and_its_producers_on_the_old_cl
         world.logs.produce(3)
     with pytest.raises(WentBackError) as refused:
         a_cutover(world).run()
-    assert says(refused.value, found=found, left="runs on the old cluster as generation 1", remedy=remedy)
+    assert says(refused.value, found=found, left="is on the old cluster as generation 1", remedy=remedy)
     assert position(world) == "release_old"
     world.logs.unruly = False
     world.logs.produce(5)

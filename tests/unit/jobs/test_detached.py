@@ -50,6 +50,16 @@ def test_driver_is_alive_then_gone_and_its_log_can_be_read(tmp_path: Path, deplo
     assert detached.log_tail(ids[0], lines=1) == "world"
 
 
+def test_of_a_log_of_months_the_end_is_read_only(tmp_path: Path):
+    path = tmp_path / "log"
+    with path.open("wb") as log:
+        log.truncate(64 << 30)  # sparse: more than fits into memory
+        log.seek(0, 2)
+        log.write(b"\nlast but one\nlast \xff\n")
+    found = DetachedDeployment().log_tail({"log": str(path)}, lines=2)
+    assert found == "last but one\nlast \N{REPLACEMENT CHARACTER}"
+
+
 def test_lost_driver_is_found_by_its_command_line(tmp_path: Path, deployment: tuple):
     detached, ids = deployment
     submission = a_submission(tmp_path, "sleep 60; true")
@@ -63,7 +73,7 @@ def test_lost_driver_is_found_by_its_command_line(tmp_path: Path, deployment: tu
 def test_driver_is_found_while_its_process_replaces_itself(tmp_path: Path, deployment: tuple):
     detached, ids = deployment
     again = 'export N=$((N + 1)); [ $N -lt 2000 ] && exec /bin/bash -c "$BASH_EXECUTION_STRING" "$0" "$@"; '
-    submission = a_submission(tmp_path, again + "sleep 60")
+    submission = a_submission(tmp_path, again + "sleep 60; true")
     ids.append(detached.submit(submission))
     assert [detached.find(submission) for _ in range(100)] == ids * 100
 

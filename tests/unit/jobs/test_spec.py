@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 
 import pytest
@@ -9,8 +10,6 @@ import pytest
 from airflow_flinkstyle.errors import BadInputError, MessageFormatError
 from airflow_flinkstyle.jobs.errors import DeployModeError
 from airflow_flinkstyle.jobs.spec import (
-    JobSpec,
-    SubmitTarget,
     driver_env,
     from_launch,
     launch_of,
@@ -19,59 +18,38 @@ from airflow_flinkstyle.jobs.spec import (
 )
 from airflow_flinkstyle.kafka.login.driver import CONNECTION
 from airflow_flinkstyle.protocol.records import KafkaOverride
-
-SECRET = "AKIA-very-secret"  # noqa: S105
-
-
-def a_spec(**changes: object) -> JobSpec:
-    values = {
-        "name": "orders",
-        "script": "/jobs/orders.py",
-        "args": ("--topic", "orders"),
-        "conf": {"spark.sql.shuffle.partitions": "4"},
-        "overrides": (KafkaOverride(role="source", servers="old:9092", options={"a": "b"}),),
-        "checkpoint_root": "/checkpoints/",
-    }
-    return JobSpec(**{**values, **changes})
-
-
-def a_target(**changes: object) -> SubmitTarget:
-    values = {
-        "master": "local[2]",
-        "python": "/venv/bin/python",
-        "conf": {"spark.sql.shuffle.partitions": "200", "spark.x": "1"},
-        "jars": ("/a.jar", "/b.jar"),
-        "secret_env": {"AWS_SECRET_ACCESS_KEY": SECRET},
-        "log_dir": "/logs",
-    }
-    return SubmitTarget(**{**values, **changes})
+from tests.unit.jobs.specs import SECRET, a_spec, a_target
 
 
 def test_argv_runs_the_launcher_with_the_script_behind_it():
-    argv = submit_argv(a_spec(), a_target(), root="s3://b/p", generation=7, claim_id="c1")
+    argv = submit_argv(a_spec(), a_target(), root="s3://b/p", generation=7, claim_id="c1", submit=2, env={})
     assert argv[0] == "/venv/bin/spark-submit"
     assert argv[argv.index("--jars") + 1] == "/a.jar,/b.jar"
     assert "spark.sql.shuffle.partitions=4" in argv
-    tail = ("--root", "s3://b/p", "--job", "orders", "--claim", "c1", "--generation", "7", "--")
+    tail = ("--root", "s3://b/p", "--job", "orders", "--claim", "c1", "--generation", "7", "--submit", "2")
     assert argv[argv.index(launcher_path()) :] == (
-        launcher_path(), *tail, "/jobs/orders.py", "--topic", "orders",
+        launcher_path(), *tail, "--", "/jobs/orders.py", "--topic", "orders",
     )  # fmt: skip
 
 
 def test_driver_that_logs_in_to_kafka_hides_logins_in_spark_plans_too():
     rule = KafkaOverride(role="source", servers="old:9092", options={CONNECTION: "kafka_new"})
-    argv = submit_argv(a_spec(overrides=(rule,)), a_target(), root="/r", generation=1, claim_id="c")
+    argv = submit_argv(a_spec(overrides=(rule,)), a_target(), root="/r", generation=1, claim_id="c", env={})
     (redaction,) = [part for part in argv if part.startswith("spark.redaction.regex=")]
     for name in ("kafka.ssl.keystore.key", "kafka.sasl.jaas.config", "password"):
         assert re.search(redaction.partition("=")[2].replace("(?i)", ""), name)
     own = a_spec(overrides=(rule,), conf={"spark.redaction.regex": "mine"})
-    argv = submit_argv(own, a_target(), root="/r", generation=1, claim_id="c")
+    argv = submit_argv(own, a_target(), root="/r", generation=1, claim_id="c", env={})
     assert any(part.startswith("spark.redaction.regex=mine|") for part in argv)
 
 
 def test_launcher_is_found_without_importing_pyspark():
-    assert launcher_path().endswith("airflow_flinkstyle/agent/launcher.py")
-    assert "pyspark" not in sys.modules
+    program = (
+        "import sys\nfrom airflow_flinkstyle.jobs.spec import launcher_path\n"
+        "print(launcher_path(), 'pyspark' in sys.modules)"
+    )
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert shown.stdout.endswith("airflow_flinkstyle/agent/launcher.py False\n")
 
 
 def test_launch_round_trips_through_json_without_the_secrets():
@@ -82,7 +60,9 @@ def test_launch_round_trips_through_json_without_the_secrets():
 
 def test_secrets_are_in_no_repr_and_not_on_the_command_line():
     assert SECRET not in repr(a_target())
-    assert SECRET not in " ".join(submit_argv(a_spec(), a_target(), root="r", generation=1, claim_id="c1"))
+    assert SECRET not in " ".join(
+        submit_argv(a_spec(), a_target(), root="r", generation=1, claim_id="c1", env={})
+    )
 
 
 def test_driver_gets_secrets_but_nothing_of_airflows_environment():

@@ -13,7 +13,6 @@ from airflow_flinkstyle.protocol.records import (
     End,
     Go,
     GroupBeat,
-    Handle,
     Heartbeat,
     IncarnationRecord,
     KafkaOverride,
@@ -23,6 +22,7 @@ from airflow_flinkstyle.protocol.records import (
     Request,
     RequestState,
     SourceIdentity,
+    Submit,
 )
 from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
 from airflow_flinkstyle.types import Alignment, BatchId, Generation, Incarnation, NextOffset
@@ -49,7 +49,7 @@ RECORDS: list[Record] = [
         closed_at={"orders": 7},
         expected={"orders": {"0": IDENTITY}},
     ),
-    Handle(deployment="detached", native_id={"pid": "12"}, submitted_at_ms=1),
+    Submit(key="k", deployment="detached", state="submitted", asked_at_ms=1, native_id={"pid": "12"}),
     IncarnationRecord(host="h", pid=1, jvm_pid=2, pid_started="3", started_at_ms=4),
     Heartbeat(
         incarnation=Incarnation(1),

@@ -25,7 +25,8 @@ for _target, _data in seeds():
     SEEDS[_target].append(_data)
 SLOW = {"archive", "checkpoint", "manifest"}
 TOKENS = [b"\0", b"\xff", b"v", b"1", b"-1", b"-", b"{", b"}", b"[", b'"', b":", b",", b"\n", b"\\ud800",
-          b"null", b"NaN", b"1e999", b"../", b"/", b"9" * 5000, b"[" * 5000, b'{"a":' * 5000]  # fmt: skip
+          b"null", b"NaN", b"1e999", b"../", b"../../../x", b"/", b"9" * 5000, b"[" * 5000,
+          b'{"a":' * 5000]  # fmt: skip
 relaxed = settings(deadline=None, suppress_health_check=list(HealthCheck), database=None)
 
 

@@ -1,18 +1,28 @@
 from __future__ import annotations
 
+import socket
+import threading
+import time
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
 from airflow_flinkstyle.agent.board import heartbeat
-from airflow_flinkstyle.agent.board.heartbeat import Pulse
+from airflow_flinkstyle.agent.board.heartbeat import Pulse, PulseThread
 from airflow_flinkstyle.agent.errors import SupersededError
+from airflow_flinkstyle.agent.jvm.process import DriverProcess
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.records import Current, QueryBeat
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from airflow_flinkstyle.storage.memory import MemoryStore
+from airflow_flinkstyle.storage.s3 import S3Store
+from airflow_flinkstyle.storage.s3_settings import S3Settings
 from airflow_flinkstyle.types import BatchId
 from tests.unit.agent.conftest import G1, G2, I1, I2, a_heartbeat
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 
 def a_pulse(board: JobBoard, **changes: object) -> Pulse:
@@ -123,3 +133,84 @@ def test_other_driver_in_current_is_noticed() -> None:
     assert pulse.is_current()
     board.take_current(Current(generation=G2, incarnation=I1), seen=board.current())
     assert not pulse.is_current()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline_s, "it never came true"
+        time.sleep(0.01)
+
+
+def test_lease_is_kept_while_a_look_at_the_checkpoints_hangs() -> None:
+    board = JobBoard(MemoryStore(), "orders")
+    now_running, hangs, goes_on = threading.Event(), threading.Event(), threading.Event()
+
+    def queries() -> dict[str, QueryBeat]:
+        if now_running.is_set():
+            hangs.set()
+            goes_on.wait(30)
+        return {"a": QueryBeat(query_id="a", batch_id=BatchId(3), batch_committed_at_ms=1, sources={})}
+
+    pulse = a_pulse(board, lease_s=0.6, queries=queries)
+    pulse.beat("running")
+    board.take_current(Current(generation=G1, incarnation=I2), seen=None)
+    thread = PulseThread(pulse, DriverProcess(), news=lambda: False)
+    pulse.renew()
+    now_running.set()
+    thread.start()
+    assert hangs.wait(30)
+    begun = pulse.confirmed_at_s
+    until(lambda: pulse.confirmed_at_s > begun + 2 * pulse.lease_s)
+    slot = board.heartbeat(G1)
+    assert slot is not None
+    assert slot.value.batches() == {"a": 3}, "what was known is said again"
+    goes_on.set()
+    pulse.end("closed")
+    thread.join(30)
+
+
+def test_look_that_began_earlier_takes_nothing_back_when_it_ends_later() -> None:
+    """A query that was just admitted must stay named, or a relaunch would not know what it stands for."""
+    board = JobBoard(MemoryStore(), "orders")
+    slow, goes_on = threading.Event(), threading.Event()
+    named: dict[str, QueryBeat] = {}
+
+    def queries() -> dict[str, QueryBeat]:
+        found = dict(named)
+        if threading.current_thread() is background:
+            slow.set()
+            goes_on.wait(30)
+        return found
+
+    pulse = a_pulse(board, queries=queries)
+    background = threading.Thread(target=pulse.beat)
+    background.start()
+    assert slow.wait(30)
+    named["a"] = QueryBeat(query_id="a", batch_id=None, batch_committed_at_ms=None, sources={})
+    pulse.beat("running")
+    goes_on.set()
+    background.join(30)
+    slot = board.heartbeat(G1)
+    assert slot is not None
+    assert set(slot.value.queries) == {"a"}
+
+
+@pytest.fixture
+def stalled() -> Iterator[str]:
+    """An S3 service that takes every connection and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_stalled_answer_leaves_time_to_try_again_within_the_lease(stalled: str) -> None:
+    settings = S3Settings(endpoint=stalled, region="us-east-1", access_key="a", secret_key="b")  # noqa: S106
+    store = S3Store(bucket="b", prefix="p", settings=settings)
+    pulse = a_pulse(JobBoard(store, "orders"), lease_s=8.0)
+    with pytest.raises(StoreUnavailableError):
+        pulse.beat()  # makes the client, which takes its time on a busy machine
+    begun_s = time.monotonic()
+    with pytest.raises(StoreUnavailableError):
+        pulse.beat()
+    assert time.monotonic() - begun_s < pulse.lease_s / 2
+    assert pulse.board.store.uri == store.uri

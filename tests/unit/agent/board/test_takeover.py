@@ -9,7 +9,7 @@ from airflow_flinkstyle.agent.board.takeover import NotOursError, Turn
 from airflow_flinkstyle.agent.errors import NotClaimedError, PredecessorError
 from airflow_flinkstyle.agent.jvm.process import DriverProcess
 from airflow_flinkstyle.protocol.board import JobBoard
-from airflow_flinkstyle.protocol.records import Current, Go, QueryBeat
+from airflow_flinkstyle.protocol.records import Current, Go, QueryBeat, Submit
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.types import BatchId
@@ -79,6 +79,46 @@ def test_relaunch_waits_for_the_lease_of_the_earlier_incarnation(board: JobBoard
     assert 1009.0 <= clock.now_s < 1011.0  # 6 s after the beat at 1003 s
     assert turn.prior is not None
     assert turn.prior.value.beat == 2
+
+
+def a_submit() -> Submit:
+    return Submit(key="k", deployment="detached", state="submitted", asked_at_ms=1)
+
+
+def test_driver_that_another_was_asked_for_after_leaves_before_it_begins(board: JobBoard) -> None:
+    board.create_claim(G1, a_claim())
+    for number in (1, 2):
+        board.create_submit(G1, number, a_submit())
+    with pytest.raises(NotOursError, match="submit 2 of generation 1 has taken the place of 1"):
+        takeover.begin(board, G1, DriverProcess(), submit=1)
+    assert board.incarnations(G1) == []
+    assert takeover.begin(board, G1, DriverProcess(), submit=2).incarnation == 1
+    record = board.incarnation(G1, I1)
+    assert record is not None
+    assert record.submit == 2
+
+
+def test_driver_that_is_given_up_while_it_waits_leaves(board: JobBoard, clock: Clock) -> None:
+    board.create_claim(G1, a_claim())
+    board.create_submit(G1, 1, a_submit())
+    board.beat(G1, a_heartbeat(), seen=None)
+    clock.at[1003.0] = lambda: board.create_submit(G1, 2, a_submit())
+    with pytest.raises(NotOursError, match="taken the place"):
+        takeover.begin(board, G1, DriverProcess(), submit=1)
+
+
+def test_surplus_driver_leaves_once_the_earlier_one_is_seen_to_live(board: JobBoard, clock: Clock) -> None:
+    board.create_claim(G1, a_claim())
+    versions = [board.beat(G1, a_heartbeat(), seen=None)]
+
+    def beat() -> None:
+        versions.append(board.beat(G1, a_heartbeat(beat=len(versions) + 1), seen=versions[-1]))
+        clock.at[clock.now_s + 1.0] = beat
+
+    clock.at[1001.0] = beat
+    with pytest.raises(NotOursError, match="an earlier driver of generation 1 lives"):
+        takeover.begin(board, G1, DriverProcess())
+    assert 1012.0 <= clock.now_s < 1015.0  # two leases: one that was killed is silent by then
 
 
 def test_relaunch_does_not_wait_for_one_that_said_it_failed(board: JobBoard, clock: Clock) -> None:

@@ -10,6 +10,7 @@ from airflow_flinkstyle.jobs.errors import (
     JobNotRunningError,
     MigrationBusyError,
     MigrationEndedError,
+    MirrorBehindError,
     ProducersNotHeldError,
     StepTimeoutError,
     WentBackError,
@@ -21,6 +22,7 @@ from airflow_flinkstyle.jobs.status import Running
 from airflow_flinkstyle.kafka.errors import ClusterUnreachableError
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from tests.unit.jobs.cutovers import NEW, QUICK, DyingStore, Killed, a_cutover, position
+from tests.unit.jobs.hosts import Host, start
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.migration.producers import Position
@@ -507,3 +509,24 @@ class LateJournal:
         if phase == "takeover":
             self._fail()
         return self._journal.open(phase, intent)
+
+
+def test_way_back_of_a_job_whose_host_is_lost_says_that_it_runs_once_it_does(world: World):
+    first, other = Host(world, "a"), Host(world, "b", ahead_s=600.0)
+    start(world, first)
+    cutover = a_cutover(world)
+    cutover.client = other.client()
+
+    def lost(*_: object) -> None:
+        world.kill(1)
+        raise MirrorBehindError("MirrorMaker was expected to catch up.", "Nothing.", "Start it.")
+
+    world.logs.await_mirrored = lost
+    with pytest.raises(WentBackError, match=r"As seen now, generation 1 \(start\) is running"):
+        cutover.run()
+    (driver,) = [one for one in world.drivers.values() if one.generation == 1 and not one.killed.is_set()]
+    assert (driver.host, driver.incarnation) == ("b", 2)
+    world.kill(1)
+    assert "As seen now, generation 1 (start) is running" in cutover.settle().detail
+    world.logs.produce(5)
+    world.judge()

@@ -43,10 +43,11 @@ def test_start_runs_the_job_and_a_retry_finds_the_same_driver(world: World):
 
 def test_retry_after_a_crash_between_submit_and_handle_submits_nothing_twice(world: World):
     client = world.start()
-    world.store.delete(f"{world.job}/runs/000001/handle.json")
+    submit = client.board.submit(1, 1)
+    client.board.put_submit(1, 1, replace(submit.value, state="asked", native_id={}), seen=submit.version)
     client.start(world.spec(), world.target(), claim_key="start")
     assert len(world.drivers) == 1
-    assert client.board.handle(1).native_id == {"pid": "1"}
+    assert client.board.newest_submit(1) == 1
 
 
 def test_second_start_while_one_runs_is_refused_and_names_the_holder(world: World):

@@ -1,0 +1,64 @@
+"""Settings that would be recorded in a claim, or stand on a command line, hold no secret. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from airflow_flinkstyle.errors import BadInputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+REDACTED_BY_SPARK: Final = "(?i)secret|password|token|access[.]?key"
+"""Default of ``spark.redaction.regex``: Spark hides what matches, by name or by value."""
+REDACTED_TOO: Final = "(?i)sasl[.]jaas[.]config|ssl[.]keystore[.]key"
+"""Logins to Kafka that it leaves out."""
+_WORD: Final = (
+    r"secret|passwo?r?d|passphrase|token|access[._-]?key|account[._-]?key|jaas[.]config|keystore[.]key"
+)
+_OF_A_SECRET: Final = re.compile(_WORD, re.IGNORECASE)
+_ASSIGNS_A_SECRET: Final = re.compile(rf"[\w.-]*(?:{_WORD})[\w.-]*\s*=\s*[^\s;,&]", re.IGNORECASE)
+"""In a value, like ``-Djavax.net.ssl.trustStorePassword=...``; the name of a jar may hold a word."""
+_LOGIN_IN_AN_ADDRESS: Final = re.compile(r"://[^/\s:@]*:[^/\s@]+@")
+_NOT_THE_SECRET: Final = re.compile(
+    r"(?:^spark\.(?:\w+\.)*redaction\.|^spark\.kubernetes\.(?:driver|executor)\.secret(?:s|KeyRef)\."
+    r"|(?:file|path|provider|class|factory|mechanism|regex|enabled?|name|type|interval|lifetime|lifespan)$)",
+    re.IGNORECASE,
+)
+"""Names of settings that say where a secret is, or what becomes of it."""
+_HARMLESS: Final = frozenset({"", "true", "false"})
+_REMEDY: Final = (
+    "Take it out, and give it to the driver in the environment of Airflow's worker, by a Hadoop credential "
+    "provider (spark.hadoop.hadoop.security.credential.provider.path), or in a connection: the keys of the "
+    "store in an amazon connection (aws_conn_id), logins to Kafka in an apache-kafka one."
+)
+
+
+def holds_secret(name: str, value: str) -> bool:
+    """Tell whether a setting, or a variable of an environment, holds what Spark would hide in its UI."""
+    if value in _HARMLESS or _NOT_THE_SECRET.search(name):
+        return False
+    return any((
+        _OF_A_SECRET.search(name), _ASSIGNS_A_SECRET.search(value), _LOGIN_IN_AN_ADDRESS.search(value),
+    ))  # fmt: skip
+
+
+def require_no_secrets(where: str, settings: Mapping[str, str]) -> None:
+    """Refuse settings that hold secrets: they are recorded in the store and stand on a command line.
+
+    Args:
+        where: Where they stand, for the message.
+        settings: By name.
+
+    Raises:
+        BadInputError: Naming the settings, and not their values.
+    """
+    found = sorted(name for name, value in settings.items() if holds_secret(name, str(value)))
+    if found:
+        raise BadInputError(
+            f"Settings without secrets were expected in {where}, because they are recorded in the store and "
+            f"stand on the driver's command line, found {', '.join(found)}.",
+            left="Nothing was started.",
+            remedy=_REMEDY,
+        )

@@ -1,0 +1,128 @@
+"""Names, manifests, archives and records as somebody would write them who wants to leave a folder.
+
+A corpus: whatever is found to pass is added here, and stays.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tarfile
+from typing import TYPE_CHECKING, Any
+
+from airflow_flinkstyle.protocol.cuts import Cut
+from airflow_flinkstyle.protocol.records import Claim, End, Go, Heartbeat, Progress, Request
+from airflow_flinkstyle.savepoint import manifest_json
+from airflow_flinkstyle.savepoint.blobs.intents import Intent
+from airflow_flinkstyle.savepoint.blobs.prune_slot import Condemned
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from airflow_flinkstyle.protocol.records import Record
+    from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+
+NAMES = [
+    "", ".", "..", "../x", "../../../x", "a/../../x", "/etc/cron.d/x", "//x", "a/b", "a/", "~", "~/x", "./x",
+    "..\\x", "C:\\x", "a\\..\\b", "a\0b", "a\nb", "a ", " a", "-rf", "--root", ".hidden", "_temporary",
+    "%2e%2e%2fx", "..%2fx", "\uff0e\uff0e/x", "\u2025/x", "\ud800", "caf\u00e9", "$HOME", "$(id)", "`id`",
+    "a;b", "a|b", "a:b", "s3://bucket/x", "file:///etc/x", "a?b", "a#b", "*", "x" * 129, "a\u202eb",
+]  # fmt: skip
+"""No name: each leaves a folder, hides in one, or is read as something else by a store, a shell or Hadoop."""
+
+_REQUEST: dict[str, Any] = {
+    "version": 1, "request_id": "rq-1", "incarnation": 1, "command": "savepoint", "state": "sent",
+    "savepoint_id": "sp-1", "sent_at_ms": 1, "alignment": "aligned", "cut_id": "cut-1",
+}  # fmt: skip
+_CLAIM: dict[str, Any] = {
+    "version": 1, "claim_key": "k", "follows": None, "checkpoint_location": "s3a://bucket/c/1",
+    "prepare_savepoint_id": "sp-1", "overrides": [], "lease_s": 30.0, "launch": {}, "claimed_at_ms": 1,
+    "claim_id": "c1",
+}  # fmt: skip
+_BEAT = {"query_id": "q", "batch_id": 1, "batch_committed_at_ms": 1, "sources": {}}
+_HEARTBEAT: dict[str, Any] = {
+    "version": 1, "incarnation": 1, "state": "closed", "beat": 1, "written_at_ms": 1, "spark_version": "4",
+    "application_id": "a", "queries": {"orders": _BEAT}, "request_id": "rq-1", "savepoint_id": "sp-1",
+    "dropped": ["old"],
+}  # fmt: skip
+_GO: dict[str, Any] = {
+    "version": 1, "savepoint_id": "sp-1", "carry_pending": False, "closed_at": {"orders": 1},
+    "expected": {"orders": {}}, "counts_behind": {"orders": 1},
+}  # fmt: skip
+_END: dict[str, Any] = {
+    "version": 1, "request_id": "rq-1", "outcome": "done", "savepoint_id": "sp-1", "detail": "",
+    "ended_at_ms": 1, "batches": {"orders": 1},
+}  # fmt: skip
+_PROGRESS: dict[str, Any] = {
+    "version": 1, "request_id": "rq-1", "files_done": 1, "files_total": 1, "bytes_done": 1, "bytes_total": 1,
+    "at_ms": 1,
+}  # fmt: skip
+_CUT: dict[str, Any] = {
+    "version": 1, "cut_id": "cut-1", "verdict": "complete", "members": {"shop": "sp-1"}, "reason": "",
+    "decided_at_ms": 1,
+}  # fmt: skip
+_INTENT: dict[str, Any] = {
+    "version": 1, "kind": "take", "holder": "a task", "publishes": "sp-1", "lease_s": 30.0, "begun_at_ms": 1,
+}  # fmt: skip
+_CONDEMNED: dict[str, Any] = {"version": 1, "holder": None, "savepoints": ["sp-1"], "blobs": []}
+
+GOOD: list[tuple[type[Record], dict[str, Any], tuple[str, ...]]] = [
+    (Request, _REQUEST, ("request_id", "savepoint_id", "cut_id")),
+    (Claim, _CLAIM, ("prepare_savepoint_id", "claim_id")),
+    (Heartbeat, _HEARTBEAT, ("queries", "request_id", "savepoint_id", "dropped")),
+    (Go, _GO, ("savepoint_id", "closed_at", "expected", "counts_behind")),
+    (End, _END, ("request_id", "savepoint_id", "batches")),
+    (Progress, _PROGRESS, ("request_id",)),
+    (Cut, _CUT, ("cut_id", "members")),
+    (Intent, _INTENT, ("publishes",)),
+    (Condemned, _CONDEMNED, ("savepoints",)),
+]
+"""Each kind of record with names in it, a good one as JSON, and which fields hold the names."""
+
+
+def records(name: str) -> Iterator[tuple[type[Record], str, bytes]]:
+    """Yield each record with the name in one of its fields, and that field."""
+    for kind, good, fields in GOOD:
+        for field in fields:
+            yield kind, field, json.dumps({**good, field: put(good[field], name)}).encode()
+
+
+def put(good: object, name: str) -> object:
+    """Return a field with the name in the place of what it holds."""
+    if isinstance(good, dict):
+        return dict.fromkeys([name], next(iter(good.values())))
+    return [name] if isinstance(good, list) else name
+
+
+def manifest(good: str, change: dict[str, Any], query: dict[str, Any]) -> str:
+    """Return a manifest's text with other fields, and others in its first query; its checksum is right."""
+    document = {**json.loads(good), **change}
+    document["queries"][0].update(query)
+    return manifest_json.with_checksum(json.dumps(document))
+
+
+def rename_in_export(folder: Path, query: str) -> None:
+    """Give the first query of an exported savepoint another name; every checksum is right."""
+    place = folder / "savepoint.json"
+    text = manifest(place.read_text(), {}, {"name": query})
+    place.write_text(text)
+    kept = [line for line in (folder / "SHA256SUMS").read_text().splitlines() if "savepoint.json" not in line]
+    kept.append(f"{hashlib.sha256(text.encode()).hexdigest()}  savepoint.json")
+    (folder / "SHA256SUMS").write_text("".join(f"{line}\n" for line in kept))
+
+
+def archive(folder: Path, path: Path) -> Path:
+    """Pack an exported savepoint as anybody's ``tar`` does."""
+    with tarfile.open(path, "w", format=tarfile.GNU_FORMAT) as packed:
+        for file in sorted(folder.rglob("*")):
+            if file.is_file():
+                packed.add(file, arcname=str(file.relative_to(folder)))
+    return path
+
+
+def plant_manifest(repository: SavepointRepository, savepoint_id: str, **query: Any) -> None:
+    """Change the first query of a savepoint in its repository, past every check of this package."""
+    key = f"{repository.job}/savepoints/{savepoint_id}.json"
+    good = repository.store.read(key).decode()
+    repository.store.write(key, manifest(good, {}, query).encode())

@@ -1,0 +1,302 @@
+"""One job seen from several hosts: none sees another's processes, and their clocks are minutes apart."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.jobs.errors import (
+    DriverFailedError,
+    JobNotRunningError,
+    JobRunningError,
+    StillBeatingError,
+)
+from airflow_flinkstyle.jobs.running.client import Stopped
+from airflow_flinkstyle.jobs.running.stopped import take_stopped
+from airflow_flinkstyle.jobs.status import START_GRACE_S, Dead, NeverStarted, Running, Starting
+from airflow_flinkstyle.storage.errors import StoreUnavailableError
+from tests.unit.jobs.hosts import LEASE_S, Host, start
+
+if TYPE_CHECKING:
+    from airflow_flinkstyle.protocol.records import Submit
+    from tests.unit.jobs.conftest import Mood, World
+
+
+@pytest.fixture
+def hosts(world: World) -> tuple[Host, Host]:
+    return Host(world, "a"), Host(world, "b", ahead_s=600.0)
+
+
+# --- a driver that nobody here can see ------------------------------------------------------------
+
+
+def test_driver_of_a_lost_host_is_dead_after_its_lease_and_relaunched_elsewhere(
+    world: World, hosts: tuple[Host, Host]
+):
+    a, b = hosts
+    start(world, a)
+    other = b.client()
+    assert isinstance(other.settled_status(), Running)
+    world.kill(1)  # the whole host, as b cannot see
+    assert isinstance(other.status(), Running), "it may still live: its lease has not passed"
+    world.until(lambda: isinstance(other.status(), Dead))
+    assert isinstance(other.ensure_running(other.settled_status()), Starting)
+    world.logs.produce(5)
+    other.wait_running(1, timeout_s=20)
+    world.judge()
+    assert {world.drivers[pid].host for pid in world.drivers if not world.drivers[pid].killed.is_set()} == {
+        "b"
+    }
+
+
+def test_healthy_driver_of_another_host_is_running_at_once_and_after_long(
+    world: World, hosts: tuple[Host, Host]
+):
+    a, b = hosts
+    start(world, a)
+    client = b.client()
+    for _ in range(3):
+        assert isinstance(client.settled_status(), Running)
+        b.ahead_s += 1000.0  # a look long ago says nothing of now
+        world.until(lambda: isinstance(client.settled_status(), Running))
+    with pytest.raises(JobRunningError, match="generation 1"):
+        client.start(world.spec(), world.target(), claim_key="other")
+
+
+def test_job_whose_host_is_lost_is_stopped_saved_and_started_from_another(
+    world: World, hosts: tuple[Host, Host]
+):
+    a, b = hosts
+    start(world, a)
+    world.kill(1)
+    client = b.client()
+    assert isinstance(client.stop("stop", savepoint=True, timeout_s=20), Stopped)
+    handle = client.start(world.spec(), world.target(), claim_key="next")
+    client.wait_running(handle.generation, timeout_s=20)
+    world.kill(handle.generation)
+    take_stopped(a.client(), "nightly")
+    a.client().start(world.spec(), world.target(), claim_key="third")
+    world.judge()
+
+
+def test_request_to_a_driver_that_fell_silent_elsewhere_is_lost_and_asked_anew(
+    world: World, hosts: tuple[Host, Host]
+):
+    a, b = hosts
+    start(world, a)
+    client = b.client()
+    world.deaf = True
+    pending = client.request_savepoint("hot")
+    world.kill(1)
+    world.deaf = False
+    found, end = client.wait(pending, timeout_s=30)
+    assert (found.incarnation, end.outcome) == (2, "done")
+
+
+def test_process_that_is_seen_and_silent_is_frozen_and_is_ended_before_the_next_one(
+    world: World, hosts: tuple[Host, Host], mood: type[Mood]
+):
+    a, _ = hosts
+    world.moods["v1.py"] = mood(slow_takes_s=1000)  # beats no more once it takes
+    client = start(world, a)
+    client.settled_status()
+    client.request_savepoint("hot")
+    world.until(lambda: client.board.request(1).value.state == "accepted")
+    assert isinstance(client.status(), Running)
+    a.ahead_s += 100.0
+    assert isinstance(client.status(), Dead)
+    world.moods.clear()
+    client.ensure_running()
+    assert world.drivers[1].killed.is_set()
+    client.wait_running(1, timeout_s=20)
+
+
+def test_start_that_never_comes_up_on_another_host_holds_the_job_for_a_while_only(
+    world: World, hosts: tuple[Host, Host], mood: type[Mood]
+):
+    a, b = hosts
+    world.moods["v1.py"] = mood(slow_start_s=1000)
+    a.client().start(world.spec(), world.target(), claim_key="start")
+    client = b.client()
+    assert isinstance(client.status(), Starting)
+    world.kill(1)
+    b.ahead_s += START_GRACE_S + 1
+    assert isinstance(client.status(), Dead)
+    client.start(replace(world.spec(), lease_s=LEASE_S), world.target(), claim_key="next")
+
+
+# --- what a person says ---------------------------------------------------------------------------
+
+
+def test_driver_that_was_declared_dead_may_be_started_again_at_once_and_the_reason_is_kept(
+    world: World, hosts: tuple[Host, Host]
+):
+    a, b = hosts
+    start(world, a)
+    world.kill(1)
+    client = b.client()
+    client.declare_dead(1, reason="rack 4 burnt", by="ops@b")
+    status = client.status()
+    assert isinstance(status, Dead)
+    assert status.run.submit.detail == "rack 4 burnt (ops@b)"
+    client.ensure_running()
+    client.wait_running(1, timeout_s=20)
+    world.logs.produce(3)
+    world.judge()
+
+
+def test_driver_that_beats_cannot_be_declared_dead(world: World, hosts: tuple[Host, Host]):
+    a, b = hosts
+    start(world, a)
+    with pytest.raises(StillBeatingError, match="generation 1"):
+        b.client().declare_dead(1, reason="I think so", by="ops@b")
+    assert b.client().board.submit(1, 1).value.state == "submitted"
+
+
+def test_driver_is_declared_dead_with_a_reason_and_not_after_its_last_word(
+    world: World, hosts: tuple[Host, Host]
+):
+    a, b = hosts
+    client = start(world, a)
+    with pytest.raises(BadInputError, match="found none"):
+        b.client().declare_dead(1, reason=" ", by="ops@b")
+    client.stop("stop", savepoint=False, timeout_s=20)
+    with pytest.raises(JobNotRunningError, match="ended by its own word"):
+        b.client().declare_dead(1, reason="rack 4 burnt", by="ops@b")
+    assert client.board.submit(1, 1).value.state == "submitted"
+
+
+# --- a submit that failed, or that nobody finished --------------------------------------------------
+
+
+def test_failed_submit_is_known_at_once_and_the_retry_uses_the_corrected_target(
+    world: World, hosts: tuple[Host, Host]
+):
+    a, b = hosts
+    a.broken = "Spark home"
+    target = world.target()
+    with pytest.raises(DriverFailedError, match="No Spark home"):
+        a.client().start(world.spec(), target, claim_key="start")
+    assert isinstance(b.client().status(), Dead)
+    a.broken = None
+    corrected = replace(target, spark_home="/opt/spark")
+    handle = a.client().start(world.spec(), corrected, claim_key="start")
+    assert world.submissions[-1].argv[0] == "/opt/spark/bin/spark-submit"
+    a.client().wait_running(handle.generation, timeout_s=20)
+    assert b.client().start(world.spec(), corrected, claim_key="start").generation == handle.generation
+
+
+def test_next_run_starts_the_job_after_a_submit_that_failed(world: World, hosts: tuple[Host, Host]):
+    a, b = hosts
+    a.broken = "Spark home"
+    with pytest.raises(DriverFailedError):
+        a.client().start(world.spec(), world.target(), claim_key="monday")
+    handle = b.client().start(world.spec(), world.target(), claim_key="tuesday")
+    b.client().wait_running(handle.generation, timeout_s=20)
+
+
+def killed_before_its_submit(world: World, host: Host) -> None:
+    """A worker that claims, says go, and dies."""
+    host.broken = "time left"
+    client = host.client()
+    client.board.create_submit = lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        client.start(world.spec(), world.target(), claim_key="monday")
+    host.broken = None
+
+
+def test_worker_killed_between_go_and_submit_is_taken_up_by_its_retry(world: World, hosts: tuple[Host, Host]):
+    a, b = hosts
+    killed_before_its_submit(world, a)
+    handle = b.client().start(world.spec(), world.target(), claim_key="monday")
+    b.client().wait_running(handle.generation, timeout_s=20)
+    assert handle.generation == 1
+
+
+def test_worker_killed_between_go_and_submit_holds_the_job_for_a_while_only(
+    world: World, hosts: tuple[Host, Host]
+):
+    a, b = hosts
+    killed_before_its_submit(world, a)
+    client = b.client()
+    assert isinstance(client.status(), Starting)
+    b.ahead_s += 61
+    assert isinstance(client.status(), Dead)
+    handle = client.start(world.spec(), world.target(), claim_key="tuesday")
+    client.wait_running(handle.generation, timeout_s=20)
+
+
+# --- two at once ------------------------------------------------------------------------------------
+
+
+def test_of_two_relaunches_at_once_one_starts_a_driver(world: World, hosts: tuple[Host, Host]):
+    a, b = hosts
+    start(world, a)
+    world.kill(1)
+    clients = [a.client(), b.client()]
+    found = [client.settled_status() for client in clients]
+    assert [type(status) for status in found] == [Dead, Dead]
+    threads = [
+        threading.Thread(target=client.ensure_running, args=(status,))
+        for client, status in zip(clients, found, strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    clients[0].wait_running(1, timeout_s=20)
+    assert len(world.drivers) == 2
+    assert clients[1].board.newest_submit(1) == 2
+    assert isinstance(clients[1].stop("stop", savepoint=False, timeout_s=20), Stopped)
+
+
+def test_surplus_incarnation_that_left_takes_the_job_out_of_nobodys_hands(
+    world: World, hosts: tuple[Host, Host]
+):
+    a, b = hosts
+    client = start(world, a)
+    record = client.board.incarnation(1, 1)
+    for pid in ("a", "b"):  # one of each host begins, waits and leaves
+        world.drivers[len(world.drivers) + 1] = type("Left", (), {
+            "killed": threading.Event(), "generation": 0, "host": pid, "join": lambda _s, _t=None: None,
+        })()  # fmt: skip
+        number = len(world.drivers)
+        world.drivers[number].killed.set()
+        client.board.create_incarnation(1, number, replace(record, jvm_pid=number, host=pid))
+    for host in (a, b):
+        assert isinstance(host.client().settled_status(), Running)
+        _, end = host.client().wait(host.client().request_savepoint(f"hot {host.host}"), timeout_s=20)
+        assert end.outcome == "done"
+
+
+def test_submit_is_recorded_before_the_process_is_started(world: World, hosts: tuple[Host, Host]):
+    a, _ = hosts
+    seen: list[Submit] = []
+    before = a.submit
+    a.submit = lambda one: (seen.append(world.board.submit(1, 1).value), before(one))[1]  # type: ignore[method-assign]
+    start(world, a)
+    assert [(one.state, one.key) for one in seen] == [("asked", "start")]
+    assert world.board.submit(1, 1).value.native_id == {"pid": "1", "host": "a"}
+
+
+def test_store_that_fails_after_the_submit_leaves_a_driver_that_is_found(
+    world: World, hosts: tuple[Host, Host]
+):
+    a, _ = hosts
+    client = a.client()
+    client.board.put_submit = lambda *_, **__: (_ for _ in ()).throw(  # type: ignore[method-assign]
+        StoreUnavailableError("away", "nothing", "wait")
+    )
+    with pytest.raises(StoreUnavailableError):
+        client.start(world.spec(), world.target(), claim_key="start")
+    a.client().start(world.spec(), world.target(), claim_key="start")
+    a.client().wait_running(1, timeout_s=20)
+    assert len(world.drivers) == 1
+
+
+def test_job_that_nobody_started_is_certain(world: World, hosts: tuple[Host, Host]):
+    assert hosts[0].client().settled_status() == NeverStarted()

@@ -1,0 +1,109 @@
+"""A driver that fails of a cause that may pass is started again, later each time, and not for ever."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_flinkstyle.jobs.errors import DriverFailedError
+from airflow_flinkstyle.jobs.running import runs
+from airflow_flinkstyle.jobs.status import Failed, Running, describe_status
+
+if TYPE_CHECKING:
+    from airflow_flinkstyle.jobs.running.client import JobClient
+    from tests.unit.jobs.conftest import Mood, World
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses before the retries, which are not slept here."""
+    found: list[float] = []
+
+    class Clock:
+        monotonic = staticmethod(runs.time.monotonic)
+
+        @staticmethod
+        def sleep(seconds: float) -> None:
+            found.append(seconds) if seconds > 1 else runs_sleep(seconds)
+
+    runs_sleep = runs.time.sleep
+    monkeypatch.setattr(runs, "time", Clock)
+    return found
+
+
+def a_job_out_of_reach(world: World, mood: type[Mood], times: int) -> JobClient:
+    world.moods["v1.py"] = mood(out_of_reach=times)
+    client = world.client()
+    client.start(world.spec(), world.target(), claim_key="start")
+    world.until(lambda: isinstance(client.status(), Failed))
+    return client
+
+
+def test_brokers_that_come_back_are_found_by_a_retry(world: World, mood: type[Mood], pauses: list[float]):
+    client = a_job_out_of_reach(world, mood, 3)
+    assert "CLUSTER_UNREACHABLE (it may pass by itself; retries so far: 0)" in describe_status(
+        client.status()
+    )
+    for retry in (1, 2, 3):
+        client.ensure_running()
+        assert client.run(1).retry == retry
+        world.until(lambda: isinstance(client.status(), Failed | Running))
+    world.logs.produce(5)
+    assert isinstance(client.status(), Running)
+    assert [round(pause_s) for pause_s in pauses] == [5, 10, 20]
+    world.judge()
+
+
+def test_retries_end_and_the_error_is_told(world: World, mood: type[Mood], pauses: list[float]):
+    client = a_job_out_of_reach(world, mood, 100)
+    for _ in range(runs.MOST_RETRIES):
+        client.ensure_running()
+        world.until(lambda: isinstance(client.status(), Failed))
+    with pytest.raises(DriverFailedError, match="no broker answered"):
+        client.ensure_running()
+    assert max(pauses) <= runs.MOST_RETRY_S
+
+
+def test_taking_over_without_a_batch_begins_no_new_count(world: World, mood: type[Mood], pauses: list[float]):
+    world.moods["v1.py"] = mood(loses_reach=True)
+    client = world.client()
+    client.start(world.spec(), world.target(), claim_key="start")
+    for retry in range(1, runs.MOST_RETRIES + 1):
+        world.until(lambda: isinstance(client.status(), Failed))
+        client.ensure_running()
+        assert client.run(1).retry == retry
+    world.until(lambda: isinstance(client.status(), Failed))
+    with pytest.raises(DriverFailedError, match="no broker answered any more"):
+        client.ensure_running()
+
+
+def test_a_committed_batch_begins_a_new_count(world: World, mood: type[Mood], pauses: list[float]):
+    client = a_job_out_of_reach(world, mood, 2)
+    for _ in range(2):
+        client.ensure_running()
+        world.until(lambda: isinstance(client.status(), Failed | Running))
+    world.logs.produce(5)
+    world.until(lambda: client.status().heartbeat.batches())
+    world.moods["v1.py"] = mood(loses_reach=True)
+    world.kill(1)
+    client.ensure_running(client.settled_status())
+    world.until(lambda: isinstance(client.status(), Failed))
+    client.ensure_running()
+    assert client.run(1).retry == 1
+
+
+def test_start_that_failed_of_such_a_cause_is_tried_again_by_its_retry(world: World, mood: type[Mood]):
+    client = a_job_out_of_reach(world, mood, 1)
+    client.start(world.spec(), world.target(), claim_key="start")
+    client.wait_running(1, timeout_s=10)
+
+
+def test_failure_that_would_happen_again_is_not_retried(world: World, mood: type[Mood]):
+    world.moods["v1.py"] = mood(fails_guard=True)
+    client = world.client()
+    client.start(world.spec(), world.target(), claim_key="start")
+    world.until(lambda: isinstance(client.status(), Failed))
+    with pytest.raises(DriverFailedError, match="CLUSTER_MISMATCH"):
+        client.ensure_running()
+    assert len(world.drivers) == 1
