@@ -82,6 +82,8 @@ def test_window_grows_fourfold_up_to_the_logs_start():
     assert span(pair.older("source")) == (100, 380, 100)
     pair.target = Window(low=1_400, high=1_590, log_start=1_000)
     assert span(pair.older("target")) == (1_000, 1_400, 1_000)
+    pair.target = Window(low=100_000 - 164, high=100_000, log_start=1_000)
+    assert span(pair.older("target")) == (100_000 - 4 * 164, 100_000 - 164, 1_000)
     pair.source = Window(low=500, high=600, log_start=100)  # no record before the position yet
     assert span(pair.older("source")) == (496, 500, 100)
 
@@ -108,6 +110,7 @@ def test_pairs_are_read_together_as_far_as_memory_goes_once_they_have_grown():
     assert [len(batch) for batch in batches(pairs, sum(sizes) - 1)] == [2, 1]
     assert [len(batch) for batch in batches(pairs, 1)] == [1, 1, 1]
     assert [len(batch) for batch in batches(pairs, 2 * sum(sizes[:2]), growth=2)] == [2, 1]
+    assert [len(batch) for batch in batches(pairs[::-1], sum(sizes[:2]))] == [1, 2]
     assert list(batches([], 10)) == []
     assert [pair for batch in batches(pairs, sum(sizes) - 1) for pair in batch] == pairs
 
@@ -191,6 +194,7 @@ def test_fingerprints_stay_as_they_are_so_that_a_digest_in_a_manifest_can_be_mad
     assert fingerprint(None, None, [], None) == 0x87239B09FFC45EBA
     assert fingerprint(b"", b"", [], None) == 0xFA6F39E4CE04E980
     assert key_print(b"k") == 0xAC52CB5FF985D463
+    assert key_print(b"b") == 0x8472C2E34D854F75
 
 
 def test_keys_are_told_apart_and_none_of_them_is_no_key():

@@ -70,16 +70,17 @@ def simply(
 def two_logs(draw: st.DrawFn) -> tuple[list[Record], list[Record], range, int]:
     contents = st.integers(1, draw(st.sampled_from([2, 6, 60])))
     record = st.tuples(contents, st.integers(NO_KEY, 3), st.booleans())
-    source = draw(st.lists(record, max_size=50))
+    # Short lists are what is drawn most if nothing is said of their length.
+    source = draw(st.lists(record, min_size=draw(st.sampled_from([0, 20])), max_size=50))
     kept = draw(st.lists(st.booleans(), min_size=len(source), max_size=len(source)))
     target = [one for one, stays in zip(source, kept, strict=True) if stays] + draw(
         st.lists(record, max_size=5)
     )
     if draw(st.booleans()):
         target = draw(st.permutations(target))
-    start = draw(st.integers(0, len(source)))
-    stop = draw(st.integers(start, len(source)))
-    return source, target, range(start, stop), draw(st.integers(0, len(target)))
+    newer, first, unsearched = draw(st.tuples(*[st.integers(0, 5)] * 3))
+    stop = max(0, len(source) - newer)
+    return source, target, range(min(first, stop), stop), max(0, len(target) - unsearched)
 
 
 @settings(max_examples=400, deadline=None)
@@ -139,6 +140,18 @@ def test_equal_run_of_many_records_is_counted_to_the_last():
     assert equal_run(records, 300_000, other, 300_000, 300_000) == 300_000
     other[77_777] = 0
     assert equal_run(records, 300_000, other, 300_000, 300_000) == 300_000 - 77_778
+
+
+def test_stretches_of_the_target_that_adjoin_are_noted_as_one():
+    source, target = [(1, 0, False), (2, 0, False), (3, 0, False)], [(1, 0, False), (3, 0, False)]
+    match = walk_back(a_window(source), range(3), a_window(target), 2, compacted=False)
+    assert (match.runs, match.missing, match.found, match.end) == ([(0, 2)], [1], 2, 2)
+
+
+def test_each_older_version_of_a_key_that_is_absent_is_counted():
+    source = [(content, 7, False) for content in (1, 2, 3)]
+    match = walk_back(a_window(source), range(3), a_window(source[2:]), 1, compacted=True)
+    assert (match.absent, match.missing) == (Counter(superseded=2), [])
 
 
 def test_match_without_records_ends_where_it_began():
