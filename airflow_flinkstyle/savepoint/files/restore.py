@@ -9,10 +9,10 @@ names the checkpoint's own place.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from dataclasses import dataclass
+from itertools import compress
 from typing import TYPE_CHECKING, Final
 
 from airflow_flinkstyle.checkpoint import metadata
@@ -22,20 +22,14 @@ from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
 from airflow_flinkstyle.savepoint.blobs.owned import claim_savepoint
 from airflow_flinkstyle.savepoint.errors import SavepointDamagedError, TargetOccupiedError
-from airflow_flinkstyle.savepoint.files.transfer import (
-    Copied,
-    Damaged,
-    copy_file,
-    each_file,
-    ignore,
-    known_sha256,
-)
+from airflow_flinkstyle.savepoint.files.transfer import Damaged, copy_file, each_file, ignore, known_sha256
 from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.storage.streams import sha256_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
+    from airflow_flinkstyle.savepoint.files.transfer import Copied
     from airflow_flinkstyle.savepoint.manifest import FileEntry, Manifest, QuerySnapshot
     from airflow_flinkstyle.savepoint.progress import FileProgress
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
@@ -153,33 +147,23 @@ def _restore(writer: _Writer, pending: bytes | None, *, complete: bool) -> Resto
     kept = writer.equal_files(listed)
     extra = listed.keys() - {entry.path for entry in query.files} - {last}
     if complete and not extra and len(kept) == len(query.files) and _holds(writer, listed, last, pending):
-        return _restored(complete=True, kept=len(kept))
+        return Restored(
+            complete=True, files_written=0, files_kept=len(kept), files_removed=0, bytes_written=0
+        )
     writer.seal(last)
     kept.discard(last)
     missing = [entry for entry in query.files if entry.path not in kept and entry.path != last]
     missing.sort(key=lambda entry: entry.path != "metadata")  # early, so that no start gives it another id
-    for path in sorted(extra):
+    for path in sorted(extra, key=_batch_of):  # above the new seal, an older one may stand: it goes last
         target.delete(writer.prefix + path)
     bytes_written = writer.write_all(missing)
     if complete:
         bytes_written += writer.unseal(last, pending)
-    return _restored(
-        complete=complete,
-        written=len(missing) + complete,
-        kept=len(kept),
-        removed=len(extra),
-        bytes_written=bytes_written,
-    )
-
-
-def _restored(
-    *, complete: bool, written: int = 0, kept: int = 0, removed: int = 0, bytes_written: int = 0
-) -> Restored:
     return Restored(
         complete=complete,
-        files_written=written,
-        files_kept=kept,
-        files_removed=removed,
+        files_written=len(missing) + complete,
+        files_kept=len(kept),
+        files_removed=len(extra),
         bytes_written=bytes_written,
     )
 
@@ -220,17 +204,21 @@ def _require_free(writer: _Writer, listed: Mapping[str, int], *, newest: int) ->
         return
     if "metadata" not in listed:
         raise writer.occupied(expected, f"{len(listed)} files that are no checkpoint, like {min(listed)}")
-    found = writer.target.read(f"{writer.prefix}metadata").decode("utf-8", "replace")
+    found = writer.target.read(f"{writer.prefix}metadata").decode(errors="replace")
     found_id = metadata.parse(found).query_id
     if found_id != query.query_id:
         raise writer.occupied(expected, f"a checkpoint of query {found_id}")
     offsets, commits = _batches(listed, "offsets"), _batches(listed, "commits")
-    last = max(offsets, default=-1)
-    if last > newest:
-        raise writer.occupied(expected, f"its checkpoint with offsets of batch {last}")
+    if offsets and max(offsets) > newest:
+        raise writer.occupied(expected, f"its checkpoint with offsets of batch {max(offsets)}")
     done = max(commits, default=-1)
     if commits != {done} or min(offsets, default=done) < done - 1:
         raise writer.occupied(expected, f"its checkpoint with {len(commits)} committed batches up to {done}")
+
+
+def _batch_of(path: str) -> int:
+    """Return the number of a batch whose offset log this is, and -1 for every other file."""
+    return max(_batches([path], "offsets"), default=-1)
 
 
 def _batches(paths: Collection[str], folder: str) -> set[int]:
@@ -268,7 +256,7 @@ class _Writer:
             or (is_relocatable(entry.path) and entry.path in listed)
         ]
         equal = each_file(self._is_equal, candidates, threads=self.threads)
-        return {entry.path for entry, same in zip(candidates, equal, strict=True) if same}
+        return {entry.path for entry in compress(candidates, equal)}
 
     def _is_equal(self, entry: FileEntry) -> bool:
         """Compare by content, but for SSTs, whose names are unique."""
@@ -290,7 +278,7 @@ class _Writer:
     def sealed_for(self, listed: Collection[str]) -> str | None:
         """Return the query id of an unfinished restore, or None if there is no seal."""
         for batch in sorted(_batches(listed, "offsets"), reverse=True)[:3]:
-            content = self.target.read(f"{self.prefix}offsets/{batch}").decode("utf-8", "replace")
+            content = self.target.read(f"{self.prefix}offsets/{batch}").decode(errors="replace")
             if content.startswith(_SEAL):
                 return _sealed_query(content.removeprefix(_SEAL))
         return None
@@ -310,7 +298,7 @@ class _Writer:
             raise SavepointDamagedError.of(self.manifest.savepoint_id, findings, left=_SEALED)
         return sum(entry.size_bytes for entry in entries)
 
-    def _write(self, entry: FileEntry) -> Copied | Damaged:
+    def _write(self, entry: FileEntry) -> Copied | Damaged | None:
         if not is_relocatable(entry.path):
             place = self.repository.place(entry.blob)
             return copy_file(entry, place, (self.target, self.prefix + entry.path))
@@ -318,7 +306,7 @@ class _Writer:
         if isinstance(content, Damaged):
             return content
         self.target.write(self.prefix + entry.path, content)
-        return Copied(hashlib.sha256(content).hexdigest())
+        return None
 
     def _relocated(self, entry: FileEntry) -> bytes | Damaged:
         """Return the content of a file that names the checkpoint's place, as the target must have it."""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 Repository = SavepointRepository
 SEAL = b"v2147483647\n"
+OURS = "empty, or restored from query q-1 and not run since"
 
 
 def restored(manifest: Manifest, repository: Repository, target: ObjectStore, **options: Any) -> Restored:
@@ -144,9 +146,47 @@ def test_second_restore_writes_nothing(repository: Repository, a_checkpoint: Mak
     manifest, target = take(repository, a_checkpoint()), MemoryStore()
     restored(manifest, repository, target)
     before = {info.key: info.version for info in target.list()}
-    outcome = restored(manifest, repository, target)
-    assert (outcome.files_written, outcome.files_kept) == (0, len(manifest.queries[0].files))
+    count = len(manifest.queries[0].files)
+    assert restored(manifest, repository, target) == Restored(
+        complete=True, files_written=0, files_kept=count, files_removed=0, bytes_written=0
+    )
     assert {info.key: info.version for info in target.list()} == before
+
+
+def test_log_that_is_sealed_and_written_again_does_not_count_as_kept(
+    repository: Repository, a_checkpoint: Make, take: Make
+):
+    manifest, target = take(repository, a_checkpoint()), MemoryStore()
+    restored(manifest, repository, target)
+    target.write("state/0/0/9.zip", b"left over")
+    outcome = restored(manifest, repository, target)
+    kept = len(manifest.queries[0].files) - 1
+    assert (outcome.files_written, outcome.files_kept, outcome.files_removed) == (1, kept, 1)
+
+
+def test_no_more_files_are_read_and_written_at_a_time_than_it_was_told(
+    repository: Repository, a_checkpoint: Make, take: Make
+):
+    names: set[str] = set()
+
+    class Watched(MemoryStore):
+        def note(self) -> None:
+            names.add(threading.current_thread().name)
+            time.sleep(0.01)  # or one thread might do it all before another begins
+
+        def read(self, key: str, *, start: int = 0, length: int | None = None) -> bytes:
+            self.note()
+            return super().read(key, start=start, length=length)
+
+        def write(self, key: str, data: bytes) -> str:
+            self.note()
+            return super().write(key, data)
+
+    manifest, target = take(repository, a_checkpoint()), Watched()
+    for _ in ("writes", "compares"):
+        names.clear()
+        restored(manifest, repository, target, threads=1)
+        assert len(names - {threading.current_thread().name}) == 1
 
 
 def test_pre_copy_is_sealed_and_the_final_savepoint_adds_only_what_is_missing(
@@ -270,7 +310,7 @@ def test_another_querys_checkpoint_is_refused_and_unchanged(
 ):
     other = a_checkpoint(query_id="q-2")
     manifest, before = take(repository, a_checkpoint()), contents(other.store)
-    with pytest.raises(TargetOccupiedError, match="checkpoint of query q-2"):
+    with pytest.raises(TargetOccupiedError, match=f"{OURS}, found a checkpoint of query q-2"):
         restored(manifest, repository, other.store)
     assert contents(other.store) == before
 
@@ -280,7 +320,7 @@ def test_unfinished_restore_of_another_query_is_refused(
 ):
     target = MemoryStore()
     restored(take(repository, a_checkpoint(query_id="q-2"), "sp-2"), repository, target, complete=False)
-    with pytest.raises(TargetOccupiedError, match="unfinished restore of query q-2"):
+    with pytest.raises(TargetOccupiedError, match=f"{OURS}, found an unfinished restore of query q-2"):
         restored(take(repository, a_checkpoint()), repository, target)
 
 
@@ -300,7 +340,7 @@ def test_refused_target_is_named_with_what_was_expected_there(
     with pytest.raises(TargetOccupiedError) as refused:
         restored(take(repository, a_checkpoint()), repository, target, prefix="jobs/orders")
     assert f"{target.uri}/jobs/orders " in refused.value.problem
-    assert "empty, or restored from query q-1 and not run since" in refused.value.problem
+    assert OURS in refused.value.problem
 
 
 @pytest.mark.parametrize(
@@ -341,6 +381,17 @@ def test_older_restore_of_the_query_that_never_ran_is_replaced(
     assert_startable(target, manifest, checkpoint.store)
 
 
+def test_older_restore_without_an_offset_log_is_replaced_by_the_first_batch(
+    repository: Repository, a_checkpoint: Make, take: Make
+):
+    checkpoint, target = a_checkpoint(batches=1), MemoryStore()
+    manifest = take(repository, checkpoint)
+    target.write("metadata", b'{"id":"q-1"}')
+    target.write("commits/0", b"v1\n{}")
+    restored(manifest, repository, target)
+    assert_startable(target, manifest, checkpoint.store)
+
+
 def test_metadata_that_is_no_text_is_refused(repository: Repository, a_checkpoint: Make, take: Make):
     target = MemoryStore()
     target.write("metadata", b"\xff\xfe")
@@ -357,6 +408,18 @@ def test_seal_is_found_above_older_logs_and_beside_one_that_is_no_text(
     target.write("offsets/4", SEAL + b'{"query id": "q-2"}')
     target.write("offsets/5", b"\xff")
     with pytest.raises(TargetOccupiedError, match="an unfinished restore of query q-2"):
+        restored(take(repository, a_checkpoint()), repository, target)
+
+
+def test_seal_below_the_logs_of_three_batches_is_no_unfinished_restore(
+    repository: Repository, a_checkpoint: Make, take: Make
+):
+    target = MemoryStore()
+    target.write("metadata", b'{"id":"q-1"}')
+    target.write("offsets/2", SEAL + b'{"query id": "q-1"}')
+    for batch in (3, 4, 5):
+        target.write(f"offsets/{batch}", b"v1\n{}\n{}")
+    with pytest.raises(TargetOccupiedError, match="offsets of batch 5"):
         restored(take(repository, a_checkpoint()), repository, target)
 
 
@@ -410,6 +473,12 @@ def test_restore_below_a_prefix_touches_nothing_else(repository: Repository, a_c
         restored(manifest, repository, target, prefix="jobs/orders-2")
 
 
+def test_prefix_loses_its_outer_slashes_only(repository: Repository, a_checkpoint: Make, take: Make):
+    target = MemoryStore()
+    restored(take(repository, a_checkpoint()), repository, target, prefix="/X/orders.X/")
+    assert target.head("X/orders.X/metadata") is not None
+
+
 def damaged(store: MemoryStore, key: str, how: str) -> None:
     content = store.read(key)
     if how == "missing":
@@ -438,7 +507,7 @@ def test_every_damaged_file_is_found_by_verify_and_refused_by_restore(
             with pytest.raises(SavepointDamagedError, match=words):
                 verify_savepoint(manifest, repository, level="quick")
         target = MemoryStore()
-        with pytest.raises(SavepointDamagedError, match=f"{entry.path} .*{words}"):
+        with pytest.raises(SavepointDamagedError, match=f"savepoint sp-1 .*{entry.path} .*{words}"):
             restored(manifest, repository, target)
         assert is_sealed(target)
 
@@ -496,6 +565,32 @@ def test_restore_is_startable_or_sealed_whichever_call_fails(a_checkpoint: Make,
         store.fail_at(None)
 
 
+@pytest.mark.parametrize("lost_answer", [False, True])
+def test_older_savepoint_over_a_pre_copy_is_sealed_or_startable_whichever_call_fails(
+    a_checkpoint: Make, take: Make, lost_answer: bool
+):
+    checkpoint = a_checkpoint(batches=6)
+    repository = Repository(MemoryStore(), "orders")
+    older = take(repository, checkpoint, "sp-1")
+    checkpoint.commit(5)
+    newer = take(repository, checkpoint, "sp-2")
+    for call in range(1, 200):
+        target = MemoryStore()
+        restored(newer, repository, target, complete=False)
+        target.fail_at(call, lost_answer=lost_answer)
+        try:
+            restored(older, repository, target)
+        except StoreUnavailableError:
+            target.fail_at(None)
+            if not is_sealed(target):
+                assert_startable(target, older, checkpoint.store)
+            restored(older, repository, target)
+        else:
+            break
+        assert_startable(target, older, checkpoint.store)
+    assert call > 8
+
+
 def test_only_claim_mode_makes_the_savepoint_the_restored_jobs(
     repository: Repository, a_checkpoint: Make, take: Make
 ):
@@ -548,6 +643,15 @@ def test_seal_that_was_cut_short_is_refused_as_nobodys(
     target = MemoryStore()
     target.write("offsets/2", SEAL + note.encode())
     with pytest.raises(TargetOccupiedError, match="unknown to its note"):
+        restored(take(repository, a_checkpoint()), repository, target)
+
+
+def test_of_a_seals_note_that_cannot_be_read_no_more_than_its_beginning_is_shown(
+    repository: Repository, a_checkpoint: Make, take: Make
+):
+    target = MemoryStore()
+    target.write("offsets/2", SEAL + b"x" * 100)
+    with pytest.raises(TargetOccupiedError, match=f"unknown to its note '{'x' * 80}'"):
         restored(take(repository, a_checkpoint()), repository, target)
 
 

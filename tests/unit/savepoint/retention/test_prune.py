@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +14,7 @@ from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
 from airflow_flinkstyle.savepoint.blobs.needs import Needs
 from airflow_flinkstyle.savepoint.blobs.owned import Owner, claim_savepoint
 from airflow_flinkstyle.savepoint.blobs.pins import pin, pins, unpin
+from airflow_flinkstyle.savepoint.blobs.prune_slot import read_slot
 from airflow_flinkstyle.savepoint.errors import (
     ManifestFormatError,
     RepositoryBusyError,
@@ -37,6 +39,26 @@ if TYPE_CHECKING:
     Make = Callable[..., Any]
 
 Repository = SavepointRepository
+
+
+@dataclass(slots=True)
+class Clock:
+    """Stands for the clock of whoever waits, which passes only while it sleeps."""
+
+    now_s: float = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(freeing, "time", clock)
+    return clock
 
 
 def nobody() -> dict[str, str]:
@@ -132,12 +154,29 @@ def test_who_relies_on_a_savepoint_is_asked_when_nobody_can_begin_to_any_more(th
     assert prune_to(three, 1, in_use=lambda: {"sp-1": "a run"}, dry_run=True).plan.disposed == ()
 
 
-def test_prune_waits_for_a_take_as_long_as_it_is_told(three: Repository):
-    with hold_intent(three, "take", holder="a running take"):
-        began = time.monotonic()
-        with pytest.raises(RepositoryBusyError, match="a running take"):
-            prune_to(three, 1, wait_s=1.0)
-        assert time.monotonic() - began >= 1.0
+@pytest.mark.parametrize(("told", "waited_s"), [({"wait_s": 1.0}, 1.0), ({}, 300.0)])
+def test_prune_waits_for_a_take_as_long_as_it_is_told_or_for_five_minutes(
+    three: Repository, clock: Clock, told: dict[str, float], waited_s: float
+):
+    with (
+        hold_intent(three, "take", holder="a running take"),
+        pytest.raises(RepositoryBusyError, match=f"within {waited_s:g} s, found: .*a running take"),
+    ):
+        prune(three, RetentionPolicy(max_count=1), in_use=nobody, holder="a test", **told)
+    assert clock.now_s == waited_s
+
+
+def test_prune_may_be_given_up_after_the_lease_that_it_was_told(three: Repository):
+    found: list[float] = []
+
+    def in_use() -> dict[str, str]:
+        slot = read_slot(three)
+        assert slot is not None
+        found.append(slot.record.lease_s)
+        return {}
+
+    prune_to(three, in_use=in_use, lease_s=45.0)
+    assert found == [45.0]
 
 
 def test_savepoints_of_one_moment_are_told_by_their_ids(
@@ -161,6 +200,29 @@ def test_savepoint_older_than_allowed_goes_by_the_clock_of_now(
     policy = RetentionPolicy(max_age_s=3_600)
     done = prune(repository, policy, in_use=nobody, holder="a test", wait_s=0.0, lease_s=0.0)
     assert done.plan.disposed == ("sp-old",)
+
+
+def test_age_is_counted_in_whole_milliseconds_of_the_epoch(
+    repository: Repository, a_checkpoint: Make, take: Make, monkeypatch: pytest.MonkeyPatch
+):
+    now_ms, age_s = 1_790_000_000_000, 3_600
+    checkpoint = a_checkpoint()
+    for savepoint_id, older_ms in (("sp-old", 1), ("sp-just-so", 0), ("sp-new", -1)):
+        take(repository, checkpoint, savepoint_id, taken_at_ms=now_ms - age_s * 1000 - older_ms)
+    clock = SimpleNamespace(time_ns=lambda: now_ms * 1_000_000 + 999_999)
+    monkeypatch.setattr("airflow_flinkstyle.savepoint.retention.prune.time", clock)
+    done = prune(repository, RetentionPolicy(max_age_s=age_s), in_use=nobody, holder="a test", dry_run=True)
+    assert done.plan.disposed == ("sp-old",)
+
+
+def test_savepoints_are_read_the_newest_first_whatever_their_ids(
+    repository: Repository, a_checkpoint: Make, take: Make
+):
+    checkpoint = a_checkpoint()
+    for savepoint_id, taken_at_ms in (("sp-b", 3), ("sp-a", 1), ("sp-c", 2)):
+        take(repository, checkpoint, savepoint_id, taken_at_ms=taken_at_ms)
+    candidates = read_contents(repository, Needs(repository), {}).candidates
+    assert [one.savepoint_id for one in candidates] == ["sp-b", "sp-c", "sp-a"]
 
 
 def test_what_is_known_of_each_savepoint_is_read(three: Repository):
@@ -267,6 +329,7 @@ def test_second_dispose_of_the_same_finds_none(three: Repository):
         dispose(three, "sp-1")
 
 
+@pytest.mark.usefixtures("clock")
 def test_nothing_is_disposed_of_while_a_restore_runs(three: Repository):
     with hold_intent(three, "restore", holder="a driver"):
         for attempt in (lambda: dispose(three, "sp-1"), lambda: prune_to(three, 1)):
