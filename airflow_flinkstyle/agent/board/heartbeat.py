@@ -189,7 +189,7 @@ class Pulse:
             f"Incarnation {self.incarnation} of generation {self.generation} expected its own heartbeat, "
             f"found that of incarnation {by}.",
             left="The other driver's heartbeat is unchanged.",
-            remedy="Nothing is to be done: the newer driver goes on.",
+            remedy="Nothing is to be done: the newer driver runs the job.",
         )
 
     def lease_is_lost(self) -> bool:

@@ -84,7 +84,7 @@ def _notes(journal: CutoverJournal) -> tuple[str, ...]:
     fence = _result(journal, fence_phase.PHASE).get("fence")
     arrived, released = _result(journal, "running"), _result(journal, "release")
     strays = arrived.get("strays") or released.get("strays")
-    left_behind = f"WARNING: somebody wrote to the old cluster behind the proof. {strays}" if strays else None
+    left_behind = f"WARNING: producers wrote to the old cluster after the proof. {strays}" if strays else None
     return tuple(note for note in (fence, left_behind, arrived.get("group")) if note)
 
 

@@ -103,7 +103,7 @@ def _old_has_closed(context: MigrationContext, old: Generation) -> bool:
                 f"The old driver had accepted its stop and was expected to close within "
                 f"{context.settings.stop_timeout_s:g} s.",
                 left="Producers are held. The driver still drains, or is starting again.",
-                remedy="Clear this task: it goes on with the way back.",
+                remedy="Clear this task: it continues the rollback.",
             )
         time.sleep(client.poll_s)
 
@@ -126,7 +126,7 @@ def _race(context: MigrationContext, old: Generation, new: Generation | None) ->
                 f"The way back (generation {back}) was expected to take over within "
                 f"{context.settings.takeover_timeout_s:g} s.",
                 left=f"The job is stopped, producers are held. Log: {client.log_tail(client.run(back))}",
-                remedy="Clear this task: it goes on with the way back.",
+                remedy="Clear this task: it continues the rollback.",
             )
         context.journal.check()
         time.sleep(client.poll_s)
@@ -175,7 +175,7 @@ def _on_the_new_cluster(context: MigrationContext, generation: Generation | None
     job = job_after(context)
     _require_quiet_old(context)
     strays = fence_phase.strays(context.journal, context.kafka.watch)
-    detail = f" WARNING: somebody wrote to the old one behind the proof. {strays}" if strays else ""
+    detail = f" WARNING: a producer wrote to the old one after the proof. {strays}" if strays else ""
     return Settled(where="new", generation=generation, detail=f"The job is on the new cluster. {job}{detail}")
 
 
@@ -184,7 +184,7 @@ def _require_quiet_old(context: MigrationContext) -> None:
     writes = context.kafka.who_writes("old", context.topics, context.settings.steady_window_s)
     if writes is not None:
         raise ProducersNotHeldError(
-            f"Nobody was expected to write to the old cluster any more. {writes}",
+            f"No producer was expected to write to the old cluster any more. {writes}",
             left="The job runs on the new cluster and gets these records only while MirrorMaker runs.",
             remedy="Move them to the new cluster before MirrorMaker is stopped, then clear this task.",
         )

@@ -74,7 +74,7 @@ def test_unfinished_first_write_of_a_killed_run_is_deleted_and_logged(
     ("look", "left"),
     [
         (lambda kafka, query: checks.guard(kafka, query, {}), "The query was not started"),
-        (barrier.look, "the queries go on uncut"),
+        (barrier.look, "the queries resume uncut"),
         (capture._kafka_logs, "No savepoint was made"),
         (lambda kafka, query: aligned.guard_again(kafka, query, lease_s=0.0), "The query does not go on"),
     ],
