@@ -211,7 +211,7 @@ def test_source_that_is_not_read_to_its_end_is_refused_with_what_is_unread(bed: 
     (refused,) = plan.refused
     assert refused.partition == 1
     assert refused.after == Refused(
-        "the job stands at 3 and the old topic ends at 5: it is not read to its end",
+        "the job is at 3 and the old topic ends at 5: it is not read to its end",
         (NextOffset(3), NextOffset(5)),
     )
 

@@ -182,7 +182,7 @@ def _if_copied_first(source: Window, target: Window, place: Place, rules: Rules)
         return place
     wider = widen(source, target, rules, "target") if oldest is not None else None
     return wider or Refused(
-        f"records that were read may stand on the target before the newest {len(target)} too, with new ones "
+        f"records that were read may be on the target before the newest {len(target)} too, with new ones "
         "of others between; if only the mirror writes there, say sole_writer",
         None,
     )
@@ -278,7 +278,7 @@ def _with_nothing_read(
             return Place(low=len(target), high=len(target))
         return Refused(
             "the source holds no record any more, so nothing tells whether those of the target are copies of "
-            "deleted ones or somebody's new ones; if only the mirror writes there, say sole_writer",
+            "deleted ones or new records of others; if only the mirror writes there, say sole_writer",
             None,
         )
     if begun and (wider := widen(source, target, rules, "target")):

@@ -511,7 +511,7 @@ NOT_SHOWN = "content cannot show that the mirror is level"
             a_window(range(1, 41), start=50, log_start=0),
             40,
             replace(LEVEL, oldest_copy=None),
-            "records that were read may stand on the target before the newest 40 too, with new ones of "
+            "records that were read may be on the target before the newest 40 too, with new ones of "
             f"others between; {OTHER_WRITERS}",
         ),
         (
@@ -527,7 +527,7 @@ NOT_SHOWN = "content cannot show that the mirror is level"
             50,
             LEVEL,
             "the source holds no record any more, so nothing tells whether those of the target are copies of "
-            f"deleted ones or somebody's new ones; {OTHER_WRITERS}",
+            f"deleted ones or new records of others; {OTHER_WRITERS}",
         ),
         (
             a_window(range(1, 21), start=50, log_start=0),
@@ -591,7 +591,7 @@ NOT_SHOWN = "content cannot show that the mirror is level"
             a_window([1, 2, 4, 3]),
             2,
             LEVEL,
-            "1 unread records stand in another order on the target",
+            "1 unread records are in another order on the target",
         ),
         (
             a_window(range(1, 21)),
