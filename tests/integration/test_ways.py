@@ -125,7 +125,7 @@ def test_new_identity_drops_the_old_position_and_takes_the_targets_partitions(be
     }  # fmt: skip
     assert all(isinstance(verdict, Chosen) for verdict in verdicts(plan).values())
     (way,) = plan.ways
-    assert "11 offsets are unread on the old cluster, 0 offsets stand behind" in way.consequence
+    assert "11 offsets are unread on the old cluster, 0 offsets follow" in way.consequence
     assert "about as many are left out" in way.consequence
 
 

@@ -111,7 +111,7 @@ def test_second_start_claims_nothing_and_the_first_runs_on(world: World):
     assert says(
         refused.value,
         found="generation 1 (start) is running",
-        left="that run goes on",
+        left="that run continues",
         remedy="StopStreamingJobOperator",
     )
     assert client.board.generations() == [1]
