@@ -12,10 +12,13 @@ from demo.contrast import Contrast
 from demo.memory import PeakMemory
 from demo.stage import TOPIC, Stage, set_stage
 from demo.tables import Narrator, from_markdown, outcome
+from demo.terminal import write_terminal
 from testbed.drivers import state_reader
 from testbed.scenario import wait_until
 
 DAG = "migrate_kafka_cluster"
+BY_PERSON = ("take_savepoint", "upgrade_job")
+"""DAGs that only a person triggers."""
 INTERRUPTED = 130
 DELETED = {0: 100, 1: 40, 2: 250}
 """Partition -> records of ``old`` that retention has deleted before the mirror began."""
@@ -119,7 +122,10 @@ def run_with_person(narrator: Narrator, peak: PeakMemory) -> bool:
         narrator.say(f"Open {stage.airflow.base_url}/dags/{DAG} and click Trigger; fill in:")
         for name, value in stage.orders.migration_form().items():
             narrator.say(f"    {name} = {value}")
+        for dag in BY_PERSON:
+            stage.airflow.api.wait_for_dag(dag)
         narrator.say("Approve the table under Required Actions. Ctrl-C here judges the job and ends it all.")
+        narrator.say(f"Or follow docs/tutorial.md in a second terminal: source {write_terminal(stage)}")
         try:
             while True:
                 time.sleep(1)

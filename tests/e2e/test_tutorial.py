@@ -1,0 +1,110 @@
+"""The tutorial as a reader follows it: every command of ``docs/tutorial.md`` shows what the page says."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from testbed import paths
+from testbed.page_steps import Step, shows, steps
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+pytestmark = [pytest.mark.e2e, pytest.mark.airflow]
+
+TIMEOUT_S = 240
+"""How long a step may take on a busy machine, the start of the demo included."""
+PAGE = paths.ROOT / "docs" / "tutorial.md"
+FOREIGN = ("AIRFLOW", "MAKE", "MFLAGS", "PYTEST", "FLINKSTYLE", "AWS_")
+"""Variables of pytest, make and Airflow that a reader's terminal does not have."""
+
+
+class Terminal:
+    """A reader's terminal: a shell that keeps its variables from command to command."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self.shell = begin(["/bin/bash"], log)
+
+    def run(self, command: str) -> str:
+        """Return what the command prints; its failure is an error."""
+        assert self.shell.stdin is not None
+        before = len(self._log.read_text())
+        self.shell.stdin.write(f"{{ {command}\n}} </dev/null; echo __ended__ $?\n".encode())
+        self.shell.stdin.flush()
+        wait_until(command, lambda: "__ended__ " in self._log.read_text()[before:])
+        said, _, code = self._log.read_text()[before:].partition("__ended__ ")
+        assert code.strip() == "0", f"{command}\n{said}"
+        return said
+
+
+def begin(command: list[str], log: Path) -> subprocess.Popen[bytes]:
+    """Start a command in a session of its own, so that a signal to its group is Ctrl-C."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            command,
+            cwd=paths.ROOT,
+            env={**env, "COLUMNS": "140"},
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
+def end(process: subprocess.Popen[bytes], signal_number: int) -> None:
+    """Send a signal to all that the terminal runs, and wait for its end."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal_number)
+    assert process.stdin is not None
+    process.stdin.close()
+    process.wait(TIMEOUT_S)
+
+
+def wait_until(what: str, met: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while not met():
+        assert time.monotonic() < deadline, f"Not within {TIMEOUT_S} s: {what}"
+        time.sleep(0.3)
+
+
+def follow(terminal: Terminal, step: Step) -> None:
+    """Run a step as a reader does, and compare what it shows."""
+    if step.repeat:
+        what = f"{step.command} shows {step.shown[0]}"
+        wait_until(what, lambda: shows(terminal.run(step.command), step.shown[0]))
+        return
+    said = terminal.run(step.command)
+    for shown in step.shown[:1]:
+        assert shows(said, shown), f"{step.command} was expected to show\n{shown}\nit showed\n{said}"
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Iterator[Terminal]:
+    terminal = Terminal(tmp_path / "terminal.log")
+    yield terminal
+    end(terminal.shell, signal.SIGKILL)
+
+
+def test_every_command_of_the_tutorial_shows_what_the_page_says(tmp_path: Path, terminal: Terminal):
+    first, *others = steps(PAGE.read_text())
+    log = tmp_path / "demo.log"
+    demo = begin(first.command.split(), log)
+    try:
+        wait_until(first.command, lambda: shows(log.read_text(), first.shown[0]) or demo.poll() is not None)
+        assert demo.poll() is None, log.read_text()
+        for step in others:
+            follow(terminal, step)
+    finally:
+        end(demo, signal.SIGINT)  # Ctrl-C, and its verdict
+    verdict = re.sub(r"\x1b\[[0-9;]*m", "", log.read_text())
+    assert shows(verdict, others[-1].shown[-1]), verdict
