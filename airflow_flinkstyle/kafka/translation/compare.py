@@ -111,7 +111,7 @@ def _static_refusal(state: Round, tp: TopicPartition) -> Refused | None:
     source, target = moment.source.log_range(tp), moment.target.log_range(target_tp)
     position = request.positions[tp]
     known_id, live_id = request.topic_ids.get(tp[0]), moment.source.topics[tp[0]].topic_id
-    reason = None
+    reason = ""
     if known_id is not None and known_id != live_id:
         reason = f"topic {tp[0]} was created again (id {live_id}, the savepoint has {known_id})"
     elif source is None:

@@ -154,7 +154,7 @@ def _restore(writer: _Writer, pending: bytes | None, *, complete: bool) -> Resto
     kept.discard(last)
     missing = [entry for entry in query.files if entry.path not in kept and entry.path != last]
     missing.sort(key=lambda entry: entry.path != "metadata")  # early, so that no start gives it another id
-    for path in sorted(extra, key=_batch_of):  # above the new seal, an older one may stand: it goes last
+    for path in _newest_log_last(extra):  # above the new seal, an older one may stand: it goes last
         target.delete(writer.prefix + path)
     bytes_written = writer.write_all(missing)
     if complete:
@@ -216,9 +216,9 @@ def _require_free(writer: _Writer, listed: Mapping[str, int], *, newest: int) ->
         raise writer.occupied(expected, f"its checkpoint with {len(commits)} committed batches up to {done}")
 
 
-def _batch_of(path: str) -> int:
-    """Return the number of a batch whose offset log this is, and -1 for every other file."""
-    return max(_batches([path], "offsets"), default=-1)
+def _newest_log_last(paths: Collection[str]) -> list[str]:
+    """Order files so that offset logs come behind all others, by the numbers of their batches."""
+    return sorted(sorted(paths), key=lambda path: sorted(_batches([path], "offsets")))
 
 
 def _batches(paths: Collection[str], folder: str) -> set[int]:

@@ -598,6 +598,7 @@ def test_only_claim_mode_makes_the_savepoint_the_restored_jobs(
     targets = {"sp-1": MemoryStore("a"), "sp-2": MemoryStore("b")}
     restore_savepoint(first, repository, lambda _: targets["sp-1"])
     restore_savepoint(second, repository, lambda _: targets["sp-2"], claim_mode="claim", complete=False)
+    assert is_sealed(targets["sp-2"])
     assert owners(repository) == {}
     for at_once in (restore_savepoint, restore_savepoint):
         at_once(second, repository, lambda _: targets["sp-2"], claim_mode="claim")
