@@ -228,13 +228,21 @@ def closing_mirror(mirror: Mirror) -> Iterator[Mirror]:
 
 def commit_group(old: Broker) -> None:
     """Commit a group in the middle of what the job reads, for MirrorMaker to translate."""
-    from confluent_kafka import Consumer, TopicPartition
+    from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
     consumer = Consumer({"bootstrap.servers": old.bootstrap, "group.id": GROUP, "enable.auto.commit": False})
-    ends = {number: end for number, (_, end) in old.log_range(TOPIC).items()}
-    consumer.commit(
-        offsets=[TopicPartition(TOPIC, number, end - 5) for number, end in ends.items()], asynchronous=False
-    )
+    offsets = [TopicPartition(TOPIC, number, end - 5) for number, (_, end) in old.log_range(TOPIC).items()]
+
+    def committed() -> bool:
+        try:
+            consumer.commit(offsets=offsets, asynchronous=False)
+        except KafkaException as error:  # the cluster's first group: its coordinator loads an empty topic
+            if error.args[0].code() != KafkaError.COORDINATOR_LOAD_IN_PROGRESS:
+                raise
+            return False
+        return True
+
+    wait_until("the group's coordinator to commit", committed, timeout_s=60)
     consumer.close()
 
 
