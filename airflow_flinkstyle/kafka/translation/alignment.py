@@ -89,22 +89,21 @@ class Place:
     high: int
 
 
-def widen(source: Window, target: Window, rules: Rules, *sides: Side) -> Widen | None:
+def widen(rules: Rules, *windows: tuple[Side, Window]) -> Widen | None:
     """Return the first of the sides whose window can be made longer."""
-    windows: Mapping[Side, Window] = {"source": source, "target": target}
-    for side in sides:
-        if not windows[side].whole_log and side not in rules.exhausted:
+    for side, window in windows:
+        if not window.whole_log and side not in rules.exhausted:
             return Widen(side=side)
     return None
 
 
-def widen_context(source: Window, target: Window, cut: int, rules: Rules) -> Widen | None:
+def widen_context(source: Window, cut: int, rules: Rules) -> Widen | None:
     """Ask for originals from before the source's window, if more of them may be looked for.
 
     Copies of those look as if others had written them, or like copies of equal records that came later.
     Without timestamps the target is read to its start, so that the source may be, too.
     """
-    return widen(source, target, rules, "source") if cut < rules.most_context or not rules.dated else None
+    return widen(rules, ("source", source)) if cut < rules.most_context or not rules.dated else None
 
 
 def place_between(
@@ -133,7 +132,7 @@ def _with_context(
     if high is None:
         high = _end_of_read(source, cut, places, rules)
         if high is None:
-            return widen(source, target, rules, "target") or Refused(
+            return widen(rules, ("target", target)) or Refused(
                 "the position is at the log's end, but the newest records of the two logs differ", None
             )
     low = _behind_first_copies(source, target, cut, places, rules)
@@ -145,7 +144,7 @@ def _with_context(
         return Place(low=low, high=high)
     if high == 0 and target.whole_log:
         return Place(low=0, high=0)
-    wider = widen(source, target, rules, *_shorter_first(source, target))
+    wider = widen(rules, *_shorter_first(source, target))
     if wider is None and not rules.versioned and not any(places.values()):
         return _with_nothing_read_there(target, high, rules)
     return wider or _without_context(source, target, high, rules)
@@ -180,7 +179,7 @@ def _if_copied_first(source: Window, target: Window, place: Place, rules: Rules)
     oldest = rules.oldest_copy
     if target.whole_log or (oldest is not None and oldest >= target.low):
         return place
-    wider = widen(source, target, rules, "target") if oldest is not None else None
+    wider = widen(rules, ("target", target)) if oldest is not None else None
     return wider or Refused(
         f"records that were read may stand on the target before the newest {len(target)} too, with new ones "
         "of others between; if only the mirror writes there, say sole_writer",
@@ -200,9 +199,9 @@ def _with_nothing_read_there(target: Window, high: int, rules: Rules) -> Place |
     return Refused(f"no record that was read is among the newest {len(target)} on the target", None)
 
 
-def _shorter_first(source: Window, target: Window) -> tuple[Side, Side]:
-    longer = source.high - source.low > target.high - target.low
-    return ("target", "source") if longer else ("source", "target")
+def _shorter_first(source: Window, target: Window) -> list[tuple[Side, Window]]:
+    windows: list[tuple[Side, Window]] = [("source", source), ("target", target)]
+    return sorted(windows, key=lambda one: one[1].high - one[1].low)
 
 
 def _places(source: Window, cut: int, target: Window, end: int) -> dict[int, list[int]]:
@@ -271,9 +270,9 @@ def _with_nothing_read(
     begun = source.whole_log and source.log_start == 0
     if high is None:
         if not len(target):
-            return widen(source, target, rules, "target") or Place(low=0, high=0)
+            return widen(rules, ("target", target)) or Place(low=0, high=0)
         if begun:  # nothing was ever mirrored
-            return widen(source, target, rules, "target") or Place(low=0, high=0)
+            return widen(rules, ("target", target)) or Place(low=0, high=0)
         if rules.sole_writer:
             return Place(low=len(target), high=len(target))
         return Refused(
@@ -281,7 +280,7 @@ def _with_nothing_read(
             "deleted ones or somebody's new ones; if only the mirror writes there, say sole_writer",
             None,
         )
-    if begun and (wider := widen(source, target, rules, "target")):
+    if begun and (wider := widen(rules, ("target", target))):
         return wider
     if begun:  # nothing was ever read
         return _with_nothing_read_there(target, high, rules)

@@ -70,12 +70,12 @@ def translate(source: Window, target: Window, position: int, rules: Rules) -> Pr
         rules: See there.
     """
     cut = bisect_left(source.offsets, position)
-    if cut < _LEAST_CONTEXT and (wider := widen(source, target, rules, "source")):
+    if cut < _LEAST_CONTEXT and (wider := widen(rules, ("source", source))):
         return wider  # transaction markers fill offsets too
     unread = range(cut, len(source))
     match = walk_back(source, unread, target, len(target), compacted=rules.compacted)
     if match.missing:
-        wider = widen(source, target, rules, "target")
+        wider = widen(rules, ("target", target))
         return wider or _proof(source, cut, match, _missing(source, target, match))
     place = place_between(source, target, cut, match.at if match.found else None, rules)
     if isinstance(place, Widen):
@@ -108,13 +108,13 @@ def _decide(
     """Choose between the two bounds of the position, and say what comes with it."""
     kinds = _Kinds(source, target, cut, place, rules)
     start = next((i for i in range(place.low, place.high) if not kinds.is_copy(i)), place.high)
-    read = walk_back(source, range(cut), target, start, compacted=rules.compacted, holes=True)
+    read = walk_back(source, range(cut), target, start, compacted=rules.compacted)
     extras = kinds.count(match.others(start, _end(target, match, start, rules)))
-    passed = kinds.count(_strange(source, target, start)).get("new", 0)
+    passed = kinds.count(_strange(source, target, start))["new"]
     if passed:
         extras["passed_over"] = passed
-    unsure = start < place.high or passed or extras.get("new")
-    if unsure and (wider := widen_context(source, target, cut, rules)):
+    unsure = start < place.high or passed or extras["new"]
+    if unsure and (wider := widen_context(source, cut, rules)):
         return wider
     offset = NextOffset(target.offsets[start] if start < len(target) else target.high)
     refusal = _refusal(source, cut, read.found, rules)
@@ -239,7 +239,7 @@ def _may_repeat(source: Window, rules: Rules) -> Refused | Widen | None:
             None,
         )
     if not source.whole_log and (rules.oldest_equal is None or rules.oldest_equal < source.low):
-        return widen(source, source, rules, "source") or Refused(
+        return widen(rules, ("source", source)) or Refused(
             "older records may equal the newest one, so content cannot show that the mirror is level", None
         )
     if rules.oldest_equal is not None and 0 < source.log_start >= rules.oldest_equal:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from airflow_flinkstyle.kafka.translation.alignment import Rules, Widen
 from airflow_flinkstyle.kafka.translation.translate import Proof, aborted_among, needs_aborted, translate
-from airflow_flinkstyle.kafka.verdict import Bounded, Exact, Refused
+from airflow_flinkstyle.kafka.verdict import Bounded, Exact, ExtraClass, Refused
 from airflow_flinkstyle.kafka.window import NO_KEY, Window, fingerprint, key_print
 
 if TYPE_CHECKING:
@@ -162,6 +162,12 @@ def test_compaction_may_remove_older_versions_of_a_key():
     proof = proved(source, target, 0, Rules(caught_up=True, compacted=True))
     assert proof.verdict == Bounded(1, {}, {"superseded": 1})
     assert isinstance(proved(source, target, 0).verdict, Refused)  # not compacted: it is a loss
+
+
+def test_proof_keeps_what_compaction_removed():
+    source = a_window([Rec(1, 7), Rec(2, 8), Rec(3, 7)])
+    proof = proved(source, a_window([Rec(2, 8), Rec(3, 7)]), 0, Rules(caught_up=True, compacted=True))
+    assert proof.absent == {"superseded": 1}
 
 
 def test_compaction_may_not_remove_the_newest_version():
@@ -470,10 +476,44 @@ def test_newest_record_that_equals_an_aborted_one_shows_nothing_for_the_mirror()
     everything = a_window([*range(1, 21), 30, 30])
     assert needs_aborted(first, source, Rules())
     assert not needs_aborted(first, source, LEVEL)
-    assert not needs_aborted(first, a_window([*range(1, 21), 30]), Rules()), "nothing is hidden there"
+    assert not needs_aborted(first, source, Rules(growing=True))
+    assert not needs_aborted(replace(first, verdict=Refused("for another reason", None)), source, Rules())
+    for start in (0, 100):
+        nothing_hidden = a_window([*range(1, 21), 30], start=start)
+        assert not needs_aborted(first, nothing_hidden, Rules())
+    assert aborted_among(everything, source) == {30}
     refused = proved(source, target, 20, Rules(aborted=aborted_among(everything, source))).verdict
     assert isinstance(refused, Refused)
     assert "repeat" in refused.reason
+
+
+@pytest.mark.parametrize("named", ["new", "passed_over"])
+def test_aborted_records_are_asked_for_where_one_of_them_may_be_what_only_the_target_holds(named: ExtraClass):
+    source = a_window(range(1, 21))
+    proof = proved(source, source, 10)
+    assert not needs_aborted(proof, source, LEVEL)
+    assert needs_aborted(replace(proof, extras={named: 1}), source, LEVEL)
+
+
+def test_records_of_others_among_the_unread_are_told_once_no_older_originals_can_be_read():
+    source = a_window(range(31, 61), start=30, log_start=0)
+    target = a_window([*range(31, 50), 901, *range(50, 61)])
+    assert translate(source, target, 45, LEVEL) == Widen(side="source")
+    assert proved(source, target, 45, EXHAUSTED).verdict == Bounded(15, {"new": 1})
+
+
+def test_preview_tells_records_of_others_among_the_unread_and_not_behind_them():
+    source, target = a_window(range(1, 21)), a_window([*range(1, 16), 901, *range(16, 21), 50])
+    assert proved(source, target, 10, Rules(growing=True)).verdict == Bounded(10, {"new": 1})
+
+
+@pytest.mark.parametrize(("deleted", "named"), [(0, "new"), (1, "copy_before"), (30, "copy_before")])
+def test_sole_writers_record_that_is_not_on_the_source_is_a_copy_of_a_deleted_one_if_any_is_deleted(
+    deleted: int, named: ExtraClass
+):
+    source, target = a_window(range(1, 21), start=deleted), a_window([*range(1, 11), 901, *range(11, 21)])
+    rules = replace(LEVEL, sole_writer=True)
+    assert proved(source, target, deleted + 5, rules).verdict == Bounded(5, {named: 1})
 
 
 def test_deleted_records_may_equal_the_newest_if_none_that_is_left_is_older():
