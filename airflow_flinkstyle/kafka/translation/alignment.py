@@ -121,7 +121,7 @@ def place_between(
     found = (_with_nothing_read if cut == 0 else _with_context)(source, target, cut, high, rules)
     if not isinstance(found, Place) or rules.sole_writer:
         return found
-    return _if_copied_first(source, target, _from_first_pass(source, target, cut, found), rules)
+    return _if_copied_first(target, _from_first_pass(source, target, cut, found), rules)
 
 
 def _with_context(
@@ -171,7 +171,7 @@ def common(source: Window, records: array[int]) -> set[int]:
     return set(short).intersection(long)
 
 
-def _if_copied_first(source: Window, target: Window, place: Place, rules: Rules) -> Place | Widen | Refused:
+def _if_copied_first(target: Window, place: Place, rules: Rules) -> Place | Widen | Refused:
     """Accept the bounds only if no first copy of what was compared stands before the target's window.
 
     Between first copies and second ones others may have written records that nobody has read.

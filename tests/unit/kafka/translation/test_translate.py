@@ -516,6 +516,12 @@ def test_sole_writers_record_that_is_not_on_the_source_is_a_copy_of_a_deleted_on
     assert proved(source, target, deleted + 5, rules).verdict == Bounded(5, {named: 1})
 
 
+def test_copies_of_unread_records_are_no_trace_of_those_that_were_read():
+    source, target = a_window(range(1, 11)), a_window([9, 10, 901, 9, 10], start=5)
+    rules = replace(LEVEL, sole_writer=True)
+    assert proved(source, target, 8, rules).verdict == Bounded(7, {"new": 1})
+
+
 def test_deleted_records_may_equal_the_newest_if_none_that_is_left_is_older():
     source, target = a_window(range(1, 21), start=30), a_window(range(1, 21))
     assert proved(source, target, 40, Rules(oldest_equal=31)).verdict == Exact(10)
