@@ -128,7 +128,7 @@ def _with_context(
     source: Window, target: Window, cut: int, high: int | None, rules: Rules
 ) -> Place | Widen | Refused:
     """Bound a position that has records before it in the source's window."""
-    places = _places(source, cut, target, len(target) if high is None else high)
+    places = _places(source, cut, target, high)
     if high is None:
         high = _end_of_read(source, cut, places, rules)
         if high is None:
@@ -204,8 +204,8 @@ def _shorter_first(source: Window, target: Window) -> list[tuple[Side, Window]]:
     return sorted(windows, key=lambda one: one[1].high - one[1].low)
 
 
-def _places(source: Window, cut: int, target: Window, end: int) -> dict[int, list[int]]:
-    """Return where on the target, before an index, each record stands that was read."""
+def _places(source: Window, cut: int, target: Window, end: int | None) -> dict[int, list[int]]:
+    """Return where on the target, before an index if there is one, each record stands that was read."""
     places: dict[int, list[int]] = {record: [] for record in source.prints[:cut]}
     for index, record in enumerate(target.prints[:end]):
         if record in places:

@@ -104,6 +104,12 @@ def test_log_end_is_refused_if_the_newest_records_differ():
     assert "differ" in verdict.reason
 
 
+def test_log_end_is_looked_for_in_more_of_the_target_before_it_is_refused():
+    source, target = a_window(range(1, 21)), a_window([*range(11, 20), 99], start=30, log_start=0)
+    assert translate(source, target, 20, LEVEL) == Widen(side="target")
+    assert "differ" in reason(source, target, 20, EXHAUSTED)
+
+
 def test_log_end_ignores_second_copies_of_read_records():
     target = a_window([*range(1, 21), 18, 19, 20])
     assert proved(a_window(range(1, 21)), target, 20).verdict == Exact(23)
