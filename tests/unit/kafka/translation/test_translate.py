@@ -522,6 +522,13 @@ def test_sole_writers_record_that_is_not_on_the_source_is_a_copy_of_a_deleted_on
     assert proved(source, target, deleted + 5, rules).verdict == Bounded(5, {named: 1})
 
 
+def test_undated_record_that_a_pass_has_in_the_place_of_the_newest_read_one_may_be_another_producers():
+    source = a_window(range(1, 21))
+    target = a_window([*range(1, 10), 11, 901, *range(1, 21)])
+    found = proved(source, target, 10, replace(LEVEL, dated=False)).verdict
+    assert found == Bounded(9, {"duplicate": 1, "new": 1, "copy_before": 10})
+
+
 def test_copies_of_unread_records_are_no_trace_of_those_that_were_read():
     source, target = a_window(range(1, 11)), a_window([9, 10, 901, 9, 10], start=5)
     rules = replace(LEVEL, sole_writer=True)
