@@ -24,7 +24,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from airflow_flinkstyle.kafka.verdict import Refused
 
@@ -89,6 +89,9 @@ class Place:
     high: int
 
 
+_AT_START: Final = Place(low=0, high=0)
+
+
 def widen(rules: Rules, *windows: tuple[Side, Window]) -> Widen | None:
     """Return the first of the sides whose window can be made longer."""
     for side, window in windows:
@@ -143,7 +146,7 @@ def _with_context(
     if low is not None and low != _FEWER:
         return Place(low=low, high=high)
     if high == 0 and target.whole_log:
-        return Place(low=0, high=0)
+        return _AT_START
     wider = widen(rules, *_shorter_first(source, target))
     if wider is None and not rules.versioned and not any(places.values()):
         return _with_nothing_read_there(target, high, rules)
@@ -270,9 +273,9 @@ def _with_nothing_read(
     begun = source.whole_log and source.log_start == 0
     if high is None:
         if not len(target):
-            return widen(rules, ("target", target)) or Place(low=0, high=0)
+            return widen(rules, ("target", target)) or _AT_START
         if begun:  # nothing was ever mirrored
-            return widen(rules, ("target", target)) or Place(low=0, high=0)
+            return widen(rules, ("target", target)) or _AT_START
         if rules.sole_writer:
             return Place(low=len(target), high=len(target))
         return Refused(
@@ -289,7 +292,7 @@ def _with_nothing_read(
             f"no record that was read is among the {source.high - source.low} newest offsets of the source",
             None,
         )
-    return Place(low=0, high=0) if high == 0 else _without_context(source, target, high, rules)
+    return _AT_START if high == 0 else _without_context(source, target, high, rules)
 
 
 def _without_context(source: Window, target: Window, high: int, rules: Rules) -> Place | Refused:

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from airflow_flinkstyle.kafka.translation.alignment import Rules, Widen
 from airflow_flinkstyle.kafka.translation.translate import Proof, aborted_among, needs_aborted, translate
-from airflow_flinkstyle.kafka.verdict import Bounded, Exact, ExtraClass, Refused
+from airflow_flinkstyle.kafka.verdict import Bounded, Exact, ExtraClass, Refused, Verdict
 from airflow_flinkstyle.kafka.window import NO_KEY, Window, fingerprint, key_print
+from airflow_flinkstyle.types import NextOffset
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -527,6 +528,57 @@ def test_undated_record_that_a_pass_has_in_the_place_of_the_newest_read_one_may_
     target = a_window([*range(1, 10), 11, 901, *range(1, 21)])
     found = proved(source, target, 10, replace(LEVEL, dated=False)).verdict
     assert found == Bounded(9, {"duplicate": 1, "new": 1, "copy_before": 10})
+
+
+def test_log_end_behind_nothing_but_removed_deletions_is_refused():
+    source = a_window([Rec(1, 7, tombstone=True), Rec(2, 8, tombstone=True)])
+    assert "differ" in reason(source, a_window([Rec(901, 9)]), 1, Rules(caught_up=True, compacted=True))
+
+
+def test_log_that_was_mirrored_twice_is_followed_from_records_that_the_source_holds_once():
+    values = [1, 2, 2, 3, 4, 5, 6, 7, 8, 9, 10]
+    source, target = a_window(values, start=10), a_window([*values, *values], start=20)
+    assert proved(source, target, 18).verdict == Bounded(32, {"copy_before": 7}), "the first that repeats"
+
+
+def test_undated_log_that_was_mirrored_twice_is_followed_if_no_record_repeats():
+    source, target = a_window(range(1, 12), start=10), a_window([*range(1, 12), *range(1, 12)], start=20)
+    found = proved(source, target, 18, replace(LEVEL, dated=False)).verdict
+    assert found == Bounded(28, {"duplicate": 3, "copy_before": 8})
+
+
+def test_records_that_repeat_are_followed_from_the_first_one_ever_written():
+    values = [1] * 8 + [2]
+    assert proved(a_window(values), a_window(values), 4).verdict == Exact(4)
+
+
+def test_records_that_are_fewer_on_the_target_do_not_count_behind_a_record_that_is_there_once():
+    source = a_window([1, 7, 7, 2, 3, 4])
+    assert proved(source, a_window([1, 7, 2, 3, 4]), 4).verdict == Exact(3)
+    assert "fewer" in reason(source, a_window([1, 7, 2, 2, 3, 4]), 4)
+    before = a_window([7, 7, 2, 3, 4])
+    assert proved(before, a_window([7, 2, 2, 3, 4]), 3).verdict == Exact(3), "which are there is not told"
+
+
+def test_sole_writers_strange_record_right_behind_the_newest_read_one_is_read():
+    source, target = a_window(range(1, 21)), a_window([*range(1, 11), 901, *range(11, 21)])
+    assert proved(source, target, 10, replace(LEVEL, sole_writer=True)).verdict == Bounded(10, {"new": 1})
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "verdict"),
+    [
+        ([], [], Exact(NextOffset(30))),
+        ([], [901], Bounded(NextOffset(30), {"new": 1})),
+        ([1, 2], [1, 2], Exact(NextOffset(30))),
+    ],
+)
+def test_more_of_the_target_is_read_where_nothing_was_ever_read(
+    source: list[int], target: list[int], verdict: Verdict
+):
+    logs = a_window(source), a_window(target, start=30, log_start=0)
+    assert translate(*logs, 0, LEVEL) == Widen(side="target")
+    assert proved(*logs, 0, replace(EXHAUSTED, sole_writer=True)).verdict == verdict
 
 
 def test_copies_of_unread_records_are_no_trace_of_those_that_were_read():
