@@ -577,7 +577,8 @@ def test_more_of_the_target_is_read_where_nothing_was_ever_read(
     source: list[int], target: list[int], verdict: Verdict
 ):
     logs = a_window(source), a_window(target, start=30, log_start=0)
-    assert translate(*logs, 0, LEVEL) == Widen(side="target")
+    for sole in (True, False):
+        assert translate(*logs, 0, replace(LEVEL, sole_writer=sole)) == Widen(side="target")
     assert proved(*logs, 0, replace(EXHAUSTED, sole_writer=True)).verdict == verdict
 
 
