@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.kafka.translation.suffix import prove
+from airflow_flinkstyle.kafka.translation.translator import translate_positions
 from airflow_flinkstyle.kafka.verdict import Refused, Verdict
 from airflow_flinkstyle.rewrite.anew import compared, picked, told
 from airflow_flinkstyle.rewrite.errors import NOTHING_WRITTEN, old_cluster_needed
@@ -28,7 +28,7 @@ def translated(manifest: Manifest, ref: SourceRef, rule: SourceRule, route: Rout
 
     Raises:
         BadInputError: If the source has no offsets, or the old cluster was not given.
-        FlinkstyleError: Whatever ``prove`` raises.
+        FlinkstyleError: Whatever ``translate_positions`` raises.
     """
     query, position = source_position(manifest, ref)
     if not position.offsets:
@@ -71,7 +71,7 @@ def _proved(
         raise old_cluster_needed(ref, "proved")
     if not positions:
         return None
-    return prove(
+    return translate_positions(
         route.clusters.source,
         route.clusters.target,
         route.request.about(positions, cluster_id=position.cluster_id, topic_ids=position.topic_ids),

@@ -19,7 +19,7 @@ from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.reading import ReadRange, scan
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.kafka.translation.request import ProofRequest
-from airflow_flinkstyle.kafka.translation.suffix import prove
+from airflow_flinkstyle.kafka.translation.translator import translate_positions
 from airflow_flinkstyle.kafka.verdict import Exact, Refused
 from airflow_flinkstyle.rewrite.route import Clusters
 from airflow_flinkstyle.rewrite.ways import plan_migration
@@ -119,7 +119,7 @@ def behind(bed: Bed) -> Bed:
 
 def translated(bed: Bed, positions: dict[tuple[str, int], int], **rules: Any) -> Translation:
     rules.setdefault("mirror", MIRROR)
-    return prove(bed.old, bed.new, ProofRequest(positions=positions, **rules))
+    return translate_positions(bed.old, bed.new, ProofRequest(positions=positions, **rules))
 
 
 def refusal(bed: Bed, tp: tuple[str, int], position: int, **rules: Any) -> str:

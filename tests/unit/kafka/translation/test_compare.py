@@ -10,8 +10,8 @@ from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicSetting
 from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.kafka.translation.alignment import Rules
+from airflow_flinkstyle.kafka.translation.cluster_snapshot import ClusterSnapshot
 from airflow_flinkstyle.kafka.translation.compare import Round, prove_round
-from airflow_flinkstyle.kafka.translation.moment import Moment
 from airflow_flinkstyle.kafka.translation.pairs import Pair
 from airflow_flinkstyle.kafka.translation.request import ProofRequest
 from airflow_flinkstyle.kafka.verdict import Refused
@@ -49,7 +49,7 @@ def a_round(
         source=NOWHERE,
         target=NOWHERE,
         request=ProofRequest(**given),
-        moment=Moment(
+        snapshot=ClusterSnapshot(
             source=a_view("old", "orders", source),
             target=a_view("new", "sales", target),
             mirrored={} if mirrored is None else {TP: mirrored},
@@ -118,7 +118,7 @@ def test_refused_partition_keeps_what_was_known_of_both_logs():
     assert (evidence.source_log, evidence.target_log) == ((0, 50), (3, 60))
     assert (evidence.unread_records, evidence.matched_records, evidence.digest) == (None, None, None)
     assert (evidence.context_records, evidence.extras, evidence.absent) == (None, {}, {})
-    assert (evidence.source_window, evidence.target_window) == (None, None)
+    assert (evidence.source_range, evidence.target_range) == (None, None)
     (evidence,) = prove_round(a_round({}, {})).values()
     assert (evidence.source_log, evidence.target_log) == (None, None)
 
@@ -153,7 +153,7 @@ def test_records_are_the_same_by_what_both_logs_and_the_mirror_keep():
 
 
 def a_pair(state: Round, **changed: Any) -> Pair:
-    given = {"longest": 1_000, "kept": False, **changed}
+    given = {"longest": 1_000, "same_offsets": False, **changed}
     return Pair.around(TP, COPY, 40, state.ranges(TP), state.identity(TP), **given)
 
 

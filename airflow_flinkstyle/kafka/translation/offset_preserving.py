@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.kafka.translation.translate import Proof
+from airflow_flinkstyle.kafka.fingerprints import NO_KEY
+from airflow_flinkstyle.kafka.translation.proof import Proof
 from airflow_flinkstyle.kafka.verdict import Bounded, Exact, ExtraClass, Refused, Verdict
-from airflow_flinkstyle.kafka.window import NO_KEY
 from airflow_flinkstyle.types import NextOffset
 
 if TYPE_CHECKING:
+    from airflow_flinkstyle.kafka.fingerprints import Fingerprints
     from airflow_flinkstyle.kafka.translation.alignment import Rules
-    from airflow_flinkstyle.kafka.window import Window
 
 
 @dataclass(slots=True)
@@ -37,7 +37,9 @@ class _Difference:
     absent: Counter[ExtraClass] = field(default_factory=Counter)
 
 
-def verify_kept(source: Window, target: Window, position: int, rules: Rules) -> Proof:
+def verify_offsets_preserved(
+    source: Fingerprints, target: Fingerprints, position: int, rules: Rules
+) -> Proof:
     """Prove that both logs hold the same records at the same offsets.
 
     Args:
@@ -69,7 +71,9 @@ def verify_kept(source: Window, target: Window, position: int, rules: Rules) -> 
     )
 
 
-def _compare(source: Window, target: Window, low: int, position: int, rules: Rules) -> _Difference:
+def _compare(
+    source: Fingerprints, target: Fingerprints, low: int, position: int, rules: Rules
+) -> _Difference:
     found = _Difference()
     here = {offset: i for i, offset in enumerate(source.offsets) if offset >= low}
     there = {offset: i for i, offset in enumerate(target.offsets) if offset >= low}
@@ -95,19 +99,19 @@ def _compare(source: Window, target: Window, low: int, position: int, rules: Rul
     return found
 
 
-def _newest(window: Window) -> dict[int, int]:
-    return {key: i for i, key in enumerate(window.keys)}
+def _newest(fingerprints: Fingerprints) -> dict[int, int]:
+    return {key: i for i, key in enumerate(fingerprints.keys)}
 
 
-def _compacted(window: Window, index: int, newest: dict[int, int]) -> ExtraClass | None:
+def _compacted(fingerprints: Fingerprints, index: int, newest: dict[int, int]) -> ExtraClass | None:
     """Return why compaction may have removed a record on the other side, or None."""
-    key = window.keys[index]
+    key = fingerprints.keys[index]
     if key != NO_KEY and newest[key] > index:
         return "superseded"
-    return "tombstone" if window.tombstones[index] else None
+    return "tombstone" if fingerprints.tombstones[index] else None
 
 
-def _refusal(found: _Difference, target: Window, position: int) -> Verdict | None:
+def _refusal(found: _Difference, target: Fingerprints, position: int) -> Verdict | None:
     if position > target.high or position < target.log_start:
         reason = f"the mirror keeps offsets, but its log goes from {target.log_start} to {target.high}"
         return Refused(reason, None)

@@ -1,4 +1,4 @@
-"""What is kept of a log's records, which of them are read first, and how windows grow."""
+"""What is kept of a log's records, which of them are read first, and how ranges grow."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from airflow_flinkstyle.kafka.cluster import LogRange
+from airflow_flinkstyle.kafka.fingerprints import NO_KEY, NO_TIME, Fingerprints, fingerprint, key_print
 from airflow_flinkstyle.kafka.reading import Identity
 from airflow_flinkstyle.kafka.translation.pairs import Pair, batches
-from airflow_flinkstyle.kafka.window import NO_KEY, NO_TIME, Window, fingerprint, key_print
 from airflow_flinkstyle.types import NextOffset
 
 DATED = Identity(dated=True, keyed=False, ignored_headers=frozenset())
@@ -27,13 +27,13 @@ def a_pair(
     identity: Identity = DATED,
     **changed: Any,
 ) -> Pair:
-    given = {"longest": 1_000, "kept": False, **changed}
+    given = {"longest": 1_000, "same_offsets": False, **changed}
     logs = (a_log(*source), a_log(*target))
     return Pair.around(("t", 0), ("copy", 0), position, logs, identity, **given)
 
 
-def span(window: Window) -> tuple[int, int, int]:
-    return window.low, window.high, window.log_start
+def span(fingerprints: Fingerprints) -> tuple[int, int, int]:
+    return fingerprints.low, fingerprints.high, fingerprints.log_start
 
 
 def test_windows_begin_a_little_before_the_position_and_what_is_unread():
@@ -52,13 +52,13 @@ def test_windows_do_not_begin_before_their_logs_nor_behind_them():
     pair = a_pair(110, (100, 600), (1_000, 1_010))
     assert span(pair.source) == (100, 600, 100)
     assert span(pair.target) == (1_000, 1_010, 1_000)
-    kept = a_pair(590, (100, 600), (0, 550), kept=True)
+    kept = a_pair(590, (100, 600), (0, 550), same_offsets=True)
     assert span(kept.target) == (550, 550, 0)
 
 
 def test_mirror_that_keeps_offsets_is_compared_from_the_same_offset_on():
-    assert span(a_pair(500, (100, 600), (0, 590), kept=True).target) == (468, 590, 0)
-    assert span(a_pair(500, (100, 600), (480, 590), kept=True).target) == (480, 590, 480)
+    assert span(a_pair(500, (100, 600), (0, 590), same_offsets=True).target) == (468, 590, 0)
+    assert span(a_pair(500, (100, 600), (480, 590), same_offsets=True).target) == (480, 590, 480)
 
 
 def test_window_may_become_as_long_as_the_limit_or_some_times_what_is_unread():
@@ -67,9 +67,9 @@ def test_window_may_become_as_long_as_the_limit_or_some_times_what_is_unread():
     pair = a_pair(500, (0, 600), (0, 600), longest=0)
     assert pair.longest == 400
     assert pair.exhausted == frozenset()
-    pair.source = Window(low=200, high=600, log_start=0)
+    pair.source = Fingerprints(low=200, high=600, log_start=0)
     assert pair.exhausted == {"source"}
-    pair.target = Window(low=201, high=600, log_start=0)
+    pair.target = Fingerprints(low=201, high=600, log_start=0)
     assert pair.exhausted == {"source"}
     assert pair.size == 400 + 399
 
@@ -78,13 +78,13 @@ def test_window_grows_fourfold_up_to_the_logs_start():
     pair = a_pair(500, (100, 600), (1_000, 1_590))
     assert span(pair.older("source")) == (500 - 4 * 32, 468, 100)
     assert span(pair.older("target")) == (1_000, 1_426, 1_000)
-    pair.source = Window(low=380, high=600, log_start=100)
+    pair.source = Fingerprints(low=380, high=600, log_start=100)
     assert span(pair.older("source")) == (100, 380, 100)
-    pair.target = Window(low=1_400, high=1_590, log_start=1_000)
+    pair.target = Fingerprints(low=1_400, high=1_590, log_start=1_000)
     assert span(pair.older("target")) == (1_000, 1_400, 1_000)
-    pair.target = Window(low=100_000 - 164, high=100_000, log_start=1_000)
+    pair.target = Fingerprints(low=100_000 - 164, high=100_000, log_start=1_000)
     assert span(pair.older("target")) == (100_000 - 4 * 164, 100_000 - 164, 1_000)
-    pair.source = Window(low=500, high=600, log_start=100)  # no record before the position yet
+    pair.source = Fingerprints(low=500, high=600, log_start=100)  # no record before the position yet
     assert span(pair.older("source")) == (496, 500, 100)
 
 
@@ -115,15 +115,15 @@ def test_pairs_are_read_together_as_far_as_memory_goes_once_they_have_grown():
     assert [pair for batch in batches(pairs, sum(sizes) - 1) for pair in batch] == pairs
 
 
-def a_window(low: int, high: int, *records: int, **changed: Any) -> Window:
-    window = Window(low=low, high=high, log_start=0, **changed)
+def fingerprints_of(low: int, high: int, *records: int, **changed: Any) -> Fingerprints:
+    fingerprints = Fingerprints(low=low, high=high, log_start=0, **changed)
     for offset, record in enumerate(records, low):
-        window.add(offset, record, record + 100, tombstone=record == 3)
-    return window
+        fingerprints.add(offset, record, record + 100, tombstone=record == 3)
+    return fingerprints
 
 
 def test_older_records_are_put_before_newer_ones():
-    newer = a_window(3, 6, 4, 5, newest_ms=50, oldest_ms=40)
+    newer = fingerprints_of(3, 6, 4, 5, newest_ms=50, oldest_ms=40)
     older = newer.older(1)
     assert (span(older), len(older), older.keyed) == ((1, 3, 0), 0, True)
     for offset, record in ((1, 2), (2, 3)):
@@ -139,25 +139,35 @@ def test_older_records_are_put_before_newer_ones():
 
 
 def test_window_without_records_adds_no_time():
-    older = a_window(1, 3, 2, newest_ms=30, oldest_ms=20)
-    both = older.followed_by(a_window(3, 6))
+    older = fingerprints_of(1, 3, 2, newest_ms=30, oldest_ms=20)
+    both = older.followed_by(fingerprints_of(3, 6))
     assert (both.newest_ms, both.oldest_ms, both.high) == (30, 20, 6)
-    assert a_window(1, 3).followed_by(a_window(3, 6, 4, newest_ms=9, oldest_ms=8)).oldest_ms == 8
-    assert (Window(low=0, high=0, log_start=0).newest_ms, Window(low=0, high=0, log_start=0).oldest_ms) == (
+    assert (
+        fingerprints_of(1, 3).followed_by(fingerprints_of(3, 6, 4, newest_ms=9, oldest_ms=8)).oldest_ms == 8
+    )
+    assert (
+        Fingerprints(low=0, high=0, log_start=0).newest_ms,
+        Fingerprints(low=0, high=0, log_start=0).oldest_ms,
+    ) == (
         -1,
         NO_TIME,
     )
 
 
 def test_window_without_keys_keeps_records_only():
-    window = a_window(0, 2, 3, 4, keyed=False)
-    assert (len(window), len(window.prints), len(window.keys), len(window.tombstones)) == (2, 2, 0, 0)
-    assert not window.older(0).keyed
+    fingerprints = fingerprints_of(0, 2, 3, 4, keyed=False)
+    assert (
+        len(fingerprints),
+        len(fingerprints.prints),
+        len(fingerprints.keys),
+        len(fingerprints.tombstones),
+    ) == (2, 2, 0, 0)
+    assert not fingerprints.older(0).keyed
 
 
 @pytest.mark.parametrize(("low", "whole"), [(4, True), (5, True), (6, False)])
 def test_window_is_the_whole_log_from_its_start_on(low: int, whole: bool):
-    assert Window(low=low, high=9, log_start=5).whole_log is whole
+    assert Fingerprints(low=low, high=9, log_start=5).whole_log is whole
 
 
 H = [("h", b"x")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_flinkstyle.kafka.start.since import Search, TooFar
+from airflow_flinkstyle.kafka.start.timestamp_lookup import TimestampSearch, TooFar
 
 Log = list[int | None]
 """Timestamps by offset; None where a marker or an aborted record is, which no reader sees."""
@@ -15,7 +15,7 @@ def searched(
     log: Log, since_ms: int, answer: int, *, most: int = 1_000_000
 ) -> tuple[int | TooFar | None, int]:
     """What is found, and how many offsets were read for it."""
-    search = Search(since_ms=since_ms, answer=answer, end=len(log), most=most)
+    search = TimestampSearch(since_ms=since_ms, answer=answer, end=len(log), most=most)
     read = 0
     while not search.over:
         part = search.next_range()

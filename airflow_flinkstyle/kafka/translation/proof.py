@@ -1,4 +1,4 @@
-"""The suffix proof: where on the target do the unread source records stand? Pure.
+"""The proof: where on the target do the unread source records stand? Pure.
 
 It compares records, never offsets: transaction markers and compaction make offsets of the two logs
 run apart anywhere. Wanted is the LARGEST target position T such that ``target[T:end)`` contains
@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from airflow_flinkstyle.kafka.fingerprints import NO_KEY
 from airflow_flinkstyle.kafka.translation.alignment import (
     Place,
     Rules,
@@ -29,13 +30,12 @@ from airflow_flinkstyle.kafka.translation.alignment import (
 )
 from airflow_flinkstyle.kafka.translation.walk import Match, walk_back
 from airflow_flinkstyle.kafka.verdict import Bounded, Exact, ExtraClass, Refused, Verdict
-from airflow_flinkstyle.kafka.window import NO_KEY
 from airflow_flinkstyle.types import NextOffset
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from airflow_flinkstyle.kafka.window import Window
+    from airflow_flinkstyle.kafka.fingerprints import Fingerprints
 
 _LEAST_CONTEXT = 8
 """Equal records before the position that content needs when nothing else speaks for the mirror."""
@@ -60,7 +60,7 @@ class Proof:
     """Unread source records that compaction has removed on the target, by class."""
 
 
-def translate(source: Window, target: Window, position: int, rules: Rules) -> Proof | Widen:
+def prove_position(source: Fingerprints, target: Fingerprints, position: int, rules: Rules) -> Proof | Widen:
     """Prove where the records from ``position`` on stand on the target.
 
     Args:
@@ -85,7 +85,7 @@ def translate(source: Window, target: Window, position: int, rules: Rules) -> Pr
     return _decide(source, target, cut, match, place, rules)
 
 
-def needs_aborted(proof: Proof, source: Window, rules: Rules) -> bool:
+def needs_aborted(proof: Proof, source: Fingerprints, rules: Rules) -> bool:
     """Tell whether a proof is to be made again with the source's aborted records.
 
     To name records that only the target seems to hold; and since the newest record shows a mirror as level
@@ -97,13 +97,13 @@ def needs_aborted(proof: Proof, source: Window, rules: Rules) -> bool:
     return by_content and len(source) < source.high - source.low
 
 
-def aborted_among(everything: Window, committed: Window) -> frozenset[int]:
+def aborted_among(everything: Fingerprints, committed: Fingerprints) -> frozenset[int]:
     """Return the records that are there more often if aborted ones are read, too."""
     return frozenset(Counter(everything.prints) - Counter(committed.prints))
 
 
 def _decide(
-    source: Window, target: Window, cut: int, match: Match, place: Place, rules: Rules
+    source: Fingerprints, target: Fingerprints, cut: int, match: Match, place: Place, rules: Rules
 ) -> Proof | Widen:
     """Choose between the two bounds of the position, and say what comes with it."""
     kinds = _Kinds(source, target, cut, place, rules)
@@ -125,7 +125,7 @@ def _decide(
 
 
 def _proof(
-    source: Window,
+    source: Fingerprints,
     cut: int,
     match: Match,
     verdict: Verdict,
@@ -144,15 +144,15 @@ def _proof(
     )
 
 
-def _strange(source: Window, target: Window, end: int) -> Iterator[int]:
-    """Yield what no record of the source's window equals, from the first on that one does."""
+def _strange(source: Fingerprints, target: Fingerprints, end: int) -> Iterator[int]:
+    """Yield what no record of the source's range equals, from the first on that one does."""
     head = target.prints[:end]
     known = common(source, head)
     first = next((i for i, record in enumerate(head) if record in known), end)
     return (i for i in range(first, end) if head[i] not in known)
 
 
-def _end(target: Window, match: Match, start: int, rules: Rules) -> int:
+def _end(target: Fingerprints, match: Match, start: int, rules: Rules) -> int:
     """Return where the part of the target ends that can be compared."""
     if not rules.growing:
         return len(target)
@@ -162,7 +162,9 @@ def _end(target: Window, match: Match, start: int, rules: Rules) -> int:
 class _Kinds:
     """Tells by class what a target record is that is no unread record."""
 
-    def __init__(self, source: Window, target: Window, cut: int, place: Place, rules: Rules) -> None:
+    def __init__(
+        self, source: Fingerprints, target: Fingerprints, cut: int, place: Place, rules: Rules
+    ) -> None:
         self._source, self._target, self._cut, self._place, self._rules = source, target, cut, place, rules
         self._times: Counter[int] | None = None
         self._sets: tuple[set[int], set[int]] | None = None
@@ -213,7 +215,7 @@ class _Kinds:
         return key != NO_KEY and self._newest[key] > index
 
 
-def _refusal(source: Window, cut: int, context: int, rules: Rules) -> Refused | Widen | None:
+def _refusal(source: Fingerprints, cut: int, context: int, rules: Rules) -> Refused | Widen | None:
     """Return why nothing shows that the mirror is level, or None."""
     if rules.caught_up or rules.growing:
         return None
@@ -226,7 +228,7 @@ def _refusal(source: Window, cut: int, context: int, rules: Rules) -> Refused | 
     return _may_repeat(source, rules)
 
 
-def _may_repeat(source: Window, rules: Rules) -> Refused | Widen | None:
+def _may_repeat(source: Fingerprints, rules: Rules) -> Refused | Widen | None:
     """Return None only if the newest record stands nowhere else on the source.
 
     Its copy then shows that the mirror has come to the end. A copy of an equal record shows nothing: a mirror
@@ -253,7 +255,7 @@ def _may_repeat(source: Window, rules: Rules) -> Refused | Widen | None:
     return None
 
 
-def _missing(source: Window, target: Window, match: Match) -> Refused:
+def _missing(source: Fingerprints, target: Fingerprints, match: Match) -> Refused:
     places = [source.offsets[i] for i in match.missing]
     source_range = (NextOffset(min(places)), NextOffset(max(places) + 1))
     wanted = {source.prints[i] for i in match.missing}

@@ -1,4 +1,4 @@
-"""A cluster at the moment at which positions are picked on it."""
+"""What every kind of start is resolved from: the cluster, and the position so far."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.types import NextOffset
 
 Found = Mapping[TopicPartition, int | Refused]
-"""An offset per partition, not judged yet, or why there is none."""
+"""An offset per partition, not validated yet, or why there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Live:
+class StartContext:
     """What every kind of start needs to know."""
 
     cluster: KafkaCluster

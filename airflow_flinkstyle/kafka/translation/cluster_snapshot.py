@@ -1,4 +1,4 @@
-"""What a proof saw of both clusters and of MirrorMaker, to notice whatever changes meanwhile."""
+"""A snapshot of both clusters and of MirrorMaker, to notice whatever changes while positions are proved."""
 
 from __future__ import annotations
 
@@ -22,31 +22,33 @@ _PREVIEW_WAIT_S = 90.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
-    """Everything that must not change while the proof runs."""
+class ClusterSnapshot:
+    """Everything that must not change while positions are proved."""
 
     source: ClusterView
     target: ClusterView
     mirrored: Mapping[TopicPartition, int]
 
 
-def look(source: KafkaCluster, target: KafkaCluster, request: ProofRequest, topics: list[str]) -> Moment:
+def take_snapshot(
+    source: KafkaCluster, target: KafkaCluster, request: ProofRequest, topics: list[str]
+) -> ClusterSnapshot:
     """Return the state of both clusters and of MirrorMaker now."""
     if request.preview:
-        return _look_while_growing(source, target, request, topics)
+        return _snapshot_while_growing(source, target, request, topics)
     # MirrorMaker's positions first, the source's end next, the target last: a record that arrives
     # between the looks then shows as lag or as an extra, never as "nothing is missing".
     mirrored = mirrored_positions(target, request.mirror, topics) if request.mirror else {}
-    return Moment(
+    return ClusterSnapshot(
         mirrored=mirrored,
         source=describe(source, topics),
         target=describe(target, [request.target_topic(topic) for topic in topics]),
     )
 
 
-def _look_while_growing(
+def _snapshot_while_growing(
     source: KafkaCluster, target: KafkaCluster, request: ProofRequest, topics: list[str]
-) -> Moment:
+) -> ClusterSnapshot:
     """Fix the source's stable ends, give MirrorMaker a moment to reach them, then look at the target."""
     view = _stable(describe(source, topics))
     mirrored: dict[TopicPartition, int] = {}
@@ -58,7 +60,7 @@ def _look_while_growing(
             break
         time.sleep(0.5)
     targets = [request.target_topic(topic) for topic in topics]
-    return Moment(mirrored=mirrored, source=view, target=_stable(describe(target, targets)))
+    return ClusterSnapshot(mirrored=mirrored, source=view, target=_stable(describe(target, targets)))
 
 
 def _stable(view: ClusterView) -> ClusterView:
@@ -77,15 +79,18 @@ def _stable(view: ClusterView) -> ClusterView:
 
 
 def moved_between(
-    request: ProofRequest, before: Moment, after: Moment, verdicts: Mapping[TopicPartition, Verdict]
+    request: ProofRequest,
+    before: ClusterSnapshot,
+    after: ClusterSnapshot,
+    verdicts: Mapping[TopicPartition, Verdict],
 ) -> dict[TopicPartition, Refused]:
     """Return the partitions that are to be compared again, with what to say if there is no time for it."""
     moved = {}
     for tp in request.positions:
         target = (request.target_topic(tp[0]), tp[1])
         ends = [
-            (_end(moment.source, tp), _end(moment.target, target), moment.mirrored.get(tp))
-            for moment in (before, after)
+            (_end(snapshot.source, tp), _end(snapshot.target, target), snapshot.mirrored.get(tp))
+            for snapshot in (before, after)
         ]
         if ends[0] != ends[1]:
             moved[tp] = Refused(
@@ -99,10 +104,14 @@ def moved_between(
 
 
 def _deleted_since(
-    tp: TopicPartition, target: TopicPartition, before: Moment, after: Moment, verdict: Verdict
+    tp: TopicPartition,
+    target: TopicPartition,
+    before: ClusterSnapshot,
+    after: ClusterSnapshot,
+    verdict: Verdict,
 ) -> Refused | None:
     """Return why records that were deleted meanwhile make a verdict void; their number does not matter."""
-    starts = [(_start(moment.source, tp), _start(moment.target, target)) for moment in (before, after)]
+    starts = [(_start(snapshot.source, tp), _start(snapshot.target, target)) for snapshot in (before, after)]
     start, offset = starts[1][1], offset_of(verdict)
     if isinstance(verdict, Refused):
         return verdict if starts[0] != starts[1] else None

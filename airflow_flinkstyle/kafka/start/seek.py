@@ -1,6 +1,6 @@
 """Go back or on by a number of records: of what a reader sees, not of offsets.
 
-Transaction markers, aborted records and the gaps of compaction have offsets and no records, so the way
+Transaction markers, aborted records and the gaps of compaction have offsets and no records, so they
 can only be read, in ranges that grow where few records are found. The cost is that of the records
 passed, however many partitions there are.
 """
@@ -25,15 +25,15 @@ _GROWTH = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Steps:
-    """How to go in one partition."""
+class Seek:
+    """How far to go in one partition."""
 
     at: int
     """Next offset to read, where it begins; inside the log."""
     records: int
     """How many to pass; negative goes back. Not 0."""
     limit: int
-    """Where the way ends: the log's start going back, its (last stable) end going on."""
+    """Where it ends: the log's start going back, its (last stable) end going on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +46,17 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class Short:
-    """The way ended before."""
+    """The log ended before."""
 
     records: int
     """How many there are."""
 
 
 @dataclass(slots=True, kw_only=True)
-class _Way:
-    """One partition's way, read range by range."""
+class _Scan:
+    """One partition's scan, range by range."""
 
-    steps: Steps
+    seek: Seek
     at: int
     passed: int = 0
     width: int = 0
@@ -68,47 +68,47 @@ class _Way:
         """Forget the last range and return the next one."""
         del self.offsets[:], self.timestamps[:]
         self.width = max(self.width * _GROWTH, self._missing, _LEAST_OFFSETS)
-        if self.steps.records < 0:
-            return ReadRange(low=max(self.steps.limit, self.at - self.width), high=self.at)
-        return ReadRange(low=self.at, high=min(self.steps.limit, self.at + self.width))
+        if self.seek.records < 0:
+            return ReadRange(low=max(self.seek.limit, self.at - self.width), high=self.at)
+        return ReadRange(low=self.at, high=min(self.seek.limit, self.at + self.width))
 
     def outcome(self, read: ReadRange) -> Reached | Short | None:
         """Return what the range told, or None if the next one has to be read."""
-        back = self.steps.records < 0
+        back = self.seek.records < 0
         if len(self.offsets) >= self._missing:
             index = -self._missing if back else self._missing - 1
             return Reached(self.offsets[index], self.timestamps[index])
         self.passed += len(self.offsets)
         self.at = read.low if back else read.high
-        return Short(self.passed) if self.at == self.steps.limit else None
+        return Short(self.passed) if self.at == self.seek.limit else None
 
     @property
     def _missing(self) -> int:
-        return abs(self.steps.records) - self.passed
+        return abs(self.seek.records) - self.passed
 
 
-def pass_records(
-    cluster: KafkaCluster, wanted: Mapping[TopicPartition, Steps], isolation: Isolation
+def seek_by_records(
+    cluster: KafkaCluster, wanted: Mapping[TopicPartition, Seek], isolation: Isolation
 ) -> dict[TopicPartition, Reached | Short]:
     """Return per partition the last of the records to pass, or how few there are.
 
     Args:
         cluster: Where to read.
-        wanted: How to go, by partition.
+        wanted: How far to go, by partition.
         isolation: The job's own; it decides which records a reader sees.
     """
-    ways = {tp: _Way(steps=steps, at=steps.at) for tp, steps in wanted.items()}
+    scans = {tp: _Scan(seek=seek, at=seek.at) for tp, seek in wanted.items()}
     found: dict[TopicPartition, Reached | Short] = {}
 
     def add(tp: TopicPartition, record: Record) -> None:
-        ways[tp].offsets.append(record.offset())
-        ways[tp].timestamps.append(record.timestamp()[1])
+        scans[tp].offsets.append(record.offset())
+        scans[tp].timestamps.append(record.timestamp()[1])
 
-    while unfinished := ways.keys() - found.keys():
-        ranges = {tp: ways[tp].next_range() for tp in unfinished}
+    while unfinished := scans.keys() - found.keys():
+        ranges = {tp: scans[tp].next_range() for tp in unfinished}
         scan(cluster, ranges, add, isolation)
         for tp, read in ranges.items():
-            outcome = ways[tp].outcome(read)
+            outcome = scans[tp].outcome(read)
             if outcome is not None:
                 found[tp] = outcome
     return found

@@ -1,4 +1,4 @@
-"""The suffix proof on sequences of fingerprints."""
+"""The proof on sequences of fingerprints."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from airflow_flinkstyle.kafka.fingerprints import NO_KEY, Fingerprints, fingerprint, key_print
 from airflow_flinkstyle.kafka.translation.alignment import Rules, Widen
-from airflow_flinkstyle.kafka.translation.translate import Proof, aborted_among, needs_aborted, translate
+from airflow_flinkstyle.kafka.translation.proof import Proof, aborted_among, needs_aborted, prove_position
 from airflow_flinkstyle.kafka.verdict import Bounded, Exact, Refused
-from airflow_flinkstyle.kafka.window import NO_KEY, Window, fingerprint, key_print
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -32,33 +32,33 @@ class Rec:
     tombstone: bool = False
 
 
-def a_window(
+def fingerprints_of(
     records: Iterable[int | Rec],
     *,
     start: int = 0,
     gaps: Collection[int] = (),
     high: int | None = None,
     log_start: int | None = None,
-) -> Window:
+) -> Fingerprints:
     """Records at consecutive offsets from ``start``; before the records at ``gaps`` one is left out."""
-    window = Window(low=start, high=0, log_start=start if log_start is None else log_start)
+    fingerprints = Fingerprints(low=start, high=0, log_start=start if log_start is None else log_start)
     offset = start
     for index, record in enumerate(records):
         offset += index in gaps
         rec = record if isinstance(record, Rec) else Rec(record)
-        window.add(offset, rec.content, rec.key, tombstone=rec.tombstone)
+        fingerprints.add(offset, rec.content, rec.key, tombstone=rec.tombstone)
         offset += 1
-    window.high = offset if high is None else high
-    return window
+    fingerprints.high = offset if high is None else high
+    return fingerprints
 
 
-def proved(source: Window, target: Window, position: int, rules: Rules = LEVEL) -> Proof:
-    outcome = translate(source, target, position, rules)
+def proved(source: Fingerprints, target: Fingerprints, position: int, rules: Rules = LEVEL) -> Proof:
+    outcome = prove_position(source, target, position, rules)
     assert isinstance(outcome, Proof)
     return outcome
 
 
-def reason(source: Window, target: Window, position: int, rules: Rules = LEVEL) -> str:
+def reason(source: Fingerprints, target: Fingerprints, position: int, rules: Rules = LEVEL) -> str:
     verdict = proved(source, target, position, rules).verdict
     assert isinstance(verdict, Refused)
     return verdict.reason
@@ -66,120 +66,120 @@ def reason(source: Window, target: Window, position: int, rules: Rules = LEVEL) 
 
 def test_shifted_log_is_exact_at_the_shifted_offset():
     records = range(1, 51)
-    proof = proved(a_window(records, start=1000), a_window(records, start=900), 1040)
+    proof = proved(fingerprints_of(records, start=1000), fingerprints_of(records, start=900), 1040)
     assert proof.verdict == Exact(940)
     assert (proof.unread, proof.matched, proof.context) == (10, 10, 40)
 
 
 def test_proof_keeps_what_it_rests_on_though_it_refuses():
-    source = a_window(range(1, 21))
+    source = fingerprints_of(range(1, 21))
     digest = sha256(source.prints[10:].tobytes()).hexdigest()
-    proof = proved(source, a_window([*range(1, 21), 901, *range(15, 21)]), 10)
+    proof = proved(source, fingerprints_of([*range(1, 21), 901, *range(15, 21)]), 10)
     assert (proof.unread, proof.matched, proof.context, proof.digest) == (10, 10, 10, digest)
     assert (proof.extras, proof.absent) == ({"duplicate": 6, "new": 1}, {})
-    proof = proved(source, a_window(range(1, 18)), 10)
+    proof = proved(source, fingerprints_of(range(1, 18)), 10)
     assert (proof.unread, proof.matched, proof.context, proof.digest) == (10, 7, 0, digest)
     assert (proof.extras, proof.absent) == ({}, {})
 
 
 def test_transaction_markers_between_records_do_not_disturb():
-    source = a_window(range(1, 21), gaps={3, 11, 15})
-    target = a_window(range(1, 21), gaps={15}, start=500)
+    source = fingerprints_of(range(1, 21), gaps={3, 11, 15})
+    target = fingerprints_of(range(1, 21), gaps={15}, start=500)
     assert proved(source, target, source.offsets[10]).verdict == Exact(target.offsets[10])
 
 
 def test_position_on_a_marker_means_the_next_record():
-    source = a_window(range(1, 21), gaps={10})
-    assert proved(source, a_window(range(1, 21)), source.offsets[10] - 1).verdict == Exact(10)
+    source = fingerprints_of(range(1, 21), gaps={10})
+    assert proved(source, fingerprints_of(range(1, 21)), source.offsets[10] - 1).verdict == Exact(10)
 
 
 def test_log_end_is_the_target_end_even_behind_a_marker():
-    target = a_window(range(1, 21), high=25)
-    assert proved(a_window(range(1, 21)), target, 20).verdict == Exact(25)
+    target = fingerprints_of(range(1, 21), high=25)
+    assert proved(fingerprints_of(range(1, 21)), target, 20).verdict == Exact(25)
 
 
 def test_log_end_is_refused_if_the_newest_records_differ():
-    verdict = proved(a_window(range(1, 21)), a_window([*range(1, 20), 99]), 20).verdict
+    verdict = proved(fingerprints_of(range(1, 21)), fingerprints_of([*range(1, 20), 99]), 20).verdict
     assert isinstance(verdict, Refused)
     assert "differ" in verdict.reason
 
 
 def test_log_end_ignores_second_copies_of_read_records():
-    target = a_window([*range(1, 21), 18, 19, 20])
-    assert proved(a_window(range(1, 21)), target, 20).verdict == Exact(23)
+    target = fingerprints_of([*range(1, 21), 18, 19, 20])
+    assert proved(fingerprints_of(range(1, 21)), target, 20).verdict == Exact(23)
 
 
 def test_log_end_is_refused_if_nothing_says_the_mirror_is_level():
-    verdict = proved(a_window(range(1, 21)), a_window(range(1, 21)), 20, Rules()).verdict
+    verdict = proved(fingerprints_of(range(1, 21)), fingerprints_of(range(1, 21)), 20, Rules()).verdict
     assert isinstance(verdict, Refused)
     assert "level" in verdict.reason
 
 
 def test_empty_and_emptied_partitions_are_exact():
-    assert proved(a_window([], start=50), a_window([]), 50).verdict == Exact(0)
+    assert proved(fingerprints_of([], start=50), fingerprints_of([]), 50).verdict == Exact(0)
 
 
 def test_missing_records_are_refused_with_their_source_range():
-    verdict = proved(a_window(range(1, 21)), a_window(range(1, 18)), 10).verdict
+    verdict = proved(fingerprints_of(range(1, 21)), fingerprints_of(range(1, 18)), 10).verdict
     assert isinstance(verdict, Refused)
     assert verdict.source_range == (17, 20)
 
 
 def test_records_in_another_order_are_refused():
-    verdict = proved(a_window([1, 2, 3, 4]), a_window([1, 2, 4, 3]), 2).verdict
+    verdict = proved(fingerprints_of([1, 2, 3, 4]), fingerprints_of([1, 2, 4, 3]), 2).verdict
     assert isinstance(verdict, Refused)
     assert "order" in verdict.reason
 
 
 def test_second_copies_of_unread_records_are_counted():
-    target = a_window([1, 2, 3, 4, 5, 4, 5])
-    proof = proved(a_window([1, 2, 3, 4, 5]), target, 2)
+    target = fingerprints_of([1, 2, 3, 4, 5, 4, 5])
+    proof = proved(fingerprints_of([1, 2, 3, 4, 5]), target, 2)
     assert proof.verdict == Bounded(2, {"duplicate": 2})
 
 
 def test_a_repetition_at_the_end_is_read_once_from_the_last_copy():
-    target = a_window([1, 2, 3, 4, 3, 4])
-    assert proved(a_window([1, 2, 3, 4]), target, 2).verdict == Exact(4)
+    target = fingerprints_of([1, 2, 3, 4, 3, 4])
+    assert proved(fingerprints_of([1, 2, 3, 4]), target, 2).verdict == Exact(4)
 
 
 def test_records_nobody_mirrored_are_named_foreign_and_aborted_ones_phantoms():
-    source, target = a_window([1, 2, 3, 4]), a_window([1, 2, 3, 99, 4])
+    source, target = fingerprints_of([1, 2, 3, 4]), fingerprints_of([1, 2, 3, 99, 4])
     assert proved(source, target, 2).verdict == Bounded(2, {"new": 1})
     known = Rules(caught_up=True, aborted=frozenset({99}))
     assert proved(source, target, 2, known).verdict == Bounded(2, {"phantom_aborted": 1})
 
 
 def test_a_window_that_is_too_short_is_widened_not_refused():
-    source = a_window(range(1, 21))
-    newest = a_window(range(15, 21), start=14, log_start=0)
-    assert translate(source, newest, 10, LEVEL) == Widen(side="target")
-    assert isinstance(translate(source, a_window(range(1, 21)), 10, LEVEL), Proof)
+    source = fingerprints_of(range(1, 21))
+    newest = fingerprints_of(range(15, 21), start=14, log_start=0)
+    assert prove_position(source, newest, 10, LEVEL) == Widen(side="target")
+    assert isinstance(prove_position(source, fingerprints_of(range(1, 21)), 10, LEVEL), Proof)
 
 
 def test_compaction_may_remove_older_versions_of_a_key():
-    source = a_window([Rec(1, 7), Rec(2, 8), Rec(3, 7)])
-    target = a_window([Rec(2, 8), Rec(3, 7)], start=1)
+    source = fingerprints_of([Rec(1, 7), Rec(2, 8), Rec(3, 7)])
+    target = fingerprints_of([Rec(2, 8), Rec(3, 7)], start=1)
     proof = proved(source, target, 0, Rules(caught_up=True, compacted=True))
     assert proof.verdict == Bounded(1, {}, {"superseded": 1})
     assert isinstance(proved(source, target, 0).verdict, Refused)  # not compacted: it is a loss
 
 
 def test_compaction_may_not_remove_the_newest_version():
-    source = a_window([Rec(1, 7), Rec(2, 8), Rec(3, 7)])
-    target = a_window([Rec(1, 7), Rec(2, 8)])
+    source = fingerprints_of([Rec(1, 7), Rec(2, 8), Rec(3, 7)])
+    target = fingerprints_of([Rec(1, 7), Rec(2, 8)])
     assert isinstance(proved(source, target, 0, Rules(caught_up=True, compacted=True)).verdict, Refused)
 
 
 def test_lost_deletions_are_classed_apart():
-    source = a_window([Rec(1, 7), Rec(2, 7, tombstone=True), Rec(3, 8)])
-    target = a_window([Rec(3, 8)], start=2)
+    source = fingerprints_of([Rec(1, 7), Rec(2, 7, tombstone=True), Rec(3, 8)])
+    target = fingerprints_of([Rec(3, 8)], start=2)
     lost = proved(source, target, 1, Rules(caught_up=True, compacted=True)).verdict
     assert lost == Bounded(2, {}, {"tombstone": 1})
 
 
 def test_identical_records_are_refused_without_the_mirrors_word():
     """The attack: the mirror stopped 7 short, and content alone would say exact."""
-    source, target = a_window([5] * 100), a_window([5] * 93)
+    source, target = fingerprints_of([5] * 100), fingerprints_of([5] * 93)
     verdict = proved(source, target, 90, Rules()).verdict
     assert isinstance(verdict, Refused)
     assert "repeat" in verdict.reason
@@ -190,21 +190,21 @@ def test_identical_records_of_which_the_target_has_fewer_are_refused_whatever_th
     sole_writer: bool,
 ):
     rules = Rules(caught_up=True, sole_writer=sole_writer)
-    refused = proved(a_window([9, *[5] * 99]), a_window([9, *[5] * 92]), 90, rules).verdict
+    refused = proved(fingerprints_of([9, *[5] * 99]), fingerprints_of([9, *[5] * 92]), 90, rules).verdict
     assert isinstance(refused, Refused)
     assert "fewer on the target" in refused.reason
 
 
 @pytest.mark.parametrize("period", [3, 50, 90])
 def test_periodic_records_are_refused_without_the_mirrors_word(period: int):
-    """The attack: the mirror stopped whole periods short, and the window is shorter than a period."""
-    source = a_window([i % period for i in range(900, 1000)], start=900, log_start=0)
-    target = a_window([i % period for i in range(900, 1000)], start=800, log_start=0)
-    assert translate(source, target, 980, Rules(oldest_copy=800)) == Widen(side="source")
+    """The attack: the mirror stopped whole periods short, and the range is shorter than a period."""
+    source = fingerprints_of([i % period for i in range(900, 1000)], start=900, log_start=0)
+    target = fingerprints_of([i % period for i in range(900, 1000)], start=800, log_start=0)
+    assert prove_position(source, target, 980, Rules(oldest_copy=800)) == Widen(side="source")
     limited = Rules(oldest_copy=800, exhausted=frozenset(("source", "target")))
     assert isinstance(proved(source, target, 980, limited).verdict, Refused)
-    whole = a_window([i % period for i in range(1000)])
-    short = a_window([i % period for i in range(1000 - 2 * period)])
+    whole = fingerprints_of([i % period for i in range(1000)])
+    short = fingerprints_of([i % period for i in range(1000 - 2 * period)])
     refused = proved(whole, short, 980, Rules()).verdict
     assert isinstance(refused, Refused)
     assert "repeat" in refused.reason
@@ -212,7 +212,7 @@ def test_periodic_records_are_refused_without_the_mirrors_word(period: int):
 
 def test_newest_record_that_comes_twice_shows_nothing_for_the_mirror():
     """The attack: the mirror stopped before it, after it had repeated what is equal."""
-    source, target = a_window([9, *[5] * 8]), a_window([9, *[5] * 7, 5])
+    source, target = fingerprints_of([9, *[5] * 8]), fingerprints_of([9, *[5] * 7, 5])
     refused = proved(source, target, 8, Rules()).verdict
     assert isinstance(refused, Refused)
     assert "repeat" in refused.reason
@@ -221,26 +221,28 @@ def test_newest_record_that_comes_twice_shows_nothing_for_the_mirror():
 
 def test_deleted_records_may_equal_undated_ones():
     """The attack: the mirror stopped four short, and what it had copied from a deleted head ends alike."""
-    source = a_window([*range(10, 61), *range(1, 10)], start=9)
-    target = a_window([*range(1, 61), *range(1, 6)])
+    source = fingerprints_of([*range(10, 61), *range(1, 10)], start=9)
+    target = fingerprints_of([*range(1, 61), *range(1, 6)])
     refused = proved(source, target, 68, Rules(dated=False)).verdict
     assert isinstance(refused, Refused)
     assert "deleted" in refused.reason
 
 
 def test_new_records_are_read_though_the_target_has_deleted_what_was_read():
-    source, target = a_window([1, 2]), a_window([777, 2], start=1)
+    source, target = fingerprints_of([1, 2]), fingerprints_of([777, 2], start=1)
     assert proved(source, target, 1).verdict == Bounded(1, {"new": 1})
 
 
 def test_new_records_before_the_first_record_ever_are_read_from_a_target_that_deletes():
-    assert proved(a_window([1]), a_window([777, 1], start=1), 0).verdict == Bounded(1, {"new": 1})
+    assert proved(fingerprints_of([1]), fingerprints_of([777, 1], start=1), 0).verdict == Bounded(
+        1, {"new": 1}
+    )
 
 
 def test_unread_records_with_nothing_read_in_sight_are_refused_but_for_a_sole_writer():
     source, target = (
-        a_window(range(1, 21)),
-        a_window([*range(901, 941), *range(11, 21)], start=50, log_start=0),
+        fingerprints_of(range(1, 21)),
+        fingerprints_of([*range(901, 941), *range(11, 21)], start=50, log_start=0),
     )
     limited = Rules(caught_up=True, exhausted=frozenset(("source", "target")))
     refused = proved(source, target, 10, limited).verdict
@@ -251,40 +253,47 @@ def test_unread_records_with_nothing_read_in_sight_are_refused_but_for_a_sole_wr
 
 def test_older_records_cannot_equal_the_newest_if_their_time_is_another():
     records = range(901, 1001)
-    source = a_window(records, start=900, log_start=0)
-    target = a_window(records, start=800, log_start=0)
-    assert translate(source, target, 980, Rules(oldest_equal=899, oldest_copy=800)) == Widen(side="source")
+    source = fingerprints_of(records, start=900, log_start=0)
+    target = fingerprints_of(records, start=800, log_start=0)
+    assert prove_position(source, target, 980, Rules(oldest_equal=899, oldest_copy=800)) == Widen(
+        side="source"
+    )
     assert proved(source, target, 980, Rules(oldest_equal=900, oldest_copy=800)).verdict == Exact(880)
 
 
 def test_first_copies_are_looked_for_before_the_window_unless_only_the_mirror_writes():
-    """The attack: new records stand between the first copies and the second ones, which fill the window."""
+    """The attack: new records stand between the first copies and the second ones, which fill the range."""
     records = range(1, 41)
-    source, second = a_window(records), a_window(records, start=50, log_start=0)
+    source, second = fingerprints_of(records), fingerprints_of(records, start=50, log_start=0)
     for oldest_copy in (0, 49):
-        assert translate(source, second, 40, replace(LEVEL, oldest_copy=oldest_copy)) == Widen(side="target")
+        assert prove_position(source, second, 40, replace(LEVEL, oldest_copy=oldest_copy)) == Widen(
+            side="target"
+        )
     assert proved(source, second, 40, replace(LEVEL, oldest_copy=50)).verdict == Exact(90)
     assert proved(source, second, 40, replace(LEVEL, sole_writer=True)).verdict == Exact(90)
     for rules in (replace(LEVEL, oldest_copy=None), replace(LEVEL, exhausted=frozenset(("target",)))):
         refused = proved(source, second, 40, rules).verdict
         assert isinstance(refused, Refused)
         assert "new ones of others between" in refused.reason
-    whole = a_window([*records, *range(901, 911), *records])
+    whole = fingerprints_of([*records, *range(901, 911), *records])
     assert proved(source, whole, 40).verdict == Bounded(40, {"new": 10, "copy_before": 40})
 
 
 def test_new_records_behind_the_log_end_are_read_not_skipped():
-    target = a_window([*range(1, 21), 777, 778])
-    assert proved(a_window(range(1, 21)), target, 20).verdict == Bounded(20, {"new": 2})
+    target = fingerprints_of([*range(1, 21), 777, 778])
+    assert proved(fingerprints_of(range(1, 21)), target, 20).verdict == Bounded(20, {"new": 2})
 
 
 def test_new_records_between_read_and_unread_ones_are_read_and_earlier_ones_are_told():
-    source, target = a_window(range(1, 21)), a_window([*range(1, 9), 776, 9, 10, 777, *range(11, 21)])
+    source, target = (
+        fingerprints_of(range(1, 21)),
+        fingerprints_of([*range(1, 9), 776, 9, 10, 777, *range(11, 21)]),
+    )
     assert proved(source, target, 10).verdict == Bounded(11, {"new": 1, "passed_over": 1})
 
 
 def test_emptied_source_leaves_open_whose_the_targets_records_are():
-    source, target = a_window([], start=50), a_window(range(1, 51))
+    source, target = fingerprints_of([], start=50), fingerprints_of(range(1, 51))
     refused = proved(source, target, 50).verdict
     assert isinstance(refused, Refused)
     assert "sole_writer" in refused.reason
@@ -292,18 +301,18 @@ def test_emptied_source_leaves_open_whose_the_targets_records_are():
 
 
 def test_what_others_wrote_to_a_topic_never_mirrored_is_new():
-    assert proved(a_window([]), a_window([5, 6]), 0).verdict == Bounded(0, {"new": 2})
+    assert proved(fingerprints_of([]), fingerprints_of([5, 6]), 0).verdict == Bounded(0, {"new": 2})
 
 
 def test_deletion_is_missing_if_what_it_deletes_is_still_there():
-    source = a_window([Rec(1, 7), Rec(2, 7, tombstone=True), Rec(3, 8)])
-    target = a_window([Rec(1, 7), Rec(3, 8)])
+    source = fingerprints_of([Rec(1, 7), Rec(2, 7, tombstone=True), Rec(3, 8)])
+    target = fingerprints_of([Rec(1, 7), Rec(3, 8)])
     assert isinstance(proved(source, target, 1, Rules(caught_up=True, compacted=True)).verdict, Refused)
 
 
 def test_versions_that_only_the_source_compacted_away_are_superseded_not_new():
-    source = a_window([Rec(2, 8), Rec(3, 7)], start=1)
-    target = a_window([Rec(9, 9), Rec(2, 8), Rec(1, 7), Rec(3, 7)])
+    source = fingerprints_of([Rec(2, 8), Rec(3, 7)], start=1)
+    target = fingerprints_of([Rec(9, 9), Rec(2, 8), Rec(1, 7), Rec(3, 7)])
     rules = Rules(caught_up=True, source_compacted=True)
     assert proved(source, target, 2, rules).verdict == Exact(3)
     assert proved(source, target, 1, rules).verdict == Bounded(1, {"superseded": 1})
@@ -311,11 +320,13 @@ def test_versions_that_only_the_source_compacted_away_are_superseded_not_new():
 
 def test_unique_records_are_proved_without_the_mirrors_word():
     records = range(1, 101)
-    assert proved(a_window(records, start=30), a_window(records), 80, Rules()).verdict == Exact(50)
+    assert proved(fingerprints_of(records, start=30), fingerprints_of(records), 80, Rules()).verdict == Exact(
+        50
+    )
 
 
 def test_preview_ignores_what_arrives_later():
-    source, target = a_window(range(1, 21)), a_window(range(1, 30), start=100)
+    source, target = fingerprints_of(range(1, 21)), fingerprints_of(range(1, 30), start=100)
     growing = Rules(growing=True)
     assert proved(source, target, 15, growing).verdict == Exact(115)
     assert proved(source, target, 20, growing).verdict == Exact(120)
@@ -361,7 +372,7 @@ def mirrored_logs(draw: st.DrawFn):
 @given(mirrored_logs(), st.integers(0, 500))
 def test_exact_means_equal_and_bounded_loses_nothing(logs: Logs, shift: int):
     records, copy, gaps, at = logs
-    source, target = a_window(records, gaps=gaps), a_window(copy, start=shift)
+    source, target = fingerprints_of(records, gaps=gaps), fingerprints_of(copy, start=shift)
     position = source.offsets[at] if at < len(records) else source.high
     verdict = proved(source, target, position).verdict
     unread = records[at:]
@@ -390,9 +401,9 @@ def test_compaction_never_loses_the_newest_value_of_a_key(data: st.DataObject):
         if all(later.key != rec.key for later in log[i + 1 :]) or data.draw(st.booleans())
     ]
     gone = data.draw(st.integers(0, 1)) and [rec for rec in cleaned if not rec.tombstone]
-    target = a_window(gone or cleaned)
+    target = fingerprints_of(gone or cleaned)
     at = data.draw(st.integers(0, len(log)))
-    verdict = proved(a_window(log), target, at, Rules(caught_up=True, compacted=True)).verdict
+    verdict = proved(fingerprints_of(log), target, at, Rules(caught_up=True, compacted=True)).verdict
     if isinstance(verdict, Refused):
         return
     newest = {rec.key: rec for rec in log[at:]}
@@ -416,11 +427,11 @@ def a_hole_then_a_repetition(hole: int) -> list[int]:
 @pytest.mark.parametrize("hole", [17, 30, 48])
 @pytest.mark.parametrize("dated", [True, False])
 def test_records_of_others_behind_a_pass_that_lacks_one_are_read(hole: int, dated: bool):
-    target = a_window(a_hole_then_a_repetition(hole))
+    target = fingerprints_of(a_hole_then_a_repetition(hole))
     for low in (0, 16):
-        source = a_window(range(low + 1, 81), start=low, log_start=0)
+        source = fingerprints_of(range(low + 1, 81), start=low, log_start=0)
         rules = replace(LEVEL, dated=dated)
-        outcome = translate(source, target, 48, rules)
+        outcome = prove_position(source, target, 48, rules)
         if isinstance(outcome, Widen):
             assert low
             continue
@@ -432,9 +443,9 @@ def test_records_of_others_behind_a_pass_that_lacks_one_are_read(hole: int, date
 
 def test_position_behind_nothing_but_aborted_records_is_refused_while_older_ones_may_be_read():
     """Only if no more of the source may be read: others may have written before the unread records."""
-    source = a_window(range(21, 31), start=30, log_start=0)
+    source = fingerprints_of(range(21, 31), start=30, log_start=0)
     source.low = 10
-    target = a_window([*range(1, 21), 901, *range(21, 31)])
+    target = fingerprints_of([*range(1, 21), 901, *range(21, 31)])
     limited = Rules(caught_up=True, exhausted=frozenset(("source",)))
     refused = proved(source, target, 30, limited).verdict
     assert isinstance(refused, Refused)
@@ -444,8 +455,8 @@ def test_position_behind_nothing_but_aborted_records_is_refused_while_older_ones
 
 @pytest.mark.parametrize("dated", [True, False])
 def test_copies_of_aborted_records_without_a_time_may_be_records_of_others(dated: bool):
-    source = a_window([*range(1, 21), *range(31, 41)])
-    target = a_window([*range(1, 21), 25, 26, *range(31, 41)])
+    source = fingerprints_of([*range(1, 21), *range(31, 41)])
+    target = fingerprints_of([*range(1, 21), 25, 26, *range(31, 41)])
     verdict = proved(
         source, target, 20, Rules(caught_up=True, dated=dated, aborted=frozenset({25, 26}))
     ).verdict
@@ -455,29 +466,29 @@ def test_copies_of_aborted_records_without_a_time_may_be_records_of_others(dated
 def test_equal_records_from_before_the_window_are_looked_for_before_they_move_the_position():
     """Without timestamps what was unread may equal older records: one clean pass is still exact."""
     values = [i % 9 for i in range(22)]
-    short, whole = a_window(values[8:], start=8, log_start=0), a_window(values)
+    short, whole = fingerprints_of(values[8:], start=8, log_start=0), fingerprints_of(values)
     rules = replace(LEVEL, dated=False)
-    assert translate(short, whole, 16, rules) == Widen(side="source")
+    assert prove_position(short, whole, 16, rules) == Widen(side="source")
     assert proved(whole, whole, 16, rules).verdict == Exact(16)
 
 
 def test_newest_record_that_equals_an_aborted_one_shows_nothing_for_the_mirror():
     """The attack: a transaction was tried again, and the mirror copied its aborted try and stopped."""
-    source = a_window([*range(1, 21), 30], gaps={20})
-    target = a_window([*range(1, 21), 30])
+    source = fingerprints_of([*range(1, 21), 30], gaps={20})
+    target = fingerprints_of([*range(1, 21), 30])
     first = proved(source, target, 20, Rules())
     assert first.verdict == Exact(20)
-    everything = a_window([*range(1, 21), 30, 30])
+    everything = fingerprints_of([*range(1, 21), 30, 30])
     assert needs_aborted(first, source, Rules())
     assert not needs_aborted(first, source, LEVEL)
-    assert not needs_aborted(first, a_window([*range(1, 21), 30]), Rules()), "nothing is hidden there"
+    assert not needs_aborted(first, fingerprints_of([*range(1, 21), 30]), Rules()), "nothing is hidden there"
     refused = proved(source, target, 20, Rules(aborted=aborted_among(everything, source))).verdict
     assert isinstance(refused, Refused)
     assert "repeat" in refused.reason
 
 
 def test_deleted_records_may_equal_the_newest_if_none_that_is_left_is_older():
-    source, target = a_window(range(1, 21), start=30), a_window(range(1, 21))
+    source, target = fingerprints_of(range(1, 21), start=30), fingerprints_of(range(1, 21))
     assert proved(source, target, 40, Rules(oldest_equal=31)).verdict == Exact(10)
     refused = proved(source, target, 40, Rules(oldest_equal=30)).verdict
     assert isinstance(refused, Refused)
@@ -493,178 +504,185 @@ NOT_SHOWN = "content cannot show that the mirror is level"
     ("source", "target", "position", "rules", "expected"),
     [
         (
-            a_window(range(1, 21)),
-            a_window([*range(1, 20), 99]),
+            fingerprints_of(range(1, 21)),
+            fingerprints_of([*range(1, 20), 99]),
             20,
             LEVEL,
             "the position is at the log's end, but the newest records of the two logs differ",
         ),
         (
-            a_window(FIVES),
-            a_window(FIVES[:-1]),
+            fingerprints_of(FIVES),
+            fingerprints_of(FIVES[:-1]),
             18,
             LEVEL,
             "records that repeat are fewer on the target than on the source: some are not mirrored",
         ),
         (
-            a_window(range(1, 41)),
-            a_window(range(1, 41), start=50, log_start=0),
+            fingerprints_of(range(1, 41)),
+            fingerprints_of(range(1, 41), start=50, log_start=0),
             40,
             replace(LEVEL, oldest_copy=None),
             "records that were read may stand on the target before the newest 40 too, with new ones of "
             f"others between; {OTHER_WRITERS}",
         ),
         (
-            a_window(range(1, 21)),
-            a_window(range(11, 21), start=50, log_start=0),
+            fingerprints_of(range(1, 21)),
+            fingerprints_of(range(11, 21), start=50, log_start=0),
             10,
             EXHAUSTED,
             "no record that was read is among the newest 10 on the target",
         ),
         (
-            a_window([], start=50),
-            a_window(range(1, 51)),
+            fingerprints_of([], start=50),
+            fingerprints_of(range(1, 51)),
             50,
             LEVEL,
             "the source holds no record any more, so nothing tells whether those of the target are copies of "
             f"deleted ones or somebody's new ones; {OTHER_WRITERS}",
         ),
         (
-            a_window(range(1, 21), start=50, log_start=0),
-            a_window(range(1, 21)),
+            fingerprints_of(range(1, 21), start=50, log_start=0),
+            fingerprints_of(range(1, 21)),
             50,
             EXHAUSTED,
             "no record that was read is among the 20 newest offsets of the source",
         ),
         (
-            a_window(FIVES),
-            a_window(FIVES, start=50, log_start=0),
+            fingerprints_of(FIVES),
+            fingerprints_of(FIVES, start=50, log_start=0),
             10,
             EXHAUSTED,
             "the records repeat or carry no time of their own, so copies cannot be told from records that "
             f"others wrote to the target; {OTHER_WRITERS}",
         ),
         (
-            a_window(range(1, 21)),
-            a_window(range(1, 21)),
+            fingerprints_of(range(1, 21)),
+            fingerprints_of(range(1, 21)),
             20,
             Rules(),
             "the position is at the log's end, and nothing proves that the mirror is level",
         ),
         (
-            a_window(range(1, 21)),
-            a_window(range(1, 21)),
+            fingerprints_of(range(1, 21)),
+            fingerprints_of(range(1, 21)),
             7,
             Rules(),
             "too few records before the position are equal, and nothing proves that the mirror is level",
         ),
         (
-            a_window(range(2, 21), start=1),
-            a_window(range(1, 21)),
+            fingerprints_of(range(2, 21), start=1),
+            fingerprints_of(range(1, 21)),
             10,
             Rules(dated=False),
             f"the records carry no time of their own, and deleted ones may equal the newest, so {NOT_SHOWN}",
         ),
         (
-            a_window(range(1, 21), start=50, log_start=0),
-            a_window(range(1, 21)),
+            fingerprints_of(range(1, 21), start=50, log_start=0),
+            fingerprints_of(range(1, 21)),
             60,
             Rules(oldest_equal=49, exhausted=frozenset(("source",))),
             f"older records may equal the newest one, so {NOT_SHOWN}",
         ),
         (
-            a_window(range(2, 21), start=1),
-            a_window(range(1, 21)),
+            fingerprints_of(range(2, 21), start=1),
+            fingerprints_of(range(1, 21)),
             10,
             Rules(oldest_equal=1),
             f"deleted records may be as new as the newest one and equal it, so {NOT_SHOWN}",
         ),
         (
-            a_window([30, *range(1, 20), 30]),
-            a_window([30, *range(1, 20), 30]),
+            fingerprints_of([30, *range(1, 20), 30]),
+            fingerprints_of([30, *range(1, 20), 30]),
             15,
             Rules(),
             f"the newest records repeat, so {NOT_SHOWN}",
         ),
         (
-            a_window([1, 2, 3, 4]),
-            a_window([1, 2, 4, 3]),
+            fingerprints_of([1, 2, 3, 4]),
+            fingerprints_of([1, 2, 4, 3]),
             2,
             LEVEL,
             "1 unread records stand in another order on the target",
         ),
         (
-            a_window(range(1, 21)),
-            a_window(range(15, 21), start=50, log_start=0),
+            fingerprints_of(range(1, 21)),
+            fingerprints_of(range(15, 21), start=50, log_start=0),
             10,
             EXHAUSTED,
             "4 unread records are not among the newest 6 on the target",
         ),
         (
-            a_window(range(1, 21)),
-            a_window(range(1, 18)),
+            fingerprints_of(range(1, 21)),
+            fingerprints_of(range(1, 18)),
             10,
             LEVEL,
             "3 unread records are not on the target",
         ),
     ],
 )
-def test_each_refusal_says_why(source: Window, target: Window, position: int, rules: Rules, expected: str):
+def test_each_refusal_says_why(
+    source: Fingerprints, target: Fingerprints, position: int, rules: Rules, expected: str
+):
     assert reason(source, target, position, rules) == expected
 
 
 def test_mirror_is_level_by_content_from_8_equal_records_on_if_the_newest_stands_nowhere_else():
-    whole = a_window(range(1, 21))
+    whole = fingerprints_of(range(1, 21))
     for rules in (Rules(), Rules(dated=False), Rules(oldest_equal=0)):
         assert proved(whole, whole, 8, rules).verdict == Exact(8)
-    newer, target = a_window(range(13, 31), start=12, log_start=0), a_window(range(1, 31))
+    newer, target = fingerprints_of(range(13, 31), start=12, log_start=0), fingerprints_of(range(1, 31))
     assert proved(newer, target, 20).verdict == Exact(20)
-    assert translate(newer, target, 19, LEVEL) == Widen(side="source")
+    assert prove_position(newer, target, 19, LEVEL) == Widen(side="source")
 
 
 def test_shorter_window_is_made_longer_first():
-    source = a_window([5] * 100, start=900, log_start=0)
+    source = fingerprints_of([5] * 100, start=900, log_start=0)
     for length, side in ((50, "target"), (100, "source"), (150, "source")):
-        target = a_window([5] * length, start=1000 - length, log_start=0)
-        assert translate(source, target, 980, LEVEL) == Widen(side=side)
+        target = fingerprints_of([5] * length, start=1000 - length, log_start=0)
+        assert prove_position(source, target, 980, LEVEL) == Widen(side=side)
 
 
 def test_compacted_target_may_hold_fewer_of_the_records_that_repeat():
-    source = a_window([Rec(5, 7), Rec(5, 7), Rec(5, 7), Rec(9, 8)])
-    target = a_window([Rec(5, 7), Rec(9, 8)])
+    source = fingerprints_of([Rec(5, 7), Rec(5, 7), Rec(5, 7), Rec(9, 8)])
+    target = fingerprints_of([Rec(5, 7), Rec(9, 8)])
     assert proved(source, target, 3, Rules(caught_up=True, compacted=True)).verdict == Exact(1)
     assert "fewer on the target" in reason(source, target, 3)
 
 
 def test_log_end_behind_a_deletion_that_compaction_removed_is_that_of_the_record_before():
-    source = a_window([Rec(1, 7), Rec(2, 8, tombstone=True)])
+    source = fingerprints_of([Rec(1, 7), Rec(2, 8, tombstone=True)])
     compacted = Rules(caught_up=True, compacted=True)
-    target = a_window([Rec(1, 7), Rec(901, 9)])
+    target = fingerprints_of([Rec(1, 7), Rec(901, 9)])
     assert proved(source, target, 2, compacted).verdict == Bounded(1, {"new": 1})
     assert "differ" in reason(source, target, 2), "nothing is removed from a log that is not compacted"
-    kept = a_window([Rec(1, 7), Rec(2, 8)])
+    kept = fingerprints_of([Rec(1, 7), Rec(2, 8)])
     assert "differ" in reason(kept, target, 2, compacted), "only deletions are removed"
 
 
 def test_records_of_others_behind_a_first_copy_are_read_though_all_that_was_read_is_deleted():
-    source = a_window([10, 11], start=9)
-    assert proved(source, a_window([10, 901, 10, 11]), 9).verdict == Bounded(1, {"new": 1})
+    source = fingerprints_of([10, 11], start=9)
+    assert proved(source, fingerprints_of([10, 901, 10, 11]), 9).verdict == Bounded(1, {"new": 1})
     for dated in (True, False):
-        assert proved(source, a_window([10, 11]), 9, replace(LEVEL, dated=dated)).verdict == Exact(0)
+        assert proved(source, fingerprints_of([10, 11]), 9, replace(LEVEL, dated=dated)).verdict == Exact(0)
 
 
 @pytest.mark.parametrize("dated", [True, False])
 def test_position_behind_the_first_record_ever_is_exact(dated: bool):
-    whole = a_window([1, 2, 3])
+    whole = fingerprints_of([1, 2, 3])
     assert proved(whole, whole, 1, replace(LEVEL, dated=dated)).verdict == Exact(1)
 
 
 def test_aborted_records_are_told_where_nothing_was_ever_mirrored():
     rules = replace(LEVEL, aborted=frozenset({901}))
-    assert proved(a_window([]), a_window([901]), 0, rules).verdict == Bounded(0, {"phantom_aborted": 1})
+    assert proved(fingerprints_of([]), fingerprints_of([901]), 0, rules).verdict == Bounded(
+        0, {"phantom_aborted": 1}
+    )
 
 
 def test_undated_record_that_stands_once_tells_the_place_beside_ones_that_repeat():
     values = [1, 2, 3, 4, 5, 6, 7, 7, 8, 9, 10, 11]
-    source, target = a_window(values, start=10, log_start=0), a_window(values, start=20, log_start=0)
+    source, target = (
+        fingerprints_of(values, start=10, log_start=0),
+        fingerprints_of(values, start=20, log_start=0),
+    )
     assert proved(source, target, 20, replace(LEVEL, dated=False, oldest_copy=20)).verdict == Exact(30)

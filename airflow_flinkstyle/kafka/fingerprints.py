@@ -1,4 +1,4 @@
-"""The newest records of one partition, reduced to what the suffix proof compares. Pure."""
+"""The fingerprints of the newest records of one partition: what the proof compares. Pure."""
 
 from __future__ import annotations
 
@@ -59,13 +59,16 @@ def _sized(content: bytes | None) -> bytes:
 
 
 @dataclass(slots=True, kw_only=True)
-class Window:
-    """All records a reader sees in ``[low, high)`` of one partition: 16 bytes each, or 25 with keys."""
+class Fingerprints:
+    """Fingerprints of all records a reader sees in ``[low, high)`` of one partition.
+
+    16 bytes per record, or 25 with keys.
+    """
 
     low: int
     """Offset that reading began at."""
     high: int
-    """End of the log when the window was planned; exclusive."""
+    """End of the log when the range was set; exclusive."""
     log_start: int
     """Start of the log then."""
     keyed: bool = True
@@ -95,12 +98,12 @@ class Window:
             self.keys.append(record_key)
             self.tombstones.append(tombstone)
 
-    def older(self, low: int) -> Window:
-        """Return an empty window for what stands between an offset and this one."""
-        return Window(low=low, high=self.low, log_start=self.log_start, keyed=self.keyed)
+    def older(self, low: int) -> Fingerprints:
+        """Return an empty range for what stands between an offset and this one."""
+        return Fingerprints(low=low, high=self.low, log_start=self.log_start, keyed=self.keyed)
 
-    def followed_by(self, newer: Window) -> Window:
-        """Append the records of the window that begins where this one ends, and return this one."""
+    def followed_by(self, newer: Fingerprints) -> Fingerprints:
+        """Append the records of the range that begins where this one ends, and return this one."""
         self.oldest_ms = min(self.oldest_ms, newer.oldest_ms)
         self.high, self.newest_ms = newer.high, newer.newest_ms if len(newer) else self.newest_ms
         self.offsets.extend(newer.offsets)

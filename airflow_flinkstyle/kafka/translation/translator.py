@@ -1,6 +1,6 @@
 """Translate positions between two live clusters, with proof: reads both, writes nothing.
 
-In this order: identity, MirrorMaker's position, ends, limits, windows of both sides (widened
+In this order: identity, MirrorMaker's position, ends, limits, ranges of both sides (widened
 fourfold until they decide), proof, and everything that may have moved looked at once more.
 """
 
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.kafka.cluster import ClusterView, TopicPartition, require_positions, topic_settings
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError
+from airflow_flinkstyle.kafka.translation.cluster_snapshot import moved_between, take_snapshot
 from airflow_flinkstyle.kafka.translation.compare import Round, prove_round
 from airflow_flinkstyle.kafka.translation.evidence import Translation
-from airflow_flinkstyle.kafka.translation.moment import look, moved_between
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.kafka.settings import KafkaCluster
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def prove(source: KafkaCluster, target: KafkaCluster, request: ProofRequest) -> Translation:
+def translate_positions(source: KafkaCluster, target: KafkaCluster, request: ProofRequest) -> Translation:
     """Translate the positions of a source, all partitions in one go.
 
     Returns:
@@ -43,22 +43,22 @@ def prove(source: KafkaCluster, target: KafkaCluster, request: ProofRequest) -> 
     attempt = 0
     while True:
         attempt += 1
-        moment = look(source, target, request, topics)
-        _require_cluster(source, request, moment.source)
+        snapshot = take_snapshot(source, target, request, topics)
+        _require_cluster(source, request, snapshot.source)
         evidence = prove_round(
             Round(
                 source=source,
                 target=target,
                 request=request,
-                moment=moment,
+                snapshot=snapshot,
                 settings=topic_settings(source, topics),
-                target_settings=topic_settings(target, moment.target.topics.keys()),
+                target_settings=topic_settings(target, snapshot.target.topics.keys()),
             )
         )
         moved: dict[TopicPartition, Refused] = {}
         if not request.preview:
             verdicts = {tp: found.verdict for tp, found in evidence.items()}
-            moved = moved_between(request, moment, look(source, target, request, topics), verdicts)
+            moved = moved_between(request, snapshot, take_snapshot(source, target, request, topics), verdicts)
         if not moved or attempt >= request.attempts:
             break
         log.info("Attempt %d: %d partitions moved while they were compared", attempt, len(moved))
@@ -66,8 +66,8 @@ def prove(source: KafkaCluster, target: KafkaCluster, request: ProofRequest) -> 
         evidence[tp] = replace(evidence[tp], verdict=refused, target_offset=None)
     log.info("Compared %d partitions in %.1f s", len(evidence), time.monotonic() - began)
     return Translation(
-        source_cluster_id=moment.source.cluster_id,
-        target=moment.target,
+        source_cluster_id=snapshot.source.cluster_id,
+        target=snapshot.target,
         evidence=evidence,
         settled=not request.preview,
         attempts=attempt,

@@ -3,7 +3,7 @@
 A broker answers with the first offset whose timestamp is no less. That may be the marker of a transaction,
 which carries the time at which it was written (on a copy that is written exactly once, the time of
 mirroring, while records keep their own), or a record of a transaction that was aborted. No record before
-it is at or after the moment, so the way from it on is read until one is.
+it is at or after the moment, so the log is read from there on until one is.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.kafka.cluster import TopicPartition
     from airflow_flinkstyle.kafka.reading import Record
-    from airflow_flinkstyle.kafka.start.live import Live
+    from airflow_flinkstyle.kafka.start.context import StartContext
 
 _LEAST_OFFSETS = 16
 _GROWTH = 4
@@ -38,8 +38,8 @@ class TooFar:
 
 
 @dataclass(slots=True, kw_only=True)
-class Search:
-    """One partition's way from the broker's answer on, range by range. Pure."""
+class TimestampSearch:
+    """One partition's search from the broker's answer on, range by range. Pure."""
 
     since_ms: int
     answer: int
@@ -74,8 +74,8 @@ class Search:
         return self.found
 
 
-def first_records_since(
-    live: Live, since_ms: Mapping[TopicPartition, int], *, most_offsets: int = MOST_OFFSETS
+def look_up_timestamps(
+    context: StartContext, since_ms: Mapping[TopicPartition, int], *, most_offsets: int = MOST_OFFSETS
 ) -> dict[TopicPartition, int | TooFar | None]:
     """Return per partition the first record, in the log's order, whose timestamp is no less; or None.
 
@@ -84,9 +84,11 @@ def first_records_since(
     """
     if not since_ms:
         return {}
-    answers = first_offsets_since(live.cluster, since_ms)
+    answers = first_offsets_since(context.cluster, since_ms)
     searches = {
-        tp: Search(since_ms=since_ms[tp], answer=answer, end=live.end(tp), most=most_offsets // len(answers))
+        tp: TimestampSearch(
+            since_ms=since_ms[tp], answer=answer, end=context.end(tp), most=most_offsets // len(answers)
+        )
         for tp, answer in answers.items()
         if answer is not None
     }
@@ -95,5 +97,5 @@ def first_records_since(
         searches[tp].take(record.offset(), record.timestamp()[1])
 
     while ranges := {tp: search.next_range() for tp, search in searches.items() if not search.over}:
-        scan(live.cluster, ranges, take, live.isolation)
+        scan(context.cluster, ranges, take, context.isolation)
     return {tp: searches[tp].outcome if tp in searches else None for tp in since_ms}
