@@ -88,7 +88,7 @@ def _require_inside(topic: str, number: int, offset: int, log: LogRange, where: 
         )
 
 
-def judged(offset: int, log: LogRange, before: int | None) -> Chosen | Refused:
+def validate_position(offset: int, log: LogRange, before: int | None) -> Chosen | Refused:
     """Return a position that a person picked with what it skips and repeats, or why it cannot be used.
 
     Args:

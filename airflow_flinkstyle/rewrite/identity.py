@@ -196,5 +196,5 @@ def _is_source(path: str) -> bool:
 
 
 def _evidence(edit: _Edit) -> str:
-    now = {slot.source: slot.was if slot.position is None else "anew" for slot in edit.slots}
+    now = {slot.source: slot.was if slot.position is None else "chosen" for slot in edit.slots}
     return json.dumps({"changes": list(edit.consequences), "sources": now})

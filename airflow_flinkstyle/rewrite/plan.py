@@ -108,10 +108,10 @@ def plan_rewrite(
     evidence: dict[str, str] = {}
     for ref, found in sorted(verdicts.items()):
         query, position = source_position(manifest, ref)
-        begun = _sources_of(found.anew, position.offsets, rename)
+        begun = _sources_of(found.chosen, position.offsets, rename)
         dropped = {topic for topics in begun.values() for topic in topics}
         moves += _moves(ref, flat(position.offsets), found.verdicts, rename, dropped)
-        moves += _begun(ref, flat(position.offsets), found.anew, begun)
+        moves += _begun(ref, flat(position.offsets), found.chosen, begun)
         pending += _moves(ref, pending_positions(query, ref.source), found.pending, rename, dropped)
         for (topic, number), text in sorted(found.evidence.items()):
             evidence[f"{ref}/{topic}-{number}"] = text
@@ -195,10 +195,10 @@ def _moves(
 
 
 def _sources_of(
-    anew: Mapping[TopicPartition, Verdict], topics: Collection[str], rename: Mapping[str, str]
+    chosen: Mapping[TopicPartition, Verdict], topics: Collection[str], rename: Mapping[str, str]
 ) -> dict[str, list[str]]:
     """Return target topic -> the source's topics that lead to it, of the topics that begin anew."""
-    found: dict[str, list[str]] = {target: [] for target, _ in anew}
+    found: dict[str, list[str]] = {target: [] for target, _ in chosen}
     for topic in sorted(topics):
         for target in map(str.strip, rename.get(topic, topic).split(",")):
             if target in found:
@@ -209,10 +209,10 @@ def _sources_of(
 def _begun(
     ref: SourceRef,
     before: Mapping[TopicPartition, NextOffset],
-    anew: Mapping[TopicPartition, Verdict],
+    chosen: Mapping[TopicPartition, Verdict],
     begun: Mapping[str, list[str]],
 ) -> Iterator[PartitionMove]:
-    for (target, number), after in sorted(anew.items()):
+    for (target, number), after in sorted(chosen.items()):
         topics = begun[target]
         yield PartitionMove(
             query=ref.query,

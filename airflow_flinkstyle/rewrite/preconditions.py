@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.kafka.changes import changes_between
 from airflow_flinkstyle.kafka.errors import LogTruncatedError, TopicRecreatedError
+from airflow_flinkstyle.kafka.log_drift import drift_between
 from airflow_flinkstyle.kafka.policies import EXACT_ONLY, Policies
 from airflow_flinkstyle.kafka.positions import require_inside, require_partitions
 from airflow_flinkstyle.kafka.verdict import Exact, Refused
@@ -116,7 +116,7 @@ class RequireWithinLog:
             for pending in (False, True):
                 offsets = situation.plan.positions(ref, pending=pending)
                 require_inside(offsets, situation.live, _TARGET)
-        lost = changes_between(situation.plan.target, situation.live).truncated
+        lost = drift_between(situation.plan.target, situation.live).truncated
         if lost:
             raise LogTruncatedError.on(_TARGET, lost)
 

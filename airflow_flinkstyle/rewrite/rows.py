@@ -87,7 +87,7 @@ class SourceVerdicts:
 
     verdicts: Mapping[TopicPartition, Verdict]
     """By source topic and partition."""
-    anew: Mapping[TopicPartition, Verdict] = field(default_factory=dict)
+    chosen: Mapping[TopicPartition, Verdict] = field(default_factory=dict)
     """By target topic and partition: where topics begin whose old positions are dropped."""
     pending: Mapping[TopicPartition, Verdict] = field(default_factory=dict)
     """For the end of a batch that was planned and not committed."""

@@ -22,12 +22,12 @@ class SourceRule:
 
     way: Way = "proved"
     start: StartRules | None = None
-    """Where to begin what begins anew: all of a ``new_identity``, the repartitioned topics of the others;
+    """The chosen positions: of all topics of a ``new_identity``, of the repartitioned topics of the others;
     ``producers_first`` begins at the earliest record unless this says otherwise."""
     topology: Topology = "refuse"
 
     @property
-    def begins_anew(self) -> bool:
+    def has_chosen_start(self) -> bool:
         """Whether partitions of the old topics need not be the target's."""
         return self.way != "proved" or self.topology == "repartitioned"
 

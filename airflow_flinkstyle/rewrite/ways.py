@@ -8,8 +8,8 @@ from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError
 from airflow_flinkstyle.kafka.start.resolve import require_known
-from airflow_flinkstyle.rewrite.anew import begin_anew
-from airflow_flinkstyle.rewrite.drained import drained_then_anew
+from airflow_flinkstyle.rewrite.chosen_positions import start_at_chosen
+from airflow_flinkstyle.rewrite.drained import drained_then_chosen
 from airflow_flinkstyle.rewrite.errors import NOTHING_WRITTEN, old_cluster_needed
 from airflow_flinkstyle.rewrite.plan import plan_rewrite
 from airflow_flinkstyle.rewrite.route import look, sources_of
@@ -71,9 +71,9 @@ def _by_its_way(
         case "proved":
             return translated(manifest, ref, rule, route)
         case "new_identity":
-            return begin_anew(ref, position, rule, route)
+            return start_at_chosen(ref, position, rule, route)
         case "producers_first":
-            return drained_then_anew(ref, position, rule, route)
+            return drained_then_chosen(ref, position, rule, route)
         case _:
             assert_never(rule.way)
 

@@ -160,17 +160,17 @@ def _admit_unknown(
     query: JobQuery, snapshot: QuerySnapshot, go: Go, manifest: Manifest, repository: SavepointRepository
 ) -> Manifest:
     """Admit a query whose sink may remember batch ids; one that has run since was admitted before."""
-    standing = query.look()
-    if go.rewind == "re-emit" and standing == snapshot.batch_id:
+    newest = query.look()
+    if go.rewind == "re-emit" and newest == snapshot.batch_id:
         found = f"{query.sink.name} of query {query.name}, which may leave out batch ids that it has seen"
         _require_accepted(f"{found}: those behind {snapshot.batch_id} are used again", go)
     if go.rewind != "fork":
         return manifest
     number = go.counts_behind.get(query.name)
-    if standing == snapshot.batch_id:
+    if newest == snapshot.batch_id:
         moved = counted_on(manifest, query, None, go)
         return manifest if moved is manifest else _restored(query, moved, repository)
-    was_moved = number is not None and standing is not None and standing >= number
+    was_moved = number is not None and newest is not None and newest >= number
     return counted_on(manifest, query, None, go) if was_moved else manifest
 
 

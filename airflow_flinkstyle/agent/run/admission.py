@@ -92,14 +92,14 @@ class Admission:
         known = checks.queries_to_go_on(self._queries.checkpoint, go, self.manifest, turn.last_beat)
         self._to_go_on = known - self._dropped
         self._guard(first)
-        standing = self._standing()
+        found = self._waiting_queries()
         with self._driver.gate:
             self._driver.leave_if_ending()
             self._taking = True
             try:
                 self._patiently(lambda: takeover.take_current(board, turn, seen))
                 self.taken_over = self.starting = True
-                self._queries.take_over(first, standing)
+                self._queries.take_over(first, found)
                 self._pulse.drop(self._dropped)
                 self._patiently(lambda: self._pulse.beat("running"))
             finally:
@@ -163,7 +163,7 @@ class Admission:
         slot = self._patiently(lambda: self._board.heartbeat(follows)) if follows is not None else None
         return slot.value if slot else None
 
-    def _standing(self) -> list[waiting.Waiting]:
+    def _waiting_queries(self) -> list[waiting.Waiting]:
         """Return where the queries stand that this run goes on with."""
         last = self._turn.last_beat
         known = waiting.told(last, self.manifest, self._before)

@@ -83,11 +83,10 @@ def take(
         for query in queries
         if stopped_at is None or query.name in stopped_at  # else it was started after the cut
     ]
-    for standing in waiting:
-        source = QuerySource.at_rest(standing.name, standing.checkpoint, standing.beat)
-        sources.append(
-            source if stopped_at else replace(source, batch_id=None)
-        )  # it may be started meanwhile
+    for one in waiting:
+        source = QuerySource.at_rest(one.name, one.checkpoint, one.beat)
+        # Without a stop it may be started meanwhile.
+        sources.append(source if stopped_at else replace(source, batch_id=None))
     label = SavepointLabel(
         savepoint_id=savepoint_id,
         taken_at_ms=now_ms(),

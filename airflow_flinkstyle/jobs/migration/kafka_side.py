@@ -16,7 +16,7 @@ from airflow_flinkstyle.kafka.mirror.lag import Behind, wait_caught_up
 from airflow_flinkstyle.kafka.policies import EXACT_ONLY, Policies
 from airflow_flinkstyle.kafka.translation.request import ProofRequest
 from airflow_flinkstyle.rewrite.apply import apply_plan
-from airflow_flinkstyle.rewrite.route import Clusters, misfits, targets_of
+from airflow_flinkstyle.rewrite.route import Clusters, incompatible_topics, targets_of
 from airflow_flinkstyle.rewrite.rules import PROVED, WayRules
 from airflow_flinkstyle.rewrite.ways import plan_migration
 
@@ -175,7 +175,7 @@ class LiveKafka:
             return topics
         old, new = describe(self.old, topics), describe(self.new, self.target_topics(topics))
         partitions = {topic: old.topics[topic].partitions.keys() for topic in topics}
-        return topics - misfits(self.request(), partitions, new).keys()
+        return topics - incompatible_topics(self.request(), partitions, new).keys()
 
     def target_topics(self, topics: Collection[str]) -> list[str]:
         """Return what topics of the old cluster are called on the new one, each once."""

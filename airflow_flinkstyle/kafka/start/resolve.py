@@ -17,7 +17,7 @@ from airflow_flinkstyle.kafka.errors import (
     TopicRecreatedError,
 )
 from airflow_flinkstyle.kafka.groups import group_offsets
-from airflow_flinkstyle.kafka.positions import judged, require_partitions
+from airflow_flinkstyle.kafka.positions import require_partitions, validate_position
 from airflow_flinkstyle.kafka.start.context import StartContext
 from airflow_flinkstyle.kafka.start.kinds import AtOffsets, AtTimestamp, Earliest, FromGroup, Latest, Shifted
 from airflow_flinkstyle.kafka.start.shift import at_timestamps, shifted
@@ -158,4 +158,8 @@ def _of_group(
 
 
 def _verdict(found: int | Refused, context: StartContext, tp: TopicPartition) -> Chosen | Refused:
-    return found if isinstance(found, Refused) else judged(found, context.log(tp), context.before.get(tp))
+    return (
+        found
+        if isinstance(found, Refused)
+        else validate_position(found, context.log(tp), context.before.get(tp))
+    )

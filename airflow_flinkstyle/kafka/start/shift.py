@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.kafka.positions import judged
+from airflow_flinkstyle.kafka.positions import validate_position
 from airflow_flinkstyle.kafka.start.kinds import AtTimestamp, Shifted
 from airflow_flinkstyle.kafka.start.seek import Reached, Seek, seek_by_records
 from airflow_flinkstyle.kafka.start.timestamp_lookup import TooFar, look_up_timestamps
@@ -91,7 +91,7 @@ def _unmovable(context: StartContext, tp: TopicPartition) -> Refused | None:
     position, end = context.before.get(tp), context.end(tp)
     if position is None:
         return Refused("there is no position so far in this log that could be shifted", None)
-    outside = judged(position, context.log(tp), position)
+    outside = validate_position(position, context.log(tp), position)
     if isinstance(outside, Refused):
         return outside
     if position > end:

@@ -241,23 +241,23 @@ def _behind_first_copies(
     distinct = len(times) == cut
     known = {
         record
-        for record, standing in places.items()
-        if times[record] == 1 and (len(standing) == 1 or (standing and (rules.dated or distinct)))
+        for record, copies in places.items()
+        if times[record] == 1 and (len(copies) == 1 or (copies and (rules.dated or distinct)))
     }
     if not known and not _both_complete(source, target):
         return None
     at, fewer = (None if known else -1), False
     for record in read:
-        standing = places[record]
+        copies = places[record]
         if at is not None:
-            following = bisect_right(standing, at)
-            if following < len(standing):
-                at = standing[following]
+            following = bisect_right(copies, at)
+            if following < len(copies):
+                at = copies[following]
             else:
                 fewer = not distinct
         if record in known:
-            at = standing[0]
-            fewer = fewer and len(standing) > 1
+            at = copies[0]
+            fewer = fewer and len(copies) > 1
     return _FEWER if fewer or at is None else at + 1
 
 

@@ -17,13 +17,13 @@ from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.kafka.start.kinds import Earliest, FromGroup, Latest, StartRules
 from airflow_flinkstyle.kafka.translation.request import ProofRequest
 from airflow_flinkstyle.kafka.verdict import Chosen, Exact, Refused
-from airflow_flinkstyle.rewrite.anew import begin_anew, compared, told
 from airflow_flinkstyle.rewrite.apply import apply_plan
-from airflow_flinkstyle.rewrite.drained import drained_then_anew, from_nothing, not_drained
+from airflow_flinkstyle.rewrite.chosen_positions import describe_gap, describe_start, start_at_chosen
+from airflow_flinkstyle.rewrite.drained import drained_then_chosen, from_nothing, not_drained
 from airflow_flinkstyle.rewrite.errors import MovesRefusedError, PendingBatchError
 from airflow_flinkstyle.rewrite.plan import plan_rewrite
 from airflow_flinkstyle.rewrite.plan_json import from_json, to_json
-from airflow_flinkstyle.rewrite.route import Clusters, Route, misfits, partitions_of
+from airflow_flinkstyle.rewrite.route import Clusters, Route, incompatible_topics, partitions_of
 from airflow_flinkstyle.rewrite.rows import SourceRef, SourceVerdicts, SourceWay
 from airflow_flinkstyle.rewrite.rules import SourceRule, WayRules
 from airflow_flinkstyle.types import NextOffset
@@ -62,7 +62,7 @@ def a_route(source: ClusterView | None, target: ClusterView, **request: object) 
         request=ProofRequest(**request),
         source=source,
         target=target,
-        misfits={},
+        incompatible_topics={},
     )
 
 
@@ -84,7 +84,7 @@ def test_topics_that_do_not_fit_one_by_one_are_found_with_the_reason(
     there: dict[str, dict[int, int]],
     reason: str | None,
 ):
-    found = misfits(ProofRequest(rename=rename), partitions, a_cluster(there)).get("a")
+    found = incompatible_topics(ProofRequest(rename=rename), partitions, a_cluster(there)).get("a")
     assert found == reason or (reason is not None and found is not None and reason in found)
 
 
@@ -126,13 +126,13 @@ def test_target_that_holds_records_already_is_refused_unless_a_start_was_picked(
 def test_way_that_must_look_at_the_old_cluster_needs_its_connection():
     route = a_route(None, a_cluster({"orders": {0: 1}}))
     with pytest.raises(BadInputError, match=r"old cluster was expected for source totals/0"):
-        drained_then_anew(REF, a_position({"orders": {0: 1}}), SourceRule(way="producers_first"), route)
+        drained_then_chosen(REF, a_position({"orders": {0: 1}}), SourceRule(way="producers_first"), route)
 
 
 def test_new_identity_without_a_position_is_refused_by_name():
     route = a_route(None, a_cluster({"orders": {0: 1}}))
     with pytest.raises(BadInputError, match="start position was expected for orders of source totals/0"):
-        begin_anew(REF, a_position({"orders": {0: 1}}), SourceRule(way="new_identity"), route)
+        start_at_chosen(REF, a_position({"orders": {0: 1}}), SourceRule(way="new_identity"), route)
 
 
 @pytest.mark.parametrize(
@@ -145,38 +145,40 @@ def test_new_identity_without_a_position_is_refused_by_name():
 )
 def test_plan_says_how_much_is_about_to_be_read_again_or_left_out(position: int, new: int, words: str):
     old, target = a_cluster({"orders": {0: 100}}, "old"), a_cluster({"orders": {0: 100}})
-    anew = {("orders", 0): Chosen(NextOffset(new), None, None)}
-    assert words in compared(a_position({"orders": {0: position}}), ["orders"], anew, a_route(old, target))
+    chosen = {("orders", 0): Chosen(NextOffset(new), None, None)}
+    assert words in describe_gap(
+        a_position({"orders": {0: position}}), ["orders"], chosen, a_route(old, target)
+    )
 
 
 def test_without_the_old_cluster_the_plan_says_that_nobody_can_tell():
-    anew = {("orders", 0): Chosen(NextOffset(40), None, None)}
+    chosen = {("orders", 0): Chosen(NextOffset(40), None, None)}
     route = a_route(None, a_cluster({"orders": {0: 100}}))
-    found = compared(a_position({"orders": {0: 1}}), ["orders"], anew, route)
+    found = describe_gap(a_position({"orders": {0: 1}}), ["orders"], chosen, route)
     assert found.startswith("60 offsets stand behind the new positions")
     assert "nobody can tell" in found
 
 
 def test_offsets_of_a_group_are_labelled_unproved():
-    assert "unproved" in told(StartRules(default=FromGroup("shop")))
-    assert "unproved" in told(StartRules(partitions={("a", 0): FromGroup("shop")}))
-    assert told(StartRules(default=Earliest(), topics={"a": Latest()})) == "earliest, a: latest"
+    assert "unproved" in describe_start(StartRules(default=FromGroup("shop")))
+    assert "unproved" in describe_start(StartRules(partitions={("a", 0): FromGroup("shop")}))
+    assert describe_start(StartRules(default=Earliest(), topics={"a": Latest()})) == "earliest, a: latest"
 
 
-def anew(shop: Shop, ends: Mapping[int, int], target: str = "orders", **found: object) -> object:
+def chosen(shop: Shop, ends: Mapping[int, int], target: str = "orders", **found: object) -> object:
     """Return a plan in which the first source begins anew on a target with these partitions."""
     way = SourceWay(
         query="totals", source="0", way="new_identity", precondition="p", consequence="old positions dropped"
     )
     verdicts = {(target, number): Chosen(NextOffset(1), None, None) for number in ends}
-    source = SourceVerdicts(verdicts={}, anew=verdicts, way=way, **found)
+    source = SourceVerdicts(verdicts={}, chosen=verdicts, way=way, **found)
     return plan_rewrite(shop.manifest, a_view(ends, topic=target), {shop.ref: source}, {"orders": target})
 
 
 @pytest.mark.parametrize("ends", [{0: 5}, {0: 5, 1: 5, 2: 5}], ids=["fewer", "more"])
 def test_source_that_begins_anew_has_exactly_the_targets_partitions(ends: dict[int, int]):
     shop = Shop()
-    plan = anew(shop, ends, "sales")
+    plan = chosen(shop, ends, "sales")
     assert not plan.refused
     assert [(m.target_topic, m.partition) for m in plan.moves] == [("sales", number) for number in ends]
     live = a_view(ends, topic="sales")
@@ -198,7 +200,7 @@ def test_records_that_came_to_an_empty_target_since_the_plan_are_not_taken_for_n
     )
     zero = NextOffset(0)
     after = Chosen(zero, None, None) if picked else Exact(zero)
-    found = SourceVerdicts(verdicts={}, anew={("orders", 0): after}, way=drained)
+    found = SourceVerdicts(verdicts={}, chosen={("orders", 0): after}, way=drained)
     plan = plan_rewrite(shop.manifest, a_view({0: 0}), {shop.ref: found}, {})
 
     def apply(live: ClusterView) -> Manifest:
@@ -216,15 +218,15 @@ def test_partition_of_the_old_topic_that_was_never_read_counts_when_topics_are_c
     live = a_cluster({"orders": {0: 5, 1: 5, 2: 7}}, "old")
     there = a_cluster({"orders": {0: 5, 1: 5}})
     positions = [a_position({"orders": {0: 5, 1: 5}})]
-    found = misfits(ProofRequest(), partitions_of(positions, live), there)
+    found = incompatible_topics(ProofRequest(), partitions_of(positions, live), there)
     assert found["orders"].startswith("topic orders has 3 partitions, its copy 2")
-    assert not misfits(ProofRequest(), partitions_of(positions, None), there)
+    assert not incompatible_topics(ProofRequest(), partitions_of(positions, None), there)
 
 
 def test_halves_of_a_split_topic_may_be_named_with_blanks():
     shop = Shop()
     verdicts = {(half, 0): Chosen(NextOffset(1), None, None) for half in ("eu", "us")}
-    source = SourceVerdicts(verdicts={}, anew=verdicts)
+    source = SourceVerdicts(verdicts={}, chosen=verdicts)
     plan = plan_rewrite(
         shop.manifest, a_cluster({"eu": {0: 1}, "us": {0: 1}}), {shop.ref: source}, {"orders": "eu , us"}
     )
@@ -237,7 +239,7 @@ def test_merged_topics_are_shown_with_all_they_were():
     position = a_position({"orders": {0: 1}, "items": {0: 1}})
     query = replace(shop.manifest.queries[0], kafka={"0": position})
     manifest = replace(shop.manifest, queries=(query,))
-    source = SourceVerdicts(verdicts={}, anew={("all", 0): Chosen(NextOffset(1), None, None)})
+    source = SourceVerdicts(verdicts={}, chosen={("all", 0): Chosen(NextOffset(1), None, None)})
     rename = {"orders": "all", "items": "all"}
     (move,) = plan_rewrite(manifest, a_view({0: 1}, topic="all"), {REF: source}, rename).moves
     assert (move.topic, move.before) == ("items + orders", None)
@@ -245,12 +247,12 @@ def test_merged_topics_are_shown_with_all_they_were():
 
 def test_pending_batch_of_a_source_that_begins_anew_is_refused():
     shop = Shop(pending=PENDING)
-    error = shop.failure(anew(shop, {0: 2000, 1: 3000}), allow="chosen")
+    error = shop.failure(chosen(shop, {0: 2000, 1: 3000}), allow="chosen")
     assert isinstance(error, PendingBatchError)
 
 
 def test_plan_shows_way_precondition_and_consequence_and_keeps_them_in_json():
-    plan = anew(Shop(), {0: 5})
+    plan = chosen(Shop(), {0: 5})
     assert "| totals/0 | new_identity | p | old positions dropped |" in plan.as_markdown()
     assert from_json(to_json(plan)) == plan
 

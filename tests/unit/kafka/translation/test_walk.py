@@ -52,9 +52,9 @@ def simply(
     newer = {key for _, key, _ in source[records.stop :]}
     for i in reversed(records):
         content, key, tombstone = source[i]
-        standing = [j for j in range(found.at) if target[j][0] == content]
-        if standing:
-            found.at = standing[-1]
+        copies = [j for j in range(found.at) if target[j][0] == content]
+        if copies:
+            found.at = copies[-1]
             found.places.append(found.at)
             newer.add(key)
         elif compacted and key != NO_KEY and key in newer:

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.rewrite.standing import Distance, Standing, distances_between, distances_to, standings
+from airflow_flinkstyle.rewrite.lag import (
+    Distance,
+    PartitionLag,
+    distances_between,
+    distances_to,
+    partition_lags,
+)
 from airflow_flinkstyle.types import NextOffset
 from tests.unit.rewrite.shop import Shop, a_position, a_view
 
@@ -20,12 +26,12 @@ def on_old(view: ClusterView) -> ClusterView:
     return replace(view, cluster_id="old")
 
 
-def of_orders(found: list[Standing]) -> dict[int, Standing]:
+def of_orders(found: list[PartitionLag]) -> dict[int, PartitionLag]:
     return {one.partition: one for one in found if one.topic == "orders"}
 
 
 def test_lag_is_told_on_the_cluster_that_was_looked_at_and_nothing_on_others():
-    found = standings(Shop().manifest, [on_old(a_view({0: 1055, 1: 2040}, topic_id="t-old"))])
+    found = partition_lags(Shop().manifest, [on_old(a_view({0: 1055, 1: 2040}, topic_id="t-old"))])
     assert {number: one.behind for number, one in of_orders(found).items()} == {0: 5, 1: 0}
     assert [one.trouble for one in found] == [None, None, None]
     (other,) = (one for one in found if one.topic == "other")
@@ -46,17 +52,17 @@ def test_lag_is_told_on_the_cluster_that_was_looked_at_and_nothing_on_others():
 def test_each_thing_that_the_start_guard_would_refuse_is_named(
     view: ClusterView, troubles: dict[int, str | None]
 ):
-    found = of_orders(standings(Shop().manifest, [on_old(view)]))
+    found = of_orders(partition_lags(Shop().manifest, [on_old(view)]))
     assert {number: one.trouble for number, one in found.items()} == troubles
 
 
 def test_deleted_records_are_counted_and_offsets_of_another_log_are_not():
     (gone, _) = of_orders(
-        standings(Shop().manifest, [on_old(a_view({0: 5000, 1: 5000}, topic_id="t-old", start=1100))])
+        partition_lags(Shop().manifest, [on_old(a_view({0: 5000, 1: 5000}, topic_id="t-old", start=1100))])
     ).values()
     assert (gone.deleted, gone.behind) == (50, 3950)
     (other, _) = of_orders(
-        standings(Shop().manifest, [on_old(a_view({0: 5000, 1: 5000}, topic_id="t-2", start=1100))])
+        partition_lags(Shop().manifest, [on_old(a_view({0: 5000, 1: 5000}, topic_id="t-2", start=1100))])
     ).values()
     assert (other.deleted, other.behind) == (0, None)
 

@@ -1,4 +1,4 @@
-"""What became of logs between a plan and its application. Pure."""
+"""How logs drifted between a plan and its application. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogChanges:
+class LogDrift:
     """Offsets per partition; partitions that did not change are left out."""
 
     grown: Mapping[TopicPartition, int]
@@ -24,7 +24,7 @@ class LogChanges:
 
     def describe(self) -> str:
         """Return what changed as a sentence."""
-        told = [
+        texts = [
             f"{len(offsets)} logs {what} {sum(offsets.values())} offsets"
             for what, offsets in (
                 ("grew by", self.grown),
@@ -33,10 +33,10 @@ class LogChanges:
             )
             if offsets
         ]
-        return f"since the plan {', '.join(told)}" if told else "the logs are as they were planned on"
+        return f"since the plan {', '.join(texts)}" if texts else "the logs are as they were planned on"
 
 
-def changes_between(planned: ClusterView, live: ClusterView) -> LogChanges:
+def drift_between(planned: ClusterView, live: ClusterView) -> LogDrift:
     """Compare two looks at the same logs; other clusters, topics and partitions are left to others."""
     grown: dict[TopicPartition, int] = {}
     deleted: dict[TopicPartition, int] = {}
@@ -52,7 +52,7 @@ def changes_between(planned: ClusterView, live: ClusterView) -> LogChanges:
         ):
             if offsets > 0:
                 found[tp] = offsets
-    return LogChanges(grown=grown, deleted=deleted, truncated=truncated)
+    return LogDrift(grown=grown, deleted=deleted, truncated=truncated)
 
 
 def _same_log(planned: ClusterView, live: ClusterView, topic: str) -> bool:

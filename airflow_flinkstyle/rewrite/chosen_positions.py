@@ -1,4 +1,4 @@
-"""Sources, or topics of them, that begin anew on the target: at positions that a person picks."""
+"""Sources, or topics of them, that begin at chosen positions on the target: those that a person picks."""
 
 from __future__ import annotations
 
@@ -25,25 +25,27 @@ if TYPE_CHECKING:
 _SHOWN = 8
 
 
-def begin_anew(ref: SourceRef, position: KafkaPosition, rule: SourceRule, route: Route) -> SourceVerdicts:
+def start_at_chosen(
+    ref: SourceRef, position: KafkaPosition, rule: SourceRule, route: Route
+) -> SourceVerdicts:
     """Give a source a new identity: its position is dropped and taken by the rules."""
-    anew = picked(ref, position, position.offsets, rule, route)
+    chosen = choose_positions(ref, position, position.offsets, rule, route)
     return SourceVerdicts(
         verdicts={},
-        anew=anew,
+        chosen=chosen,
         settled=not route.request.preview,
         way=SourceWay(
             query=ref.query,
             source=ref.source,
             way="new_identity",
             precondition="each position lies in the target's log; nothing is proved about the old one",
-            consequence=f"the old positions are dropped; begins at {told(rule.start)}; "
-            f"{compared(position, position.offsets, anew, route)}",
+            consequence=f"the old positions are dropped; begins at {describe_start(rule.start)}; "
+            f"{describe_gap(position, position.offsets, chosen, route)}",
         ),
     )
 
 
-def picked(
+def choose_positions(
     ref: SourceRef, position: KafkaPosition, topics: Collection[str], rule: SourceRule, route: Route
 ) -> dict[TopicPartition, Verdict]:
     """Return where these topics of a source begin, by target topic and partition.
@@ -54,8 +56,8 @@ def picked(
     targets = route.targets(topics)
     if rule.start is None:
         raise BadInputError(
-            f"A start position was expected for {', '.join(targets)} of source {ref}, which begin anew, "
-            "found none.",
+            f"A start position was expected for {', '.join(targets)} of source {ref}, which begin at "
+            "chosen positions, found none.",
             left=NOTHING_WRITTEN,
             remedy="Pick one (start): earliest, latest, a timestamp, a group's offsets, or specific offsets.",
         )
@@ -78,16 +80,16 @@ def _in_same_log(position: KafkaPosition, route: Route) -> dict[TopicPartition, 
     return dict(flat(position.offsets)) if same else None
 
 
-def compared(
+def describe_gap(
     position: KafkaPosition,
     topics: Collection[str],
-    anew: Mapping[TopicPartition, Verdict],
+    chosen: Mapping[TopicPartition, Verdict],
     route: Route,
 ) -> str:
     """Say what is at least read again or left out, from what stands behind the old and new positions."""
     ahead = sum(
         max(0, log.end - offset)
-        for tp, verdict in anew.items()
+        for tp, verdict in chosen.items()
         if (offset := offset_of(verdict)) is not None and (log := route.target.log_range(tp))
     )
     stand = f"{ahead} offsets stand behind the new positions"
@@ -102,7 +104,7 @@ def compared(
     return f"{both}: as many, which proves nothing about which"
 
 
-def told(start: StartRules | None) -> str:
+def describe_start(start: StartRules | None) -> str:
     """Return the picked positions in words, and what speaks for them."""
     if start is None:
         return "no position"

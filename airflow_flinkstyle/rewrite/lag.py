@@ -28,8 +28,8 @@ Trouble = Literal[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """One partition of a savepoint beside its live log."""
+class PartitionLag:
+    """How far a partition's position in a savepoint is behind its live log."""
 
     query: str
     source: str
@@ -80,22 +80,22 @@ class Distance:
         return self.other - self.offset
 
 
-def standings(manifest: Manifest, live: Iterable[ClusterView]) -> list[Standing]:
-    """Return where each position of a savepoint stands.
+def partition_lags(manifest: Manifest, live: Iterable[ClusterView]) -> list[PartitionLag]:
+    """Return the lag of each position of a savepoint.
 
     Args:
         manifest: The savepoint.
         live: The clusters that were looked at, described with those topics of the savepoint that exist.
     """
     views = {view.cluster_id: view for view in live}
-    found: list[Standing] = []
+    found: list[PartitionLag] = []
     for ref, position in sorted(sources_of(manifest).items()):
         view = views.get(position.cluster_id)
         offsets: dict[TopicPartition, NextOffset | None] = {**flat(position.offsets)}
         if view is not None:
             new = {tp for tp in view.partitions if tp[0] in position.offsets} - offsets.keys()
             offsets.update(dict.fromkeys(new))
-        found += [_standing(ref, position, tp, offset, view) for tp, offset in sorted(offsets.items())]
+        found += [_partition_lag(ref, position, tp, offset, view) for tp, offset in sorted(offsets.items())]
     return found
 
 
@@ -150,14 +150,14 @@ def _between(ref: SourceRef, one: KafkaPosition | None, other: KafkaPosition | N
         )
 
 
-def _standing(
+def _partition_lag(
     ref: SourceRef,
     position: KafkaPosition,
     tp: TopicPartition,
     offset: NextOffset | None,
     view: ClusterView | None,
-) -> Standing:
-    return Standing(
+) -> PartitionLag:
+    return PartitionLag(
         query=ref.query,
         source=ref.source,
         cluster_id=position.cluster_id,
