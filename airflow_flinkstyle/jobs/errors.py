@@ -134,10 +134,10 @@ class ProducersNotHeldError(JobError):
     code = "PRODUCERS_NOT_HELD"
 
 
-class RogueProducerError(JobError):
+class LateWritesError(JobError):
     """Records came to the old cluster behind the proof that nobody writes there."""
 
-    code = "ROGUE_PRODUCER"
+    code = "LATE_WRITES"
 
 
 class FenceStandsError(JobError):

@@ -143,13 +143,13 @@ def _rules(reader: _Reader, pair: Pair) -> Rules:
         since = reader.first_since(pair.source.oldest_ms) if known else pair.target.log_start
         oldest_copy = pair.oldest_copy(since, world.share)
     oldest_equal = None
-    if not world.level and world.dated:
+    if not world.in_sync and world.dated:
         known = pair.source.newest_ms >= 0
         oldest_equal = reader.oldest_equal(pair.source.newest_ms) if known else pair.source.log_start
     return Rules(
         compacted=world.compacted,
         source_compacted=world.source_compacted,
-        caught_up=world.level,
+        caught_up=world.in_sync,
         sole_writer=world.sole_writer,
         dated=world.dated,
         oldest_equal=oldest_equal,

@@ -40,7 +40,7 @@ class World:
     target_start: int = 0
     dated: bool = True
     sole_writer: bool = False
-    level: bool = True
+    in_sync: bool = True
     """MirrorMaker's position is given, and says that all is mirrored."""
     stopped_short: bool = False
     """The mirror has not come to the source's end: only the judge knows."""

@@ -50,9 +50,9 @@ def release(context: MigrationContext) -> None:
 
 def _release_new(context: MigrationContext) -> Mapping[str, Any]:
     """Release the producers to the new cluster; records left behind on the old one are named, never lost."""
-    strays = warned(lambda: fence_phase.strays(context.journal, context.kafka.watch))
+    written = warned(lambda: fence_phase.late_writes(context.journal, context.kafka.watch))
     context.switch.apply("release_new", context.journal.token)
-    return {"position": "release_new", "strays": strays}
+    return {"position": "release_new", "late_writes": written}
 
 
 def arrive(context: MigrationContext, rewritten: Manifest) -> Mapping[str, Any]:
@@ -61,7 +61,7 @@ def arrive(context: MigrationContext, rewritten: Manifest) -> Mapping[str, Any]:
     group = context.group
     return {
         "first_commit_at_ms": first_ms,
-        "strays": warned(lambda: fence_phase.strays(context.journal, context.kafka.watch)),
+        "late_writes": warned(lambda: fence_phase.late_writes(context.journal, context.kafka.watch)),
         "group": warned(lambda: context.kafka.commit_for(group, rewritten)) if group else None,
     }
 

@@ -4,7 +4,7 @@ Two phases of the journal, ``PHASE`` within ``hold`` and ``ENDS_PHASE`` behind `
 
 The cutover calls, in this order: ``raise_fence`` between two proofs that producers are held, ``note_ends``
 once the mirror has caught up, ``require_quiet`` right before the new driver gets its go (nothing is
-past return yet), ``strays`` once it has taken over and again behind its first commit. ``drop_fence``
+past return yet), ``late_writes`` once it has taken over and again behind its first commit. ``drop_fence``
 belongs before every release to the old cluster. After a success the fence stays: a producer that was
 left behind gets an error instead of writing what nobody reads.
 """
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.jobs.errors import AttemptSupersededError, FenceStandsError, RogueProducerError
+from airflow_flinkstyle.jobs.errors import AttemptSupersededError, FenceStandsError, LateWritesError
 from airflow_flinkstyle.kafka.audit.open_transactions import explain
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.errors import FenceDownError
@@ -49,7 +49,7 @@ class Watch(Protocol):
     def ends(self, topics: Collection[str]) -> Ends:
         """Return the ends of all partitions."""
 
-    def strays(self, ends: Ends) -> str | None:
+    def late_writes(self, ends: Ends) -> str | None:
         """Return None if the logs still end there, else a sentence with the offsets."""
 
 
@@ -67,7 +67,7 @@ class LiveWatch:
             found.setdefault(topic, {})[str(number)] = end
         return found
 
-    def strays(self, ends: Ends) -> str | None:
+    def late_writes(self, ends: Ends) -> str | None:
         """Look again."""
         earlier = {(topic, int(n)): end for topic, numbers in ends.items() for n, end in numbers.items()}
         found = since(self.cluster, earlier)
@@ -138,7 +138,7 @@ def require_quiet(journal: CutoverJournal, watch: Watch) -> None:
 
     Raises:
         FenceDownError: If somebody removed entries of the fence.
-        RogueProducerError: If records or open transactions came behind the noted ends.
+        LateWritesError: If records or open transactions came behind the noted ends.
     """
     known = journal.read(PHASE)
     if known is not None and (gone := watch.fence.missing(FenceRecord.from_dict(known.intent))):
@@ -147,9 +147,9 @@ def require_quiet(journal: CutoverJournal, watch: Watch) -> None:
             left=_STILL_OLD,
             remedy="Find out who removed them, then migrate again.",
         )
-    found = strays(journal, watch)
+    found = late_writes(journal, watch)
     if found is not None:
-        raise RogueProducerError(
+        raise LateWritesError(
             f"Nobody was expected to write to the old cluster after the producers were held. {found}",
             left=_STILL_OLD,
             remedy="Find the producer of these records and make it obey the switch, or fence by ACL; then "
@@ -157,7 +157,7 @@ def require_quiet(journal: CutoverJournal, watch: Watch) -> None:
         )
 
 
-def strays(journal: CutoverJournal, watch: Watch) -> str | None:
+def late_writes(journal: CutoverJournal, watch: Watch) -> str | None:
     """Return what was written to the old cluster since the ends were noted, with its offsets, or None."""
     noted = journal.result(ENDS_PHASE)
-    return watch.strays(noted["ends"]) if noted else None
+    return watch.late_writes(noted["ends"]) if noted else None

@@ -174,8 +174,8 @@ def _named(context: MigrationContext) -> Generation | None:
 def _on_the_new_cluster(context: MigrationContext, generation: Generation | None) -> Settled:
     job = job_after(context)
     _require_quiet_old(context)
-    strays = fence_phase.strays(context.journal, context.kafka.watch)
-    detail = f" WARNING: somebody wrote to the old one behind the proof. {strays}" if strays else ""
+    written = fence_phase.late_writes(context.journal, context.kafka.watch)
+    detail = f" WARNING: somebody wrote to the old one behind the proof. {written}" if written else ""
     return Settled(where="new", generation=generation, detail=f"The job is on the new cluster. {job}{detail}")
 
 

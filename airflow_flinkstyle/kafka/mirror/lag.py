@@ -210,7 +210,7 @@ def wait_caught_up(
         waited_s = time.monotonic() - began
         if missing is None and not any(lag.values()):
             return CaughtUp(waited_s=waited_s)
-        log.debug("MirrorMaker is not level yet: %s", missing or lag)
+        log.debug("MirrorMaker is not in sync yet: %s", missing or lag)
         if waited_s + poll_s > timeout_s:
             if missing is not None:
                 raise missing

@@ -210,7 +210,7 @@ def _deleted(pair: Pair) -> Refused:
 def _oldest_equal(state: Round, pairs: Collection[Pair]) -> dict[TopicPartition, int | None]:
     """Return from which offset on records of the source can equal the newest; all older ones are older.
 
-    Asked only where nothing but content shows that the mirror is level.
+    Asked only where nothing but content shows that the mirror is in sync.
     """
     if state.request.mirror is not None or state.request.preview:
         return {}

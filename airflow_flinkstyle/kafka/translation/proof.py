@@ -5,7 +5,7 @@ run apart anywhere. Wanted is the LARGEST target position T such that ``target[T
 ``source[o:end)`` in order and nothing that others wrote to the target stands between what was read
 and T.
 
-Content alone cannot tell a mirror that is behind from one that is level if records repeat, so the
+Content alone cannot tell a mirror that is behind from one that is in sync if records repeat, so the
 caller says whether MirrorMaker's own positions show that nothing is missing (``caught_up``); without
 that word the newest record must stand nowhere else on the source.
 """
@@ -88,7 +88,7 @@ def prove_position(source: Fingerprints, target: Fingerprints, position: int, ru
 def needs_aborted(proof: Proof, source: Fingerprints, rules: Rules) -> bool:
     """Tell whether a proof is to be made again with the source's aborted records.
 
-    To name records that only the target seems to hold; and since the newest record shows a mirror as level
+    To name records that only the target seems to hold; and since the newest record shows a mirror as in sync
     only if no aborted one equals it, as where a transaction was tried again.
     """
     if proof.extras.keys() & {"new", "passed_over"}:
@@ -216,14 +216,17 @@ class _Kinds:
 
 
 def _refusal(source: Fingerprints, cut: int, context: int, rules: Rules) -> Refused | Widen | None:
-    """Return why nothing shows that the mirror is level, or None."""
+    """Return why nothing shows that the mirror is in sync, or None."""
     if rules.caught_up or rules.growing:
         return None
     if cut == len(source):
-        return Refused("the position is at the log's end, and nothing proves that the mirror is level", None)
+        return Refused(
+            "the position is at the log's end, and nothing proves that the mirror is in sync", None
+        )
     if context < _LEAST_CONTEXT:
         return Refused(
-            "too few records before the position are equal, and nothing proves that the mirror is level", None
+            "too few records before the position are equal, and nothing proves that the mirror is in sync",
+            None,
         )
     return _may_repeat(source, rules)
 
@@ -232,26 +235,26 @@ def _may_repeat(source: Fingerprints, rules: Rules) -> Refused | Widen | None:
     """Return None only if the newest record stands nowhere else on the source.
 
     Its copy then shows that the mirror has come to the end. A copy of an equal record shows nothing: a mirror
-    that stopped before the end, or repeated itself and then stopped, would look level.
+    that stopped before the end, or repeated itself and then stopped, would look in sync.
     """
     if not rules.dated and source.log_start > 0:
         return Refused(
             "the records carry no time of their own, and deleted ones may equal the newest, so content "
-            "cannot show that the mirror is level",
+            "cannot show that the mirror is in sync",
             None,
         )
     if not source.whole_log and (rules.oldest_equal is None or rules.oldest_equal < source.low):
         return widen(source, source, rules, "source") or Refused(
-            "older records may equal the newest one, so content cannot show that the mirror is level", None
+            "older records may equal the newest one, so content cannot show that the mirror is in sync", None
         )
     if rules.oldest_equal is not None and 0 < source.log_start >= rules.oldest_equal:
         return Refused(
             "deleted records may be as new as the newest one and equal it, so content cannot show that the "
-            "mirror is level",
+            "mirror is in sync",
             None,
         )
     if source.prints.count(source.prints[-1]) > 1 or source.prints[-1] in rules.aborted:
-        return Refused("the newest records repeat, so content cannot show that the mirror is level", None)
+        return Refused("the newest records repeat, so content cannot show that the mirror is in sync", None)
     return None
 
 

@@ -67,7 +67,7 @@ class Logs:
         self.mirrored = 0
         self.mirror_runs = True
         self.refuse = False
-        self.unruly = False  # a producer that ignores the switch
+        self.writes_late = False  # a producer that ignores the switch
         self.strayed = 0  # records that somebody wrote to the old cluster and no mirror sees
         self.fenced = self.group_has_members = False
         self.groups: dict[str, int] = {}
@@ -91,9 +91,9 @@ class Logs:
 
     def who_writes(self, side: str, topics: Any, window_s: float) -> str | None:
         assert list(topics) == [TOPIC]
-        if self.unruly:
+        if self.writes_late:
             self.produce(1)
-        return f"Records arrived on {TOPIC}-0." if self.unruly else None
+        return f"Records arrived on {TOPIC}-0." if self.writes_late else None
 
     def await_mirrored(self, topics: Any, timeout_s: float) -> None:
         if self.mirrored < len(self.records):
@@ -139,7 +139,7 @@ class Logs:
     def ends(self, topics: Any) -> dict[str, dict[str, int]]:
         return {topic: {"0": self.end("old") + self.strayed} for topic in topics}
 
-    def strays(self, ends: Any) -> str | None:
+    def late_writes(self, ends: Any) -> str | None:
         now = self.ends([TOPIC])
         return None if now == ends else f"records arrived on {TOPIC}-0 ({ends} to {now})"
 
@@ -154,7 +154,7 @@ class LoggedFence:
         return FenceRecord(kind="acl", cluster_id="old", topics=tuple(topics))
 
     def put(self, record: Any) -> None:
-        assert not self.logs.unruly, "a fence refuses what an obedient producer is still flushing"
+        assert not self.logs.writes_late, "a fence refuses what an obedient producer is still flushing"
         self.logs.fenced = True
 
     def lift(self, record: Any) -> None:

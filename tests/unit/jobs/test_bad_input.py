@@ -123,7 +123,11 @@ def test_second_start_claims_nothing_and_the_first_runs_on(world: World):
 @pytest.mark.parametrize(
     ("trouble", "found", "remedy"),
     [
-        ("unruly", "Records arrived on orders-0", "Make every producer of these partitions obey the switch"),
+        (
+            "writes_late",
+            "Records arrived on orders-0",
+            "Make every producer of these partitions obey the switch",
+        ),
         ("mirror stopped", "MirrorMaker was expected", "Start it"),
     ],
 )
@@ -131,8 +135,8 @@ def test_window_that_cannot_begin_leaves_the_job_and_its_producers_on_the_old_cl
     world: World, trouble: str, found: str, remedy: str
 ):
     world.start()
-    if trouble == "unruly":
-        world.logs.unruly = True
+    if trouble == "writes_late":
+        world.logs.writes_late = True
     else:
         world.logs.mirror_runs = False
         world.logs.produce(3)
@@ -140,7 +144,7 @@ def test_window_that_cannot_begin_leaves_the_job_and_its_producers_on_the_old_cl
         a_cutover(world).run()
     assert says(refused.value, found=found, left="is on the old cluster as generation 1", remedy=remedy)
     assert position(world) == "release_old"
-    world.logs.unruly = False
+    world.logs.writes_late = False
     world.logs.produce(5)
     world.judge()
     world.until(lambda: world.alive() == [1])

@@ -74,7 +74,7 @@ def test_job_that_does_not_run_is_not_migrated(world: World):
 
 def test_producer_that_ignores_the_switch_is_named_and_the_job_stays(world: World):
     world.start()
-    world.logs.unruly = True
+    world.logs.writes_late = True
     with pytest.raises(WentBackError, match=r"orders-0"):
         a_cutover(world).run()
     assert (runs_on(world), position(world)) == (1, "release_old")
@@ -470,7 +470,7 @@ def test_settling_a_migration_that_rests_touches_no_producers_that_a_newer_one_h
 
 def test_settling_a_migration_that_went_back_lets_go_of_no_producers_that_a_newer_one_holds(world: World):
     world.start()
-    world.logs.unruly = True
+    world.logs.writes_late = True
     with pytest.raises(WentBackError):
         a_cutover(world).run()
     newer = another(world, "m2")
@@ -491,7 +491,7 @@ def test_producer_left_on_the_old_cluster_is_named_also_when_the_new_driver_took
     with pytest.raises(MigrationEndedError, match="failed late"):
         cutover.run()
     assert position(world) == "release_new"
-    world.logs.unruly = True
+    world.logs.writes_late = True
     with pytest.raises(ProducersNotHeldError, match=r"orders-0"):
         a_cutover(world).settle()
 

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.jobs.errors import AttemptSupersededError, FenceStandsError, RogueProducerError
+from airflow_flinkstyle.jobs.errors import AttemptSupersededError, FenceStandsError, LateWritesError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.migration import fence_phase
 from airflow_flinkstyle.jobs.migration.fence_phase import (
     drop_fence,
+    late_writes,
     note_ends,
     raise_fence,
     require_quiet,
-    strays,
 )
 from airflow_flinkstyle.kafka.errors import ClusterUnreachableError, FenceDownError
 from airflow_flinkstyle.kafka.fence.acls import EVERYBODY, AclRule
@@ -58,7 +58,7 @@ class Cluster:
     def ends(self, topics: Collection[str]) -> Ends:
         return {topic: {"0": self.end} for topic in topics}
 
-    def strays(self, ends: Ends) -> str | None:
+    def late_writes(self, ends: Ends) -> str | None:
         earlier = ends["orders"]["0"]
         return None if earlier == self.end else f"records arrived on orders-0 ({earlier} to {self.end})"
 
@@ -138,9 +138,9 @@ def test_records_behind_the_noted_ends_are_refused_with_their_offsets(store: Mem
     require_quiet(journal, cluster)
     cluster.end = 12
     assert note_ends(journal, cluster, ["orders"]) == {"ends": {"orders": {"0": 10}}}
-    with pytest.raises(RogueProducerError, match=r"orders-0 \(10 to 12\)"):
+    with pytest.raises(LateWritesError, match=r"orders-0 \(10 to 12\)"):
         require_quiet(journal, cluster)
-    assert "10 to 12" in (strays(journal, cluster) or "")
+    assert "10 to 12" in (late_writes(journal, cluster) or "")
 
 
 def test_a_fence_that_cannot_be_taken_down_says_that_producers_are_held(store: MemoryStore):
@@ -174,5 +174,5 @@ def test_a_fence_that_somebody_took_down_is_refused(store: MemoryStore, stood: b
         require_quiet(journal, cluster)
 
 
-def test_without_noted_ends_nothing_is_a_stray(store: MemoryStore):
-    assert strays(an_attempt(store, 1), Cluster()) is None
+def test_without_noted_ends_nothing_is_a_late_write(store: MemoryStore):
+    assert late_writes(an_attempt(store, 1), Cluster()) is None

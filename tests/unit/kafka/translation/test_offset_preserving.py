@@ -17,7 +17,7 @@ from airflow_flinkstyle.kafka.verdict import Bounded, Exact, Refused
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-LEVEL = Rules(caught_up=True)
+IN_SYNC = Rules(caught_up=True)
 EQUAL: dict[int, int] = dict.fromkeys(range(10, 20), 5)
 
 
@@ -39,28 +39,28 @@ def a_log(
 
 
 def test_equal_logs_keep_the_position_whatever_repeats():
-    proof = verify_offsets_preserved(a_log(EQUAL), a_log(EQUAL), 14, LEVEL)
+    proof = verify_offsets_preserved(a_log(EQUAL), a_log(EQUAL), 14, IN_SYNC)
     assert proof.verdict == Exact(14)
     assert (proof.unread, proof.matched, proof.context) == (6, 6, 4)
     assert proof.digest == sha256(a_log(EQUAL).prints[4:].tobytes()).hexdigest()
 
 
 def test_only_what_both_windows_hold_is_compared():
-    proof = verify_offsets_preserved(a_log({**EQUAL, 11: 6}), a_log(EQUAL, low=12), 14, LEVEL)
+    proof = verify_offsets_preserved(a_log({**EQUAL, 11: 6}), a_log(EQUAL, low=12), 14, IN_SYNC)
     assert (proof.verdict, proof.unread, proof.context) == (Exact(14), 6, 2)
 
 
 def test_refusal_counts_what_was_found_from_the_position_on():
     there = {offset: content for offset, content in EQUAL.items() if offset not in (13, 14)}
-    proof = verify_offsets_preserved(a_log(EQUAL), a_log({**there, 16: 6}), 14, LEVEL)
+    proof = verify_offsets_preserved(a_log(EQUAL), a_log({**there, 16: 6}), 14, IN_SYNC)
     assert (proof.unread, proof.matched, proof.context) == (6, 4, 4)
 
 
 def test_log_end_and_gaps_of_transaction_markers_are_exact():
     gaps = {offset: offset for offset in (10, 11, 14, 18)}
-    assert verify_offsets_preserved(a_log(gaps), a_log(gaps), 20, LEVEL).verdict == Exact(20)
-    assert verify_offsets_preserved(a_log(gaps), a_log(gaps), 12, LEVEL).verdict == Exact(12)
-    assert verify_offsets_preserved(a_log({}), a_log({}), 20, LEVEL).verdict == Exact(20)
+    assert verify_offsets_preserved(a_log(gaps), a_log(gaps), 20, IN_SYNC).verdict == Exact(20)
+    assert verify_offsets_preserved(a_log(gaps), a_log(gaps), 12, IN_SYNC).verdict == Exact(12)
+    assert verify_offsets_preserved(a_log({}), a_log({}), 20, IN_SYNC).verdict == Exact(20)
 
 
 @pytest.mark.parametrize(
@@ -75,14 +75,14 @@ def test_log_end_and_gaps_of_transaction_markers_are_exact():
     ],
 )
 def test_logs_that_differ_anywhere_in_what_is_compared_are_refused(there: dict[int, int], words: str):
-    verdict = verify_offsets_preserved(a_log(EQUAL), a_log(there), 14, LEVEL).verdict
+    verdict = verify_offsets_preserved(a_log(EQUAL), a_log(there), 14, IN_SYNC).verdict
     assert isinstance(verdict, Refused)
     assert words in verdict.reason
 
 
 def test_records_on_the_target_only_are_refused():
     here = {o: c for o, c in EQUAL.items() if o != 12}
-    verdict = verify_offsets_preserved(a_log(here), a_log(EQUAL), 14, LEVEL).verdict
+    verdict = verify_offsets_preserved(a_log(here), a_log(EQUAL), 14, IN_SYNC).verdict
     assert verdict == Refused(
         "the mirror should keep offsets, but 1 records are on the target only", (12, 13)
     )
@@ -90,14 +90,14 @@ def test_records_on_the_target_only_are_refused():
 
 def test_position_outside_the_targets_log_is_refused():
     for changed, log in (({"high": 13}, "10 to 13"), ({"log_start": 16}, "16 to 20")):
-        verdict = verify_offsets_preserved(a_log(EQUAL), a_log({}, **changed), 14, LEVEL).verdict
+        verdict = verify_offsets_preserved(a_log(EQUAL), a_log({}, **changed), 14, IN_SYNC).verdict
         assert verdict == Refused(f"the mirror keeps offsets, but its log goes from {log}", None)
 
 
 def test_what_arrives_behind_a_preview_is_no_difference():
     source = a_log({o: c for o, c in EQUAL.items() if o < 18}, high=18)
     assert verify_offsets_preserved(source, a_log(EQUAL), 14, Rules(growing=True)).verdict == Exact(14)
-    for high, rules in ((18, LEVEL), (19, Rules(growing=True))):
+    for high, rules in ((18, IN_SYNC), (19, Rules(growing=True))):
         source.high = high
         assert isinstance(verify_offsets_preserved(source, a_log(EQUAL), 14, rules).verdict, Refused)
 
@@ -143,5 +143,5 @@ def test_compaction_on_either_side_is_classed():
     st.integers(10, 20),
 )
 def test_only_equal_logs_are_exact(here: dict[int, int], there: dict[int, int], position: int):
-    verdict = verify_offsets_preserved(a_log(here), a_log(there), position, LEVEL).verdict
+    verdict = verify_offsets_preserved(a_log(here), a_log(there), position, IN_SYNC).verdict
     assert isinstance(verdict, Exact) == (here == there)

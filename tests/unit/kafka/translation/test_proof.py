@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     Logs = tuple[list[int], list[int], set[int], int]
 
-LEVEL = Rules(caught_up=True)
+IN_SYNC = Rules(caught_up=True)
 EXHAUSTED = Rules(caught_up=True, exhausted=frozenset(("source", "target")))
 
 
@@ -52,13 +52,13 @@ def fingerprints_of(
     return fingerprints
 
 
-def proved(source: Fingerprints, target: Fingerprints, position: int, rules: Rules = LEVEL) -> Proof:
+def proved(source: Fingerprints, target: Fingerprints, position: int, rules: Rules = IN_SYNC) -> Proof:
     outcome = prove_position(source, target, position, rules)
     assert isinstance(outcome, Proof)
     return outcome
 
 
-def reason(source: Fingerprints, target: Fingerprints, position: int, rules: Rules = LEVEL) -> str:
+def reason(source: Fingerprints, target: Fingerprints, position: int, rules: Rules = IN_SYNC) -> str:
     verdict = proved(source, target, position, rules).verdict
     assert isinstance(verdict, Refused)
     return verdict.reason
@@ -109,10 +109,10 @@ def test_log_end_ignores_second_copies_of_read_records():
     assert proved(fingerprints_of(range(1, 21)), target, 20).verdict == Exact(23)
 
 
-def test_log_end_is_refused_if_nothing_says_the_mirror_is_level():
+def test_log_end_is_refused_if_nothing_says_the_mirror_is_in_sync():
     verdict = proved(fingerprints_of(range(1, 21)), fingerprints_of(range(1, 21)), 20, Rules()).verdict
     assert isinstance(verdict, Refused)
-    assert "level" in verdict.reason
+    assert "in sync" in verdict.reason
 
 
 def test_empty_and_emptied_partitions_are_exact():
@@ -152,8 +152,8 @@ def test_records_nobody_mirrored_are_named_foreign_and_aborted_ones_phantoms():
 def test_a_window_that_is_too_short_is_widened_not_refused():
     source = fingerprints_of(range(1, 21))
     newest = fingerprints_of(range(15, 21), start=14, log_start=0)
-    assert prove_position(source, newest, 10, LEVEL) == Widen(side="target")
-    assert isinstance(prove_position(source, fingerprints_of(range(1, 21)), 10, LEVEL), Proof)
+    assert prove_position(source, newest, 10, IN_SYNC) == Widen(side="target")
+    assert isinstance(prove_position(source, fingerprints_of(range(1, 21)), 10, IN_SYNC), Proof)
 
 
 def test_compaction_may_remove_older_versions_of_a_key():
@@ -216,7 +216,7 @@ def test_newest_record_that_comes_twice_shows_nothing_for_the_mirror():
     refused = proved(source, target, 8, Rules()).verdict
     assert isinstance(refused, Refused)
     assert "repeat" in refused.reason
-    assert proved(source, target, 8, LEVEL).verdict == Exact(8)
+    assert proved(source, target, 8, IN_SYNC).verdict == Exact(8)
 
 
 def test_deleted_records_may_equal_undated_ones():
@@ -266,12 +266,12 @@ def test_first_copies_are_looked_for_before_the_window_unless_only_the_mirror_wr
     records = range(1, 41)
     source, second = fingerprints_of(records), fingerprints_of(records, start=50, log_start=0)
     for oldest_copy in (0, 49):
-        assert prove_position(source, second, 40, replace(LEVEL, oldest_copy=oldest_copy)) == Widen(
+        assert prove_position(source, second, 40, replace(IN_SYNC, oldest_copy=oldest_copy)) == Widen(
             side="target"
         )
-    assert proved(source, second, 40, replace(LEVEL, oldest_copy=50)).verdict == Exact(90)
-    assert proved(source, second, 40, replace(LEVEL, sole_writer=True)).verdict == Exact(90)
-    for rules in (replace(LEVEL, oldest_copy=None), replace(LEVEL, exhausted=frozenset(("target",)))):
+    assert proved(source, second, 40, replace(IN_SYNC, oldest_copy=50)).verdict == Exact(90)
+    assert proved(source, second, 40, replace(IN_SYNC, sole_writer=True)).verdict == Exact(90)
+    for rules in (replace(IN_SYNC, oldest_copy=None), replace(IN_SYNC, exhausted=frozenset(("target",)))):
         refused = proved(source, second, 40, rules).verdict
         assert isinstance(refused, Refused)
         assert "new ones of others between" in refused.reason
@@ -430,7 +430,7 @@ def test_records_of_others_behind_a_pass_that_lacks_one_are_read(hole: int, date
     target = fingerprints_of(a_hole_then_a_repetition(hole))
     for low in (0, 16):
         source = fingerprints_of(range(low + 1, 81), start=low, log_start=0)
-        rules = replace(LEVEL, dated=dated)
+        rules = replace(IN_SYNC, dated=dated)
         outcome = prove_position(source, target, 48, rules)
         if isinstance(outcome, Widen):
             assert low
@@ -467,7 +467,7 @@ def test_equal_records_from_before_the_window_are_looked_for_before_they_move_th
     """Without timestamps what was unread may equal older records: one clean pass is still exact."""
     values = [i % 9 for i in range(22)]
     short, whole = fingerprints_of(values[8:], start=8, log_start=0), fingerprints_of(values)
-    rules = replace(LEVEL, dated=False)
+    rules = replace(IN_SYNC, dated=False)
     assert prove_position(short, whole, 16, rules) == Widen(side="source")
     assert proved(whole, whole, 16, rules).verdict == Exact(16)
 
@@ -480,7 +480,7 @@ def test_newest_record_that_equals_an_aborted_one_shows_nothing_for_the_mirror()
     assert first.verdict == Exact(20)
     everything = fingerprints_of([*range(1, 21), 30, 30])
     assert needs_aborted(first, source, Rules())
-    assert not needs_aborted(first, source, LEVEL)
+    assert not needs_aborted(first, source, IN_SYNC)
     assert not needs_aborted(first, fingerprints_of([*range(1, 21), 30]), Rules()), "nothing is hidden there"
     refused = proved(source, target, 20, Rules(aborted=aborted_among(everything, source))).verdict
     assert isinstance(refused, Refused)
@@ -497,7 +497,7 @@ def test_deleted_records_may_equal_the_newest_if_none_that_is_left_is_older():
 
 FIVES = [5] * 20
 OTHER_WRITERS = "if only the mirror writes there, say sole_writer"
-NOT_SHOWN = "content cannot show that the mirror is level"
+NOT_SHOWN = "content cannot show that the mirror is in sync"
 
 
 @pytest.mark.parametrize(
@@ -507,21 +507,21 @@ NOT_SHOWN = "content cannot show that the mirror is level"
             fingerprints_of(range(1, 21)),
             fingerprints_of([*range(1, 20), 99]),
             20,
-            LEVEL,
+            IN_SYNC,
             "the position is at the log's end, but the newest records of the two logs differ",
         ),
         (
             fingerprints_of(FIVES),
             fingerprints_of(FIVES[:-1]),
             18,
-            LEVEL,
+            IN_SYNC,
             "records that repeat are fewer on the target than on the source: some are not mirrored",
         ),
         (
             fingerprints_of(range(1, 41)),
             fingerprints_of(range(1, 41), start=50, log_start=0),
             40,
-            replace(LEVEL, oldest_copy=None),
+            replace(IN_SYNC, oldest_copy=None),
             "records that were read may stand on the target before the newest 40 too, with new ones of "
             f"others between; {OTHER_WRITERS}",
         ),
@@ -536,7 +536,7 @@ NOT_SHOWN = "content cannot show that the mirror is level"
             fingerprints_of([], start=50),
             fingerprints_of(range(1, 51)),
             50,
-            LEVEL,
+            IN_SYNC,
             "the source holds no record any more, so nothing tells whether those of the target are copies of "
             f"deleted ones or somebody's new ones; {OTHER_WRITERS}",
         ),
@@ -560,14 +560,14 @@ NOT_SHOWN = "content cannot show that the mirror is level"
             fingerprints_of(range(1, 21)),
             20,
             Rules(),
-            "the position is at the log's end, and nothing proves that the mirror is level",
+            "the position is at the log's end, and nothing proves that the mirror is in sync",
         ),
         (
             fingerprints_of(range(1, 21)),
             fingerprints_of(range(1, 21)),
             7,
             Rules(),
-            "too few records before the position are equal, and nothing proves that the mirror is level",
+            "too few records before the position are equal, and nothing proves that the mirror is in sync",
         ),
         (
             fingerprints_of(range(2, 21), start=1),
@@ -601,7 +601,7 @@ NOT_SHOWN = "content cannot show that the mirror is level"
             fingerprints_of([1, 2, 3, 4]),
             fingerprints_of([1, 2, 4, 3]),
             2,
-            LEVEL,
+            IN_SYNC,
             "1 unread records stand in another order on the target",
         ),
         (
@@ -615,7 +615,7 @@ NOT_SHOWN = "content cannot show that the mirror is level"
             fingerprints_of(range(1, 21)),
             fingerprints_of(range(1, 18)),
             10,
-            LEVEL,
+            IN_SYNC,
             "3 unread records are not on the target",
         ),
     ],
@@ -632,14 +632,14 @@ def test_mirror_is_level_by_content_from_8_equal_records_on_if_the_newest_stands
         assert proved(whole, whole, 8, rules).verdict == Exact(8)
     newer, target = fingerprints_of(range(13, 31), start=12, log_start=0), fingerprints_of(range(1, 31))
     assert proved(newer, target, 20).verdict == Exact(20)
-    assert prove_position(newer, target, 19, LEVEL) == Widen(side="source")
+    assert prove_position(newer, target, 19, IN_SYNC) == Widen(side="source")
 
 
 def test_shorter_window_is_made_longer_first():
     source = fingerprints_of([5] * 100, start=900, log_start=0)
     for length, side in ((50, "target"), (100, "source"), (150, "source")):
         target = fingerprints_of([5] * length, start=1000 - length, log_start=0)
-        assert prove_position(source, target, 980, LEVEL) == Widen(side=side)
+        assert prove_position(source, target, 980, IN_SYNC) == Widen(side=side)
 
 
 def test_compacted_target_may_hold_fewer_of_the_records_that_repeat():
@@ -663,17 +663,17 @@ def test_records_of_others_behind_a_first_copy_are_read_though_all_that_was_read
     source = fingerprints_of([10, 11], start=9)
     assert proved(source, fingerprints_of([10, 901, 10, 11]), 9).verdict == Bounded(1, {"new": 1})
     for dated in (True, False):
-        assert proved(source, fingerprints_of([10, 11]), 9, replace(LEVEL, dated=dated)).verdict == Exact(0)
+        assert proved(source, fingerprints_of([10, 11]), 9, replace(IN_SYNC, dated=dated)).verdict == Exact(0)
 
 
 @pytest.mark.parametrize("dated", [True, False])
 def test_position_behind_the_first_record_ever_is_exact(dated: bool):
     whole = fingerprints_of([1, 2, 3])
-    assert proved(whole, whole, 1, replace(LEVEL, dated=dated)).verdict == Exact(1)
+    assert proved(whole, whole, 1, replace(IN_SYNC, dated=dated)).verdict == Exact(1)
 
 
 def test_aborted_records_are_told_where_nothing_was_ever_mirrored():
-    rules = replace(LEVEL, aborted=frozenset({901}))
+    rules = replace(IN_SYNC, aborted=frozenset({901}))
     assert proved(fingerprints_of([]), fingerprints_of([901]), 0, rules).verdict == Bounded(
         0, {"phantom_aborted": 1}
     )
@@ -685,4 +685,4 @@ def test_undated_record_that_stands_once_tells_the_place_beside_ones_that_repeat
         fingerprints_of(values, start=10, log_start=0),
         fingerprints_of(values, start=20, log_start=0),
     )
-    assert proved(source, target, 20, replace(LEVEL, dated=False, oldest_copy=20)).verdict == Exact(30)
+    assert proved(source, target, 20, replace(IN_SYNC, dated=False, oldest_copy=20)).verdict == Exact(30)

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
     from confluent_kafka import KafkaError, Message
 
-CUSTOMER = "rogue"
+CUSTOMER = "late"
 _PARTITION = 3
 
 
-class Rogue:
+class LateProducer:
     """Connected from the start, so that a write needs no more than a moment."""
 
     def __init__(self, bootstrap: str, topic: str, ledger: Path) -> None:

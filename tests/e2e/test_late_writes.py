@@ -63,11 +63,11 @@ def waking(kafka: LiveKafka, wake: Callable[[], Any]) -> LiveKafka:
     return Woken(**{name: getattr(kafka, name) for name in LiveKafka.__slots__})
 
 
-def test_rogue_producer_sends_the_migration_back_and_without_it_the_next_one_moves(
+def test_late_writes_send_the_migration_back_and_without_them_the_next_one_moves(
     scenario: OrdersScenario, reader: StateReader
 ):
-    rogue = scenario.rogue()
-    rogue.write(5)
+    late_producer = scenario.late_producer()
+    late_producer.write(5)
     scenario.start_producer(rate_per_s=RATE_PER_S)
     began, before = time.monotonic(), scenario.acknowledged()
     scenario.start()
@@ -75,7 +75,7 @@ def test_rogue_producer_sends_the_migration_back_and_without_it_the_next_one_mov
     print(f"{rate_per_s:.0f} records/s while the migration begins")  # noqa: T201
     assert rate_per_s > RATE_PER_S / 5, rate_per_s  # a busy machine brings it down
     offsets: list[int] = []
-    kafka = waking(scenario.kafka_side(), lambda: offsets.extend(rogue.write(3)))
+    kafka = waking(scenario.kafka_side(), lambda: offsets.extend(late_producer.write(3)))
     with pytest.raises(WentBackError) as found:
         scenario.cutover(kafka=kafka).run()
     assert len(offsets) == 3
@@ -91,18 +91,18 @@ def test_rogue_producer_sends_the_migration_back_and_without_it_the_next_one_mov
     assert judgement.right, judgement
 
 
-def test_fence_by_acl_makes_the_rogues_write_fail_and_shuts_out_neither_job_nor_mirror_nor_target(
+def test_fence_by_acl_makes_the_late_write_fail_and_shuts_out_neither_job_nor_mirror_nor_target(
     fenceable: OrdersScenario, reader: StateReader
 ):
-    scenario, rogue = fenceable, fenceable.rogue()
-    rogue.write(5)
+    scenario, late_producer = fenceable, fenceable.late_producer()
+    late_producer.write(5)
     scenario.start_producer()
     scenario.start()
     kafka = scenario.kafka_side()
     offsets: list[int] = []
     fenced = replace(kafka, fence=AclFence(cluster=kafka.old, open_topics=True))
-    report = scenario.cutover(kafka=waking(fenced, lambda: offsets.extend(rogue.write(3)))).run()
-    assert offsets == rogue.write(3) == []
+    report = scenario.cutover(kafka=waking(fenced, lambda: offsets.extend(late_producer.write(3)))).run()
+    assert offsets == late_producer.write(3) == []
     assert f"deny User:* WRITE on topic {TOPIC} (prefixed)" in report.as_markdown()
     wait_until("orders go to new", lambda: scenario.producer_is_at() == "new", timeout_s=20)
     scenario.wait_commits(2)
