@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from airflow_flinkstyle.jobs.running.lineage import Origin
+    from airflow_flinkstyle.jobs.running.start_plan import Origin
     from airflow_flinkstyle.types import Generation
     from testbed.kafka import Broker
     from testbed.s3 import S3Server

@@ -54,7 +54,7 @@ class FinishedMigration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WayBack:
+class FailBack:
     """What a migration back starts from."""
 
     migration_id: str
@@ -139,7 +139,7 @@ def begin_fail_back(
     migration_id: str | None,
     topics: Topics,
     mirror_timeout_s: float,
-) -> WayBack:
+) -> FailBack:
     """Prepare a migration back: tell the mirror where to begin, and require that it has copied what is new.
 
     The fence that the migration left on the old topics is taken down.
@@ -170,7 +170,7 @@ def begin_fail_back(
     if isinstance(found, Behind):
         raise _not_copied(found, now, then, mirror)
     rename = names if topics == "original" else {}
-    return WayBack(migration_id=finished.migration_id, rename=rename, noted=noted)
+    return FailBack(migration_id=finished.migration_id, rename=rename, noted=noted)
 
 
 def require_there(board: JobBoard, finished: FinishedMigration) -> None:

@@ -122,10 +122,10 @@ class NotAsApprovedError(JobError):
     code = "NOT_AS_APPROVED"
 
 
-class WentBackError(JobError):
+class RolledBackError(JobError):
     """The migration was given up, and the job runs where it ran before."""
 
-    code = "WENT_BACK"
+    code = "ROLLED_BACK"
 
 
 class ProducersNotHeldError(JobError):
@@ -158,10 +158,10 @@ class PreflightError(JobError):
     code = "PREFLIGHT"
 
 
-class UpgradeWentBackError(JobError):
+class UpgradeRolledBackError(JobError):
     """The new version failed before it committed a batch; the old version runs again."""
 
-    code = "UPGRADE_WENT_BACK"
+    code = "UPGRADE_ROLLED_BACK"
 
 
 class UpgradeChoiceError(JobError):

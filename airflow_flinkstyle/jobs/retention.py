@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.retention.prune import PruneReport
     from airflow_flinkstyle.types import Generation
 
-_LAST_PHASES = frozenset({"running", "verify", "back"})
+_LAST_PHASES = frozenset({"running", "verify", "rollback"})
 """A journal with the result of one of these has ended; a verification that failed is followed by ``back``."""
 
 

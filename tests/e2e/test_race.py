@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.jobs.running.client import Stopped
-from airflow_flinkstyle.jobs.running.lineage import go_restored
+from airflow_flinkstyle.jobs.running.start_plan import go_restored
 from testbed.scenario import QUERY, committed_offsets, wait_until
 
 if TYPE_CHECKING:

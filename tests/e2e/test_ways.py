@@ -17,7 +17,7 @@ import pytest
 
 from airflow_flinkstyle.jobs.requests import DRAINED
 from airflow_flinkstyle.jobs.running.client import Stopped
-from airflow_flinkstyle.jobs.running.lineage import FromSavepoint
+from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
 from airflow_flinkstyle.kafka.mirror.lag import CaughtUp, wait_caught_up
 from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.start.text import parse_rules

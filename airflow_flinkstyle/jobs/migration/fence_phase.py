@@ -88,16 +88,16 @@ def raise_fence(journal: CutoverJournal, watch: Watch, topics: Collection[str]) 
     try:
         watch.fence.put(record)
     finally:  # also of a call that failed: it may have come through
-        _lift_behind_a_way_back(journal, watch, record)
+        _lift_after_rollback(journal, watch, record)
     log.info("%s", record.describe())
     return phase.record.result or journal.close(phase, {"kind": record.kind, "fence": record.describe()})
 
 
-def _lift_behind_a_way_back(journal: CutoverJournal, watch: Watch, record: FenceRecord) -> None:
+def _lift_after_rollback(journal: CutoverJournal, watch: Watch, record: FenceRecord) -> None:
     try:
         journal.check()
     except AttemptSupersededError:
-        if journal.read("back") is not None:
+        if journal.read("rollback") is not None:
             watch.fence.lift(record)
         raise
 

@@ -10,7 +10,7 @@ from airflow_flinkstyle.jobs.errors import ProducersNotHeldError, RequestFailedE
 from airflow_flinkstyle.jobs.migration import fence_phase
 from airflow_flinkstyle.jobs.migration.context import late, sources_read
 from airflow_flinkstyle.jobs.running.client import SavepointOnly
-from airflow_flinkstyle.jobs.running.lineage import go_restored
+from airflow_flinkstyle.jobs.running.start_plan import go_restored
 from airflow_flinkstyle.rewrite import plan_json
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.deployments.base import Alive
 from airflow_flinkstyle.jobs.errors import JobRunningError
-from airflow_flinkstyle.jobs.running import lineage, start_plan, stopped
+from airflow_flinkstyle.jobs.running import start_choice, start_plan, stopped
 from airflow_flinkstyle.jobs.spec import from_launch, launch_of, require_recordable
 from airflow_flinkstyle.jobs.status import Running, Starting, describe_status, now_ms
 from airflow_flinkstyle.jobs.view import JobView
@@ -22,7 +22,7 @@ from airflow_flinkstyle.types import Generation
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from airflow_flinkstyle.jobs.running.lineage import Origin
+    from airflow_flinkstyle.jobs.running.start_plan import Origin
     from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
     from airflow_flinkstyle.jobs.status import Run
     from airflow_flinkstyle.protocol.records import Go, KafkaOverride
@@ -76,7 +76,7 @@ class JobStarts(JobView):
                 self._require_stopped(claim_key)
             # Outside the intent: it may take or derive a savepoint, under an intent of its own, and a prune
             # that waited for the first one would keep the second one waiting.
-            plan = start_plan.plan_start(self, origin or lineage.LastState(), claim_key)
+            plan = start_choice.plan_start(self, origin or start_plan.LastState(), claim_key)
             # From here to the go that names it, only this keeps a prune off the savepoint.
             with hold_intent(self.repository, "restore", holder=f"the start {claim_key}"):
                 if plan.go.savepoint_id is not None:
@@ -110,7 +110,7 @@ class JobStarts(JobView):
         if own is None:
             spec, target = from_launch(run.claim.launch, secret_env=self.secret_env)
             own = self._claim(spec, target, claim_key, run.claim.checkpoint_location, None, generation)
-        self._go(own, lineage.go_on(run.heartbeat))
+        self._go(own, start_plan.go_on(run.heartbeat))
         return self._submit_once(own, claim_key)
 
     def go(self, generation: Generation, go: Go) -> None:
@@ -261,8 +261,8 @@ class JobStarts(JobView):
 
 
 def _is_own(run: Run, claim_key: str) -> bool:
-    """Return whether it is an earlier try of the same start: its claim, or its fence to copy a checkpoint."""
-    return run.claim.claim_key in (claim_key, stopped.fence_key(lineage.copy_key(claim_key)))
+    """Return whether it is an earlier try of the same start: its claim, or its lock to copy a checkpoint."""
+    return run.claim.claim_key in (claim_key, stopped.lock_key(start_plan.copy_key(claim_key)))
 
 
 def _is_seen(run: Run) -> bool:

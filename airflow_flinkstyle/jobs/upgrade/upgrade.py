@@ -17,12 +17,12 @@ from airflow_flinkstyle.jobs.errors import (
     DriverFailedError,
     RequestFailedError,
     UpgradeChoiceError,
-    UpgradeWentBackError,
+    UpgradeRolledBackError,
 )
 from airflow_flinkstyle.jobs.running import last_run, stopped
 from airflow_flinkstyle.jobs.running.client import SavepointOnly, Stopped
 from airflow_flinkstyle.jobs.running.compat import require_fitting
-from airflow_flinkstyle.jobs.running.lineage import FromSavepoint
+from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
 from airflow_flinkstyle.jobs.spec import from_launch
 from airflow_flinkstyle.jobs.status import Dead, Running
 from airflow_flinkstyle.jobs.upgrade.failed_version import carry_pending, look_at
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-UPGRADE_PHASES = ("stop", "start", "verify", "back")
+UPGRADE_PHASES = ("stop", "start", "verify", "rollback")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ class Upgrade:
         """Upgrade, or go on with an upgrade that an earlier attempt began.
 
         Raises:
-            UpgradeWentBackError: If the new version failed; the old one runs again.
+            UpgradeRolledBackError: If the new version failed; the old one runs again.
             UpgradeChoiceError: If it failed after it had committed, and nothing was chosen.
             SinkSkipsError: If the way back would use batch ids again that a sink may leave out; nothing was
                 stopped.
@@ -89,7 +89,7 @@ class Upgrade:
         """
         self.journal.begin(lambda: 0)
         stop = self._phase("stop", self._stop)
-        if self.journal.read("back") is None:
+        if self.journal.read("rollback") is None:
             new = Generation(self._phase("start", lambda: self._start(stop))["generation"])
             verified = self._phase("verify", lambda: self._verify(new, stop["batches"]))
             if verified["failure"] is None:
@@ -101,8 +101,8 @@ class Upgrade:
                     phases_s=self.journal.seconds(),
                 )
         failure = (self.journal.result("verify") or {}).get("failure", "It did not start.")
-        back = self._phase("back", lambda: self._back(stop))
-        raise UpgradeWentBackError(
+        back = self._phase("rollback", lambda: self._roll_back(stop))
+        raise UpgradeRolledBackError(
             f"The new version of job {self.client.board.job} was expected to commit a batch: {failure}",
             left=f"The old version runs again as generation {back['generation']} ({back['how']}).",
             remedy="Correct the new version, then upgrade again.",
@@ -116,7 +116,7 @@ class Upgrade:
         return self.journal.close(phase, action())
 
     def _stop(self) -> Mapping[str, Any]:
-        self._require_way_back()
+        self._require_rollback_possible()
         require_fitting(self.client, self.spec, self.target)
         key = f"{self.journal.migration_id}/stop"
         outcome = self.client.stop(
@@ -135,7 +135,7 @@ class Upgrade:
             remedy="Start the job from its checkpoint, then upgrade again.",
         )
 
-    def _require_way_back(self) -> None:
+    def _require_rollback_possible(self) -> None:
         """Require that the way back that was chosen loses nothing silently, before anything stops."""
         if self.if_committed != "re-emit" or self.skip_known_batches:
             return
@@ -195,9 +195,9 @@ class Upgrade:
 
     # --- back ---------------------------------------------------------------------------------
 
-    def _back(self, stop: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _roll_back(self, stop: Mapping[str, Any]) -> Mapping[str, Any]:
         """End the new version's driver; then its logs decide how the old version goes on."""
-        client, key = self.client, f"{self.journal.migration_id}/back"
+        client, key = self.client, f"{self.journal.migration_id}/rollback"
         old = client.run(Generation(stop["generation"]))
         new, own = client.own_claim(f"{self.journal.migration_id}/new"), client.own_claim(key)
         if own is not None and client.board.go(own) is not None:  # an earlier attempt came this far
@@ -210,18 +210,18 @@ class Upgrade:
                 back = client.follow(old.generation, claim_key=key)
                 how = "in its own checkpoint: the new version never took over"
             else:
-                back, how = self._back_from_new(stop, driver_has_ended=ended)
+                back, how = self._roll_back_from_new(stop, driver_has_ended=ended)
         client.wait_running(back.generation, timeout_s=self.first_commit_timeout_s)
         return {"generation": back.generation, "how": how}
 
-    def _back_from_new(self, stop: Mapping[str, Any], *, driver_has_ended: bool) -> tuple[Any, str]:
-        client, key = self.client, f"{self.journal.migration_id}/back"
+    def _roll_back_from_new(self, stop: Mapping[str, Any], *, driver_has_ended: bool) -> tuple[Any, str]:
+        client, key = self.client, f"{self.journal.migration_id}/rollback"
         manifest = client.repository.read(stop["savepoint_id"])
         saved = {query.name for query in manifest.queries}
-        fence = stopped.raise_fence(client, key, driver_has_ended=driver_has_ended, needed=saved)
-        failed = look_at(client, fence)
-        stopped.lift_fence(client, fence, failed.committed, under_way=failed.pending.keys())
-        why_not = failed.why_not_back(manifest)
+        lock = stopped.lock_offline(client, key, driver_has_ended=driver_has_ended, needed=saved)
+        failed = look_at(client, lock)
+        stopped.unlock(client, lock, failed.committed, under_way=failed.pending.keys())
+        why_not = failed.why_no_rollback(manifest)
         if why_not is None:
             carried = carry_pending(manifest, failed, client)
             origin = FromSavepoint(savepoint_id=carried.savepoint_id)

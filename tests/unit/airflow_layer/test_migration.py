@@ -81,7 +81,7 @@ def test_migration_moves_the_job_and_every_task_after_it_agrees(world: World, fi
 def test_refused_translation_goes_back_and_fails_the_task(world: World, findings: list[Finding]):
     world.start()
     world.logs.refuse = True
-    with pytest.raises(AirflowFailException, match="WENT_BACK"):
+    with pytest.raises(AirflowFailException, match="ROLLED_BACK"):
         MigrateStreamingJobOperator(task_id="migrate", **arguments(world)).execute(a_context("migrate"))
     with pytest.raises(AirflowFailException, match="MIGRATION_ENDED"):
         VerifyMigrationOperator(task_id="verify", **arguments(world)).execute(a_context("verify"))

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.jobs.errors import JobNotRunningError, JobRunningError, WentBackError
-from airflow_flinkstyle.jobs.running.lineage import FromSavepoint
+from airflow_flinkstyle.jobs.errors import JobNotRunningError, JobRunningError, RolledBackError
+from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
 from airflow_flinkstyle.savepoint.errors import ManifestFormatError, SavepointMissingError
 from tests.unit.jobs.cutovers import a_cutover, position
 
@@ -140,7 +140,7 @@ def test_window_that_cannot_begin_leaves_the_job_and_its_producers_on_the_old_cl
     else:
         world.logs.mirror_runs = False
         world.logs.produce(3)
-    with pytest.raises(WentBackError) as refused:
+    with pytest.raises(RolledBackError) as refused:
         a_cutover(world).run()
     assert says(refused.value, found=found, left="is on the old cluster as generation 1", remedy=remedy)
     assert position(world) == "release_old"

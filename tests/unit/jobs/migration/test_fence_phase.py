@@ -67,7 +67,7 @@ class Killed(BaseException):
     """The process died."""
 
 
-PHASES = ("hold", fence_phase.PHASE, fence_phase.ENDS_PHASE, "back")
+PHASES = ("hold", fence_phase.PHASE, fence_phase.ENDS_PHASE, "rollback")
 
 
 def an_attempt(store: MemoryStore, number: int) -> CutoverJournal:
@@ -112,15 +112,15 @@ def test_a_fence_that_was_never_raised_is_dropped_without_a_word(store: MemorySt
 
 
 @pytest.mark.parametrize("answered", [False, True])
-@pytest.mark.parametrize("gone_back", [False, True])
+@pytest.mark.parametrize("rolled_back", [False, True])
 def test_an_attempt_that_slept_leaves_no_fence_behind_one_that_went_back(
-    store: MemoryStore, gone_back: bool, answered: bool
+    store: MemoryStore, rolled_back: bool, answered: bool
 ):
     class SlowCluster(Cluster):
         def put(self, record: FenceRecord) -> None:
             later = an_attempt(store, 2)
-            if gone_back:
-                later.close(later.open("back", {}), {"winner": 1})
+            if rolled_back:
+                later.close(later.open("rollback", {}), {"winner": 1})
             super().put(record)
             if not answered:
                 raise ClusterUnreachableError("The cluster was expected to answer.", "Nothing.", "Wait.")
@@ -128,7 +128,7 @@ def test_an_attempt_that_slept_leaves_no_fence_behind_one_that_went_back(
     cluster = SlowCluster()
     with pytest.raises(AttemptSupersededError):
         raise_fence(an_attempt(store, 1), cluster, ["orders"])
-    assert (OURS in cluster.entries) is not gone_back
+    assert (OURS in cluster.entries) is not rolled_back
 
 
 def test_records_behind_the_noted_ends_are_refused_with_their_offsets(store: MemoryStore):

@@ -19,7 +19,7 @@ from airflow_flinkstyle.jobs.errors import (
 )
 from airflow_flinkstyle.jobs.requests import Ended, TooLate, Withdrawn, request_for
 from airflow_flinkstyle.jobs.running.client import SavepointOnly, Stopped
-from airflow_flinkstyle.jobs.running.lineage import FromCheckpoint, FromSavepoint
+from airflow_flinkstyle.jobs.running.start_plan import FromCheckpoint, FromSavepoint
 from airflow_flinkstyle.jobs.running.stopped import take_stopped
 from airflow_flinkstyle.jobs.status import Closed, Dead, NeverStarted, Running, Starting
 from airflow_flinkstyle.kafka.errors import LoginMissingError
@@ -371,13 +371,13 @@ def test_running_job_is_not_saved_by_the_caller(world: World):
         take_stopped(client, "nightly")
 
 
-def test_start_from_the_checkpoint_of_a_killed_run_copies_it_behind_a_fence(world: World):
+def test_start_from_the_checkpoint_of_a_killed_run_copies_it_under_an_offline_lock(world: World):
     client = world.start()
     world.kill(1)
     world.logs.produce(4)
     handle = client.start(world.spec("v2.py"), world.target(), claim_key="second", origin=FromCheckpoint())
     assert handle.generation == 3
-    assert client.run(2).claim.claim_key == "fence:second/checkpoint"
+    assert client.run(2).claim.claim_key == "lock:second/checkpoint"
     world.judge()
 
 

@@ -14,9 +14,9 @@ from airflow_flinkstyle.jobs.errors import (
     HistoryError,
     LastStateError,
 )
-from airflow_flinkstyle.jobs.running.lineage import Fresh, FromCheckpoint, FromSavepoint, LastState
-from airflow_flinkstyle.jobs.running.start_plan import plan_start
-from airflow_flinkstyle.jobs.running.stopped import raise_fence, take_stopped
+from airflow_flinkstyle.jobs.running.start_choice import plan_start
+from airflow_flinkstyle.jobs.running.start_plan import Fresh, FromCheckpoint, FromSavepoint, LastState
+from airflow_flinkstyle.jobs.running.stopped import lock_offline, take_stopped
 from airflow_flinkstyle.jobs.status import Starting
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from airflow_flinkstyle.storage.local import LocalStore
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from airflow_flinkstyle.jobs.running.client import JobClient
-    from airflow_flinkstyle.jobs.running.lineage import Origin
+    from airflow_flinkstyle.jobs.running.start_plan import Origin
     from airflow_flinkstyle.jobs.running.starts import RunHandle
     from tests.unit.jobs.conftest import Mood, World
 
@@ -109,12 +109,12 @@ def test_version_that_never_took_over_leaves_the_closed_checkpoint_before_it(wor
     world.judge()
 
 
-def test_dead_driver_s_checkpoint_is_copied_behind_a_fence(world: World):
+def test_dead_driver_s_checkpoint_is_copied_under_an_offline_lock(world: World):
     client = world.start()
     world.kill(1)
     world.logs.produce(4)
     handle = start(world, "again", "v2.py")
-    assert client.run(2).claim.claim_key == "fence:again/checkpoint"
+    assert client.run(2).claim.claim_key == "lock:again/checkpoint"
     assert world.board.go(handle.generation).savepoint_id is not None
     world.judge()
 
@@ -332,10 +332,10 @@ def test_job_that_was_told_to_begin_anew_and_planned_no_batch_begins_anew_again(
     world.until(lambda: world.logs.counted[0] == 2)
 
 
-def test_retry_finds_the_fence_that_its_killed_attempt_had_raised(world: World):
+def test_retry_finds_the_offline_lock_of_its_killed_attempt(world: World):
     client = world.start()
     world.kill(1)
-    raise_fence(client, "again/checkpoint")
+    lock_offline(client, "again/checkpoint")
     assert isinstance(client.status(), Starting), "for another start, until its grace has passed"
     world.logs.produce(4)
     start(world, "again")

@@ -1,4 +1,4 @@
-"""What the phases of a migration's window do once the new driver may take over: arrive, and say how."""
+"""What the phases of a migration's window do once the new driver may take over: complete it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _release_new(context: MigrationContext) -> Mapping[str, Any]:
     return {"position": "release_new", "late_writes": written}
 
 
-def arrive(context: MigrationContext, rewritten: Manifest) -> Mapping[str, Any]:
+def complete_cutover(context: MigrationContext, rewritten: Manifest) -> Mapping[str, Any]:
     """Wait for the first batch, then look back once more and tell whoever watches the group's lag."""
     first_ms = _first_commit(context, rewritten)
     group = context.group

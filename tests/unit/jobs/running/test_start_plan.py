@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_flinkstyle.jobs.errors import RewindError
-from airflow_flinkstyle.jobs.running.lineage import require_newest
+from airflow_flinkstyle.jobs.running.start_plan import require_newest
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.records import Heartbeat, QueryBeat
 from airflow_flinkstyle.savepoint.manifest import QuerySnapshot

@@ -1,7 +1,7 @@
-"""Back to where the job ran before the window, and the last task of a migration.
+"""The rollback to where the job ran before the window, and the last task of a migration.
 
-The way back and the new driver both follow the old generation, after it has closed; whichever takes
-``current.json`` over first runs, the other exits. Producers are released only then, to the winner's side.
+The rollback's driver and the new one both follow the old generation, after it has closed. The first to take
+``current.json`` over runs, the other exits. Producers are released only then, to the winner's side.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.errors import ProducersNotHeldError, StepTimeoutError
-from airflow_flinkstyle.jobs.migration import arrival, fence_phase
+from airflow_flinkstyle.jobs.migration import completion, fence_phase
 from airflow_flinkstyle.jobs.requests import Ended, TooLate, request_for
 from airflow_flinkstyle.jobs.status import Starting, describe_status
 
@@ -41,13 +41,13 @@ class Settled:
 UNTOUCHED = Settled(where="untouched", generation=None, detail="The window never began.")
 
 
-def go_back(context: MigrationContext) -> Mapping[str, Any]:
+def roll_back(context: MigrationContext) -> Mapping[str, Any]:
     """Let the job run where it ran before, unless the new driver has taken over; a retry goes on with it.
 
     Returns:
         ``winner``, the generation that runs, and ``position``, where producers were released to.
     """
-    phase = context.journal.open("back", {})
+    phase = context.journal.open("rollback", {})
     if phase.record.result is not None:
         return phase.record.result
     if context.journal.read("standby") is None:
@@ -110,7 +110,7 @@ def _old_has_closed(context: MigrationContext, old: Generation) -> bool:
 
 def _race(context: MigrationContext, old: Generation, new: Generation | None) -> Generation:
     """Start the way back, and wait for whoever takes over."""
-    client, key = context.client, f"{context.journal.migration_id}/back"
+    client, key = context.client, f"{context.journal.migration_id}/rollback"
     if new is not None and client.board.go(new) is None:
         client.dismiss(new)
     back = client.follow(old, claim_key=key).generation
@@ -139,12 +139,14 @@ def settle(context: MigrationContext) -> Settled:
         return UNTOUCHED
     context.begin()
     named, new = _named(context), client.own_claim(f"{journal.migration_id}/next")
-    if journal.read("back") is None and (named == new is not None or journal.result("takeover") is not None):
-        arrival.release(context)
+    if journal.read("rollback") is None and (
+        named == new is not None or journal.result("takeover") is not None
+    ):
+        completion.release(context)
         if named == new:
             return _on_the_new_cluster(context, named)
         return Settled(where="new", generation=named, detail="It had moved; later runs are not its matter.")
-    found = go_back(context)
+    found = roll_back(context)
     if found["position"] == "release_new" and found["winner"] == _named(context):
         return _on_the_new_cluster(context, found["winner"])
     where = _WHERE[found["position"]]
