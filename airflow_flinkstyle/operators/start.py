@@ -109,8 +109,8 @@ class StartStreamingJobOperator(StreamingJobOperator):
             )
             client = hook.client(self.job)
             handle = client.start(spec, hook.target(self.spark_conn_id), claim_key=key, origin=origin)
-            go = client.board.go(handle.generation)
-            self.show_savepoint(context, go.savepoint_id if go is not None else None)
+            order = client.board.takeover_order(handle.generation)
+            self.show_savepoint(context, order.savepoint_id if order is not None else None)
             client.wait_running(handle.generation, timeout_s=self.running_timeout_s)
         self.log.info("Job %s runs as generation %d", self.job, handle.generation)
         return {"generation": handle.generation, "checkpoint_location": handle.checkpoint_location}

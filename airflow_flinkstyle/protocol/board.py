@@ -14,13 +14,13 @@ from airflow_flinkstyle.protocol.records import (
     Claim,
     Current,
     End,
-    Go,
     Heartbeat,
     IncarnationRecord,
     Progress,
     Record,
     Request,
     Submit,
+    TakeoverOrder,
 )
 from airflow_flinkstyle.storage.keys import MAX_NAME_CHARACTERS, is_name
 from airflow_flinkstyle.types import Generation, Incarnation
@@ -112,13 +112,13 @@ class JobBoard:
         """Return the claim of a generation."""
         return self._value(Claim, self._run(generation, "claim"))
 
-    def create_go(self, generation: Generation, go: Go) -> None:
+    def create_takeover_order(self, generation: Generation, order: TakeoverOrder) -> None:
         """Let the generation's driver take over; raises ``ObjectExistsError`` if it was told before."""
-        self.store.create(self._run(generation, "go"), go.to_bytes())
+        self.store.create(self._run(generation, "takeover-order"), order.to_bytes())
 
-    def go(self, generation: Generation) -> Go | None:
+    def takeover_order(self, generation: Generation) -> TakeoverOrder | None:
         """Return what the generation's driver was told, or None while it only waits."""
-        return self._value(Go, self._run(generation, "go"))
+        return self._value(TakeoverOrder, self._run(generation, "takeover-order"))
 
     # --- driver processes ---------------------------------------------------------------------
 

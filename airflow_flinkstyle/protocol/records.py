@@ -1,4 +1,4 @@
-"""What callers and the agent tell each other, version 1.
+"""What callers and the agent tell each other, version 2.
 
 Every record is one JSON object with a ``version``. Silence is never success: an agent that wrote no
 ``closed`` has not stopped, whatever else it reported. Secrets never stand in a record.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.types import Alignment, BatchId, ClaimMode, Generation, Incarnation
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 """Counts breaking changes of the records, not of the package."""
 
 Command = Literal["savepoint", "stop", "stop_with_savepoint", "none"]
@@ -33,7 +33,7 @@ on under a new query id, or use their ids again."""
 SubmitState = Literal["asked", "submitted", "failed", "dead"]
 """``failed``: no process was started; ``dead``: a person says that it has ended."""
 AgentState = Literal["starting", "standby", "running", "draining", "closed", "failed"]
-"""``starting`` until the script starts its first query; ``standby`` then, ready to run at once on go."""
+"""``starting`` until the script starts its first query; ``standby`` then, until it has an order to run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,10 +157,10 @@ class SourceIdentity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Go(Record):
-    """``runs/<generation>/go.json``: the caller's, created once: the driver may take over now."""
+class TakeoverOrder(Record):
+    """``runs/<generation>/takeover-order.json``: the caller's, created once: the driver may take over now."""
 
-    what: ClassVar[str] = "go"
+    what: ClassVar[str] = "takeover order"
     names: ClassVar = {"savepoint_id": str, "closed_at": dict, "expected": dict, "counts_behind": dict}
 
     savepoint_id: str | None

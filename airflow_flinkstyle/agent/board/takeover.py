@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.agent.jvm.process import DriverProcess
     from airflow_flinkstyle.protocol.board import JobBoard, Slot
-    from airflow_flinkstyle.protocol.records import Claim, Go, Heartbeat, IncarnationRecord
+    from airflow_flinkstyle.protocol.records import Claim, Heartbeat, IncarnationRecord, TakeoverOrder
     from airflow_flinkstyle.types import Generation
 
 GO_POLL_S = 0.25
@@ -195,25 +195,27 @@ def wait_until_silent(
     return seen
 
 
-def require_predecessor(board: JobBoard, claim: Claim, go: Go, look: Callable[[], None]) -> None:
+def require_predecessor(
+    board: JobBoard, claim: Claim, order: TakeoverOrder, look: Callable[[], None]
+) -> None:
     """Wait for the generation that is followed, and check how it ended.
 
     Raises:
-        PredecessorError: If it did not close at exactly the batches that ``go.json`` names, or left a
+        PredecessorError: If it did not close at exactly the batches that ``order.json`` names, or left a
             checkpoint that this generation would adopt without having closed.
     """
     if claim.follows is None:
         return
-    if go.closed_at is None:
+    if order.closed_at is None:
         ended = wait_until_silent(board, claim.follows, claim.lease_s, look=look)
     else:
         ended = board.heartbeat(claim.follows)
     state = ended.value.state if ended else "silent"
     batches = ended.value.batches() if ended else {}
-    if go.closed_at is not None and (state != "closed" or batches != dict(go.closed_at)):
+    if order.closed_at is not None and (state != "closed" or batches != dict(order.closed_at)):
         raise PredecessorError(
             f"Generation {claim.follows} of job {board.job} was expected to have closed at batches "
-            f"{dict(go.closed_at)}, found it {state} at {batches}.",
+            f"{dict(order.closed_at)}, found it {state} at {batches}.",
             left=NOT_STARTED,
             remedy="Stop it with a savepoint and start again from that one.",
         )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.agent.job_query import JobQuery
     from airflow_flinkstyle.agent.run.driver import Driver
-    from airflow_flinkstyle.protocol.records import Go, Heartbeat
+    from airflow_flinkstyle.protocol.records import Heartbeat, TakeoverOrder
     from airflow_flinkstyle.savepoint.manifest import Manifest
 
 _LOOK_EVERY_S = 1.0
@@ -43,11 +43,11 @@ class Admission:
         """The job was taken over for a query that Spark has not started yet."""
         self._taking = False
         self._lock = threading.Lock()
-        self._go: Go  # once it was given
+        self._order: TakeoverOrder  # once it was given
         self._expected: checks.Expected = {}
         self._before: Heartbeat | None = None
         """Last words of the run that this one follows."""
-        self._to_go_on: set[str] = set()
+        self._to_continue: set[str] = set()
         self._dropped: set[str] = set()
 
     def admit(self, query: JobQuery) -> None:
@@ -72,25 +72,25 @@ class Admission:
         return not (self._taking or self.starting) and (self.taken_over or not self.relaunched)
 
     def _take_over(self, first: JobQuery) -> None:
-        """Wait for go, restore, guard, and take ``current.json``; the order is the protocol's."""
+        """Wait for the order, restore, guard, and take ``current.json``: the protocol's sequence."""
         turn, board = self._turn, self._board
         if not self.relaunched:
             self._prepare(first)
         self._patiently(lambda: self._pulse.beat("standby"))
-        self._go = go = self._wait_for_go()
+        self._order = order = self._wait_for_order()
         seen = turn.seen if self.relaunched else board.current()
         takeover.require_turn(seen, turn.generation, turn.claim)
         if seen is not None and seen.value.generation == turn.generation:
-            self._go_on(go)
+            self._continue_checkpoint(order)
         else:
-            takeover.require_predecessor(board, turn.claim, go, self._look)
-            self._restore(go, first)
+            takeover.require_predecessor(board, turn.claim, order, self._look)
+            self._restore(order, first)
         went_on_in = turn.last_beat if self.relaunched else self._adopted()
         self._patiently(lambda: checks.require_there(self._queries.checkpoint, went_on_in))
         self._before = self._followed()
         self._dropped = waiting.dropped_queries(self._queries.spark)
-        known = checks.queries_to_go_on(self._queries.checkpoint, go, self.manifest, turn.last_beat)
-        self._to_go_on = known - self._dropped
+        known = checks.queries_to_continue(self._queries.checkpoint, order, self.manifest, turn.last_beat)
+        self._to_continue = known - self._dropped
         self._guard(first)
         found = self._waiting_queries()
         with self._driver.gate:
@@ -108,21 +108,21 @@ class Admission:
     def _prepare(self, first: JobQuery) -> None:
         """Copy a hot savepoint while waiting, so that little is left to copy in the window."""
         savepoint_id = self._turn.claim.prepare_savepoint_id
-        if savepoint_id is not None and self._board.go(self._turn.generation) is None:
+        if savepoint_id is not None and self._board.takeover_order(self._turn.generation) is None:
             manifest = self._repository.read(savepoint_id)
             compat.require_for_savepoint(self._queries.spark, manifest, first.name)
             checks.restore(manifest, self._repository, self._queries.checkpoint, complete=False)
 
-    def _wait_for_go(self) -> Go:
-        log.info("Waiting for go")
+    def _wait_for_order(self) -> TakeoverOrder:
+        log.info("Waiting for the takeover order")
         looked_s = 0.0
-        while (go := self._patiently(lambda: self._board.go(self._turn.generation))) is None:
+        while (order := self._patiently(lambda: self._board.takeover_order(self._turn.generation))) is None:
             if time.monotonic() - looked_s > _LOOK_EVERY_S:
                 looked_s = time.monotonic()
                 self._look()
             self._driver.leave_if_ending()
             time.sleep(takeover.GO_POLL_S)
-        return go
+        return order
 
     def _look(self) -> None:
         """Leave when told to stop, or when another generation took the job over."""
@@ -133,30 +133,30 @@ class Admission:
     def _patiently(self, read: Callable[[], T]) -> T:
         return takeover.patiently(read, for_s=self._turn.claim.lease_s)
 
-    def _restore(self, go: Go, first: JobQuery) -> None:
-        if go.savepoint_id is not None:
-            self.manifest = self._repository.read(go.savepoint_id)
+    def _restore(self, order: TakeoverOrder, first: JobQuery) -> None:
+        if order.savepoint_id is not None:
+            self.manifest = self._repository.read(order.savepoint_id)
             compat.require_for_savepoint(self._queries.spark, self.manifest, first.name)
-            if go.rewind == "fork":
+            if order.rewind == "fork":
                 newest = sinks.newest_batch(self._queries.spark, first.sink)
-                self.manifest = sinks.counted_on(self.manifest, first, newest, go)
+                self.manifest = sinks.counted_on(self.manifest, first, newest, order)
             checks.restore(
                 self.manifest,
                 self._repository,
                 self._queries.checkpoint,
                 complete=True,
-                carry_pending=go.carry_pending,
-                claim_mode=go.claim_mode,
+                carry_pending=order.carry_pending,
+                claim_mode=order.claim_mode,
             )
-        self._expected = checks.expected_identities(go, self.manifest, None)
+        self._expected = checks.expected_identities(order, self.manifest, None)
 
-    def _go_on(self, go: Go) -> None:
+    def _continue_checkpoint(self, order: TakeoverOrder) -> None:
         """Go on from this generation's own newest checkpoint; the savepoint is not restored again."""
         self.relaunched = True
         checks.require_not_refused(self._turn.last_beat)
         # A claimed savepoint may have been disposed of since.
-        self.manifest = self._repository.find(go.savepoint_id) if go.savepoint_id else None
-        self._expected = checks.expected_identities(go, self.manifest, self._turn.last_beat)
+        self.manifest = self._repository.find(order.savepoint_id) if order.savepoint_id else None
+        self._expected = checks.expected_identities(order, self.manifest, self._turn.last_beat)
 
     def _followed(self) -> Heartbeat | None:
         follows = self._turn.claim.follows
@@ -167,10 +167,10 @@ class Admission:
         """Return where the queries stand that this run goes on with."""
         last = self._turn.last_beat
         known = waiting.told(last, self.manifest, self._before)
-        return waiting.look(self._to_go_on, self._queries.checkpoint, known, last, self._origins())
+        return waiting.look(self._to_continue, self._queries.checkpoint, known, last, self._origins())
 
     def _origins(self) -> dict[str, lineages.Origin]:
-        return lineages.origins(self._go, self.manifest, self._before, self._turn.generation)
+        return lineages.origins(self._order, self.manifest, self._before, self._turn.generation)
 
     def _adopted(self) -> Heartbeat | None:
         """Return the last words of the run whose checkpoint this one goes on in; None if it has its own."""
@@ -182,10 +182,10 @@ class Admission:
 
     def _guard(self, query: JobQuery) -> None:
         checks.require_not_dropped(query, self._dropped)
-        checks.require_known(query, self._to_go_on, self._queries.names())
+        checks.require_known(query, self._to_continue, self._queries.names())
         spark = self._queries.spark
         newest = sinks.newest_batch(spark, query.sink)
-        self.manifest = sinks.admit(query, newest, self._go, self.manifest, self._repository)
+        self.manifest = sinks.admit(query, newest, self._order, self.manifest, self._repository)
         compat.require_for_checkpoint(spark, query.name, query.checkpoint)
         last = self._turn.last_beat.queries.get(query.name) if self._turn.last_beat else None
         # With the savepoint's numbers as this query's sink needs them.

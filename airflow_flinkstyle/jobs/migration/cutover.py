@@ -1,8 +1,8 @@
 """The window of a migration: from holding the producers to running on the new cluster, or back.
 
 Phases, each journalled (``journal``): standby, hold (which puts up the fence), caught-up, ends, stop,
-translate, rewrite, go (all in ``window``), takeover, release, running (in ``completion``). Before the new
-driver has ``current.json`` every error is rolled back (``rollback``); after it nothing is by itself.
+translate, rewrite, takeover-order (all in ``window``), takeover, release, running (in ``completion``). Before
+the new driver has ``current.json`` every error is rolled back (``rollback``); after it nothing is by itself.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PHASES = (
     "stop",
     "translate",
     "rewrite",
-    "go",
+    "takeover-order",
     "takeover",
     "release",
     "running",
@@ -118,7 +118,9 @@ class Cutover(MigrationContext):
         )
         written = self.phase("rewrite", {}, lambda: window.rewrite(self, planned, manifest))
         rewritten = self.client.repository.read(written["savepoint_id"])
-        self.phase("go", written, lambda: window.go(self, rewritten, stopped["batches"]))
+        self.phase(
+            "takeover-order", written, lambda: window.order_takeover(self, rewritten, stopped["batches"])
+        )
         self.phase("takeover", {}, lambda: completion.takeover(self))
         return rewritten
 

@@ -3,7 +3,7 @@
 Two phases of the journal, ``PHASE`` within ``hold`` and ``ENDS_PHASE`` behind ``caught-up``.
 
 The cutover calls, in this order: ``raise_fence`` between two proofs that producers are held, ``note_ends``
-once the mirror has caught up, ``require_quiet`` right before the new driver gets its go (nothing is
+once the mirror has caught up, ``require_quiet`` right before the new driver's takeover order (nothing is
 past return yet), ``late_writes`` once it has taken over and again behind its first commit. ``drop_fence``
 belongs before every release to the old cluster. After a success the fence stays: a producer that was
 left behind gets an error instead of writing what nobody reads.

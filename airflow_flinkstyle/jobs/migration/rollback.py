@@ -111,7 +111,7 @@ def _old_has_closed(context: MigrationContext, old: Generation) -> bool:
 def _race(context: MigrationContext, old: Generation, new: Generation | None) -> Generation:
     """Start the way back, and wait for whoever takes over."""
     client, key = context.client, f"{context.journal.migration_id}/rollback"
-    if new is not None and client.board.go(new) is None:
+    if new is not None and client.board.takeover_order(new) is None:
         client.dismiss(new)
     back = client.follow(old, claim_key=key).generation
     client.ensure_running(relaunch_failed=True)

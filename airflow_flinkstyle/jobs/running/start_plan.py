@@ -12,7 +12,7 @@ from airflow_flinkstyle.jobs.errors import JobNotRunningError, RewindError
 from airflow_flinkstyle.jobs.running import last_run, stopped
 from airflow_flinkstyle.jobs.running.batch_numbers import counts_behind
 from airflow_flinkstyle.jobs.running.forks import fork
-from airflow_flinkstyle.protocol.records import Go, SourceIdentity
+from airflow_flinkstyle.protocol.records import SourceIdentity, TakeoverOrder
 from airflow_flinkstyle.savepoint import sinks
 from airflow_flinkstyle.savepoint.errors import SinkSkipsError
 
@@ -70,18 +70,18 @@ Origin = LastState | Fresh | FromCheckpoint | FromSavepoint
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartPlan:
-    """What a start's claim and go will say."""
+    """What a start's claim and takeover order will say."""
 
     checkpoint_location: str | None
     """None: a new one, named by the generation."""
-    go: Go
+    order: TakeoverOrder
     why: str
     """Where the job starts, for the log; behind ``Job <name> starts``."""
 
 
 def plan_fresh(runs: JobView, why: str) -> StartPlan:
     """Begin with an empty checkpoint."""
-    return StartPlan(checkpoint_location=None, go=_go(runs, None), why=why)
+    return StartPlan(checkpoint_location=None, order=_order_to_start(runs, None), why=why)
 
 
 def plan_savepoint(runs: JobView, origin: FromSavepoint, claim_key: str) -> StartPlan:
@@ -93,8 +93,8 @@ def plan_savepoint(runs: JobView, origin: FromSavepoint, claim_key: str) -> Star
     saved = runs.repository.read(origin.savepoint_id)
     numbers = counts_behind(runs.board, saved) if origin.rewind == "fork" else {}
     manifest = _rewound(runs, saved, origin, claim_key, numbers)
-    go = replace(
-        _go(runs, manifest, carry_pending=origin.rewind == "continue"),
+    order = replace(
+        _order_to_start(runs, manifest, carry_pending=origin.rewind == "continue"),
         rewind=origin.rewind,
         counts_behind=numbers,
         skip_known_batches=origin.skip_known_batches,
@@ -102,7 +102,7 @@ def plan_savepoint(runs: JobView, origin: FromSavepoint, claim_key: str) -> Star
     )
     batches = {query.name: int(query.batch_id) for query in manifest.queries}
     return StartPlan(
-        checkpoint_location=None, go=go, why=f"from savepoint {manifest.savepoint_id}, at {batches}"
+        checkpoint_location=None, order=order, why=f"from savepoint {manifest.savepoint_id}, at {batches}"
     )
 
 
@@ -161,15 +161,17 @@ def plan_checkpoint(runs: JobView, claim_key: str) -> StartPlan:
         raise seen.error
     if closed:
         why = f"{where}, which closed at {words.batches() or 'no batch'}: {location}"
-        return StartPlan(checkpoint_location=location, go=go_on(words), why=why)
+        return StartPlan(checkpoint_location=location, order=order_to_continue(words), why=why)
     if isinstance(seen, last_run.Seen) and (seen.is_empty or seen.unfinished):
         left = stopped.close(runs, copy_key(claim_key), seen)
         why = f"{where}, which died in a query's first batch: {location}"
-        return StartPlan(checkpoint_location=location, go=go_on(left), why=why)
+        return StartPlan(checkpoint_location=location, order=order_to_continue(left), why=why)
     manifest = stopped.take_stopped(runs, copy_key(claim_key))
     batches = {query.name: int(query.batch_id) for query in manifest.queries}
     why = f"{where}, which died, copied as savepoint {manifest.savepoint_id} at {batches}"
-    return StartPlan(checkpoint_location=None, go=_go(runs, manifest, carry_pending=True), why=why)
+    return StartPlan(
+        checkpoint_location=None, order=_order_to_start(runs, manifest, carry_pending=True), why=why
+    )
 
 
 def copy_key(claim_key: str) -> str:
@@ -184,15 +186,19 @@ def last_words(runs: JobView) -> tuple[Run | None, Heartbeat | None]:
     return run, run.heartbeat if run is not None else None
 
 
-def go_on(closed: Heartbeat) -> Go:
+def order_to_continue(closed: Heartbeat) -> TakeoverOrder:
     """Go on in the checkpoint of a run that closed, exactly where it did, on the log that it read."""
     expected = {name: dict(beat.sources) for name, beat in closed.queries.items() if beat.sources}
-    return Go(savepoint_id=None, carry_pending=False, closed_at=closed.batches(), expected=expected)
+    return TakeoverOrder(
+        savepoint_id=None, carry_pending=False, closed_at=closed.batches(), expected=expected
+    )
 
 
-def go_restored(manifest: Manifest, *, closed_at: dict[str, int] | None, carry_pending: bool = False) -> Go:
+def order_to_restore(
+    manifest: Manifest, *, closed_at: dict[str, int] | None, carry_pending: bool = False
+) -> TakeoverOrder:
     """Go on from a savepoint, on the log that it names."""
-    return Go(
+    return TakeoverOrder(
         savepoint_id=manifest.savepoint_id,
         carry_pending=carry_pending and any(query.pending_offsets for query in manifest.queries),
         closed_at=closed_at,
@@ -200,13 +206,15 @@ def go_restored(manifest: Manifest, *, closed_at: dict[str, int] | None, carry_p
     )
 
 
-def _go(runs: JobView, manifest: Manifest | None, *, carry_pending: bool = False) -> Go:
+def _order_to_start(
+    runs: JobView, manifest: Manifest | None, *, carry_pending: bool = False
+) -> TakeoverOrder:
     current = runs.board.current()
     slot = runs.board.heartbeat(current.value.generation) if current is not None else None
     closed_at = slot.value.batches() if slot is not None and slot.value.state == "closed" else None
     if manifest is None:
-        return Go(savepoint_id=None, carry_pending=False, closed_at=closed_at, expected={})
-    return go_restored(manifest, closed_at=closed_at, carry_pending=carry_pending)
+        return TakeoverOrder(savepoint_id=None, carry_pending=False, closed_at=closed_at, expected={})
+    return order_to_restore(manifest, closed_at=closed_at, carry_pending=carry_pending)
 
 
 def identities(manifest: Manifest) -> dict[str, dict[str, SourceIdentity]]:
@@ -333,13 +341,13 @@ def _emitted_again(
     if taken_from is None:
         return None  # from outside: it has no place among this job's runs
     for generation in runs.board.generations():
-        go, slot = runs.board.go(generation), runs.board.heartbeat(generation)
+        order, slot = runs.board.takeover_order(generation), runs.board.heartbeat(generation)
         beat = slot.value.queries.get(query.name) if slot else None
         ran = beat is not None and beat.query_id == query.query_id and beat.batch_id is not None
         rolled_back = (
-            go is not None
-            and go.rewind == "re-emit"
-            and (half_written or go.savepoint_id != manifest.savepoint_id)
+            order is not None
+            and order.rewind == "re-emit"
+            and (half_written or order.savepoint_id != manifest.savepoint_id)
         )
         if generation > taken_from and ran and rolled_back:
             return generation

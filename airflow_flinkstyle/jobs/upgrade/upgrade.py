@@ -200,7 +200,9 @@ class Upgrade:
         client, key = self.client, f"{self.journal.migration_id}/rollback"
         old = client.run(Generation(stop["generation"]))
         new, own = client.own_claim(f"{self.journal.migration_id}/new"), client.own_claim(key)
-        if own is not None and client.board.go(own) is not None:  # an earlier attempt came this far
+        if (
+            own is not None and client.board.takeover_order(own) is not None
+        ):  # an earlier attempt came this far
             spec, target = from_launch(old.claim.launch, secret_env=client.secret_env)
             back, how = client.start(spec, target, claim_key=key), "by an earlier attempt"
         else:

@@ -19,7 +19,7 @@ from airflow_flinkstyle.agent.run.admission import Admission
 from airflow_flinkstyle.agent.run.serving import Serving
 from airflow_flinkstyle.agent.run.taking import Taking
 from airflow_flinkstyle.protocol.board import JobBoard
-from airflow_flinkstyle.protocol.records import Go, Request
+from airflow_flinkstyle.protocol.records import Request, TakeoverOrder
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.memory import MemoryStore
 from tests.declared import AS_BEFORE
@@ -106,9 +106,11 @@ class SmallDriver:
         if self.ending.is_set():
             raise SystemExit
 
-    def tell_go(self, **changes: Any) -> None:
+    def tell_order(self, **changes: Any) -> None:
         said: dict[str, Any] = {"savepoint_id": None, "carry_pending": False, "closed_at": None}
-        self.board.create_go(self.turn.generation, Go(**{**said, "expected": {}, **changes}))
+        self.board.create_takeover_order(
+            self.turn.generation, TakeoverOrder(**{**said, "expected": {}, **changes})
+        )
 
     def register(self, name: str) -> JobQuery:
         return self.queries.register(name, None, lambda: None, [_RATE], AS_BEFORE)

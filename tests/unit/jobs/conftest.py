@@ -241,21 +241,21 @@ class Driver(threading.Thread):
             raise RuntimeError("ImportError: no module named nonsense")
         self.application_id = "app"
         self.beat("standby")
-        while (go := self.board.go(self.generation)) is None:
+        while (order := self.board.takeover_order(self.generation)) is None:
             self.wait()
         seen = self.turn.seen
         if seen is None or seen.value.generation != self.generation:
             seen = self.board.current()
         takeover.require_turn(seen, self.generation, self.claim)
         if seen is None or seen.value.generation != self.generation:
-            takeover.require_predecessor(self.board, self.claim, go, self.wait)
-            if go.savepoint_id:
-                manifest = self.world.repository.read(go.savepoint_id)
+            takeover.require_predecessor(self.board, self.claim, order, self.wait)
+            if order.savepoint_id:
+                manifest = self.world.repository.read(order.savepoint_id)
                 restore_query(
                     manifest, manifest.queries[0], self.world.repository, self.checkpoint,
-                    carry_pending=go.carry_pending and manifest.queries[0].pending_offsets is not None,
+                    carry_pending=order.carry_pending and manifest.queries[0].pending_offsets is not None,
                 )  # fmt: skip
-        expected = go.expected.get(QUERY, {}).get("0")
+        expected = order.expected.get(QUERY, {}).get("0")
         if self.mood.fails_guard or (expected and expected.cluster_id != self.cluster):
             raise RuntimeError("CLUSTER_MISMATCH")
         if self.mood.out_of_reach:

@@ -11,7 +11,6 @@ from airflow_flinkstyle.protocol.records import (
     Command,
     Current,
     End,
-    Go,
     GroupBeat,
     Heartbeat,
     IncarnationRecord,
@@ -23,6 +22,7 @@ from airflow_flinkstyle.protocol.records import (
     RequestState,
     SourceIdentity,
     Submit,
+    TakeoverOrder,
 )
 from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
 from airflow_flinkstyle.types import Alignment, BatchId, Generation, Incarnation, NextOffset
@@ -43,7 +43,7 @@ RECORDS: list[Record] = [
         launch={"spec": {"args": ["a"]}},
         claimed_at_ms=1,
     ),
-    Go(
+    TakeoverOrder(
         savepoint_id="sp-1",
         carry_pending=False,
         closed_at={"orders": 7},
@@ -144,7 +144,7 @@ def test_unknown_and_missing_fields_are_refused(record: Record) -> None:
     with pytest.raises(MessageFormatError, match="unknown fields"):
         type(record).from_bytes(json.dumps({**values, "surprise": 1}).encode())
     with pytest.raises(MessageFormatError):
-        type(record).from_bytes(json.dumps({"version": 1}).encode())
+        type(record).from_bytes(json.dumps({"version": 2}).encode())
 
 
 def test_heartbeat_names_only_the_queries_that_have_committed() -> None:

@@ -9,7 +9,7 @@ from airflow_flinkstyle.agent.board.takeover import NotOursError, Turn
 from airflow_flinkstyle.agent.errors import NotClaimedError, PredecessorError
 from airflow_flinkstyle.agent.jvm.process import DriverProcess
 from airflow_flinkstyle.protocol.board import JobBoard
-from airflow_flinkstyle.protocol.records import Current, Go, QueryBeat, Submit
+from airflow_flinkstyle.protocol.records import Current, QueryBeat, Submit, TakeoverOrder
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.types import BatchId
@@ -32,8 +32,8 @@ def make_current(board: JobBoard, generation: Generation, incarnation: Incarnati
     board.take_current(Current(generation=generation, incarnation=incarnation), seen=board.current())
 
 
-def a_go(closed_at: Mapping[str, int] | None = None) -> Go:
-    return Go(savepoint_id=None, carry_pending=False, closed_at=closed_at, expected={})
+def an_order(closed_at: Mapping[str, int] | None = None) -> TakeoverOrder:
+    return TakeoverOrder(savepoint_id=None, carry_pending=False, closed_at=closed_at, expected={})
 
 
 def at_batch(batch: int) -> dict[str, QueryBeat]:
@@ -136,8 +136,8 @@ def test_relaunch_leaves_if_the_earlier_incarnation_closes_meanwhile(board: JobB
         takeover.begin(board, G1, DriverProcess())
 
 
-def followed(board: JobBoard, claim: Claim, go: Go) -> None:
-    takeover.require_predecessor(board, claim, go, lambda: None)
+def followed(board: JobBoard, claim: Claim, order: TakeoverOrder) -> None:
+    takeover.require_predecessor(board, claim, order, lambda: None)
 
 
 def test_predecessor_must_have_closed_at_exactly_the_named_batches(board: JobBoard, clock: Clock) -> None:
@@ -145,19 +145,19 @@ def test_predecessor_must_have_closed_at_exactly_the_named_batches(board: JobBoa
     board.create_claim(G1, a_claim(checkpoint_location="/checkpoints/1"))
     version = board.beat(G1, a_heartbeat(queries=at_batch(7)), seen=None)
     with pytest.raises(PredecessorError, match="found it running at"):
-        followed(board, claim, a_go({"orders": 7}))
+        followed(board, claim, an_order({"orders": 7}))
     board.beat(G1, a_heartbeat(state="closed", queries=at_batch(7)), seen=version)
-    followed(board, claim, a_go({"orders": 7}))
+    followed(board, claim, an_order({"orders": 7}))
     with pytest.raises(PredecessorError, match=r"\{'orders': 8\}, found it closed at \{'orders': 7\}"):
-        followed(board, claim, a_go({"orders": 8}))
+        followed(board, claim, an_order({"orders": 8}))
 
 
 def test_checkpoint_of_a_predecessor_that_did_not_close_is_not_adopted(board: JobBoard, clock: Clock) -> None:
     board.create_claim(G1, a_claim(checkpoint_location="/checkpoints/1"))
     board.beat(G1, a_heartbeat(), seen=None)
     with pytest.raises(PredecessorError, match="/checkpoints/1 is adopted"):
-        followed(board, a_claim(follows=G1, checkpoint_location="/checkpoints/1"), a_go())
-    followed(board, a_claim(follows=G1), a_go())
+        followed(board, a_claim(follows=G1, checkpoint_location="/checkpoints/1"), an_order())
+    followed(board, a_claim(follows=G1), an_order())
     assert clock.now_s >= 1012.0  # both waited for the lease
 
 

@@ -84,7 +84,7 @@ def test_pending_batch_of_the_new_version_is_carried_over_with_its_offsets(
     with pytest.raises(UpgradeRolledBackError, match=r"pending batch of \['orders'\] carried over"):
         an_upgrade_with_news(world).run()
     generation = world.client().status().run.generation
-    carried = world.repository.read(world.board.go(generation).savepoint_id)
+    carried = world.repository.read(world.board.takeover_order(generation).savepoint_id)
     assert '{"orders":{"0":115}}' in carried.queries[0].pending_offsets
     # A part of the batch may stand where the new one wrote; where it told nothing, the lineage stays known.
     assert carried.queries[0].sinks == written_by(1 if tells_no_sinks else 2)
