@@ -228,7 +228,7 @@ class IncarnationRecord(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupBeat:
+class GroupStatus:
     """What was committed to Kafka for the consumer group of a source; nobody resumes from it."""
 
     group: str
@@ -257,7 +257,7 @@ class Declared:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueryBeat:
+class QueryStatus:
     """One query as its agent last saw it."""
 
     query_id: str
@@ -271,7 +271,7 @@ class QueryBeat:
     """Spark's name of the sink; None if unknown."""
     sinks: Sinks | None = None
     """What its transactional sinks have written, in this run or before it; None if unknown."""
-    groups: Mapping[str, GroupBeat] = field(default_factory=dict)
+    groups: Mapping[str, GroupStatus] = field(default_factory=dict)
     """By source, as in ``sources``; empty unless offsets are committed back."""
     declared: Declared | None = None
     """None if unknown."""
@@ -293,7 +293,7 @@ class Heartbeat(Record):
     written_at_ms: int
     spark_version: str
     application_id: str
-    queries: Mapping[str, QueryBeat]
+    queries: Mapping[str, QueryStatus]
     request_id: str | None = None
     """``closed`` only: the stop request that ended the run; None if the script or a signal did."""
     savepoint_id: str | None = None
@@ -307,7 +307,7 @@ class Heartbeat(Record):
 
     @classmethod
     def _revive(cls, values: dict[str, Any]) -> dict[str, Any]:
-        queries = {name: QueryBeat(**{**beat, **_nested(beat)}) for name, beat in values["queries"].items()}
+        queries = {name: QueryStatus(**{**beat, **_nested(beat)}) for name, beat in values["queries"].items()}
         error = values.get("error")
         return {
             **values,
@@ -404,8 +404,8 @@ def _nested(beat: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _groups(beat: Mapping[str, Any]) -> dict[str, GroupBeat]:
-    return {source: GroupBeat(**value) for source, value in beat.get("groups", {}).items()}
+def _groups(beat: Mapping[str, Any]) -> dict[str, GroupStatus]:
+    return {source: GroupStatus(**value) for source, value in beat.get("groups", {}).items()}
 
 
 def _identities(values: Mapping[str, Any]) -> dict[str, dict[str, SourceIdentity]]:

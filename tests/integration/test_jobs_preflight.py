@@ -24,7 +24,7 @@ from airflow_flinkstyle.protocol.records import (
     Current,
     Heartbeat,
     IncarnationRecord,
-    QueryBeat,
+    QueryStatus,
     SourceIdentity,
     TakeoverOrder,
 )
@@ -84,7 +84,7 @@ class Bench:
             cluster_id=cluster_id or view.cluster_id,
             topic_ids={self.topic: topic_id or view.topics[self.topic].topic_id},
         )
-        beat = QueryBeat(
+        beat = QueryStatus(
             query_id="q", batch_id=1, batch_committed_at_ms=now_ms, sources={"0": source}, sinks=sinks
         )
         heartbeat = Heartbeat(

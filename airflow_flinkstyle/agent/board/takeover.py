@@ -33,7 +33,7 @@ class NotOursError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class DriverRun:
     """One driver process that has begun."""
 
     generation: Generation
@@ -45,12 +45,12 @@ class Turn:
     """``current.json`` before any lease was waited for."""
 
     @property
-    def last_beat(self) -> Heartbeat | None:
+    def last_heartbeat(self) -> Heartbeat | None:
         """What an earlier incarnation of this generation said last."""
         return self.prior.value if self.prior else None
 
 
-def begin(board: JobBoard, generation: Generation, process: DriverProcess, *, submit: int = 0) -> Turn:
+def begin(board: JobBoard, generation: Generation, process: DriverProcess, *, submit: int = 0) -> DriverRun:
     """Begin an incarnation, after the earlier ones of this generation have ended.
 
     Args:
@@ -72,7 +72,7 @@ def begin(board: JobBoard, generation: Generation, process: DriverProcess, *, su
         )
     require_not_closed(board.heartbeat(generation))
     seen = board.current()
-    require_turn(seen, generation, claim)
+    require_may_take_over(seen, generation, claim)
     require_newest(board, generation, submit)
     incarnation = _next_incarnation(board, generation, replace(process.record(), submit=submit))
     prior = board.heartbeat(generation)
@@ -81,7 +81,7 @@ def begin(board: JobBoard, generation: Generation, process: DriverProcess, *, su
         prior = _await_earlier(board, generation, claim.lease_s)
         require_not_closed(prior)
     require_newest(board, generation, submit)  # somebody may have given this process up while it waited
-    return Turn(generation=generation, incarnation=incarnation, claim=claim, prior=prior, seen=seen)
+    return DriverRun(generation=generation, incarnation=incarnation, claim=claim, prior=prior, seen=seen)
 
 
 def require_claim(board: JobBoard, generation: Generation, claim_id: str) -> None:
@@ -106,7 +106,7 @@ def require_not_closed(heartbeat: Slot[Heartbeat] | None) -> None:
         raise NotOursError("this generation has closed")
 
 
-def require_turn(current: Slot[Current] | None, generation: Generation, claim: Claim) -> None:
+def require_may_take_over(current: Slot[Current] | None, generation: Generation, claim: Claim) -> None:
     """Leave if ``current.json`` names a generation other than this one or the one it follows."""
     if current is not None and current.value.generation not in (generation, claim.follows):
         raise NotOursError(f"current.json names generation {current.value.generation}")
@@ -234,17 +234,22 @@ def _require_own_checkpoint(board: JobBoard, claim: Claim, state: str) -> None:
     )
 
 
-def take_current(board: JobBoard, turn: Turn, seen: Slot[Current] | None) -> None:
+def take_current(board: JobBoard, driver_run: DriverRun, seen: Slot[Current] | None) -> None:
     """Take the job over, if nobody did since ``seen`` was read.
 
     Raises:
         NotOursError: If another driver was faster.
     """
-    mine = Current(generation=turn.generation, incarnation=turn.incarnation)
+    mine = Current(generation=driver_run.generation, incarnation=driver_run.incarnation)
     try:
         board.take_current(mine, seen=seen)
     except (ObjectChangedError, ObjectExistsError) as error:
         found = board.current()
         if found is None or found.value != mine:  # else an answer was lost: the write was ours
             raise NotOursError("another driver took the job over") from error
-    log.info("Generation %d, incarnation %d runs job %s now", turn.generation, turn.incarnation, board.job)
+    log.info(
+        "Generation %d, incarnation %d runs job %s now",
+        driver_run.generation,
+        driver_run.incarnation,
+        board.job,
+    )

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.jvm.untyped import Java, PySpark
     from airflow_flinkstyle.agent.queries.registry import Queries
     from airflow_flinkstyle.checkpoint.offset_log import OffsetLog
-    from airflow_flinkstyle.protocol.records import GroupBeat, QueryBeat
+    from airflow_flinkstyle.protocol.records import GroupStatus, QueryStatus
 
 ON = "spark.flinkstyle.commitOffsets"
 GROUP = "spark.flinkstyle.commitOffsets.groupId"
@@ -134,9 +134,9 @@ class BatchWatch(threading.Thread):
                 "too high until the job goes on.", STOP_S, ", ".join(late) or "no batch found",
             )  # fmt: skip
 
-    def with_groups(self, beats: dict[str, QueryBeat]) -> dict[str, QueryBeat]:
+    def with_groups(self, beats: dict[str, QueryStatus]) -> dict[str, QueryStatus]:
         """Add to what is said of the queries what was committed for them."""
-        groups: dict[str, dict[str, GroupBeat]] = {}
+        groups: dict[str, dict[str, GroupStatus]] = {}
         for (query, source), committer in list(self._committers.items()):
             groups.setdefault(query, {})[source] = committer.beat()
         return {name: replace(beat, groups=groups.get(name, {})) for name, beat in beats.items()}

@@ -19,7 +19,7 @@ from airflow_flinkstyle.storage.errors import ObjectMissingError
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.agent.job_query import JobQuery
-    from airflow_flinkstyle.protocol.records import Heartbeat, QueryBeat, Rewind, TakeoverOrder
+    from airflow_flinkstyle.protocol.records import Heartbeat, QueryStatus, Rewind, TakeoverOrder
     from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
     from airflow_flinkstyle.storage.base import ObjectStore
     from airflow_flinkstyle.types import Generation
@@ -143,7 +143,7 @@ def carried(origin: Origin | None, told: Sinks | None, *, is_new: bool) -> Sinks
     return origin.sinks
 
 
-def expect(query: JobQuery, origin: Origin | None, last: QueryBeat | None) -> None:
+def expect(query: JobQuery, origin: Origin | None, last: QueryStatus | None) -> None:
     """Tell a query that is about to start, and its sinks, what they go on from."""
     told = last.sinks if last is not None else None
     query_id = query_id_in(query.checkpoint)

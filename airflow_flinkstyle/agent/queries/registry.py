@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.guards.waiting import Waiting
     from airflow_flinkstyle.agent.jvm.sources import Source
     from airflow_flinkstyle.agent.jvm.untyped import PySpark
-    from airflow_flinkstyle.protocol.records import QueryBeat
+    from airflow_flinkstyle.protocol.records import QueryStatus
     from airflow_flinkstyle.storage.base import ObjectStore
 
 NEWS_S = 60.0
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 class Queries:
     """Every query that the script has started, or is about to start."""
 
-    def __init__(self, checkpoint_location: str, before: Mapping[str, QueryBeat] | None = None) -> None:
+    def __init__(self, checkpoint_location: str, before: Mapping[str, QueryStatus] | None = None) -> None:
         """Args: ``before``: what an earlier incarnation of this generation said of them last."""
         self._before = before or {}
         self.root = checkpoint_location.rstrip("/")
@@ -79,7 +79,7 @@ class Queries:
         query.before, query.started_s = query.look(), time.monotonic()
         query.local_properties = query.context.getLocalProperties().clone()
 
-    def beats(self) -> dict[str, QueryBeat]:
+    def beats(self) -> dict[str, QueryStatus]:
         """Return what the heartbeat says of them."""
         with self._lock:
             known = sorted(self._known.items())

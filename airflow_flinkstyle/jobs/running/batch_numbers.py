@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from airflow_flinkstyle.protocol.board import JobBoard
-    from airflow_flinkstyle.protocol.records import Heartbeat, QueryBeat, TakeoverOrder
+    from airflow_flinkstyle.protocol.records import Heartbeat, QueryStatus, TakeoverOrder
     from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
 
 UNSEEN_BATCHES: Final = 1_000_000
@@ -28,7 +28,7 @@ class _Told:
     order: TakeoverOrder | None
     words: Heartbeat
 
-    def of(self, query: str) -> QueryBeat | None:
+    def of(self, query: str) -> QueryStatus | None:
         return self.words.queries.get(query)
 
     def newest(self, query: str) -> int:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.jobs.status import Run
     from airflow_flinkstyle.jobs.view import JobView
-    from airflow_flinkstyle.protocol.records import Heartbeat, QueryBeat
+    from airflow_flinkstyle.protocol.records import Heartbeat, QueryStatus
     from airflow_flinkstyle.storage.base import ObjectStore
     from airflow_flinkstyle.types import BatchId, Generation
 
@@ -184,7 +184,7 @@ def _traceless(run: Run) -> CheckpointMismatchError:
 
 
 @contextlib.contextmanager
-def _as_mismatch(checkpoint: ObjectStore, beat: QueryBeat | None) -> Iterator[None]:
+def _as_mismatch(checkpoint: ObjectStore, beat: QueryStatus | None) -> Iterator[None]:
     """Name a checkpoint that cannot be read as the wrong one, unless it may be read a moment later."""
     try:
         yield
@@ -195,14 +195,14 @@ def _as_mismatch(checkpoint: ObjectStore, beat: QueryBeat | None) -> Iterator[No
 
 
 def _require_recorded(
-    checkpoint: ObjectStore, beat: QueryBeat, query_id: str, batch: int, *, closed: bool
+    checkpoint: ObjectStore, beat: QueryStatus, query_id: str, batch: int, *, closed: bool
 ) -> None:
     recorded = -1 if beat.batch_id is None else beat.batch_id
     if query_id != beat.query_id or batch < recorded or (closed and batch != recorded):
         raise _mismatch(checkpoint, beat, f"query {query_id} at batch {batch}")
 
 
-def _mismatch(checkpoint: ObjectStore, beat: QueryBeat | None, found: str) -> CheckpointMismatchError:
+def _mismatch(checkpoint: ObjectStore, beat: QueryStatus | None, found: str) -> CheckpointMismatchError:
     recorded = f"query {beat.query_id} at batch {beat.batch_id}" if beat is not None else "a query"
     return CheckpointMismatchError(
         f"Checkpoint {checkpoint.uri} was expected to hold {recorded}, as its last run recorded, found: "

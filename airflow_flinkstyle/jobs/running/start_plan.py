@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.jobs.status import Run
     from airflow_flinkstyle.jobs.view import JobView
-    from airflow_flinkstyle.protocol.records import AgentState, Heartbeat, QueryBeat, Rewind
+    from airflow_flinkstyle.protocol.records import AgentState, Heartbeat, QueryStatus, Rewind
     from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
     from airflow_flinkstyle.types import ClaimMode, Generation
 
@@ -274,10 +274,10 @@ def _require_whole(runs: JobView, manifest: Manifest) -> None:
             )
 
 
-def _since(runs: JobView, manifest: Manifest) -> dict[str, tuple[QueryBeat, AgentState]]:
+def _since(runs: JobView, manifest: Manifest) -> dict[str, tuple[QueryStatus, AgentState]]:
     """Return what was said last of each query by runs that had the savepoint's lineage since it was taken."""
     taken_from = manifest.taken_from_generation
-    found: dict[str, tuple[QueryBeat, AgentState]] = {}
+    found: dict[str, tuple[QueryStatus, AgentState]] = {}
     for generation in runs.board.generations():
         slot = runs.board.heartbeat(generation)
         if taken_from is None or generation < taken_from or slot is None:
@@ -289,7 +289,7 @@ def _since(runs: JobView, manifest: Manifest) -> dict[str, tuple[QueryBeat, Agen
     return found
 
 
-def _half_written(last: tuple[QueryBeat, AgentState] | None) -> bool:
+def _half_written(last: tuple[QueryStatus, AgentState] | None) -> bool:
     """Return whether sinks may have written, under its id, a batch that was planned last, or a part of it.
 
     File sinks say so themselves, to the agent.
@@ -313,12 +313,12 @@ def _require_under_way(manifest: Manifest, query: QuerySnapshot) -> None:
         )
 
 
-def _last_batch(last: tuple[QueryBeat, AgentState] | None) -> int | None:
+def _last_batch(last: tuple[QueryStatus, AgentState] | None) -> int | None:
     """Return the lineage's last batch; -1 if it ended unseen, None if no run of this job had it."""
     return None if last is None else last[0].batch_id if last[1] == "closed" else -1
 
 
-def _last_words(runs: JobView, query: QuerySnapshot) -> tuple[QueryBeat, AgentState] | None:
+def _last_words(runs: JobView, query: QuerySnapshot) -> tuple[QueryStatus, AgentState] | None:
     """Return what the last run of the query's lineage said of it, and how it ended."""
     for generation in reversed(runs.board.generations()):
         slot = runs.board.heartbeat(generation)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow_flinkstyle.jobs.running.client import JobClient
-    from airflow_flinkstyle.protocol.records import QueryBeat
+    from airflow_flinkstyle.protocol.records import QueryStatus
     from airflow_flinkstyle.protocol.sink_records import Sinks
     from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
 
@@ -28,7 +28,7 @@ class FailedVersion:
     """Query name -> newest committed batch."""
     pending: Mapping[str, tuple[BatchId, str]]
     """Query name -> the batch that was planned behind it, and its offsets."""
-    last_words: Mapping[str, QueryBeat]
+    last_words: Mapping[str, QueryStatus]
 
     def why_no_rollback(self, manifest: Manifest) -> str | None:
         """Return what it did that going back to a savepoint would repeat or lose; None if nothing. Pure."""

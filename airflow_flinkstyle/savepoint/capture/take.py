@@ -26,7 +26,7 @@ from airflow_flinkstyle.savepoint.manifest import KafkaLog, Manifest
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from airflow_flinkstyle.protocol.records import QueryBeat
+    from airflow_flinkstyle.protocol.records import QueryStatus
     from airflow_flinkstyle.protocol.sink_records import Sinks
     from airflow_flinkstyle.savepoint.capture.copier import CaptureProgress
     from airflow_flinkstyle.savepoint.manifest import QuerySnapshot
@@ -58,7 +58,7 @@ class QuerySource:
     """The query has gone on from ``batch_id``: cut it there all the same."""
 
     @staticmethod
-    def at_rest(name: str, checkpoint: ObjectStore, told: QueryBeat) -> QuerySource:
+    def at_rest(name: str, checkpoint: ObjectStore, told: QueryStatus) -> QuerySource:
         """Describe a query that nobody runs by what its last run said of it."""
         logs = {
             source: KafkaLog(cluster_id=seen.cluster_id, topic_ids=dict(seen.topic_ids), log_range={})

@@ -18,7 +18,7 @@ from airflow_flinkstyle.protocol.records import (
     Current,
     Heartbeat,
     IncarnationRecord,
-    QueryBeat,
+    QueryStatus,
     TakeoverOrder,
 )
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
@@ -30,7 +30,7 @@ from tests import hearts
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_flinkstyle.protocol.records import AgentState, GroupBeat
+    from airflow_flinkstyle.protocol.records import AgentState, GroupStatus
     from airflow_flinkstyle.savepoint.manifest import Manifest
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -91,7 +91,7 @@ class Root:
         *,
         state: AgentState = "running",
         query_id: str = "q-1",
-        groups: Mapping[str, GroupBeat] | None = None,
+        groups: Mapping[str, GroupStatus] | None = None,
         lease_s: float = 30.0,
         beats: bool = True,
     ) -> None:
@@ -113,7 +113,7 @@ class Root:
         process = IncarnationRecord(host="elsewhere", pid=1, jvm_pid=1, pid_started="", started_at_ms=0)
         self.board.create_incarnation(first, only, process)
         self.board.take_current(Current(generation=first, incarnation=only), seen=None)
-        totals = QueryBeat(
+        totals = QueryStatus(
             query_id=query_id,
             batch_id=BatchId(4),
             batch_committed_at_ms=0,

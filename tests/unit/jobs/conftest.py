@@ -39,7 +39,7 @@ from airflow_flinkstyle.protocol.records import (
     Heartbeat,
     IncarnationRecord,
     KafkaOverride,
-    QueryBeat,
+    QueryStatus,
     SourceIdentity,
 )
 from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
@@ -424,7 +424,7 @@ class Driver(threading.Thread):
         if self.checkpoint.head("metadata") is not None:
             committed, _, _ = self.logs()
             query_id = json.loads(self.checkpoint.read("metadata"))["id"]
-            queries[QUERY] = QueryBeat(
+            queries[QUERY] = QueryStatus(
                 query_id=query_id,
                 batch_id=None if committed < 0 else committed,
                 batch_committed_at_ms=time.time_ns() // 1_000_000,
@@ -435,7 +435,7 @@ class Driver(threading.Thread):
                 sinks=self.sinks(),
             )
         if self.mood.adds_query:
-            queries["more"] = QueryBeat(query_id="", batch_id=None, batch_committed_at_ms=None, sources={})
+            queries["more"] = QueryStatus(query_id="", batch_id=None, batch_committed_at_ms=None, sources={})
         self.beats += 1
         heartbeat = Heartbeat(
             incarnation=self.incarnation,

@@ -11,12 +11,12 @@ from airflow_flinkstyle.protocol.records import (
     Command,
     Current,
     End,
-    GroupBeat,
+    GroupStatus,
     Heartbeat,
     IncarnationRecord,
     KafkaOverride,
     Progress,
-    QueryBeat,
+    QueryStatus,
     Record,
     Request,
     RequestState,
@@ -59,7 +59,7 @@ RECORDS: list[Record] = [
         spark_version="4.2.0",
         application_id="app-1",
         queries={
-            "orders": QueryBeat(
+            "orders": QueryStatus(
                 query_id="q",
                 batch_id=BatchId(4),
                 batch_committed_at_ms=6,
@@ -79,7 +79,7 @@ RECORDS: list[Record] = [
                     begins="3",
                 ),
                 groups={
-                    "0": GroupBeat(
+                    "0": GroupStatus(
                         group="billing",
                         batch_id=BatchId(3),
                         offsets={"orders": {"0": 7}},
@@ -156,8 +156,8 @@ def test_heartbeat_names_only_the_queries_that_have_committed() -> None:
         spark_version="4.2.0",
         application_id="a",
         queries={
-            "new": QueryBeat(query_id="q1", batch_id=None, batch_committed_at_ms=None, sources={}),
-            "old": QueryBeat(query_id="q2", batch_id=BatchId(0), batch_committed_at_ms=1, sources={}),
+            "new": QueryStatus(query_id="q1", batch_id=None, batch_committed_at_ms=None, sources={}),
+            "old": QueryStatus(query_id="q2", batch_id=BatchId(0), batch_committed_at_ms=1, sources={}),
         },
     )
     assert heartbeat.batches() == {"old": 0}

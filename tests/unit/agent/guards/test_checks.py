@@ -21,7 +21,7 @@ from airflow_flinkstyle.kafka.errors import (
     OffsetBeyondEndError,
     TopicRecreatedError,
 )
-from airflow_flinkstyle.protocol.records import QueryBeat, SourceIdentity, TakeoverOrder
+from airflow_flinkstyle.protocol.records import QueryStatus, SourceIdentity, TakeoverOrder
 from airflow_flinkstyle.savepoint.blobs.owned import owners
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
 from airflow_flinkstyle.savepoint.manifest import KafkaLog, KafkaPosition, QuerySnapshot
@@ -110,8 +110,8 @@ def a_snapshot(name: str, *sources: str) -> QuerySnapshot:
     )
 
 
-def a_beat(**sources: SourceIdentity) -> QueryBeat:
-    return QueryBeat(query_id="q", batch_id=None, batch_committed_at_ms=None, sources=sources)
+def a_beat(**sources: SourceIdentity) -> QueryStatus:
+    return QueryStatus(query_id="q", batch_id=None, batch_committed_at_ms=None, sources=sources)
 
 
 def test_source_must_read_what_caller_savepoint_and_earlier_incarnation_have_recorded() -> None:
@@ -217,7 +217,7 @@ def test_only_queries_whose_checkpoints_stand_in_the_location_go_on(tmp_path: Pa
 
 
 def test_checkpoint_that_is_gone_is_never_begun_anew(tmp_path: Path) -> None:
-    beat = QueryBeat(query_id="q", batch_id=BatchId(7), batch_committed_at_ms=None, sources={})
+    beat = QueryStatus(query_id="q", batch_id=BatchId(7), batch_committed_at_ms=None, sources={})
     idle = replace(beat, batch_id=None)
     words = a_heartbeat(queries={"orders": beat, "idle": idle})
     opened = Queries(str(tmp_path)).checkpoint

@@ -11,7 +11,7 @@ from airflow_flinkstyle.agent.guards import lineages
 from airflow_flinkstyle.agent.guards.lineages import Origin, carried, origins, resumes
 from airflow_flinkstyle.agent.job_query import recorded
 from airflow_flinkstyle.agent.queries.registry import Queries
-from airflow_flinkstyle.protocol.records import Heartbeat, QueryBeat, TakeoverOrder
+from airflow_flinkstyle.protocol.records import Heartbeat, QueryStatus, TakeoverOrder
 from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
 from airflow_flinkstyle.savepoint import manifest_json
 from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
@@ -61,7 +61,7 @@ def an_origin(rewind: Rewind = "continue", sinks: Sinks | None = SAVED, *, gener
 
 
 def last_words(sinks: Sinks | None) -> Heartbeat:
-    beat = QueryBeat(query_id="q", batch_id=K, batch_committed_at_ms=1, sources={}, sinks=sinks)
+    beat = QueryStatus(query_id="q", batch_id=K, batch_committed_at_ms=1, sources={}, sinks=sinks)
     return Heartbeat(
         incarnation=Incarnation(1), state="closed", beat=9, written_at_ms=1, spark_version="4.2.0",
         application_id="a", queries={"totals": beat},

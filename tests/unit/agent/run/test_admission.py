@@ -39,7 +39,7 @@ def holder(driver: SmallDriver) -> int | None:
 
 
 def state(driver: SmallDriver) -> str:
-    slot = driver.board.heartbeat(driver.turn.generation)
+    slot = driver.board.heartbeat(driver.driver_run.generation)
     assert slot is not None
     return slot.value.state
 
@@ -51,7 +51,7 @@ def closed_at(driver: SmallDriver, **batches: int) -> SmallDriver:
         for number in range(batch + 1):
             commit(query, number)
         end_run(query)
-    driver.pulse.end("closed")
+    driver.heartbeat_writer.end("closed")
     return driver
 
 
@@ -176,7 +176,7 @@ def test_savepoint_is_restored_before_the_job_is_taken_and_kept_as_the_newest(fi
     commit(first.start("orders"), 0)
     saved = first.serving._taking.take(a_request(), stopped_at={"orders": 0}, cancelled=lambda: False)
     assert first.admission.manifest == saved
-    first.pulse.end("closed")
+    first.heartbeat_writer.end("closed")
     second = first.followed_by(G2, adopts=False)
     second.tell_order(savepoint_id="sp-1", closed_at={"orders": 0})
     query = second.start("orders")
@@ -190,7 +190,7 @@ def test_relaunch_waits_for_the_process_before_and_goes_on_in_its_own_checkpoint
     query = first.start("orders")
     commit(query, 0)
     plan(query, 1)
-    first.pulse.beat()
+    first.heartbeat_writer.beat()
     began_s = clock.now_s
     second = first.relaunched()
     assert clock.now_s - began_s >= first.claim.lease_s
@@ -205,6 +205,6 @@ def test_relaunch_does_not_let_a_script_leave_out_the_query_that_was_refused(
 ) -> None:
     commit(first.start("orders"), 0)
     error = QueryNameError("two queries have one name", left="", remedy="")
-    first.pulse.end("failed", error=(error.code, str(error)))
+    first.heartbeat_writer.end("failed", error=(error.code, str(error)))
     with pytest.raises(QueryNameError):
         first.relaunched().start("orders")

@@ -87,7 +87,7 @@ def test_an_aligned_request_waits_its_time_for_queries_that_were_not_started(
     before.tell_order()
     for name in ("orders", "late"):
         commit(before.start(name), 0)
-    before.pulse.end("closed")
+    before.heartbeat_writer.end("closed")
     driver = before.followed_by(G2, adopts=True)
     driver.tell_order(closed_at={"orders": 0, "late": 0})
     driver.start("orders")

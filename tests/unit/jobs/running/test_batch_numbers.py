@@ -8,7 +8,7 @@ import pytest
 
 from airflow_flinkstyle.jobs.running.batch_numbers import UNSEEN_BATCHES, counts_behind
 from airflow_flinkstyle.protocol.board import JobBoard
-from airflow_flinkstyle.protocol.records import Claim, Heartbeat, QueryBeat, TakeoverOrder
+from airflow_flinkstyle.protocol.records import Claim, Heartbeat, QueryStatus, TakeoverOrder
 from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
 from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.types import BatchId, Generation, Incarnation
@@ -61,7 +61,7 @@ class Runs:
         self.board.create_takeover_order(generation, order)
         told = {}
         if batch is not None:
-            told["totals"] = QueryBeat(
+            told["totals"] = QueryStatus(
                 query_id=query_id, batch_id=BatchId(batch), batch_committed_at_ms=1, sources={}
             )
         words = Heartbeat(

@@ -10,7 +10,7 @@ import pytest
 from airflow_flinkstyle.jobs.errors import RewindError
 from airflow_flinkstyle.jobs.running.start_plan import require_newest
 from airflow_flinkstyle.protocol.board import JobBoard
-from airflow_flinkstyle.protocol.records import Heartbeat, QueryBeat
+from airflow_flinkstyle.protocol.records import Heartbeat, QueryStatus
 from airflow_flinkstyle.savepoint.manifest import QuerySnapshot
 from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.types import BatchId, Generation, Incarnation
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 AT = 4
 
 
-def a_beat(query_id: str, batch: int | None, *, waiting: bool = False) -> QueryBeat:
+def a_beat(query_id: str, batch: int | None, *, waiting: bool = False) -> QueryStatus:
     batch_id = None if batch is None else BatchId(batch)
-    return QueryBeat(
+    return QueryStatus(
         query_id=query_id, batch_id=batch_id, batch_committed_at_ms=None, sources={}, waiting=waiting
     )
 
@@ -36,7 +36,7 @@ class Runs:
     def __init__(self) -> None:
         self.board, self.newest = JobBoard(MemoryStore(), "shop"), 0
 
-    def add(self, state: AgentState = "closed", **queries: QueryBeat) -> Runs:
+    def add(self, state: AgentState = "closed", **queries: QueryStatus) -> Runs:
         self.newest += 1
         words = Heartbeat(
             incarnation=Incarnation(1), state=state, beat=1, written_at_ms=1, spark_version="4.2.0",
