@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Group, RenderableType
 
+from airflow_flinkstyle.cli.factories import repository_of
 from airflow_flinkstyle.cli.kafka_options import (
     ConnectorName,
     IgnoredHeaders,
@@ -29,7 +30,6 @@ from airflow_flinkstyle.cli.kafka_options import (
 )
 from airflow_flinkstyle.cli.options import AsJson, Job, Root, SavepointId
 from airflow_flinkstyle.cli.output import ExitCode, note, show, table
-from airflow_flinkstyle.cli.places import repository_of
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.answers.mirror import proof_request
 from airflow_flinkstyle.jobs.answers.ways import savepoint_offsets, way_rules

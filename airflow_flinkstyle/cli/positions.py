@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 from rich.console import Group, RenderableType
 
+from airflow_flinkstyle.cli.factories import repository_of
 from airflow_flinkstyle.cli.kafka_options import KafkaConfigs, KafkaConns, all_clusters
 from airflow_flinkstyle.cli.options import AsJson, Job, Root, SavepointId
 from airflow_flinkstyle.cli.output import ExitCode, show, table
-from airflow_flinkstyle.cli.places import repository_of
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.kafka.cluster import ClusterView, describe, existing_topics
 from airflow_flinkstyle.kafka.groups import group_offsets

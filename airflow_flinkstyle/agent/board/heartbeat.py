@@ -210,7 +210,7 @@ class HeartbeatThread(threading.Thread):
     def __init__(self, writer: HeartbeatWriter, process: DriverProcess, *, news: Callable[[], bool]) -> None:
         super().__init__(name="flinkstyle-heartbeat", daemon=True)
         self._writer, self._process = writer, process
-        self._look = LeaseThread(writer, news=news)
+        self._look = QueryLookThread(writer, news=news)
         self._tick_s = min(0.5, writer.interval_s)
 
     def run(self) -> None:
@@ -237,7 +237,7 @@ class HeartbeatThread(threading.Thread):
                 log.warning("The heartbeat could not be written", exc_info=True)
 
 
-class LeaseThread(threading.Thread):
+class QueryLookThread(threading.Thread):
     """Looks at the queries' checkpoints, which may hang, so that the thread that keeps the lease need not."""
 
     def __init__(self, writer: HeartbeatWriter, *, news: Callable[[], bool]) -> None:

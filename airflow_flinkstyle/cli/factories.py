@@ -1,4 +1,4 @@
-"""From a root and a job's name to the library's clients."""
+"""Make the library's clients from a root and a job's name."""
 
 from __future__ import annotations
 

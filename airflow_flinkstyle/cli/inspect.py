@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 from rich.console import Group, RenderableType
 
+from airflow_flinkstyle.cli.factories import repository_of
 from airflow_flinkstyle.cli.options import AsJson, Job, Root, SavepointId
 from airflow_flinkstyle.cli.output import batches, moment, note, show, size, table
-from airflow_flinkstyle.cli.places import repository_of
 from airflow_flinkstyle.savepoint.blobs.pins import pins
 from airflow_flinkstyle.savepoint.diff import FileSum, QueryDiff, SavepointDiff, diff_savepoints
 from airflow_flinkstyle.savepoint.files.verified import verified_records

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
+from airflow_flinkstyle.cli.factories import repository_of
 from airflow_flinkstyle.cli.options import AsJson, Job, Root, SavepointId
 from airflow_flinkstyle.cli.output import batches, batches_of, show, size, table
-from airflow_flinkstyle.cli.places import repository_of
 from airflow_flinkstyle.cli.progress import progress_bar
 from airflow_flinkstyle.savepoint.exchange.export import export_archive, export_savepoint
 from airflow_flinkstyle.savepoint.exchange.importing import import_archive, import_savepoint
