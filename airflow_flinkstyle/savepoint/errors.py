@@ -75,16 +75,16 @@ class SavepointConflictError(SavepointError):
         )
 
 
-class SavepointSpentError(SavepointError):
+class SavepointTombstonedError(SavepointError):
     """The id can name no savepoint any more: its taker was given up, and might still wake."""
 
-    code = "SAVEPOINT_SPENT"
+    code = "SAVEPOINT_TOMBSTONED"
 
     @classmethod
     def of(cls, savepoint_id: str, uri: str, why: str) -> Self:
         """Name the id, and who was given up."""
         return cls(
-            f"Expected to publish savepoint {savepoint_id} in {uri}, but its id was spent: {why}.",
+            f"Expected to publish savepoint {savepoint_id} in {uri}, but its id was tombstoned: {why}.",
             left="No savepoint was made; files copied so far are freed by the next prune.",
             remedy="Take the savepoint under another request: a new DAG run, or another key. Where only this "
             f"id will do, as for an import, delete savepoints/{savepoint_id}.json there once the process "

@@ -58,7 +58,7 @@ def take_stopped(
         JobNotRunningError: If there is nothing to take: the job never committed a batch.
         CheckpointMismatchError: If this machine sees another checkpoint than the last run recorded.
     """
-    savepoint_id = _unspent_id(runs, key)
+    savepoint_id = _usable_id(runs, key)
     existing = runs.repository.find(savepoint_id)
     status = runs.settled_status(unless=lambda run: _is_own(run, key)) if existing is None else None
     if isinstance(status, (Running, Starting)) and not _is_own(status.run, key):
@@ -197,11 +197,11 @@ def await_end(runs: JobView, run: Run) -> None:
         time.sleep(runs.poll_s)
 
 
-def _unspent_id(runs: JobView, key: str) -> str:
+def _usable_id(runs: JobView, key: str) -> str:
     """Return the id that the caller's savepoint has, or can still have."""
     keys = itertools.chain([key], (f"{key} again {attempt}" for attempt in itertools.count(2)))
     ids = (new_savepoint_id(runs.board.job, one) for one in keys)
-    return next(savepoint_id for savepoint_id in ids if runs.repository.why_spent(savepoint_id) is None)
+    return next(savepoint_id for savepoint_id in ids if runs.repository.why_tombstoned(savepoint_id) is None)
 
 
 def _is_own(run: Run, key: str) -> bool:

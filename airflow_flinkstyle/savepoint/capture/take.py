@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.checkpoint.inventory import read_inventory
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
-from airflow_flinkstyle.savepoint.blobs.freeing import free_unreferenced
+from airflow_flinkstyle.savepoint.blobs.garbage_collection import free_unreferenced
 from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
 from airflow_flinkstyle.savepoint.capture.copier import ignore, never
 from airflow_flinkstyle.savepoint.capture.query import capture_query

@@ -356,13 +356,13 @@ def test_state_files_that_a_savepoint_has_are_not_read_again_for_a_stopped_job(w
 def test_retry_of_a_caller_that_was_given_up_while_it_was_frozen_takes_under_another_id(world: World):
     client = world.start()
     client.stop("stop", savepoint=False, timeout_s=10)
-    spent = new_savepoint_id(client.board.job, "nightly")
-    client.repository.spend(spent, "its intent was not renewed")
+    tombstoned = new_savepoint_id(client.board.job, "nightly")
+    client.repository.tombstone(tombstoned, "its intent was not renewed")
     manifest = take_stopped(client, "nightly")
-    assert manifest.savepoint_id != spent
+    assert manifest.savepoint_id != tombstoned
     assert take_stopped(client, "nightly") == manifest
-    client.repository.dispose_as_spent(manifest.savepoint_id, "that one froze too")
-    assert take_stopped(client, "nightly").savepoint_id not in {spent, manifest.savepoint_id}
+    client.repository.dispose_with_tombstone(manifest.savepoint_id, "that one froze too")
+    assert take_stopped(client, "nightly").savepoint_id not in {tombstoned, manifest.savepoint_id}
 
 
 def test_running_job_is_not_saved_by_the_caller(world: World):

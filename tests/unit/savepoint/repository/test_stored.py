@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_flinkstyle.errors import FlinkstyleError, MessageFormatError, ProtocolVersionError
-from airflow_flinkstyle.savepoint.blobs.freeing import hold_prune
+from airflow_flinkstyle.savepoint.blobs.garbage_collection import hold_prune
 from airflow_flinkstyle.savepoint.blobs.intents import Intent, hold_intent
 from airflow_flinkstyle.savepoint.blobs.pins import pin, pins
 from airflow_flinkstyle.savepoint.blobs.prune_slot import PruneSlot
