@@ -60,7 +60,7 @@ def run(name: str, data: bytes) -> None:
     try:
         TARGETS[name](data)
     except FlinkstyleError as error:
-        _promise(all((error.problem, error.left, error.remedy)), "three sentences")
+        _promise(all((error.problem, error.state_after, error.remedy)), "three sentences")
 
 
 def _promise(kept: bool, what: str) -> None:

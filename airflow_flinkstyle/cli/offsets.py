@@ -222,6 +222,6 @@ def _read(plan_file: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise BadInputError(
             f"{plan_file} should hold a plan as JSON, but it cannot be read ({type(error).__name__}).",
-            left="Nothing was written.",
+            state_after="Nothing was written.",
             remedy="Write it with: flinkstyle offsets plan ... --json > FILE",
         ) from error

@@ -116,7 +116,7 @@ def _look(manifest: Manifest, clusters: Sequence[KafkaCluster]) -> list[tuple[Cl
             raise BadInputError(
                 f"{cluster} should be a cluster that savepoint {manifest.savepoint_id} reads "
                 f"({', '.join(sorted(by_cluster)) or 'none'}), but is {cluster_id}.",
-                left="Nothing was changed.",
+                state_after="Nothing was changed.",
                 remedy="Name the cluster that the savepoint was taken on.",
             )
         views.append((describe(cluster, by_cluster[cluster_id] & existing_topics(cluster)), cluster))

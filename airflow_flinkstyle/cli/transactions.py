@@ -132,7 +132,7 @@ def _require_ended(found: Collection[OpenTransaction], owners: Mapping[str, Mapp
                 raise TransactionInUseError(
                     f"Job {job}, whose transaction {one.transactional_id} is, was expected to have ended, "
                     f"but {describe_status(status)}.",
-                    left="No transaction was aborted.",
+                    state_after="No transaction was aborted.",
                     remedy="Stop the job first; its next start ends what it has left open by itself.",
                 )
 

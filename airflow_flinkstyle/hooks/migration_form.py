@@ -111,7 +111,7 @@ def _settings(timeouts: Mapping[str, object]) -> CutoverSettings:
     if wrong := sorted(set(timeouts) - known):
         raise BadInputError(
             f"Time-outs among {sorted(known)} were expected, found {wrong}.",
-            left="Nothing was changed.",
+            state_after="Nothing was changed.",
             remedy="Correct the operator's timeouts.",
         )
     given = {name: seconds_or_none(f"time-out {name}", value) for name, value in timeouts.items()}

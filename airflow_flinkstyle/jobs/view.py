@@ -103,7 +103,7 @@ class JobView:
         if claim is None:
             raise JobNotRunningError(
                 f"Generation {generation} of job {self.board.job} was expected, found none of that number.",
-                left="Nothing was changed.",
+                state_after="Nothing was changed.",
                 remedy="List the job's runs; the savepoint root or the job name may be another one.",
             )
         begun_s = self.sightings.clock_s()

@@ -74,7 +74,7 @@ def _require_inside(topic: str, number: int, offset: int, log: LogRange, where: 
         raise OffsetBeforeStartError(
             f"{name} should lie between {log.start} and {log.end}, but the log starts {log.start - offset} "
             "offsets later: those records are deleted.",
-            left=NOTHING_CHANGED,
+            state_after=NOTHING_CHANGED,
             remedy=f"Choose an offset from {log.start} on and accept the gap, or raise the topic's retention "
             "before the next try.",
         )
@@ -82,7 +82,7 @@ def _require_inside(topic: str, number: int, offset: int, log: LogRange, where: 
         raise OffsetBeyondEndError(
             f"{name} should lie between {log.start} and {log.end}, but the log ends {offset - log.end} "
             "offsets before it.",
-            left=NOTHING_CHANGED,
+            state_after=NOTHING_CHANGED,
             remedy="Check that the position belongs to this cluster and topic; an offset of another "
             "cluster must be translated (PlanOffsetRewriteOperator).",
         )

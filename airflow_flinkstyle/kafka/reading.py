@@ -167,7 +167,7 @@ def _raise_for(
         raise OffsetBeforeStartError(
             f"Offset {wanted.low} of {tp[0]}-{tp[1]} on {cluster} was expected to exist, but was deleted "
             "while it was read.",
-            left=NOTHING_CHANGED,
+            state_after=NOTHING_CHANGED,
             remedy="Raise the topic's retention for the time of the migration, then try again.",
         )
     if not error.retriable() or error.fatal():
@@ -181,7 +181,7 @@ def _stalled(
     return ReadStalledError(
         f"Reading {name_partitions(left)} on {cluster} up to offset {left[first].high} stalled: nothing "
         f"arrived for {stall_s:.0f} s.",
-        left=NOTHING_CHANGED,
+        state_after=NOTHING_CHANGED,
         remedy="Check that the brokers answer and that no transaction is open there, then retry.",
     )
 

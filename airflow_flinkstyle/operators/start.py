@@ -147,7 +147,7 @@ class StartStreamingJobOperator(StreamingJobOperator):
             raise BadInputError(
                 f"A savepoint of job {self.job} was expected, found savepoint_id={self.savepoint_id!r}"
                 f"{' and no savepoint' if self.savepoint_id else ''}.",
-                left="Nothing was started.",
+                state_after="Nothing was started.",
                 remedy="Name a savepoint, take one (TakeSavepointOperator), or start otherwise.",
             )
         return newest.savepoint_id
@@ -161,6 +161,6 @@ class StartStreamingJobOperator(StreamingJobOperator):
 def _not_for(start: str, name: str, only: str) -> BadInputError:
     return BadInputError(
         f"{name} was expected with start_from={only!r} only, found it with {start!r}.",
-        left="Nothing was started.",
+        state_after="Nothing was started.",
         remedy=f"Leave {name} out, or choose start_from={only!r}.",
     )

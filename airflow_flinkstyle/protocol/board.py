@@ -51,7 +51,7 @@ def check_name(what: str, name: str) -> str:
         raise BadInputError(
             f"A {what} of up to {MAX_NAME_CHARACTERS} letters, digits, '.', '_' or '-', a letter or "
             f"digit first, was expected, found {name!r}.",
-            left="Nothing was written.",
+            state_after="Nothing was written.",
             remedy=f"Choose another {what}.",
         )
     return name
@@ -66,7 +66,7 @@ def check_job_name(name: str) -> str:
     if name == CUTS:
         raise BadInputError(
             f"A job name other than {name!r} was expected: that folder holds the cuts of several jobs.",
-            left="Nothing was written.",
+            state_after="Nothing was written.",
             remedy="Choose another job name.",
         )
     return check_name("job name", name)

@@ -89,7 +89,7 @@ class Record:
 def _malformed(what: str, found: str) -> MessageFormatError:
     return MessageFormatError(
         f"A {what} of protocol version {PROTOCOL_VERSION} was expected, found {found}.",
-        left="It was not acted on.",
+        state_after="It was not acted on.",
         remedy="Look at the object in the store; something other than this package wrote it.",
     )
 

@@ -58,7 +58,7 @@ def choose_positions(
         raise BadInputError(
             f"A start position was expected for {', '.join(targets)} of source {ref}, which begin at "
             "chosen positions, found none.",
-            left=NOTHING_WRITTEN,
+            state_after=NOTHING_WRITTEN,
             remedy="Pick one (start): earliest, latest, a timestamp, a group's offsets, or specific offsets.",
         )
     view = route.target.only(targets)

@@ -126,7 +126,7 @@ def _require_changeable(
         raise PendingBatchError(
             f"Query {query.name} planned batch {query.batch_id + 1} and did not commit it; what it is to "
             "read cannot be told from what its sources have read before they change.",
-            left=NOTHING_WRITTEN,
+            state_after=NOTHING_WRITTEN,
             remedy="Start the job once as it was so that the batch commits, stop it with a savepoint "
             "(StopStreamingJobOperator), and change that one.",
         )

@@ -147,7 +147,7 @@ def source_position(manifest: Manifest, ref: SourceRef) -> tuple[QuerySnapshot, 
         known = [f"{q.name}/{source}" for q in manifest.queries for source in q.kafka]
         raise BadInputError(
             f"Savepoint {manifest.savepoint_id} has no Kafka source {ref.query}/{ref.source}, only {known}.",
-            left=NOTHING_WRITTEN,
+            state_after=NOTHING_WRITTEN,
             remedy="Name one of these.",
         )
     return query, position

@@ -165,7 +165,7 @@ class RequireNoPending:
                 raise PendingBatchError(
                     f"Query {query.name} planned batch {query.batch_id + 1} and did not commit it; "
                     f"{len(inexact) or len(wanted ^ known)} of its offsets have no exact place there.",
-                    left=NOTHING_WRITTEN,
+                    state_after=NOTHING_WRITTEN,
                     remedy="Start the job once on the old cluster so that the batch commits, stop it with a "
                     "savepoint (StopStreamingJobOperator), and rewrite that one.",
                 )
@@ -219,7 +219,7 @@ class RequireSettled:
             raise PreviewOnlyError(
                 f"The plan for savepoint {situation.plan.savepoint_id} should rest on logs nobody writes to, "
                 "but is a preview made while producers were at work.",
-                left=NOTHING_WRITTEN,
+                state_after=NOTHING_WRITTEN,
                 remedy="Hold the producers, wait until MirrorMaker has caught up, and plan again.",
             )
 

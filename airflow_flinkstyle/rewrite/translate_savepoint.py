@@ -34,7 +34,7 @@ def translated(manifest: Manifest, ref: SourceRef, rule: SourceRule, route: Rout
     if not position.offsets:
         raise BadInputError(
             f"Source {ref} has no offsets in savepoint {manifest.savepoint_id}, at least one was expected.",
-            left=NOTHING_WRITTEN,
+            state_after=NOTHING_WRITTEN,
             remedy="Let the query commit a batch that reads this source, then take a new savepoint.",
         )
     incompatible = {

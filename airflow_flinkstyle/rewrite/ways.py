@@ -85,7 +85,7 @@ def _moving(manifest: Manifest, clusters: Clusters, rules: WayRules) -> dict[Sou
         raise BadInputError(
             f"Rules for Kafka sources of savepoint {manifest.savepoint_id} were expected "
             f"({', '.join(map(str, known)) or 'it has none'}), but there are some for {', '.join(unknown)}.",
-            left=NOTHING_WRITTEN,
+            state_after=NOTHING_WRITTEN,
             remedy="Name a source query/source: its name, or its position in the query.",
         )
     if clusters.source is None:

@@ -391,6 +391,6 @@ class _Refused(FlinkstyleError):
     """A request that the driver refused; its code stands in the end report."""
 
     def __init__(self, detail: str) -> None:
-        super().__init__(detail, left="", remedy="")
+        super().__init__(detail, state_after="", remedy="")
         named = re.match(r"[A-Z][A-Z_]+(?=:)", detail)
         self.code = named[0] if named else "REQUEST_FAILED"  # type: ignore[misc]  # another one each time

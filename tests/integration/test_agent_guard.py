@@ -105,7 +105,7 @@ class Checkpoint:
         with pytest.raises(FlinkstyleError) as refused:
             checks.guard(partial(describe_source, self.spark._jvm), self.query(df), {"0": recorded})
         assert self.files() == before
-        assert "not started; its checkpoint is as it was" in refused.value.left
+        assert "not started; its checkpoint is as it was" in refused.value.state_after
         return refused.value
 
 

@@ -277,10 +277,10 @@ def test_group_with_members_keeps_its_offsets(cluster: KafkaCluster):
 def test_partition_that_does_not_exist_is_named_though_others_are_committed(cluster: KafkaCluster):
     with pytest.raises(GroupCommitError, match=f"those of {PLAIN}-9 were refused") as refused:
         set_group_offsets(cluster, "positions-part", {(PLAIN, 0): 15, (PLAIN, 9): 1})
-    assert refused.value.left == "1 other partitions are committed."
+    assert refused.value.state_after == "1 other partitions are committed."
     with pytest.raises(GroupCommitError) as refused:
         set_group_offsets(cluster, "positions-part", {(PLAIN, 9): 1})
-    assert refused.value.left == "No other partitions are committed."
+    assert refused.value.state_after == "No other partitions are committed."
     assert group_offsets(cluster, "positions-part", [PLAIN]) == {(PLAIN, 0): 15}
 
 

@@ -279,7 +279,7 @@ def test_window_behind_a_stopped_mirror_says_how_far_and_that_nothing_was_stoppe
         kafka.await_mirrored({"orders/0": TOPICS}, timeout_s=1.5)
     assert "expected to mirror everything within 1.5 s" in late.value.problem
     assert "c.plain-0: 7" in late.value.problem
-    assert late.value.left == "Nothing was stopped; the job still reads the old cluster."
+    assert late.value.state_after == "Nothing was stopped; the job still reads the old cluster."
     assert "Check that MirrorMaker runs" in late.value.remedy
 
 

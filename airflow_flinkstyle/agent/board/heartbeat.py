@@ -188,7 +188,7 @@ class HeartbeatWriter:
         return SupersededError(
             f"Incarnation {self.incarnation} of generation {self.generation} expected its own heartbeat, "
             f"found that of incarnation {by}.",
-            left="The other driver's heartbeat is unchanged.",
+            state_after="The other driver's heartbeat is unchanged.",
             remedy="Nothing is to be done: the newer driver goes on.",
         )
 

@@ -67,7 +67,7 @@ def begin(board: JobBoard, generation: Generation, process: DriverProcess, *, su
     if claim is None:
         raise NotClaimedError(
             f"A claim of generation {generation} of job {board.job} was expected, found none.",
-            left=NOT_STARTED,
+            state_after=NOT_STARTED,
             remedy="Start the job with StartStreamingJobOperator; only callers make generations.",
         )
     require_not_closed(board.heartbeat(generation))
@@ -95,7 +95,7 @@ def require_claim(board: JobBoard, generation: Generation, claim_id: str) -> Non
         raise NotClaimedError(
             f"Claim {claim_id} of generation {generation} of job {board.job} was expected in "
             f"{board.store.uri}, found {claim.claim_id}.",
-            left=NOT_STARTED,
+            state_after=NOT_STARTED,
             remedy="Give the driver the S3 endpoint and keys of the savepoint root it was submitted for.",
         )
 
@@ -201,7 +201,7 @@ def require_predecessor(
     """Wait for the generation that is followed, and check how it ended.
 
     Raises:
-        PredecessorError: If it did not close at exactly the batches that ``order.json`` names, or left a
+        PredecessorError: If it did not close at exactly the batches that its takeover order names, or left a
             checkpoint that this generation would adopt without having closed.
     """
     if claim.follows is None:
@@ -216,7 +216,7 @@ def require_predecessor(
         raise PredecessorError(
             f"Generation {claim.follows} of job {board.job} was expected to have closed at batches "
             f"{dict(order.closed_at)}, found it {state} at {batches}.",
-            left=NOT_STARTED,
+            state_after=NOT_STARTED,
             remedy="Stop it with a savepoint and start again from that one.",
         )
     _require_own_checkpoint(board, claim, state)
@@ -229,7 +229,7 @@ def _require_own_checkpoint(board: JobBoard, claim: Claim, state: str) -> None:
     raise PredecessorError(
         f"Generation {claim.follows} of job {board.job} was expected to have closed before its checkpoint "
         f"{claim.checkpoint_location} is adopted, found it {state}.",
-        left=NOT_STARTED,
+        state_after=NOT_STARTED,
         remedy="Stop it, or restore its newest savepoint to a location of its own.",
     )
 

@@ -60,7 +60,7 @@ class CommitSetting:
         if given.lower() not in ("true", "false"):
             raise BadInputError(
                 f"{ON} was expected to be true or false, found {given!r}.",
-                left="No query was started.",
+                state_after="No query was started.",
                 remedy=f"Correct it; {GROUP} names a group.",
             )
         return CommitSetting(on=given.lower() == "true", group=spark.conf.get(GROUP, None))

@@ -98,7 +98,7 @@ def require_there(open_checkpoint: OpenCheckpoint, words: Heartbeat | None) -> N
     raise CheckpointLostError(
         f"Checkpoint {open_checkpoint(lost[0]).uri} was expected to hold query {lost[0]} at batch "
         f"{committed[lost[0]]}, as its last run recorded, found no query there.",
-        left=NOT_STARTED,
+        state_after=NOT_STARTED,
         remedy="Bring the checkpoint back; or start the job from a savepoint (start_from='savepoint').",
     )
 
@@ -112,7 +112,7 @@ def require_not_dropped(query: JobQuery, dropped: Collection[str]) -> None:
     if query.name in dropped:
         raise BadInputError(
             f"The script was expected to start none of the queries that {DROPPED} names, found {query.name}.",
-            left=NOT_STARTED,
+            state_after=NOT_STARTED,
             remedy="Take the name out of that setting, or the query out of the script.",
         )
 
@@ -130,7 +130,7 @@ def require_known(query: JobQuery, to_continue: Collection[str], script: Collect
         f"The script was expected to go on with the queries {', '.join(sorted(to_continue))}, found "
         f"{query.name}, which has no checkpoint and would start anew without the state of "
         f"{', '.join(waiting)}.",
-        left=NOT_STARTED,
+        state_after=NOT_STARTED,
         remedy="Keep the query's name; start queries that are new after all that are not; or name those that "
         f"the job is to have no more in {DROPPED}.",
     )

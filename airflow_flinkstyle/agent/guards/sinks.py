@@ -116,7 +116,7 @@ def _behind_all(snapshot: QuerySnapshot, sink: Sink, order: TakeoverOrder) -> Qu
     number = order.counts_behind.get(snapshot.name)
     try:
         if number is None:
-            raise SinkSkipsError.unknown(f"{sink.name} of query {snapshot.name}", left=NOT_STARTED)
+            raise SinkSkipsError.unknown(f"{sink.name} of query {snapshot.name}", state_after=NOT_STARTED)
         return renumber(snapshot, BatchId(number))
     except (RenumberError, SinkSkipsError) as error:
         if not order.skip_known_batches:
@@ -180,7 +180,7 @@ def _admit_unknown(
 
 def _require_accepted(found: str, order: TakeoverOrder) -> None:
     if not order.skip_known_batches:
-        raise SinkSkipsError.of(found, left=NOT_STARTED)
+        raise SinkSkipsError.of(found, state_after=NOT_STARTED)
     log.warning("Accepted: %s", found)
 
 

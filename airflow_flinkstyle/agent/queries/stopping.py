@@ -91,7 +91,7 @@ def commit_pending(query: JobQuery, *, look: Callable[[], None] = keep_waiting) 
         raise PendingBatchError(
             f"Query {query.name} was expected to end with every planned batch committed, "
             "found one that is planned only.",
-            left=_left(query),
+            state_after=_left(query),
             remedy="Look for the query's exception in the driver's log.",
         )
     return max(list_batches(query.checkpoint, "commits"), default=None)
@@ -108,7 +108,7 @@ def _run_once(query: JobQuery, look: Callable[[], None]) -> None:
         raise PendingBatchError(
             f"Query {query.name} was expected to commit the batch it had planned, but that failed: "
             f"{query.refusal or (str(error).splitlines() or [repr(error)])[0]}",
-            left=_left(query),
+            state_after=_left(query),
             remedy="Correct what makes the batch fail, then start the job again.",
         ) from error
 

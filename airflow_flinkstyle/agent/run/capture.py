@@ -130,7 +130,7 @@ def _require_unchanged(where: str, recorded: SourceIdentity, view: ClusterView) 
         raise ClusterMismatchError(
             f"{where} started on Kafka cluster {recorded.cluster_id}, "
             f"but its servers now reach cluster {view.cluster_id}.",
-            left=_LEFT,
+            state_after=_LEFT,
             remedy="Find out why the bootstrap servers changed their cluster while the query ran.",
         )
     for topic, topic_id in recorded.topic_ids.items():

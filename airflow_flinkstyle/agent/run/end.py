@@ -62,7 +62,7 @@ class RunEnd:
             case ScriptEnded():
                 error = NoQueryError(
                     "The script was expected to start a streaming query, but it ended without one.",
-                    left="No batch was run.",
+                    state_after="No batch was run.",
                     remedy="Start a query with writeStream...start() in the script.",
                 )
                 return self._fail(Failure.of(error))

@@ -100,6 +100,6 @@ def _names(value: object) -> tuple[str, ...]:
 def _bad(expected: str, found: object) -> BadInputError:
     return BadInputError(
         f"Changes of sources should have {expected}, but there is {found!r:.200}.",
-        left="Nothing was changed.",
+        state_after="Nothing was changed.",
         remedy="Correct the operator's argument; its documentation shows one of each kind.",
     )

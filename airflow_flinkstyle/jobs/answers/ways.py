@@ -79,6 +79,6 @@ def _known(source: str, answers: Mapping[str, Any]) -> Mapping[str, Any]:
 def _bad(expected: str, found: object) -> BadInputError:
     return BadInputError(
         f"A migration's rules should have {expected}, but there is {found!r}.",
-        left="Nothing was changed.",
+        state_after="Nothing was changed.",
         remedy="Correct the operator's argument or the DAG's form.",
     )

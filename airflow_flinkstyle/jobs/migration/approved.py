@@ -224,6 +224,6 @@ def _tuples(fields: Mapping[str, Any]) -> dict[str, Any]:
 def _malformed(found: str) -> MessageFormatError:
     return MessageFormatError(
         f"An approved migration of format {FORMAT_VERSION} was expected in its journal, found {found}.",
-        left="It was not acted on.",
+        state_after="It was not acted on.",
         remedy="Upgrade airflow-flinkstyle if a newer version wrote it; else trigger a new migration.",
     )

@@ -33,7 +33,7 @@ def takeover(context: MigrationContext) -> Mapping[str, Any]:
         if named is not None and named != context.generation("old"):
             raise DriverFailedError(
                 f"Generation {new} was expected to take over, found that generation {named} did.",
-                left="The job runs there.",
+                state_after="The job runs there.",
                 remedy="Look at the newest attempt of this migration.",
             )
         client.ensure_running()
@@ -97,7 +97,7 @@ def _first_commit(context: MigrationContext, rewritten: Manifest) -> int | None:
             raise StepTimeoutError(
                 f"Generation {new} was expected to commit a batch on the new cluster within "
                 f"{timeout_s:g} s, found that {describe_status(status)}.",
-                left="The job has moved: it runs on the new cluster and producers write there.",
+                state_after="The job has moved: it runs on the new cluster and producers write there.",
                 remedy="Look at the driver's log; correct it there (UpgradeStreamingJobOperator).",
             )
         time.sleep(client.poll_s)

@@ -82,7 +82,7 @@ class Cutover(MigrationContext):
         winner = back.result or rollback.roll_back(self)
         raise MigrationEndedError(
             f"Migration {self.journal.migration_id} was expected to be open, found that it went back.",
-            left=f"Generation {winner['winner']} runs the job; producers: {winner['position']}.",
+            state_after=f"Generation {winner['winner']} runs the job; producers: {winner['position']}.",
             remedy="Trigger a new migration.",
         )
 
@@ -100,7 +100,7 @@ class Cutover(MigrationContext):
                 raise MigrationBusyError(
                     f"Generation {old} of job {board.job} was expected to be in no migration, found "
                     f"migration {migration_id} under way.",
-                    left="This migration changed nothing; the other one goes on.",
+                    state_after="This migration changed nothing; the other one goes on.",
                     remedy="Wait until the other one's last task has settled it, or clear that task.",
                 )
 
@@ -134,13 +134,13 @@ class Cutover(MigrationContext):
         if winner["position"] == "release_new":
             return MigrationEndedError(
                 f"The migration failed late: {error.problem}",
-                left=f"The new driver had taken over: job and producers are on the new cluster. {job}",
+                state_after=f"The new driver had taken over: job and producers are on the new cluster. {job}",
                 remedy="Check that it commits; only a migration in the other direction brings it back.",
             )
         return RolledBackError(
             f"The migration was given up: {error.problem}",
-            left=f"The job is on the old cluster as generation {winner['winner']}, and its producers write "
-            f"there. {job} {error.left}",
+            state_after=f"The job is on the old cluster as generation {winner['winner']}, and its producers "
+            f"write there. {job} {error.state_after}",
             remedy=error.remedy,
         )
 

@@ -117,7 +117,7 @@ def drop_fence(journal: CutoverJournal, watch: Watch) -> None:
     except FlinkstyleError as error:
         raise FenceStandsError(
             f"The fence was expected to come down again, found: {error.problem}",
-            left=f"The job runs on the old cluster, its producers are held. {record.describe()}",
+            state_after=f"The job runs on the old cluster, its producers are held. {record.describe()}",
             remedy=f"{error.remedy} Then clear this task: it goes on with the way back.",
         ) from error
 
@@ -144,14 +144,14 @@ def require_quiet(journal: CutoverJournal, watch: Watch) -> None:
     if known is not None and (gone := watch.fence.missing(FenceRecord.from_dict(known.intent))):
         raise FenceDownError(
             f"The fence was expected to stand, but these ACLs are gone: {'; '.join(map(str, gone))}.",
-            left=_STILL_OLD,
+            state_after=_STILL_OLD,
             remedy="Find out who removed them, then migrate again.",
         )
     found = late_writes(journal, watch)
     if found is not None:
         raise LateWritesError(
             f"Nobody was expected to write to the old cluster after the producers were held. {found}",
-            left=_STILL_OLD,
+            state_after=_STILL_OLD,
             remedy="Find the producer of these records and make it obey the switch, or fence by ACL; then "
             "migrate again.",
         )

@@ -127,7 +127,7 @@ class LiveKafka:
         if isinstance(found, Behind):
             raise MirrorBehindError(
                 f"MirrorMaker was expected to mirror everything within {timeout_s:g} s. {found.describe()}",
-                left="Nothing was stopped; the job still reads the old cluster.",
+                state_after="Nothing was stopped; the job still reads the old cluster.",
                 remedy="Check that MirrorMaker runs and is fast enough, then migrate again.",
             )
 

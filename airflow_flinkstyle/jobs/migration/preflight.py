@@ -68,7 +68,7 @@ class Preflight:
             raise PreflightError(
                 f"The migration was expected to be possible, found {len(self.refusals)} reasons against it. "
                 f"{reasons}",
-                left="Nothing was changed; the job runs on.",
+                state_after="Nothing was changed; the job runs on.",
                 remedy="Correct them, then start the migration again.",
             )
 

@@ -102,7 +102,7 @@ def _old_has_closed(context: MigrationContext, old: Generation) -> bool:
             raise StepTimeoutError(
                 f"The old driver had accepted its stop and was expected to close within "
                 f"{context.settings.stop_timeout_s:g} s.",
-                left="Producers are held. The driver still drains, or is starting again.",
+                state_after="Producers are held. The driver still drains, or is starting again.",
                 remedy="Clear this task: it goes on with the way back.",
             )
         time.sleep(client.poll_s)
@@ -125,7 +125,8 @@ def _race(context: MigrationContext, old: Generation, new: Generation | None) ->
             raise StepTimeoutError(
                 f"The way back (generation {back}) was expected to take over within "
                 f"{context.settings.takeover_timeout_s:g} s.",
-                left=f"The job is stopped, producers are held. Log: {client.log_tail(client.run(back))}",
+                state_after="The job is stopped, producers are held. "
+                f"Log: {client.log_tail(client.run(back))}",
                 remedy="Clear this task: it goes on with the way back.",
             )
         context.journal.check()
@@ -187,6 +188,6 @@ def _require_quiet_old(context: MigrationContext) -> None:
     if writes is not None:
         raise ProducersNotHeldError(
             f"Nobody was expected to write to the old cluster any more. {writes}",
-            left="The job runs on the new cluster and gets these records only while MirrorMaker runs.",
+            state_after="The job runs on the new cluster and gets these records only while MirrorMaker runs.",
             remedy="Move them to the new cluster before MirrorMaker is stopped, then clear this task.",
         )

@@ -67,7 +67,7 @@ def _await_quiet(context: MigrationContext, topics: Collection[str]) -> None:
         if time.monotonic() > deadline:
             raise ProducersNotHeldError(
                 f"Producers were expected to be held within {context.settings.hold_timeout_s:g} s. {writes}",
-                left="Nothing was stopped; the job still reads the old cluster.",
+                state_after="Nothing was stopped; the job still reads the old cluster.",
                 remedy="Make every producer of these partitions obey the switch, then migrate again.",
             )
         context.journal.check()
@@ -92,7 +92,7 @@ def stop(context: MigrationContext) -> Mapping[str, Any]:
         found = outcome.reason if isinstance(outcome, SavepointOnly) else "it closed by itself"
         raise RequestFailedError(
             f"The job was expected to stop with a savepoint, found: {found}",
-            left="The savepoint, if there is one, is kept.",
+            state_after="The savepoint, if there is one, is kept.",
             remedy="Migrate again.",
         )
     return {"savepoint_id": outcome.savepoint_id, "batches": dict(outcome.batches)}
@@ -119,7 +119,7 @@ def _require_watched(context: MigrationContext, manifest: Manifest) -> None:
         raise ProducersNotHeldError(
             f"All topics that the job reads were expected to be watched, found that {', '.join(missed)} were "
             "not: its driver did not tell of them when the migration began.",
-            left="The savepoint is kept.",
+            state_after="The savepoint is kept.",
             remedy="Migrate again once all queries run.",
         )
 

@@ -162,7 +162,7 @@ def require_all_named(runs: JobView, run: Run) -> None:
         raise CheckpointMismatchError(
             f"The driver of generation {run.generation} was expected to have named all its queries before "
             f"it died, found batches of query {', '.join(unnamed)} in {run.claim.checkpoint_location} too.",
-            left=_NOT_TAKEN,
+            state_after=_NOT_TAKEN,
             remedy="Start that driver again (StreamingJobProgressSensor does), then stop the job.",
         )
 
@@ -177,7 +177,7 @@ def _traceless(run: Run) -> CheckpointMismatchError:
     return CheckpointMismatchError(
         f"Checkpoint {run.claim.checkpoint_location} was expected to show what generation {run.generation} "
         "did before its driver died without a word, found nothing there, as on a machine where it never ran.",
-        left=_NOT_TAKEN,
+        state_after=_NOT_TAKEN,
         remedy="A local path means the driver's disk: call from the machine where the driver ran. If it ran "
         "here, it was killed before its first write: start it again (StreamingJobProgressSensor does).",
     )
@@ -207,6 +207,6 @@ def _mismatch(checkpoint: ObjectStore, beat: QueryStatus | None, found: str) -> 
     return CheckpointMismatchError(
         f"Checkpoint {checkpoint.uri} was expected to hold {recorded}, as its last run recorded, found: "
         f"{found}",
-        left=_NOT_TAKEN,
+        state_after=_NOT_TAKEN,
         remedy="A local path means the driver's disk: call from the machine where the driver ran.",
     )

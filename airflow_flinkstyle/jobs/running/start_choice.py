@@ -101,7 +101,7 @@ def _fresh(runs: JobView, origin: Fresh) -> StartPlan:
         raise HistoryError(
             f"Job {runs.board.job} was expected to have no history, so that it can start fresh, found "
             f"{history}{confirmed}.",
-            left="Nothing was started.",
+            state_after="Nothing was started.",
             remedy="Start it from its last state (the default) to continue; or confirm for this start that "
             f"its batches and state are given up, with discard_history={history.name!r}.",
         )
@@ -144,7 +144,7 @@ def _from_same_state(runs: JobView, history: History, why_not: FlinkstyleError, 
     raise LastStateError(
         f"Job {runs.board.job} was expected to continue where it was ({history}), found: {why_not.problem}; "
         f"{found}",
-        left="Nothing was started.",
+        state_after="Nothing was started.",
         remedy=f"{why_not.remedy} Or choose what is lost or repeated: {chosen}begin anew with "
         f"start_from='fresh', discard_history={history.name!r}.",
     ) from why_not

@@ -132,7 +132,7 @@ def _require_forgetful(manifest: Manifest) -> None:
     if found := sinks.remembering(manifest.queries):
         raise SinkSkipsError.of(
             f"{', '.join(found)}, which silently leaves out batches whose ids it has seen",
-            left="Nothing was started.",
+            state_after="Nothing was started.",
         )
 
 
@@ -151,7 +151,7 @@ def plan_checkpoint(runs: JobView, claim_key: str) -> StartPlan:
     if run is None or words is None:
         raise JobNotRunningError(
             f"Job {runs.board.job} was expected to have a checkpoint, found that it was never started.",
-            left="Nothing was started.",
+            state_after="Nothing was started.",
             remedy="Start it fresh, or from a savepoint.",
         )
     closed = words.state == "closed" and words.incarnation != stopped.CALLER
@@ -247,7 +247,7 @@ def require_newest(runs: JobView, manifest: Manifest) -> None:
             raise RewindError(
                 f"Savepoint {manifest.savepoint_id} was expected to hold the last batch of query "
                 f"{query.name}, found batch {query.batch_id}, and the job {went}.",
-                left="Nothing was started.",
+                state_after="Nothing was started.",
                 remedy=_CHOICES,
             )
         if half_written:
@@ -269,7 +269,7 @@ def _require_whole(runs: JobView, manifest: Manifest) -> None:
             raise RewindError(
                 f"Savepoint {manifest.savepoint_id} was expected to hold all queries of the job, found "
                 f"nothing of query {name}, which was started after it was taken, {at} and would begin anew.",
-                left="Nothing was started.",
+                state_after="Nothing was started.",
                 remedy=_CHOICES,
             )
 
@@ -307,7 +307,7 @@ def _require_under_way(manifest: Manifest, query: QuerySnapshot) -> None:
             f"Savepoint {manifest.savepoint_id} was expected to hold batch {query.batch_id + 1} of query "
             f"{query.name}, which a driver had planned before it died, found no offsets of it: all or a "
             "part of it may stand in the output; other rows under its id would be left out or doubled.",
-            left="Nothing was started.",
+            state_after="Nothing was started.",
             remedy="Start from the checkpoint (FromCheckpoint) or a savepoint that was taken since, to "
             "complete that batch; or choose rewind='fork' or rewind='re-emit', which write it again.",
         )

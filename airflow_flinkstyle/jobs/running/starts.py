@@ -103,7 +103,7 @@ class JobStarts(JobView):
         if run.heartbeat is None or run.heartbeat.state != "closed":
             raise JobRunningError(
                 f"Generation {generation} of job {self.board.job} was expected to have closed.",
-                left="Nothing was started.",
+                state_after="Nothing was started.",
                 remedy="Stop it first.",
             )
         own = self.own_claim(claim_key)
@@ -255,7 +255,7 @@ class JobStarts(JobView):
     def _running(self, holder: str) -> JobRunningError:
         return JobRunningError(
             f"Job {self.board.job} was expected not to run, found that {holder}.",
-            left="Nothing was started; that run goes on.",
+            state_after="Nothing was started; that run goes on.",
             remedy="Stop it first (StopStreamingJobOperator), or use another job name.",
         )
 

@@ -64,7 +64,7 @@ def take_stopped(
     if isinstance(status, (Running, Starting)) and not _is_own(status.run, key):
         raise JobRunningError(
             f"Job {runs.board.job} was expected not to run, found that {describe_status(status)}.",
-            left="Nothing was taken.",
+            state_after="Nothing was taken.",
             remedy="Ask its driver for the savepoint (TakeSavepointOperator).",
         )
     lock = lock_offline(runs, key)
@@ -191,7 +191,7 @@ def await_end(runs: JobView, run: Run) -> None:
             raise JobRunningError(
                 f"The driver of generation {run.generation} of job {runs.board.job} was expected to have "
                 "ended, found that it still writes heartbeats.",
-                left="The job goes on as it was.",
+                state_after="The job goes on as it was.",
                 remedy="Stop it, or ask it for a savepoint while it runs.",
             )
         time.sleep(runs.poll_s)
@@ -218,7 +218,7 @@ def _claim(runs: JobView, key: str) -> Run:
     if current is None:
         raise JobNotRunningError(
             f"Job {runs.board.job} was expected to have run, found that no driver ever took it over.",
-            left="Nothing was taken.",
+            state_after="Nothing was taken.",
             remedy="Check the job's name and the savepoint root, or start the job.",
         )
     last = runs.run(current.value.generation)
@@ -239,7 +239,7 @@ def _claim(runs: JobView, key: str) -> Run:
         raise JobRunningError(
             f"Job {runs.board.job} was expected to be left alone, found that another caller has just "
             f"claimed generation {generation}.",
-            left="Nothing was taken.",
+            state_after="Nothing was taken.",
             remedy="Wait until that start or savepoint is done, then try again.",
         ) from error
     return runs.run(generation)
@@ -251,7 +251,7 @@ def _lock(runs: JobView, own: Run) -> OfflineLock:
     if last is None or last.heartbeat is None:
         raise JobNotRunningError(
             f"The last run of {runs.board.job} was expected to have recorded its queries, found no word.",
-            left="Nothing was taken.",
+            state_after="Nothing was taken.",
             remedy="Start the job; it has committed nothing yet.",
         )
     return OfflineLock(generation=own.generation, last=last, last_words=last.heartbeat)

@@ -104,7 +104,7 @@ class Upgrade:
         back = self._phase("rollback", lambda: self._roll_back(stop))
         raise UpgradeRolledBackError(
             f"The new version of job {self.client.board.job} was expected to commit a batch: {failure}",
-            left=f"The old version runs again as generation {back['generation']} ({back['how']}).",
+            state_after=f"The old version runs again as generation {back['generation']} ({back['how']}).",
             remedy="Correct the new version, then upgrade again.",
         )
 
@@ -131,7 +131,7 @@ class Upgrade:
                 found = "that it closed by itself, without a savepoint"
         raise RequestFailedError(
             f"Job {self.client.board.job} was expected to stop with a savepoint, found {found}",
-            left="The new version was not started.",
+            state_after="The new version was not started.",
             remedy="Start the job from its checkpoint, then upgrade again.",
         )
 
@@ -149,7 +149,7 @@ class Upgrade:
             raise SinkSkipsError.of(
                 f"{named}, which leaves out, or may leave out, batches whose ids it has seen "
                 "(if_committed='re-emit')",
-                left="Nothing was stopped; the job runs on.",
+                state_after="Nothing was stopped; the job runs on.",
             )
 
     def _start(self, stop: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -232,7 +232,8 @@ class Upgrade:
         elif self.if_committed == "continue":
             raise UpgradeChoiceError(
                 f"The new version was expected to fail before it wrote anything, found that {why_not}.",
-                left=f"The job is stopped. Savepoint {stop['savepoint_id']} is from before the upgrade.",
+                state_after=f"The job is stopped. Savepoint {stop['savepoint_id']} is from before the "
+                "upgrade.",
                 remedy="Correct the new version and start it from the checkpoint (FromCheckpoint), or the "
                 "old one from that savepoint with rewind='fork' or rewind='re-emit'.",
             )

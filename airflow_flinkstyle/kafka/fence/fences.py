@@ -238,7 +238,7 @@ def _unknown_openness(cluster: KafkaCluster, topics: Collection[str]) -> FenceSc
         f"Topics without ACLs, {', '.join(topics)}, are open to all or to super users alone, as "
         f"allow.everyone.if.no.acl.found of {cluster} says; it was expected to be told, but brokers hide it. "
         "The first ACL of any kind would close such a topic to its readers.",
-        left=NOTHING_CHANGED,
+        state_after=NOTHING_CHANGED,
         remedy="Say it: fence='acl:open' or 'acl:closed', as the brokers are configured.",
     )
 
@@ -251,7 +251,7 @@ def _denied(fence: AclFence, topic: str, entries: Collection[AclRule]) -> list[s
         raise FenceScopeError(
             f"To spare {', '.join(fence.spare)}, writers of topic {topic} should be allowed by name on "
             f"{fence.cluster}, but everybody may write.",
-            left=NOTHING_CHANGED,
+            state_after=NOTHING_CHANGED,
             remedy="Name the principals to deny instead, or give each writer an ACL of its own.",
         )
     return sorted(allowed - set(fence.spare))
@@ -302,7 +302,7 @@ def parse_fence(answer: str | Mapping[str, Any] | None, *, spare: Collection[str
     raise BadInputError(
         f"A fence should be one of {', '.join(_BY_NAME)} or a mapping with kind, principals and spare (lists "
         f"of 'User:name') and open_topics (true or false), but is {answer!r}.",
-        left=NOTHING_CHANGED,
+        state_after=NOTHING_CHANGED,
         remedy="Correct the operator's argument or the DAG's form.",
     )
 

@@ -104,7 +104,7 @@ def mirror_lag(
     if missing:
         raise MirrorPositionMissingError(
             missing_position(mirror, target, missing),
-            left=NOTHING_CHANGED,
+            state_after=NOTHING_CHANGED,
             remedy="Check that MirrorMaker mirrors these topics (its `topics` pattern), and the mirror's "
             "source_alias and connector_name; a new partition appears after refresh.topics.interval.seconds.",
         )

@@ -86,7 +86,7 @@ def require_known(rules: StartRules, view: ClusterView, where: str) -> None:
         raise BadInputError(
             f"Start positions on {where} should be for the topics that the job reads "
             f"({', '.join(sorted(view.topics))}), but there are some for {', '.join(unknown)}.",
-            left=NOTHING_CHANGED,
+            state_after=NOTHING_CHANGED,
             remedy="Name the topics as they are called on the cluster where the job will read.",
         )
     tables = [start for start in rules.all if isinstance(start, AtOffsets)]

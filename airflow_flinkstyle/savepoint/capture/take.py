@@ -231,6 +231,6 @@ def _require_names(queries: Sequence[QuerySource]) -> None:
     if not names or len(set(names)) != len(names) or not all(names):
         raise BadInputError(
             f"Expected at least one query, each with a name of its own, found {names}.",
-            left="No savepoint was made.",
+            state_after="No savepoint was made.",
             remedy="Give each query a name with queryName().",
         )

@@ -174,7 +174,7 @@ def _pending_content(query: QuerySnapshot, *, carry: bool) -> bytes | None:
     if query.pending_offsets is None:
         raise BadInputError(
             f"Expected a pending batch after batch {query.batch_id} of query {query.name}, found none.",
-            left="Nothing was written.",
+            state_after="Nothing was written.",
             remedy="Restore without carrying a pending batch over.",
         )
     return query.pending_offsets.encode()
@@ -295,7 +295,7 @@ class _Writer:
         outcomes = each_file(self._write, entries, threads=self.threads, progress=self.progress)
         findings = [outcome.finding for outcome in outcomes if isinstance(outcome, Damaged)]
         if findings:
-            raise SavepointDamagedError.of(self.manifest.savepoint_id, findings, left=_SEALED)
+            raise SavepointDamagedError.of(self.manifest.savepoint_id, findings, state_after=_SEALED)
         return sum(entry.size_bytes for entry in entries)
 
     def _write(self, entry: FileEntry) -> Copied | Damaged | None:

@@ -259,7 +259,7 @@ def test_planned_batch_moves_only_if_each_partition_has_both_ends_exactly(
             "Query totals planned batch 8 and did not commit it; "
             f"{inexact} of its offsets have no exact place there."
         )
-        assert found.left == NOTHING_WRITTEN
+        assert found.state_after == NOTHING_WRITTEN
         assert "StopStreamingJobOperator" in found.remedy
 
 
@@ -310,7 +310,7 @@ def test_preview_is_refused_with_its_savepoint():
     assert failure(RequireSettled(), a_plan()) is None
     found = refusal(PreviewOnlyError, RequireSettled(), a_plan(settled=False))
     assert found.problem.startswith("The plan for savepoint sp-1 ")
-    assert found.left == NOTHING_WRITTEN
+    assert found.state_after == NOTHING_WRITTEN
     assert found.remedy.startswith("Hold the producers")
 
 

@@ -83,11 +83,13 @@ def test_kafka_that_cannot_be_reached_leaves_what_the_error_says(
     look: Callable[[Describe, JobQuery], object], left: str, clock: Clock
 ) -> None:
     def out_of_reach(_: object) -> ClusterView:
-        raise ClusterUnreachableError("Timeout.", left="The query was not started.", remedy="Check it.")
+        raise ClusterUnreachableError(
+            "Timeout.", state_after="The query was not started.", remedy="Check it."
+        )
 
     with pytest.raises(ClusterUnreachableError) as refused:
         look(out_of_reach, a_query_of_two_batches(committed=2))
-    assert left in refused.value.left
+    assert left in refused.value.state_after
 
 
 def an_identity(cluster_id: str) -> SourceIdentity:
@@ -236,7 +238,7 @@ def test_query_under_another_name_is_refused_while_the_old_ones_state_waits() ->
         checks.require_known(a_query("orders2"), {"orders", "done", "a"}, {"orders2", "done"})
     assert "go on with the queries a, done, orders, found orders2" in refused.value.problem
     assert "would start anew without the state of a, orders." in refused.value.problem
-    assert refused.value.left == NOT_STARTED
+    assert refused.value.state_after == NOT_STARTED
     assert "Keep the query's name" in refused.value.remedy
 
 

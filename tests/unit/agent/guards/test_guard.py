@@ -70,7 +70,7 @@ def test_same_topics_on_another_cluster_are_refused_before_any_offset_is_compare
         "Source 0 of query orders: its positions belong to Kafka cluster old, "
         "but its options reach cluster c."
     )
-    assert refused.value.left == "The query was not started; its checkpoint is as it was."
+    assert refused.value.state_after == "The query was not started; its checkpoint is as it was."
     assert "PlanOffsetRewriteOperator" in refused.value.remedy
 
 
@@ -78,7 +78,7 @@ def test_topic_that_was_created_again_is_refused_under_its_old_name() -> None:
     expected = "Topic t on source 0 of query orders was expected to have id id-0, but has id id:"
     with pytest.raises(TopicRecreatedError, match=f"Source 0 of query orders: {expected}") as refused:
         check(a_view({0: 5}), None, None, an_identity(t="id-0"))
-    assert refused.value.left == "The query was not started; its checkpoint is as it was."
+    assert refused.value.state_after == "The query was not started; its checkpoint is as it was."
 
 
 def test_topic_that_is_gone_is_refused_by_name() -> None:
@@ -180,7 +180,7 @@ def test_other_number_of_sources_is_refused_where_sources_have_no_names() -> Non
         with pytest.raises(SourcesChangedError) as refused:
             require_same_sources("q", [a_source(n) for n in range(found)], positions)
         assert f"read 2 sources like its checkpoint, found {found} in the script" in refused.value.problem
-        assert refused.value.left == "The query was not started; its checkpoint is as it was."
+        assert refused.value.state_after == "The query was not started; its checkpoint is as it was."
         assert "ChangeSourcesOperator" in refused.value.remedy
     require_same_sources("q", [a_source(0)], CheckpointPositions(committed=None, pending=None))
 

@@ -256,7 +256,7 @@ def test_held_query_goes_on_once_kafka_and_store_can_be_reached_again(
 
     def describe(_: object) -> ClusterView:
         if not reachable.is_set():
-            raise error("out of reach", left="", remedy="")
+            raise error("out of reach", state_after="", remedy="")
         return a_view({0: 9})
 
     clock.at[clock.now_s + 5] = reachable.set

@@ -133,4 +133,4 @@ def test_batch_that_is_not_committed_by_that_run_is_refused() -> None:
     query, _ = pending(commits=False)
     with pytest.raises(PendingBatchError, match="found one that is planned only") as refused:
         commit_pending(query)
-    assert query.location in refused.value.left
+    assert query.location in refused.value.state_after

@@ -204,7 +204,7 @@ def test_relaunch_does_not_let_a_script_leave_out_the_query_that_was_refused(
     first: SmallDriver, clock: Clock
 ) -> None:
     commit(first.start("orders"), 0)
-    error = QueryNameError("two queries have one name", left="", remedy="")
+    error = QueryNameError("two queries have one name", state_after="", remedy="")
     first.heartbeat_writer.end("failed", error=(error.code, str(error)))
     with pytest.raises(QueryNameError):
         first.relaunched().start("orders")

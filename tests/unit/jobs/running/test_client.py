@@ -165,7 +165,7 @@ def test_batch_ids_are_not_used_again_where_the_sink_remembers_them(world: World
     again = FromSavepoint(savepoint_id="sp-files", rewind="re-emit")
     with pytest.raises(SinkSkipsError, match="parquet of query orders") as refused:
         client.start(world.spec(), world.target(), claim_key="s2", origin=again)
-    assert refused.value.left == "Nothing was started."
+    assert refused.value.state_after == "Nothing was started."
     assert client.own_claim("s2") is None
     accepted = replace(again, skip_known_batches=True)
     order = client.board.takeover_order(

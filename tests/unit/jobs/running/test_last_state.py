@@ -213,7 +213,7 @@ def test_vanished_checkpoint_and_a_savepoint_that_is_older_is_refused_with_what_
         client.start(world.spec(), world.target(), claim_key="again")
     said = refused.value
     assert client.run(1).claim.checkpoint_location in said.problem
-    assert (said.left, records(world)) == ("Nothing was started.", before)
+    assert (said.state_after, records(world)) == ("Nothing was started.", before)
     for choice in (f"savepoint_id={hot.savepoint_id!r}", "rewind='fork'", "discard_history='generation 1'"):
         assert choice in said.remedy
 

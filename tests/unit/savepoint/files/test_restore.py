@@ -301,7 +301,7 @@ def test_each_query_carries_its_planned_batch_only_when_asked_and_where_it_has_o
 def test_carrying_over_nothing_is_refused(repository: Repository, a_checkpoint: Make, take: Make):
     with pytest.raises(BadInputError, match="pending batch after batch 2 of query totals") as refused:
         restored(take(repository, a_checkpoint()), repository, MemoryStore(), carry_pending=True)
-    assert refused.value.left == "Nothing was written."
+    assert refused.value.state_after == "Nothing was written."
     assert refused.value.remedy == "Restore without carrying a pending batch over."
 
 
@@ -705,5 +705,5 @@ def test_damaged_file_that_names_the_checkpoints_place_is_refused(
         with pytest.raises(SavepointDamagedError, match=METADATA) as refused:
             restored(manifest, repository, target)
         assert is_sealed(target)
-        assert "unfinished restore" in refused.value.left
+        assert "unfinished restore" in refused.value.state_after
         target.write(METADATA, b"what stood there")
