@@ -40,7 +40,7 @@ def live_kafka(hook: StreamingJobHook, moving: Migration) -> LiveKafka:
         rename=moving.rename,
         isolation=moving.isolation,
         allow=moving.allow,
-        ways=moving.ways,
+        strategies=moving.strategies,
         fence=moving.fence.around(old),
     )
 
@@ -113,7 +113,7 @@ def cutover(
         target=target,
         hot_savepoint_id=hot_savepoint_id,
         settings=moving.settings,
-        stop_mode=DRAINED if moving.ways.drains else AS_IT_IS,
+        stop_mode=DRAINED if moving.strategies.drains else AS_IT_IS,
         group=moving.group,
     )
 

@@ -10,7 +10,7 @@ from airflow_flinkstyle.kafka.start.resolve import resolve
 from airflow_flinkstyle.kafka.verdict import Verdict, offset_of
 from airflow_flinkstyle.rewrite.errors import NOTHING_WRITTEN
 from airflow_flinkstyle.rewrite.plan import flat
-from airflow_flinkstyle.rewrite.rows import SourceVerdicts, SourceWay
+from airflow_flinkstyle.rewrite.rows import SourceStrategy, SourceVerdicts
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -34,10 +34,10 @@ def start_at_chosen(
         verdicts={},
         chosen=chosen,
         settled=not route.request.preview,
-        way=SourceWay(
+        strategy=SourceStrategy(
             query=ref.query,
             source=ref.source,
-            way="new_identity",
+            strategy="new_identity",
             precondition="each position lies in the target's log; nothing is proved about the old one",
             consequence=f"the old positions are dropped; begins at {describe_start(rule.start)}; "
             f"{describe_gap(position, position.offsets, chosen, route)}",

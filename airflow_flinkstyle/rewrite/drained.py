@@ -14,7 +14,7 @@ from airflow_flinkstyle.rewrite.chosen_positions import (
 )
 from airflow_flinkstyle.rewrite.errors import old_cluster_needed
 from airflow_flinkstyle.rewrite.plan import flat
-from airflow_flinkstyle.rewrite.rows import SourceVerdicts, SourceWay
+from airflow_flinkstyle.rewrite.rows import SourceStrategy, SourceVerdicts
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.kafka.cluster import LogRange, TopicPartition
@@ -29,7 +29,7 @@ def drained_then_chosen(
 ) -> SourceVerdicts:
     """Require that a source was read to its fenced end; then it begins with the target's first record."""
     if route.source is None or route.clusters.source is None:
-        raise old_cluster_needed(ref, rule.way)
+        raise old_cluster_needed(ref, rule.strategy)
     unread = {} if route.request.preview else undrained(position, route)
     if rule.start is None:
         chosen = {
@@ -48,10 +48,10 @@ def drained_then_chosen(
         verdicts=unread,
         chosen=chosen,
         settled=not route.request.preview,
-        way=SourceWay(
+        strategy=SourceStrategy(
             query=ref.query,
             source=ref.source,
-            way="producers_first",
+            strategy="producers_first",
             precondition="the job has read the old topics to their end, nobody writes there any more, no "
             "mirror copies them any more (this is not checked), and the target's topics are empty unless a "
             "start was picked",

@@ -111,10 +111,10 @@ class RewriteRefusedError(RewriteError):
         )
 
 
-def old_cluster_needed(ref: SourceRef, way: str) -> BadInputError:
+def old_cluster_needed(ref: SourceRef, strategy: str) -> BadInputError:
     """Return the error for a way that has to look at the old cluster, and cannot."""
     return BadInputError(
-        f"The old cluster was expected for source {ref} (way {way}), but no connection to it was given.",
+        f"The old cluster was expected for source {ref} (way {strategy}), but no connection to it was given.",
         state_after=NOTHING_WRITTEN,
         remedy="Give its connection; if it is gone, give the source a new identity with a start position.",
     )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from airflow_flinkstyle.kafka.cluster import ClusterView, TopicPartition
-    from airflow_flinkstyle.rewrite.rows import SourceVerdicts, SourceWay
+    from airflow_flinkstyle.rewrite.rows import SourceStrategy, SourceVerdicts
     from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest, QuerySnapshot
     from airflow_flinkstyle.types import BatchId, NextOffset
 
@@ -38,9 +38,9 @@ class OffsetRewritePlan:
     settled: bool = True
     """False for a preview made while producers were at work: it may be shown, never applied."""
     evidence: Mapping[str, str] = field(default_factory=dict)
-    """What the verdicts rest on, by ``query/source/topic-partition``, and by ``query/source/way`` what was
-    dropped."""
-    ways: tuple[SourceWay, ...] = ()
+    """What the verdicts rest on, by ``query/source/topic-partition``, and by ``query/source/strategy`` what
+    was dropped."""
+    strategies: tuple[SourceStrategy, ...] = ()
     """How each source moves."""
     source_cluster_id: str | None = None
     """The cluster that the old positions belong to; None if nobody looked at it."""
@@ -72,10 +72,11 @@ class OffsetRewritePlan:
         if self.pending:
             lines += ["", "The end of the batch that was planned and not committed:", ""]
             lines += markdown_table(self.pending)
-        if self.ways:
-            lines += ["", "| source | way | holds if | then |", "|---|---|---|---|"]
+        if self.strategies:
+            lines += ["", "| source | strategy | holds if | then |", "|---|---|---|---|"]
             lines += [
-                line([f"{w.query}/{w.source}", w.way, w.precondition, w.consequence]) for w in self.ways
+                line([f"{w.query}/{w.source}", w.strategy, w.precondition, w.consequence])
+                for w in self.strategies
             ]
         if not self.settled:
             lines += ["", "Preview: producers were at work. The offsets are proved again before any is used."]
@@ -115,8 +116,8 @@ def plan_rewrite(
         pending += _moves(ref, pending_positions(query, ref.source), found.pending, rename, dropped)
         for (topic, number), text in sorted(found.evidence.items()):
             evidence[f"{ref}/{topic}-{number}"] = text
-        if dropped and found.way is not None:
-            evidence[f"{ref}/way"] = _way_taken(found.way, position, dropped)
+        if dropped and found.strategy is not None:
+            evidence[f"{ref}/strategy"] = _strategy_taken(found.strategy, position, dropped)
     topics = {move.target_topic for move in moves}
     return OffsetRewritePlan(
         savepoint_id=manifest.savepoint_id,
@@ -127,15 +128,17 @@ def plan_rewrite(
         pending=tuple(pending),
         settled=all(found.settled for found in verdicts.values()),
         evidence=evidence,
-        ways=tuple(found.way for _, found in sorted(verdicts.items()) if found.way is not None),
+        strategies=tuple(
+            found.strategy for _, found in sorted(verdicts.items()) if found.strategy is not None
+        ),
         source_cluster_id=source_cluster_id,
     )
 
 
-def _way_taken(way: SourceWay, position: KafkaPosition, dropped: Collection[str]) -> str:
+def _strategy_taken(strategy: SourceStrategy, position: KafkaPosition, dropped: Collection[str]) -> str:
     """Return what a rewritten savepoint keeps of positions that nothing proves: how, and what was before."""
     before = {topic: dict(parts) for topic, parts in position.offsets.items() if topic in dropped}
-    fields = {**asdict(way), "cluster_id": position.cluster_id, "dropped": before}
+    fields = {**asdict(strategy), "cluster_id": position.cluster_id, "dropped": before}
     return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
 

@@ -128,7 +128,11 @@ class RequireStillEmpty:
     def check(self, situation: Situation) -> None:
         """Raise ``MovesRefusedError``."""
         plan, live = situation.plan, situation.live
-        drained = {(way.query, way.source) for way in plan.ways if way.way == "producers_first"}
+        drained = {
+            (strategy.query, strategy.source)
+            for strategy in plan.strategies
+            if strategy.strategy == "producers_first"
+        }
         filled = [
             move
             for move in plan.moves

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.types import NextOffset
 
 
-Way = Literal["proved", "new_identity", "producers_first"]
+MigrationStrategy = Literal["proved", "new_identity", "producers_first"]
 """How a source gets its position on the target:
 
 - ``proved``: where its unread records stand there, by comparing both logs (also under a new name).
@@ -36,13 +36,13 @@ class SourceRef:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourceWay:
+class SourceStrategy:
     """How one source moves, for the people who approve it."""
 
     query: str
     source: str
     """Source name (offset log v2) or position in the query (v1)."""
-    way: Way
+    strategy: MigrationStrategy
     precondition: str
     """What must hold, and is checked."""
     consequence: str
@@ -94,5 +94,5 @@ class SourceVerdicts:
     evidence: Mapping[TopicPartition, str] = field(default_factory=dict)
     """JSON per partition, kept in the new savepoint."""
     settled: bool = True
-    way: SourceWay | None = None
+    strategy: SourceStrategy | None = None
     """For the people who approve it."""

@@ -10,7 +10,7 @@ from airflow_flinkstyle.kafka.verdict import Refused, Verdict
 from airflow_flinkstyle.rewrite.chosen_positions import choose_positions, describe_gap, describe_start
 from airflow_flinkstyle.rewrite.errors import NOTHING_WRITTEN, old_cluster_needed
 from airflow_flinkstyle.rewrite.plan import flat, pending_positions, source_position
-from airflow_flinkstyle.rewrite.rows import SourceVerdicts, SourceWay
+from airflow_flinkstyle.rewrite.rows import SourceStrategy, SourceVerdicts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,10 +52,10 @@ def translated(manifest: Manifest, ref: SourceRef, rule: SourceRule, route: Rout
         pending=pending.verdicts if pending else {},
         evidence={tp: entry.to_json() for tp, entry in main.evidence.items()} if main else {},
         settled=main.settled if main else not route.request.preview,
-        way=SourceWay(
+        strategy=SourceStrategy(
             query=ref.query,
             source=ref.source,
-            way="proved",
+            strategy="proved",
             precondition="nobody writes to the old topics, and every unread record is found on the target",
             consequence="each unread record is read once, but for what a row says"
             + (

@@ -22,7 +22,7 @@ from airflow_flinkstyle.kafka.translation.request import ProofRequest
 from airflow_flinkstyle.kafka.translation.translator import translate_positions
 from airflow_flinkstyle.kafka.verdict import Exact, Refused
 from airflow_flinkstyle.rewrite.route import Clusters
-from airflow_flinkstyle.rewrite.ways import plan_migration
+from airflow_flinkstyle.rewrite.strategies import plan_migration
 from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest, QuerySnapshot
 from airflow_flinkstyle.types import BatchId, NextOffset
 from testbed.mirror import Mirror

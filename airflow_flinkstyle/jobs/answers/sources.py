@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.jobs.answers.ways import savepoint_offsets
+from airflow_flinkstyle.jobs.answers.strategies import savepoint_offsets
 from airflow_flinkstyle.kafka.start.text import parse_rules
 from airflow_flinkstyle.rewrite.position import picked_position
 from airflow_flinkstyle.rewrite.source_changes import (

@@ -17,8 +17,8 @@ from airflow_flinkstyle.kafka.policies import EXACT_ONLY, Policies
 from airflow_flinkstyle.kafka.translation.request import ProofRequest
 from airflow_flinkstyle.rewrite.apply import apply_plan
 from airflow_flinkstyle.rewrite.route import Clusters, incompatible_topics, targets_of
-from airflow_flinkstyle.rewrite.rules import PROVED, WayRules
-from airflow_flinkstyle.rewrite.ways import plan_migration
+from airflow_flinkstyle.rewrite.rules import PROVED, StrategyRules
+from airflow_flinkstyle.rewrite.strategies import plan_migration
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -90,8 +90,8 @@ class LiveKafka:
     isolation: Isolation = "read_committed"
     """What the job itself reads."""
     allow: Policies = EXACT_ONLY
-    """Which verdicts are good enough; ``chosen`` ones are wherever ``ways`` picks positions."""
-    ways: WayRules = PROVED
+    """Which verdicts are good enough; ``chosen`` ones are wherever ``strategies`` picks positions."""
+    strategies: StrategyRules = PROVED
     """How each source moves."""
     fence: Fence | None = None
     """What keeps producers away from the old topics in the window; None: they are only watched."""
@@ -133,12 +133,12 @@ class LiveKafka:
 
     def plan(self, manifest: Manifest, *, preview: bool = False) -> OffsetRewritePlan:
         """Find every source's positions in its way."""
-        return plan_migration(manifest, self._clusters(), self.request(preview=preview), self.ways)
+        return plan_migration(manifest, self._clusters(), self.request(preview=preview), self.strategies)
 
     def apply(self, plan: OffsetRewritePlan, manifest: Manifest, repository: SavepointRepository) -> Manifest:
         """Check against the new cluster as it is now, then write."""
         live = describe(self.new, plan.target.topics)
-        allow = replace(self.allow, chosen=self.allow.chosen or self.ways.chooses)
+        allow = replace(self.allow, chosen=self.allow.chosen or self.strategies.chooses)
         return apply_plan(plan, manifest, repository, live=live, allow=allow)
 
     def unread(self, manifest: Manifest) -> int:
@@ -169,7 +169,7 @@ class LiveKafka:
 
     def to_prove(self, sources: Mapping[str, Collection[str]]) -> set[str]:
         """Return the topics whose positions are to be proved, of these ``query/source`` -> topics."""
-        rules = {name: rule for name in sources if (rule := self.ways.named(name)).way == "proved"}
+        rules = {name: rule for name in sources if (rule := self.strategies.named(name)).strategy == "proved"}
         topics = {topic for name in rules for topic in sources[name]}
         if all(rule.topology == "refuse" for rule in rules.values()):
             return topics

@@ -186,7 +186,7 @@ def _topics(kafka: LiveKafka, sources: Sources) -> Finding:
 
 def _of_rule(kafka: LiveKafka, sources: Sources, applies: Callable[[SourceRule], bool]) -> dict[str, str]:
     """Return topic -> topic id of the sources on the old cluster whose rule is such a one."""
-    return _on_old(kafka, {name: s for name, s in sources.items() if applies(kafka.ways.named(name))})
+    return _on_old(kafka, {name: s for name, s in sources.items() if applies(kafka.strategies.named(name))})
 
 
 def _to_prove(kafka: LiveKafka, sources: Sources) -> set[str]:

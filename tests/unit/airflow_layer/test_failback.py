@@ -120,7 +120,7 @@ def test_only_a_migration_that_has_finished_can_be_reversed(world: World, monkey
     logs = world.logs
     logs.old = KafkaCluster(name="old", config={"bootstrap.servers": "old:9092"})
     logs.new = KafkaCluster(name="new", config={"bootstrap.servers": "new:9092"})
-    logs.target_topics, logs.ways = sorted, PROVED
+    logs.target_topics, logs.strategies = sorted, PROVED
     monkeypatch.setattr(migration, "live_kafka", lambda hook, moving: logs)
     with pytest.raises(BadInputError, match="found none"):
         last_migration(world.store, world.job)

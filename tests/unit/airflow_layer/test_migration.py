@@ -47,7 +47,7 @@ def findings(world: World, connections: SimpleNamespace, monkeypatch: pytest.Mon
     logs.old = KafkaCluster(name="old", config={"bootstrap.servers": "old:9092"})
     logs.new = KafkaCluster(name="new", config={"bootstrap.servers": "new:9092"})
     logs.target_topics = sorted
-    logs.ways = PROVED
+    logs.strategies = PROVED
     for name in ("old", "new"):
         connections.set(name, "kafka", {"bootstrap.servers": f"{name}:9092"})
     for room in (migration, approval):

@@ -128,13 +128,13 @@ def test_record_survives_a_round_trip(record: Record) -> None:
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
 def test_another_protocol_version_is_refused_naming_both(record: Record) -> None:
     values = {**json.loads(record.to_bytes()), "version": 7}
-    with pytest.raises(ProtocolVersionError, match=r"speaks protocol 7, this package speaks 1"):
+    with pytest.raises(ProtocolVersionError, match=r"speaks protocol 7, this package speaks 2"):
         type(record).from_bytes(json.dumps(values).encode())
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"not json", b'"text"', b"7", b"null"])
 def test_what_is_no_record_is_refused(data: bytes) -> None:
-    with pytest.raises(MessageFormatError, match=r"current\.json of protocol version 1 was expected"):
+    with pytest.raises(MessageFormatError, match=r"current\.json of protocol version 2 was expected"):
         Current.from_bytes(data)
 
 

@@ -42,7 +42,7 @@ from airflow_flinkstyle.rewrite.preconditions import (
     check_all,
     default_preconditions,
 )
-from airflow_flinkstyle.rewrite.rows import PartitionMove, SourceWay
+from airflow_flinkstyle.rewrite.rows import PartitionMove, SourceStrategy
 from airflow_flinkstyle.savepoint.manifest import QuerySnapshot
 from airflow_flinkstyle.types import BatchId, NextOffset
 from tests.manifests import a_manifest
@@ -192,13 +192,13 @@ def test_log_that_lost_its_end_since_the_plan_is_refused_though_the_offsets_fit(
     assert "t-0" in found.problem
 
 
-def a_way(way: str, source: str = "0") -> SourceWay:
-    return SourceWay(query="totals", source=source, way=way, precondition="p", consequence="c")  # type: ignore[arg-type]
+def a_strategy(strategy: str, source: str = "0") -> SourceStrategy:
+    return SourceStrategy(query="totals", source=source, strategy=strategy, precondition="p", consequence="c")  # type: ignore[arg-type]
 
 
 def test_target_of_a_drained_source_must_be_as_empty_as_it_was():
     moves = [a_move(10, partition=number) for number in range(3)]
-    plan = a_plan(*moves, ways=(a_way("producers_first"),))
+    plan = a_plan(*moves, strategies=(a_strategy("producers_first"),))
     assert failure(RequireStillEmpty(), plan, a_view({"t": {0: 10, 1: 10, 2: 10}})) is None
     found = refusal(MovesRefusedError, RequireStillEmpty(), plan, a_view({"t": {0: 10, 1: 11, 2: 12}}))
     assert found.problem.startswith("2 partitions of the target were expected to be empty still")
@@ -210,14 +210,14 @@ def test_target_of_a_drained_source_must_be_as_empty_as_it_was():
 def test_source_that_is_not_drained_may_have_records_behind_its_position():
     live = a_view({"t": {0: 99}, "u": {0: 99}})
     moves = [a_move(10), a_move(99, "u", source="1")]
-    for ways in ((), (a_way("mirror"), a_way("producers_first", "1"))):
-        assert failure(RequireStillEmpty(), a_plan(*moves, ways=ways), live) is None
-    picked = a_plan(a_move(Chosen(NextOffset(10), None, None)), ways=(a_way("producers_first"),))
+    for strategies in ((), (a_strategy("mirror"), a_strategy("producers_first", "1"))):
+        assert failure(RequireStillEmpty(), a_plan(*moves, strategies=strategies), live) is None
+    picked = a_plan(a_move(Chosen(NextOffset(10), None, None)), strategies=(a_strategy("producers_first"),))
     assert failure(RequireStillEmpty(), picked, live) is None
 
 
 def test_partition_that_a_drained_sources_target_lacks_is_left_to_others():
-    plan = a_plan(a_move(10, "gone"), ways=(a_way("producers_first"),))
+    plan = a_plan(a_move(10, "gone"), strategies=(a_strategy("producers_first"),))
     assert failure(RequireStillEmpty(), plan, a_view({"t": {0: 1}})) is None
 
 

@@ -80,14 +80,14 @@ def test_plan_survives_json(verdict: Verdict):
     assert from_json(to_json(plan)) == plan
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format_version":3}', '{"format_version":2,"job":"x"}'])
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format_version":4}', '{"format_version":3,"job":"x"}'])
 def test_malformed_or_newer_plan_is_refused(text: str):
     with pytest.raises(PlanFormatError):
         from_json(text)
 
 
 def test_plan_of_an_older_format_is_refused_by_its_number():
-    with pytest.raises(PlanFormatError, match="format_version 2, found 1"):
+    with pytest.raises(PlanFormatError, match="format_version 3, found 1"):
         from_json('{"format_version":1,"job":"x"}')
 
 

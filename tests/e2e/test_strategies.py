@@ -22,7 +22,7 @@ from airflow_flinkstyle.kafka.mirror.lag import CaughtUp, wait_caught_up
 from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.start.text import parse_rules
 from airflow_flinkstyle.kafka.verdict import Exact
-from airflow_flinkstyle.rewrite.rules import SourceRule, WayRules
+from airflow_flinkstyle.rewrite.rules import SourceRule, StrategyRules
 from airflow_flinkstyle.savepoint.files.restore import restore_savepoint
 from airflow_flinkstyle.storage.local import LocalStore
 from testbed.judge import Total
@@ -139,10 +139,10 @@ class Stop:
 
     def side(self, mirror: MirrorSettings = SAME_NAME, start: object = None) -> LiveKafka:
         """Both clusters; with a start, the source gets a new identity there."""
-        ways = WayRules()
+        strategies = StrategyRules()
         if start is not None:
-            ways = WayRules(default=SourceRule(way="new_identity", start=parse_rules(start)))
-        return replace(self.scenario.kafka_side(), mirror=mirror, ways=ways)
+            strategies = StrategyRules(default=SourceRule(strategy="new_identity", start=parse_rules(start)))
+        return replace(self.scenario.kafka_side(), mirror=mirror, strategies=strategies)
 
     def expected(self, copies: Mapping[int, list[Copied]], offsets: Mapping[int, int]) -> dict[str, Total]:
         """What was read before the stop, and what stands on the new cluster from these offsets on."""
@@ -188,7 +188,7 @@ def read_copies(broker: Broker, topic: str) -> dict[int, list[Copied]]:
 def stop(
     kafka_pair: KafkaPair, mirror: Mirror, reader: StateReader, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Stop]:
-    folder = tmp_path_factory.mktemp("ways")
+    folder = tmp_path_factory.mktemp("strategies")
     second = MirrorProcess(
         source_bootstrap=kafka_pair.old.bootstrap,
         target_bootstrap=kafka_pair.new.bootstrap,
@@ -331,8 +331,8 @@ def test_producers_first_drains_the_old_cluster_and_reads_the_new_one_from_its_s
         scenario.new.create_topic(topic, partitions=PARTITIONS)
         scenario.start_producer()
         scenario.start()
-        rules = WayRules(default=SourceRule(way="producers_first"))
-        side = replace(scenario.kafka_side(), mirror=None, ways=rules)
+        rules = StrategyRules(default=SourceRule(strategy="producers_first"))
+        side = replace(scenario.kafka_side(), mirror=None, strategies=rules)
         report = scenario.cutover(kafka=side, stop_mode=DRAINED).run()
         assert not report.plan.refused
         wait_until("orders go to new", lambda: scenario.producer_is_at() == "new", timeout_s=20)

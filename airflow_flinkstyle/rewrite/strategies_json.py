@@ -18,7 +18,7 @@ from airflow_flinkstyle.kafka.start.kinds import (
     Start,
     StartRules,
 )
-from airflow_flinkstyle.rewrite.rules import SourceRule, WayRules
+from airflow_flinkstyle.rewrite.rules import SourceRule, StrategyRules
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.kafka.cluster import TopicPartition
 
 
-def ways_fields(rules: WayRules) -> dict[str, Any]:
+def strategies_fields(rules: StrategyRules) -> dict[str, Any]:
     """Return the rules of a migration as plain values."""
     return {
         "default": _rule_fields(rules.default),
@@ -34,9 +34,9 @@ def ways_fields(rules: WayRules) -> dict[str, Any]:
     }
 
 
-def ways_of(fields: Mapping[str, Any]) -> WayRules:
-    """Read what ``ways_fields`` made; of other things it raises ``KeyError``, ``TypeError`` or the like."""
-    return WayRules(
+def strategies_of(fields: Mapping[str, Any]) -> StrategyRules:
+    """Read what ``strategies_fields`` made; else it raises ``KeyError``, ``TypeError`` or the like."""
+    return StrategyRules(
         default=_rule(fields["default"]),
         sources={name: _rule(rule) for name, rule in fields["sources"].items()},
     )
@@ -44,13 +44,15 @@ def ways_of(fields: Mapping[str, Any]) -> WayRules:
 
 def _rule_fields(rule: SourceRule) -> dict[str, Any]:
     start = None if rule.start is None else _rules_fields(rule.start)
-    return {"way": rule.way, "start": start, "topology": rule.topology}
+    return {"strategy": rule.strategy, "start": start, "topology": rule.topology}
 
 
 def _rule(fields: Mapping[str, Any]) -> SourceRule:
     start = fields["start"]
     return SourceRule(
-        way=fields["way"], start=None if start is None else _rules(start), topology=fields["topology"]
+        strategy=fields["strategy"],
+        start=None if start is None else _rules(start),
+        topology=fields["topology"],
     )
 
 

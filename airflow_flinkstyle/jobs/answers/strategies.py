@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.kafka.start.text import parse_rules
-from airflow_flinkstyle.rewrite.rows import Way
-from airflow_flinkstyle.rewrite.rules import SourceRule, Topology, WayRules
+from airflow_flinkstyle.rewrite.rows import MigrationStrategy
+from airflow_flinkstyle.rewrite.rules import SourceRule, StrategyRules, Topology
 from airflow_flinkstyle.rewrite.savepoint_start import offsets_of
 
 if TYPE_CHECKING:
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 _FIELDS = ("way", "start", "topology")
 
 
-def way_rules(
+def strategy_rules(
     *,
     way: str = "proved",
     start: object = None,
     topology: str = "refuse",
     sources: Mapping[str, Mapping[str, Any]] | None = None,
     savepoint: SavepointOffsets | None = None,
-) -> WayRules:
+) -> StrategyRules:
     """Read the rules of a migration; empty answers take the defaults.
 
     Args:
@@ -42,7 +42,7 @@ def way_rules(
     """
     default = {"way": way, "start": start, "topology": topology}
     given = {name: {**default, **_known(name, answers)} for name, answers in (sources or {}).items()}
-    return WayRules(
+    return StrategyRules(
         default=_rule(default, savepoint),
         sources={name: _rule(answers, savepoint) for name, answers in given.items()},
     )
@@ -60,11 +60,14 @@ def savepoint_offsets(repository: SavepointRepository) -> SavepointOffsets:
 
 def _rule(answers: Mapping[str, Any], savepoint: SavepointOffsets | None) -> SourceRule:
     way, topology, start = (answers[name] for name in ("way", "topology", "start"))
-    for name, value, known in (("way", way, get_args(Way)), ("topology", topology, get_args(Topology))):
+    for name, value, known in (
+        ("way", way, get_args(MigrationStrategy)),
+        ("topology", topology, get_args(Topology)),
+    ):
         if value not in known:
             raise _bad(f"a {name} among {', '.join(known)}", value)
     return SourceRule(
-        way=cast("Way", way),
+        strategy=cast("MigrationStrategy", way),
         start=None if start in (None, "") else parse_rules(start, savepoint=savepoint),
         topology=cast("Topology", topology),
     )

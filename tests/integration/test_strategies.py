@@ -22,8 +22,8 @@ from airflow_flinkstyle.kafka.start.text import parse_rules
 from airflow_flinkstyle.kafka.translation.request import ProofRequest
 from airflow_flinkstyle.kafka.verdict import Chosen, Exact, Refused
 from airflow_flinkstyle.rewrite.route import Clusters
-from airflow_flinkstyle.rewrite.rules import SourceRule, WayRules
-from airflow_flinkstyle.rewrite.ways import plan_migration
+from airflow_flinkstyle.rewrite.rules import SourceRule, StrategyRules
+from airflow_flinkstyle.rewrite.strategies import plan_migration
 from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest, QuerySnapshot
 from airflow_flinkstyle.types import BatchId, NextOffset
 from tests.manifests import a_manifest
@@ -92,7 +92,7 @@ class Bed:
         sources: Mapping[str, SourceRule] | None = None,
         **request: Any,
     ) -> OffsetRewritePlan:
-        rules = WayRules(default=rule, sources=sources or {})
+        rules = StrategyRules(default=rule, sources=sources or {})
         return plan_migration(manifest, self.clusters, ProofRequest(**request), rules)
 
 
@@ -119,30 +119,32 @@ def bed(kafka_pair: KafkaPair) -> Bed:
 
 def test_new_identity_drops_the_old_position_and_takes_the_targets_partitions(bed: Bed):
     savepoint = bed.savepoint({"w.more": {0: 7, 1: 2}})
-    plan = bed.plan(savepoint, SourceRule(way="new_identity", start=LATEST))
+    plan = bed.plan(savepoint, SourceRule(strategy="new_identity", start=LATEST))
     assert {tp: verdict.offset for tp, verdict in verdicts(plan).items()} == {
         ("w.more", 0): 4, ("w.more", 1): 4, ("w.more", 2): 4,
     }  # fmt: skip
     assert all(isinstance(verdict, Chosen) for verdict in verdicts(plan).values())
-    (way,) = plan.ways
+    (way,) = plan.strategies
     assert "11 offsets are unread on the old cluster, 0 offsets stand behind" in way.consequence
     assert "about as many are left out" in way.consequence
 
 
 def test_new_identity_beside_a_proved_source_leaves_the_proof_alone(bed: Bed):
     savepoint = bed.savepoint({"w.same": {0: 20, 1: 15}}, {"w.more": {0: 7, 1: 2}})
-    anew = SourceRule(way="new_identity", start=EARLIEST)
+    anew = SourceRule(strategy="new_identity", start=EARLIEST)
     plan = bed.plan(savepoint, SourceRule(), {"totals/1": anew})
     found = verdicts(plan)
     assert (found["w.same", 0], found["w.same", 1]) == (Exact(NextOffset(20)), Exact(NextOffset(15)))
     assert [found["w.more", number].offset for number in range(3)] == [0, 0, 0]
-    assert [way.way for way in plan.ways] == ["proved", "new_identity"]
+    assert [way.way for way in plan.strategies] == ["proved", "new_identity"]
 
 
 def test_source_whose_cluster_is_gone_can_only_begin_anew(bed: Bed):
     savepoint, clusters = bed.savepoint({"w.same": {0: 20, 1: 15}}), Clusters(source=None, target=bed.new)
-    rules = WayRules(
-        default=SourceRule(way="new_identity", start=parse_rules("offsets:" + '{"w.same": {"0": 3, "1": 4}}'))
+    rules = StrategyRules(
+        default=SourceRule(
+            strategy="new_identity", start=parse_rules("offsets:" + '{"w.same": {"0": 3, "1": 4}}')
+        )
     )
     plan = plan_migration(savepoint, clusters, ProofRequest(), rules)
     assert [move.after.offset for move in plan.moves if not isinstance(move.after, Refused)] == [3, 4]
@@ -179,8 +181,8 @@ def test_other_partition_count_is_refused_with_the_reason_and_can_begin_anew(bed
     assert not plan.refused
     assert [verdicts(plan)["w.more", number].offset for number in range(3)] == [0, 0, 0]
     assert isinstance(verdicts(plan)["w.same", 1], Exact)
-    assert "w.more: the old positions are dropped, begins at earliest" in plan.ways[0].consequence
-    assert "11 offsets are unread on the old cluster, 12 offsets stand" in plan.ways[0].consequence
+    assert "w.more: the old positions are dropped, begins at earliest" in plan.strategies[0].consequence
+    assert "11 offsets are unread on the old cluster, 12 offsets stand" in plan.strategies[0].consequence
 
 
 def test_split_topic_is_refused_and_can_begin_anew_in_both_halves(bed: Bed):
@@ -201,13 +203,13 @@ def test_merged_topics_are_refused_and_can_begin_anew(bed: Bed):
 
 
 def test_drained_source_begins_with_the_first_record_of_an_empty_target(bed: Bed):
-    plan = bed.plan(bed.savepoint({"w.empty": {0: 5, 1: 5}}), SourceRule(way="producers_first"))
+    plan = bed.plan(bed.savepoint({"w.empty": {0: 5, 1: 5}}), SourceRule(strategy="producers_first"))
     assert verdicts(plan) == {("w.empty", 0): Exact(NextOffset(0)), ("w.empty", 1): Exact(NextOffset(0))}
-    assert plan.ways[0].consequence.endswith("every record is read once")
+    assert plan.strategies[0].consequence.endswith("every record is read once")
 
 
 def test_source_that_is_not_read_to_its_end_is_refused_with_what_is_unread(bed: Bed):
-    plan = bed.plan(bed.savepoint({"w.empty": {0: 5, 1: 3}}), SourceRule(way="producers_first"))
+    plan = bed.plan(bed.savepoint({"w.empty": {0: 5, 1: 3}}), SourceRule(strategy="producers_first"))
     (refused,) = plan.refused
     assert refused.partition == 1
     assert refused.after == Refused(
@@ -218,10 +220,10 @@ def test_source_that_is_not_read_to_its_end_is_refused_with_what_is_unread(bed: 
 
 def test_drained_source_does_not_read_again_what_a_mirror_has_copied(bed: Bed):
     savepoint = bed.savepoint({"w.same": {0: 30, 1: 30}})
-    plan = bed.plan(savepoint, SourceRule(way="producers_first"))
+    plan = bed.plan(savepoint, SourceRule(strategy="producers_first"))
     assert len(plan.refused) == 2
     assert "holds 30 offsets already" in plan.refused[0].describe()
-    chosen = bed.plan(savepoint, SourceRule(way="producers_first", start=LATEST))
+    chosen = bed.plan(savepoint, SourceRule(strategy="producers_first", start=LATEST))
     assert [verdict.offset for verdict in verdicts(chosen).values()] == [30, 30]
 
 
@@ -236,7 +238,7 @@ def test_old_topic_with_an_open_transaction_is_not_drained(bed: Bed, kafka_pair:
     producer.produce("w.open", value="undecided", partition=0)
     producer.flush(30)
     try:
-        plan = bed.plan(bed.savepoint({"w.open": {0: 1}}), SourceRule(way="producers_first"))
+        plan = bed.plan(bed.savepoint({"w.open": {0: 1}}), SourceRule(strategy="producers_first"))
         assert "a transaction is open on the old topic from offset 0 on" in plan.refused[0].describe()
     finally:
         producer.abort_transaction(30)
@@ -246,19 +248,19 @@ def test_offsets_of_a_group_on_the_target_are_taken_and_called_unproved(bed: Bed
     from airflow_flinkstyle.kafka.groups import set_group_offsets
 
     set_group_offsets(bed.new, "w-group", {("w.same", 0): 12, ("w.same", 1): 13})
-    rule = SourceRule(way="new_identity", start=parse_rules("group:w-group"))
+    rule = SourceRule(strategy="new_identity", start=parse_rules("group:w-group"))
     plan = bed.plan(bed.savepoint({"w.same": {0: 20, 1: 15}}), rule)
     assert [verdict.offset for verdict in verdicts(plan).values()] == [12, 13]
     assert "unproved" in plan.as_markdown()
 
 
 def test_mirror_is_only_asked_about_topics_whose_positions_are_proved(bed: Bed):
-    anew = SourceRule(way="new_identity", start=LATEST)
+    anew = SourceRule(strategy="new_identity", start=LATEST)
     kafka = LiveKafka(
         old=bed.old,
         new=bed.new,
         mirror=MirrorSettings(source_alias="none", target_alias="there"),
-        ways=WayRules(
+        strategies=StrategyRules(
             default=SourceRule(topology="repartitioned", start=EARLIEST), sources={"totals/1": anew}
         ),
     )

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
     from airflow_flinkstyle.rewrite.route import Clusters, Route
     from airflow_flinkstyle.rewrite.rows import SourceRef, SourceVerdicts
-    from airflow_flinkstyle.rewrite.rules import SourceRule, WayRules
+    from airflow_flinkstyle.rewrite.rules import SourceRule, StrategyRules
     from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest
 
 
 def plan_migration(
-    manifest: Manifest, clusters: Clusters, request: ProofRequest, rules: WayRules = PROVED
+    manifest: Manifest, clusters: Clusters, request: ProofRequest, rules: StrategyRules = PROVED
 ) -> OffsetRewritePlan:
     """Find every source's positions on the target, each in its way, and plan the rewrite.
 
@@ -67,7 +67,7 @@ def plan_migration(
 def _by_its_way(
     manifest: Manifest, ref: SourceRef, position: KafkaPosition, rule: SourceRule, route: Route
 ) -> SourceVerdicts:
-    match rule.way:
+    match rule.strategy:
         case "proved":
             return translated(manifest, ref, rule, route)
         case "new_identity":
@@ -75,10 +75,10 @@ def _by_its_way(
         case "producers_first":
             return drained_then_chosen(ref, position, rule, route)
         case _:
-            assert_never(rule.way)
+            assert_never(rule.strategy)
 
 
-def _moving(manifest: Manifest, clusters: Clusters, rules: WayRules) -> dict[SourceRef, KafkaPosition]:
+def _moving(manifest: Manifest, clusters: Clusters, rules: StrategyRules) -> dict[SourceRef, KafkaPosition]:
     """Return the sources to move, with their positions."""
     known = sources_of(manifest)
     if unknown := sorted(rules.sources.keys() - {str(ref) for ref in known}):
@@ -101,12 +101,12 @@ def _moving(manifest: Manifest, clusters: Clusters, rules: WayRules) -> dict[Sou
 
 
 def _not_on_target(
-    known: Mapping[SourceRef, KafkaPosition], clusters: Clusters, rules: WayRules
+    known: Mapping[SourceRef, KafkaPosition], clusters: Clusters, rules: StrategyRules
 ) -> dict[SourceRef, KafkaPosition]:
     """Return every source that is not on the target yet; each needs a way that asks no old cluster."""
     target_id = describe(clusters.target, ()).cluster_id
     moving = {ref: position for ref, position in known.items() if position.cluster_id != target_id}
     for ref in moving:
-        if rules.of(ref).way != "new_identity":
-            raise old_cluster_needed(ref, rules.of(ref).way)
+        if rules.of(ref).strategy != "new_identity":
+            raise old_cluster_needed(ref, rules.of(ref).strategy)
     return moving

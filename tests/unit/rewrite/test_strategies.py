@@ -24,8 +24,8 @@ from airflow_flinkstyle.rewrite.errors import MovesRefusedError, PendingBatchErr
 from airflow_flinkstyle.rewrite.plan import plan_rewrite
 from airflow_flinkstyle.rewrite.plan_json import from_json, to_json
 from airflow_flinkstyle.rewrite.route import Clusters, Route, incompatible_topics, partitions_of
-from airflow_flinkstyle.rewrite.rows import SourceRef, SourceVerdicts, SourceWay
-from airflow_flinkstyle.rewrite.rules import SourceRule, WayRules
+from airflow_flinkstyle.rewrite.rows import SourceRef, SourceStrategy, SourceVerdicts
+from airflow_flinkstyle.rewrite.rules import SourceRule, StrategyRules
 from airflow_flinkstyle.types import NextOffset
 from tests.unit.rewrite.shop import PENDING, Shop, a_position, a_view
 
@@ -126,13 +126,15 @@ def test_target_that_holds_records_already_is_refused_unless_a_start_was_picked(
 def test_way_that_must_look_at_the_old_cluster_needs_its_connection():
     route = a_route(None, a_cluster({"orders": {0: 1}}))
     with pytest.raises(BadInputError, match=r"old cluster was expected for source totals/0"):
-        drained_then_chosen(REF, a_position({"orders": {0: 1}}), SourceRule(way="producers_first"), route)
+        drained_then_chosen(
+            REF, a_position({"orders": {0: 1}}), SourceRule(strategy="producers_first"), route
+        )
 
 
 def test_new_identity_without_a_position_is_refused_by_name():
     route = a_route(None, a_cluster({"orders": {0: 1}}))
     with pytest.raises(BadInputError, match="start position was expected for orders of source totals/0"):
-        start_at_chosen(REF, a_position({"orders": {0: 1}}), SourceRule(way="new_identity"), route)
+        start_at_chosen(REF, a_position({"orders": {0: 1}}), SourceRule(strategy="new_identity"), route)
 
 
 @pytest.mark.parametrize(
@@ -167,11 +169,15 @@ def test_offsets_of_a_group_are_labelled_unproved():
 
 def chosen(shop: Shop, ends: Mapping[int, int], target: str = "orders", **found: object) -> object:
     """Return a plan in which the first source begins anew on a target with these partitions."""
-    way = SourceWay(
-        query="totals", source="0", way="new_identity", precondition="p", consequence="old positions dropped"
+    strategy = SourceStrategy(
+        query="totals",
+        source="0",
+        strategy="new_identity",
+        precondition="p",
+        consequence="old positions dropped",
     )
     verdicts = {(target, number): Chosen(NextOffset(1), None, None) for number in ends}
-    source = SourceVerdicts(verdicts={}, chosen=verdicts, way=way, **found)
+    source = SourceVerdicts(verdicts={}, chosen=verdicts, strategy=strategy, **found)
     return plan_rewrite(shop.manifest, a_view(ends, topic=target), {shop.ref: source}, {"orders": target})
 
 
@@ -187,20 +193,20 @@ def test_source_that_begins_anew_has_exactly_the_targets_partitions(ends: dict[i
     assert parsed.kafka_offsets("0") == {"sales": dict.fromkeys(ends, 1)}
     assert parsed.kafka_offsets("1") == {"other": {0: 9}}
     assert "sales" in result.queries[0].kafka["0"].topic_ids
-    kept = json.loads(result.evidence["totals/0/way"])
-    assert (kept["way"], kept["cluster_id"]) == ("new_identity", "old")
+    kept = json.loads(result.evidence["totals/0/strategy"])
+    assert (kept["strategy"], kept["cluster_id"]) == ("new_identity", "old")
     assert kept["dropped"] == {"orders": {"0": 1050, "1": 2040}}
 
 
 @pytest.mark.parametrize("picked", [False, True])
 def test_records_that_came_to_an_empty_target_since_the_plan_are_not_taken_for_new(picked: bool):
     shop = Shop()
-    drained = SourceWay(
-        query="totals", source="0", way="producers_first", precondition="p", consequence="dropped"
+    drained = SourceStrategy(
+        query="totals", source="0", strategy="producers_first", precondition="p", consequence="dropped"
     )
     zero = NextOffset(0)
     after = Chosen(zero, None, None) if picked else Exact(zero)
-    found = SourceVerdicts(verdicts={}, chosen={("orders", 0): after}, way=drained)
+    found = SourceVerdicts(verdicts={}, chosen={("orders", 0): after}, strategy=drained)
     plan = plan_rewrite(shop.manifest, a_view({0: 0}), {shop.ref: found}, {})
 
     def apply(live: ClusterView) -> Manifest:
@@ -258,9 +264,9 @@ def test_plan_shows_way_precondition_and_consequence_and_keeps_them_in_json():
 
 
 def test_rules_of_a_source_go_before_the_default():
-    other = SourceRule(way="producers_first")
-    rules = WayRules(sources={"totals/0": other})
+    other = SourceRule(strategy="producers_first")
+    rules = StrategyRules(sources={"totals/0": other})
     assert rules.of(REF) == other
     assert rules.of(SourceRef(query="totals", source="1")) == SourceRule()
     assert (rules.drains, rules.chooses) == (True, False)
-    assert WayRules(default=SourceRule(start=StartRules(default=Latest()))).chooses
+    assert StrategyRules(default=SourceRule(start=StartRules(default=Latest()))).chooses

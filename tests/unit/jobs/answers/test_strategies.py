@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.jobs.answers.ways import way_rules
+from airflow_flinkstyle.jobs.answers.strategies import strategy_rules
 from airflow_flinkstyle.kafka.start.kinds import AtOffsets, Latest
 
 
 def test_sources_left_out_follow_the_default_and_the_others_only_differ_where_they_say() -> None:
-    rules = way_rules(way="new_identity", start="latest", sources={"totals/1": {"way": "proved"}})
+    rules = strategy_rules(way="new_identity", start="latest", sources={"totals/1": {"way": "proved"}})
     assert rules.default.way == "new_identity"
     assert rules.sources["totals/1"].way == "proved"
     assert rules.sources["totals/1"].start == rules.default.start
@@ -20,7 +20,7 @@ def test_sources_left_out_follow_the_default_and_the_others_only_differ_where_th
 
 def test_start_may_be_the_offsets_of_a_savepoint() -> None:
     known = AtOffsets({("a", 0): 3}, origin="savepoint:sp-1")
-    rules = way_rules(way="new_identity", start="savepoint:sp-1", savepoint=lambda _text: known)
+    rules = strategy_rules(way="new_identity", start="savepoint:sp-1", savepoint=lambda _text: known)
     assert rules.default.start is not None
     assert rules.default.start.default == known
 
@@ -37,4 +37,4 @@ def test_start_may_be_the_offsets_of_a_savepoint() -> None:
 )
 def test_rules_that_cannot_be_understood_say_what_was_expected(wrong: dict[str, Any], words: str) -> None:
     with pytest.raises(BadInputError, match=words):
-        way_rules(**wrong)
+        strategy_rules(**wrong)
