@@ -109,10 +109,10 @@ class SourcesChangedError(FlinkstyleError):
     code = "SOURCES_CHANGED"
 
 
-class PendingBatchError(FlinkstyleError):
-    """A batch was planned and could not be committed while stopping."""
+class PlannedBatchError(FlinkstyleError):
+    """The planned batch could not be committed while stopping."""
 
-    code = "PENDING_BATCH"
+    code = "PLANNED_BATCH"
 
 
 class QueryEndedError(FlinkstyleError):

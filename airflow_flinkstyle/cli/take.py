@@ -121,7 +121,7 @@ def restore(
     ] = False,
     carry_pending: Annotated[
         bool,
-        typer.Option("--carry-pending", help="Write the pending batch too: Spark repeats it, as it was."),
+        typer.Option("--carry-pending", help="Write the planned batch too: Spark repeats it, as it was."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:

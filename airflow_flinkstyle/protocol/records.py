@@ -166,7 +166,7 @@ class TakeoverOrder(Record):
     savepoint_id: str | None
     """Restored by the agent into the checkpoint location; None starts from what stands there (or fresh)."""
     carry_pending: bool
-    """Restore the savepoint's pending batch too, with its id and offsets (Spark's ordinary retry)."""
+    """Restore the savepoint's planned batch too, with its id and offsets (Spark's ordinary retry)."""
     closed_at: Mapping[str, int] | None
     """Query name -> batch: the predecessor must have closed at exactly these; None accepts a dead one."""
     expected: Mapping[str, Mapping[str, SourceIdentity]]

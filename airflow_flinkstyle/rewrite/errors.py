@@ -51,10 +51,10 @@ class PlanMismatchError(RewriteError):
         )
 
 
-class PendingBatchError(RewriteError):
-    """A batch was planned and not committed, and its end has no exact place on the target."""
+class PlannedBatchError(RewriteError):
+    """There is a planned batch, and its end has no exact place on the target."""
 
-    code = "PENDING_BATCH"
+    code = "PLANNED_BATCH"
 
 
 class SourceChangeError(RewriteError):

@@ -34,7 +34,7 @@ class OffsetRewritePlan:
     """The target's identity and logs when the offsets were found; only the topics of the moves."""
     moves: tuple[PartitionMove, ...]
     pending: tuple[PartitionMove, ...] = ()
-    """Where the end of a batch that was planned and not committed would stand."""
+    """Where the end of a planned batch would stand."""
     settled: bool = True
     """False for a preview made while producers were at work: it may be shown, never applied."""
     evidence: Mapping[str, str] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class OffsetRewritePlan:
         """Render the table shown by the approval task, the dry run and the log."""
         lines = markdown_table(self.moves)
         if self.pending:
-            lines += ["", "The end of the batch that was planned and not committed:", ""]
+            lines += ["", "The end of the planned batch:", ""]
             lines += markdown_table(self.pending)
         if self.strategies:
             lines += ["", "| source | strategy | holds if | then |", "|---|---|---|---|"]
@@ -113,7 +113,7 @@ def plan_rewrite(
         dropped = {topic for topics in begun.values() for topic in topics}
         moves += _moves(ref, flat(position.offsets), found.verdicts, rename, dropped)
         moves += _begun(ref, flat(position.offsets), found.chosen, begun)
-        pending += _moves(ref, pending_positions(query, ref.source), found.pending, rename, dropped)
+        pending += _moves(ref, planned_positions(query, ref.source), found.pending, rename, dropped)
         for (topic, number), text in sorted(found.evidence.items()):
             evidence[f"{ref}/{topic}-{number}"] = text
         if dropped and found.strategy is not None:
@@ -156,8 +156,8 @@ def source_position(manifest: Manifest, ref: SourceRef) -> tuple[QuerySnapshot, 
     return query, position
 
 
-def pending_positions(query: QuerySnapshot, source: str) -> dict[TopicPartition, NextOffset]:
-    """Return where the batch that was planned and not committed would end; empty if there is none."""
+def planned_positions(query: QuerySnapshot, source: str) -> dict[TopicPartition, NextOffset]:
+    """Return where the planned batch would end; empty if there is none."""
     if query.pending_offsets is None:
         return {}
     return flat(offset_log.parse(query.pending_offsets).kafka_offsets(source))

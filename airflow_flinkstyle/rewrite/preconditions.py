@@ -14,8 +14,8 @@ from airflow_flinkstyle.kafka.verdict import Exact, Refused
 from airflow_flinkstyle.rewrite.errors import (
     NOTHING_WRITTEN,
     MovesRefusedError,
-    PendingBatchError,
     PlanMismatchError,
+    PlannedBatchError,
     PreviewOnlyError,
     RewriteRefusedError,
 )
@@ -152,11 +152,11 @@ class RequireStillEmpty:
 
 
 @dataclass(frozen=True, slots=True)
-class RequireNoPending:
+class RequireNoPlannedBatch:
     """No batch is planned and uncommitted, or both its ends stand exactly on the target."""
 
     def check(self, situation: Situation) -> None:
-        """Raise ``PendingBatchError``."""
+        """Raise ``PlannedBatchError``."""
         plan = situation.plan
         for query in situation.manifest.queries:
             if query.pending_offsets is None or query.name not in {ref.query for ref in plan.sources}:
@@ -166,7 +166,7 @@ class RequireNoPending:
             known = {(m.source, m.topic, m.partition) for m in plan.pending if m.query == query.name}
             wanted = {(m.source, m.topic, m.partition) for m in plan.moves if m.query == query.name}
             if inexact or known != wanted:
-                raise PendingBatchError(
+                raise PlannedBatchError(
                     f"Query {query.name} planned batch {query.batch_id + 1} and did not commit it; "
                     f"{len(inexact) or len(wanted ^ known)} of its offsets have no exact place there.",
                     state_after=NOTHING_WRITTEN,
@@ -242,7 +242,7 @@ def default_preconditions(
         RequireSettled(),
         RequireNoRefusal(),
         RequireVerdictPolicy(policies),
-        RequireNoPending(),
+        RequireNoPlannedBatch(),
     )
 
 

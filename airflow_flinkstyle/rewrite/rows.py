@@ -90,7 +90,7 @@ class SourceVerdicts:
     chosen: Mapping[TopicPartition, Verdict] = field(default_factory=dict)
     """By target topic and partition: where topics begin whose old positions are dropped."""
     pending: Mapping[TopicPartition, Verdict] = field(default_factory=dict)
-    """For the end of a batch that was planned and not committed."""
+    """For the end of a planned batch."""
     evidence: Mapping[TopicPartition, str] = field(default_factory=dict)
     """JSON per partition, kept in the new savepoint."""
     settled: bool = True

@@ -9,7 +9,7 @@ from airflow_flinkstyle.kafka.translation.translator import translate_positions
 from airflow_flinkstyle.kafka.verdict import Refused, Verdict
 from airflow_flinkstyle.rewrite.chosen_positions import choose_positions, describe_gap, describe_start
 from airflow_flinkstyle.rewrite.errors import NOTHING_WRITTEN, old_cluster_needed
-from airflow_flinkstyle.rewrite.plan import flat, pending_positions, source_position
+from airflow_flinkstyle.rewrite.plan import flat, planned_positions, source_position
 from airflow_flinkstyle.rewrite.rows import SourceStrategy, SourceVerdicts
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def translated(manifest: Manifest, ref: SourceRef, rule: SourceRule, route: Rout
         choose_positions(ref, position, incompatible, rule, route) if incompatible and not refused else {}
     )
     main = _proved(ref, position, _fitting(flat(position.offsets), incompatible), route)
-    pending = _proved(ref, position, _fitting(pending_positions(query, ref.source), incompatible), route)
+    pending = _proved(ref, position, _fitting(planned_positions(query, ref.source), incompatible), route)
     return SourceVerdicts(
         verdicts={**(main.verdicts if main else {}), **refused},
         chosen=chosen,

@@ -195,7 +195,7 @@ def a_savepoint(cluster_id: str, offsets: dict[int, int], topic_id: str) -> Mani
     return a_manifest(query)
 
 
-def test_a_savepoint_is_planned_from_both_live_clusters_with_its_pending_batch(bed: Bed):
+def test_a_savepoint_is_planned_from_both_live_clusters_with_its_planned_batch(bed: Bed):
     live = describe(bed.old, ["c.plain"])
     clusters = Clusters(source=bed.old, target=bed.new)
     savepoint = a_savepoint(live.cluster_id, {0: 150, 1: 40, 2: 0}, live.topics["c.plain"].topic_id)

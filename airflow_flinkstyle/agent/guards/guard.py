@@ -148,7 +148,7 @@ def _check_positions(where: str, key: str, view: ClusterView, positions: Checkpo
     require_within_log(offsets, view, where)
     begun = positions.committed
     if positions.pending is not None and begun is not None and key in begun.sources:
-        # Partitions that came with the pending batch stand in it alone.
+        # Partitions that came with the planned batch stand in it alone.
         require_within_log({**offsets, **_offsets(begun, key)}, view, where)
 
 

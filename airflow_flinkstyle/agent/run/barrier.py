@@ -106,7 +106,7 @@ def plan_batch(stand: Stand, barrier: Mapping[Place, NextOffset]) -> OffsetLog |
 
 
 def _require_startable(stand: Stand) -> None:
-    """Check that Spark can start on a batch that is planned and not committed.
+    """Check that Spark can start on a planned batch.
 
     4.2 leaves the setting out of an offset log v2 and then looks for it (``isRepartitionBatch``): such a
     query never starts again.

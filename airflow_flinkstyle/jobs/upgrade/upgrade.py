@@ -228,7 +228,7 @@ class Upgrade:
             carried = carry_pending(manifest, failed, client)
             origin = FromSavepoint(savepoint_id=carried.savepoint_id)
             which = sorted(failed.pending) or "no query"
-            how = f"from {carried.savepoint_id}, pending batch of {which} carried over"
+            how = f"from {carried.savepoint_id}, planned batch of {which} carried over"
         elif self.if_committed == "continue":
             raise UpgradeChoiceError(
                 f"The new version was expected to fail before it wrote anything, found that {why_not}.",

@@ -20,7 +20,7 @@ from airflow_flinkstyle.kafka.verdict import Chosen, Exact, Refused
 from airflow_flinkstyle.rewrite.apply import apply_plan
 from airflow_flinkstyle.rewrite.chosen_positions import describe_gap, describe_start, start_at_chosen
 from airflow_flinkstyle.rewrite.drained import drained_then_chosen, from_nothing, not_drained
-from airflow_flinkstyle.rewrite.errors import MovesRefusedError, PendingBatchError
+from airflow_flinkstyle.rewrite.errors import MovesRefusedError, PlannedBatchError
 from airflow_flinkstyle.rewrite.plan import plan_rewrite
 from airflow_flinkstyle.rewrite.plan_json import from_json, to_json
 from airflow_flinkstyle.rewrite.route import Clusters, Route, incompatible_topics, partitions_of
@@ -251,10 +251,10 @@ def test_merged_topics_are_shown_with_all_they_were():
     assert (move.topic, move.before) == ("items + orders", None)
 
 
-def test_pending_batch_of_a_source_that_begins_anew_is_refused():
+def test_planned_batch_of_a_source_that_begins_anew_is_refused():
     shop = Shop(pending=PENDING)
     error = shop.failure(chosen(shop, {0: 2000, 1: 3000}), allow="chosen")
-    assert isinstance(error, PendingBatchError)
+    assert isinstance(error, PlannedBatchError)
 
 
 def test_plan_shows_way_precondition_and_consequence_and_keeps_them_in_json():

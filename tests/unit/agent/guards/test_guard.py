@@ -109,7 +109,7 @@ def test_source_that_its_checkpoint_does_not_name_yet_starts_where_its_options_s
         check(a_view({0: 5}), log, key="a")
 
 
-def test_source_that_came_with_the_pending_batch_is_checked_at_that_batchs_end_only() -> None:
+def test_source_that_came_with_the_planned_batch_is_checked_at_that_batchs_end_only() -> None:
     begun = offset_log.parse('v2\n{"conf":{}}\na:{"t":{"0":2}}')
     planned = offset_log.parse('v2\n{"conf":{}}\na:{"t":{"0":2}}\nb:{"t":{"0":4}}')
     check(a_view({0: 5}), begun, planned, key="b")
@@ -117,7 +117,7 @@ def test_source_that_came_with_the_pending_batch_is_checked_at_that_batchs_end_o
         check(a_view({0: 3}), begun, planned, key="b")
 
 
-def test_both_ends_of_the_pending_batch_must_lie_in_the_log() -> None:
+def test_both_ends_of_the_planned_batch_must_lie_in_the_log() -> None:
     with pytest.raises(OffsetBeyondEndError, match="Position 8 of t-0 on source 0 of query orders"):
         check(a_view({0: 5}), a_log({"t": {"0": 8}}), a_log({"t": {"0": 5}}))
 
@@ -128,13 +128,13 @@ def test_first_batch_of_a_query_is_checked_although_none_is_committed() -> None:
         check(a_view({0: 4}), None, a_log({"t": {"0": 5}}))
 
 
-def test_pending_batch_is_checked_like_the_committed_one() -> None:
+def test_planned_batch_is_checked_like_the_committed_one() -> None:
     check(a_view({0: 5}), a_log({"t": {"0": 3}}), a_log({"t": {"0": 5}}))
     with pytest.raises(OffsetBeyondEndError, match="Source 0 of query orders"):
         check(a_view({0: 4}), a_log({"t": {"0": 3}}), a_log({"t": {"0": 5}}))
 
 
-def test_partition_that_came_with_the_pending_batch_is_no_difference() -> None:
+def test_partition_that_came_with_the_planned_batch_is_no_difference() -> None:
     check(a_view({0: 5, 1: 9}), a_log({"t": {"0": 3}}), a_log({"t": {"0": 5, "1": 2}}))
     with pytest.raises(PartitionSetError, match="t-1"):
         check(a_view({0: 5, 1: 9}), a_log({"t": {"0": 3}}), a_log({"t": {"0": 5}}))
@@ -185,7 +185,7 @@ def test_other_number_of_sources_is_refused_where_sources_have_no_names() -> Non
     require_same_sources("q", [a_source(0)], CheckpointPositions(committed=None, pending=None))
 
 
-def test_sources_of_the_pending_batch_count_and_not_those_before_it() -> None:
+def test_sources_of_the_planned_batch_count_and_not_those_before_it() -> None:
     before, now = a_log({"t": {"0": 1}}), a_log({"t": {"0": 1}}, {"u": {"0": 1}})
     positions = CheckpointPositions(committed=before, pending=now)
     require_same_sources("q", [a_source(0), a_source(1)], positions)

@@ -76,12 +76,12 @@ def test_version_that_fails_before_it_commits_goes_back_by_itself(world: World, 
 
 
 @pytest.mark.parametrize("tells_no_sinks", [False, True])
-def test_pending_batch_of_the_new_version_is_carried_over_with_its_offsets(
+def test_planned_batch_of_the_new_version_is_carried_over_with_its_offsets(
     world: World, mood: type[Mood], tells_no_sinks: bool
 ):
     world.moods["v2.py"] = mood(fails_in_batch=True, tells_no_sinks=tells_no_sinks)
     world.start()
-    with pytest.raises(UpgradeRolledBackError, match=r"pending batch of \['orders'\] carried over"):
+    with pytest.raises(UpgradeRolledBackError, match=r"planned batch of \['orders'\] carried over"):
         an_upgrade_with_news(world).run()
     generation = world.client().status().run.generation
     carried = world.repository.read(world.board.takeover_order(generation).savepoint_id)
@@ -108,7 +108,7 @@ def test_version_goes_back_by_itself_though_a_query_that_it_added_has_no_checkpo
 ):
     world.moods["v2.py"] = mood(fails_in_batch=True, adds_query=True)
     world.start()
-    with pytest.raises(UpgradeRolledBackError, match=r"pending batch of \['orders'\] carried over"):
+    with pytest.raises(UpgradeRolledBackError, match=r"planned batch of \['orders'\] carried over"):
         an_upgrade_with_news(world).run()
     world.logs.produce(5)
     world.judge()
