@@ -141,7 +141,7 @@ class LateWritesError(JobError):
 
 
 class FenceStandsError(JobError):
-    """The way back could not take down the fence, and releases nobody into it."""
+    """The rollback could not take down the fence, and releases nobody into it."""
 
     code = "FENCE_STANDS"
 

@@ -36,9 +36,8 @@ class Hold:
         self._held: dict[str, JobQuery] = {}
         self._free = threading.Event()
         self._free.set()
-        self._resume_lock = (
-            threading.Lock()
-        )  # a stop by the script and a query that goes on exclude each other
+        # A stop by the script and a query that goes on exclude each other.
+        self._resume_lock = threading.Lock()
 
     @contextmanager
     def begin(

@@ -67,9 +67,8 @@ class RunEnd:
                 )
                 return self._fail(Failure.of(error))
             case Signalled() if self._admission.relaunched:
-                heartbeat_writer.ended = (
-                    True  # an earlier incarnation ran batches: the next one goes on from them
-                )
+                # An earlier incarnation ran batches: the next one goes on from them.
+                heartbeat_writer.ended = True
                 return EXIT_FAILED
             case Signalled():
                 self._write(lambda: heartbeat_writer.end("closed"))

@@ -68,7 +68,7 @@ class Cutover(MigrationContext):
         try:
             rewritten = self._until_taken_over(old)
         except (AttemptSupersededError, StaleTokenError, StoreError):
-            raise  # a newer attempt is in charge, or no way back could be recorded: a retry goes on
+            raise  # a newer attempt is in charge, or no rollback could be recorded: a retry goes on
         except FlinkstyleError as error:
             raise self._give_up(error) from error
         completion.release(self)

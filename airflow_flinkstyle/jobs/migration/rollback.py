@@ -103,13 +103,13 @@ def _old_has_closed(context: MigrationContext, old: Generation) -> bool:
                 f"The old driver had accepted its stop and was expected to close within "
                 f"{context.settings.stop_timeout_s:g} s.",
                 state_after="Producers are held. The driver still drains, or is starting again.",
-                remedy="Clear this task: it goes on with the way back.",
+                remedy="Clear this task: it goes on with the rollback.",
             )
         time.sleep(client.poll_s)
 
 
 def _race(context: MigrationContext, old: Generation, new: Generation | None) -> Generation:
-    """Start the way back, and wait for whoever takes over."""
+    """Start the rollback, and wait for whoever takes over."""
     client, key = context.client, f"{context.journal.migration_id}/rollback"
     if new is not None and client.board.takeover_order(new) is None:
         client.dismiss(new)
@@ -123,11 +123,11 @@ def _race(context: MigrationContext, old: Generation, new: Generation | None) ->
         client.ensure_running()
         if time.monotonic() > deadline:
             raise StepTimeoutError(
-                f"The way back (generation {back}) was expected to take over within "
+                f"The rollback (generation {back}) was expected to take over within "
                 f"{context.settings.takeover_timeout_s:g} s.",
                 state_after="The job is stopped, producers are held. "
                 f"Log: {client.log_tail(client.run(back))}",
-                remedy="Clear this task: it goes on with the way back.",
+                remedy="Clear this task: it goes on with the rollback.",
             )
         context.journal.check()
         time.sleep(client.poll_s)

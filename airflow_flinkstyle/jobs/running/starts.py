@@ -98,7 +98,7 @@ class JobStarts(JobView):
         return self._submit_once(generation, claim_key)
 
     def follow(self, generation: Generation, *, claim_key: str) -> RunHandle:
-        """Start a way back: what a closed generation ran, in its own checkpoint, following it."""
+        """Start a rollback: what a closed generation ran, in its own checkpoint, following it."""
         run = self.run(generation)
         if run.heartbeat is None or run.heartbeat.state != "closed":
             raise JobRunningError(

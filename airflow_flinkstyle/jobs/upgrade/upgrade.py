@@ -72,7 +72,7 @@ class Upgrade:
     if_committed: Rewind = "continue"
     """How to go back from a version that had committed, or moved a sink; ``continue`` cannot, and raises."""
     skip_known_batches: bool = False
-    """Accept, for the way back, that a sink or a function leaves out batch ids that it has seen."""
+    """Accept, for the rollback, that a sink or a function leaves out batch ids that it has seen."""
     stop_timeout_s: float = 300.0
     first_commit_timeout_s: float = 180.0
     """For the new version to come up and commit its first batch."""
@@ -83,7 +83,7 @@ class Upgrade:
         Raises:
             UpgradeRolledBackError: If the new version failed; the old one runs again.
             UpgradeChoiceError: If it failed after it had committed, and nothing was chosen.
-            SinkSkipsError: If the way back would use batch ids again that a sink may leave out; nothing was
+            SinkSkipsError: If the rollback would use batch ids again that a sink may leave out; nothing was
                 stopped.
             SparkIncompatibleError: If the new version could not go on; nothing was stopped.
         """
@@ -136,7 +136,7 @@ class Upgrade:
         )
 
     def _require_rollback_possible(self) -> None:
-        """Require that the way back that was chosen loses nothing silently, before anything stops."""
+        """Require that the rollback that was chosen loses nothing silently, before anything stops."""
         if self.if_committed != "re-emit" or self.skip_known_batches:
             return
         board = self.client.board

@@ -160,12 +160,12 @@ def _prove_partitions(state: Round, partitions: Iterable[TopicPartition]) -> dic
             request.positions[tp],
             state.ranges(tp),
             state.identity(tp),
-            longest=request.window_budget,
+            longest=request.range_budget,
             same_offsets=state.preserves_offsets,
         )
         for tp in partitions
     ]
-    for batch in batches(pairs, request.window_budget):
+    for batch in batches(pairs, request.range_budget):
         read_pairs(state.source, state.target, batch, request.isolation)
         evidence.update(_settle(state, batch))
         for pair in batch:
@@ -189,7 +189,7 @@ def _settle(state: Round, pairs: Collection[Pair]) -> dict[TopicPartition, Evide
         else:
             undecided[pair.tp] = outcome.side
     left = [pair for pair in pairs if pair.tp in undecided]
-    for batch in batches(left, state.request.window_budget, growth=4):
+    for batch in batches(left, state.request.range_budget, growth=4):
         sides: dict[Side, list[Pair]] = {}
         for pair in batch:
             sides.setdefault(undecided[pair.tp], []).append(pair)
