@@ -136,7 +136,7 @@ def test_new_identity_beside_a_proved_source_leaves_the_proof_alone(bed: Bed):
     found = verdicts(plan)
     assert (found["w.same", 0], found["w.same", 1]) == (Exact(NextOffset(20)), Exact(NextOffset(15)))
     assert [found["w.more", number].offset for number in range(3)] == [0, 0, 0]
-    assert [way.way for way in plan.strategies] == ["proved", "new_identity"]
+    assert [one.strategy for one in plan.strategies] == ["proved", "new_identity"]
 
 
 def test_source_whose_cluster_is_gone_can_only_begin_anew(bed: Bed):

@@ -23,7 +23,7 @@ from airflow_flinkstyle.kafka.mirror.start import position_record
 from airflow_flinkstyle.kafka.mirror.status import mirror_status
 from airflow_flinkstyle.kafka.reading import ReadRange, count_records, scan
 from airflow_flinkstyle.kafka.settings import KafkaCluster
-from airflow_flinkstyle.kafka.translation.cluster_snapshot import look, moved_between
+from airflow_flinkstyle.kafka.translation.cluster_snapshot import moved_between, take_snapshot
 from airflow_flinkstyle.kafka.translation.compare import Round, prove_round
 from airflow_flinkstyle.kafka.translation.request import ProofRequest
 from airflow_flinkstyle.kafka.translation.translator import translate_positions
@@ -214,14 +214,14 @@ def test_records_deleted_while_they_are_compared_refuse_their_partition_only(kaf
             for later, numbers in enumerate((range(80), range(80, 100))):
                 produce(cluster, topic, [f"r{i}" for i in numbers], timestamp=stamp + later)
     request = ProofRequest(positions={(topic, 0): 60 for topic in topics})
-    moment = look(old, new, request, topics)
+    snapshot = take_snapshot(old, new, request, topics)
     (kafka_pair.old if side == "source" else kafka_pair.new).delete_records(topics[0], {0: 50})
     found = prove_round(
         Round(
             source=old,
             target=new,
             request=request,
-            moment=moment,
+            snapshot=snapshot,
             settings=topic_settings(old, topics),
             target_settings=topic_settings(new, topics),
         )
@@ -232,7 +232,10 @@ def test_records_deleted_while_they_are_compared_refuse_their_partition_only(kaf
     assert "position 60" in refused.reason
     assert found[topics[1], 0].verdict == Exact(60)
     again = moved_between(
-        request, moment, look(old, new, request, topics), {tp: one.verdict for tp, one in found.items()}
+        request,
+        snapshot,
+        take_snapshot(old, new, request, topics),
+        {tp: one.verdict for tp, one in found.items()},
     )
     assert again == {(topics[0], 0): refused}
     assert set(translate_positions(old, new, request).verdicts.values()) == {Exact(60)}, (
@@ -261,7 +264,7 @@ def test_lag_of_a_topic_created_again_counts_all_its_records(kafka_pair: Any):  
         note_position(new, mirror, offset)
         status = mirror_status(old, new, mirror, ["l.lag"])
         assert [one.lag_records for one in status.partitions] == [lag]
-        assert status.level == (lag == 0)
+        assert status.in_sync == (lag == 0)
         outcome = wait_caught_up(old, new, mirror, ["l.lag"], timeout_s=0)
         assert isinstance(outcome, CaughtUp if lag == 0 else Behind)
     note_position(new, mirror, 99)

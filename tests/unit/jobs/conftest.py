@@ -209,9 +209,9 @@ class Driver(threading.Thread):
 
     def run(self) -> None:
         with contextlib.suppress(_Leave, takeover.NotOursError, ObjectChangedError, ObjectExistsError):
-            self.turn = takeover.begin(self.board, self.generation, self.process, submit=self.submit)
-            self.incarnation = self.turn.incarnation
-            self.version = self.turn.prior.version if self.turn.prior else None
+            self.driver_run = takeover.begin(self.board, self.generation, self.process, submit=self.submit)
+            self.incarnation = self.driver_run.incarnation
+            self.version = self.driver_run.prior.version if self.driver_run.prior else None
             try:
                 self.live()
             except PredecessorError as error:
@@ -226,13 +226,13 @@ class Driver(threading.Thread):
         if self.killed.wait(seconds):
             raise _Leave
 
-    def require_turn(self) -> None:
-        takeover.require_turn(self.board.current(), self.generation, self.claim)
+    def require_may_take_over(self) -> None:
+        takeover.require_may_take_over(self.board.current(), self.generation, self.claim)
 
     def wait(self) -> None:
         """Look at what a driver looks at while it waits."""
         self.pause()
-        self.require_turn()
+        self.require_may_take_over()
         self.obey(standby=True)
 
     def live(self) -> None:
@@ -243,10 +243,10 @@ class Driver(threading.Thread):
         self.beat("standby")
         while (order := self.board.takeover_order(self.generation)) is None:
             self.wait()
-        seen = self.turn.seen
+        seen = self.driver_run.seen
         if seen is None or seen.value.generation != self.generation:
             seen = self.board.current()
-        takeover.require_turn(seen, self.generation, self.claim)
+        takeover.require_may_take_over(seen, self.generation, self.claim)
         if seen is None or seen.value.generation != self.generation:
             takeover.require_predecessor(self.board, self.claim, order, self.wait)
             if order.savepoint_id:
@@ -262,7 +262,7 @@ class Driver(threading.Thread):
             self.mood.out_of_reach -= 1
             raise ConnectionError("no broker answered")
         self.pause()
-        takeover.take_current(self.board, self.turn, seen)
+        takeover.take_current(self.board, self.driver_run, seen)
         self.beat("running")
         if self.mood.loses_reach:
             raise ConnectionError("no broker answered any more")

@@ -11,8 +11,8 @@ from airflow_flinkstyle.kafka.start.kinds import AtOffsets, Latest
 
 def test_sources_left_out_follow_the_default_and_the_others_only_differ_where_they_say() -> None:
     rules = strategy_rules(way="new_identity", start="latest", sources={"totals/1": {"way": "proved"}})
-    assert rules.default.way == "new_identity"
-    assert rules.sources["totals/1"].way == "proved"
+    assert rules.default.strategy == "new_identity"
+    assert rules.sources["totals/1"].strategy == "proved"
     assert rules.sources["totals/1"].start == rules.default.start
     assert rules.default.start is not None
     assert rules.default.start.default == Latest()
