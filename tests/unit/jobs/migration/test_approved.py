@@ -139,5 +139,5 @@ def test_other_answers_are_named_with_both_values():
     ],
 )
 def test_what_is_no_approved_migration_is_refused(spoilt: dict[str, Any]):
-    with pytest.raises(MessageFormatError, match="approved migration of format 1"):
+    with pytest.raises(MessageFormatError, match="approved migration of format 2"):
         Approved.from_fields(spoilt)
