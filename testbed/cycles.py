@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.hooks.failback import mirror_begins
 from airflow_flinkstyle.jobs.migration.producers import SwappedSwitch
 from airflow_flinkstyle.jobs.running.client import Stopped
-from airflow_flinkstyle.jobs.running.lineage import FromSavepoint
+from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
 from airflow_flinkstyle.jobs.status import Running
 from airflow_flinkstyle.kafka.mirror.lag import CaughtUp
 from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings

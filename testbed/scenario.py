@@ -31,10 +31,10 @@ from airflow_flinkstyle.storage.open import open_store
 from testbed import paths
 from testbed.drivers import SPARK_PYTHON, s3_env, s3_settings, spark_conf, spark_env
 from testbed.judge import Judgement, StateReader, judge
+from testbed.late_producer import LateProducer
 from testbed.ledger import read_ledger
 from testbed.process import Service
 from testbed.producer import OrderBook, ProducerSettings, read_events
-from testbed.rogue import Rogue
 
 if TYPE_CHECKING:
     import threading
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from airflow_flinkstyle.jobs.running.lineage import Origin
+    from airflow_flinkstyle.jobs.running.start_plan import Origin
     from airflow_flinkstyle.types import Generation
     from testbed.kafka import Broker
     from testbed.s3 import S3Server
@@ -104,7 +104,7 @@ class OrdersScenario:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.old, self.new, self.topic = folder, old, new, topic
         self.ledger = folder / "ledger"
-        self._rogue_ledger = folder / "rogue-ledger"
+        self._late_ledger = folder / "late-ledger"
         self.s3 = s3
         self.store_uri = f"s3://{BUCKET}" if s3 else (folder / "store").as_uri()
         self.secret_env = s3_env(s3) if s3 else {}
@@ -210,9 +210,9 @@ class OrdersScenario:
             producer.poll(0)
         producer.flush(30)
 
-    def rogue(self) -> Rogue:
+    def late_producer(self) -> LateProducer:
         """Return a producer for ``old`` that no switch reaches; the judge knows its orders."""
-        return Rogue(self.old.bootstrap, self.topic, self._rogue_ledger)
+        return LateProducer(self.old.bootstrap, self.topic, self._late_ledger)
 
     def end_producer(self) -> None:
         """Let the producer flush and end; the ledger is complete then."""
@@ -414,7 +414,7 @@ class OrdersScenario:
         """End the producer, let the job read everything, and judge its state."""
         self.end_producer()
         self.wait_all_read(broker)
-        ledgers = [path for path in (self.ledger, self._rogue_ledger) if path.exists()]
+        ledgers = [path for path in (self.ledger, self._late_ledger) if path.exists()]
         return judge(chain.from_iterable(map(read_ledger, ledgers)), reader.read(self.checkpoint()))
 
 

@@ -23,7 +23,7 @@ from airflow_flinkstyle.errors import FlinkstyleError, MessageFormatError
 from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.mirror.topics import decode_checkpoint, decode_offset_sync, decode_position
 from airflow_flinkstyle.protocol.cuts import Cut
-from airflow_flinkstyle.protocol.records import Claim, End, Go, Heartbeat, Progress, Request
+from airflow_flinkstyle.protocol.records import Claim, End, Heartbeat, Progress, Request, TakeoverOrder
 from airflow_flinkstyle.savepoint import manifest_json
 from airflow_flinkstyle.savepoint.blobs.intents import Intent
 from airflow_flinkstyle.savepoint.blobs.prune_slot import Condemned
@@ -60,7 +60,7 @@ def run(name: str, data: bytes) -> None:
     try:
         TARGETS[name](data)
     except FlinkstyleError as error:
-        _promise(all((error.problem, error.left, error.remedy)), "three sentences")
+        _promise(all((error.problem, error.state_after, error.remedy)), "three sentences")
 
 
 def _promise(kept: bool, what: str) -> None:
@@ -139,7 +139,7 @@ class _Empty(MemoryStore):
 
 def read_record(data: bytes) -> None:
     """A record that parses renders to an equal one, and what it names can stand in a key."""
-    for kind in (Request, Heartbeat, Progress, End, Intent, Claim, Go, Cut, Condemned):
+    for kind in (Request, Heartbeat, Progress, End, Intent, Claim, TakeoverOrder, Cut, Condemned):
         try:
             record = kind.from_bytes(data)
         except FlinkstyleError:

@@ -271,6 +271,6 @@ def require_positions(positions: Mapping[TopicPartition, int]) -> None:
         found = "there is none" if not positions else f"{symbolic[0]} has {positions[symbolic[0]]}"
         raise BadInputError(
             f"Positions must be concrete offsets from 0, one per partition, but {found}.",
-            left=NOTHING_CHANGED,
+            state_after=NOTHING_CHANGED,
             remedy="Give the offset of the next record to read for every partition.",
         )

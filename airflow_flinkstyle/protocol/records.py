@@ -1,4 +1,4 @@
-"""What callers and the agent tell each other, version 1.
+"""What callers and the agent tell each other, version 2.
 
 Every record is one JSON object with a ``version``. Silence is never success: an agent that wrote no
 ``closed`` has not stopped, whatever else it reported. Secrets never stand in a record.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.types import Alignment, BatchId, ClaimMode, Generation, Incarnation
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 """Counts breaking changes of the records, not of the package."""
 
 Command = Literal["savepoint", "stop", "stop_with_savepoint", "none"]
@@ -33,7 +33,7 @@ on under a new query id, or use their ids again."""
 SubmitState = Literal["asked", "submitted", "failed", "dead"]
 """``failed``: no process was started; ``dead``: a person says that it has ended."""
 AgentState = Literal["starting", "standby", "running", "draining", "closed", "failed"]
-"""``starting`` until the script starts its first query; ``standby`` then, ready to run at once on go."""
+"""``starting`` until the script starts its first query; ``standby`` then, until it has an order to run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +89,7 @@ class Record:
 def _malformed(what: str, found: str) -> MessageFormatError:
     return MessageFormatError(
         f"A {what} of protocol version {PROTOCOL_VERSION} was expected, found {found}.",
-        left="It was not acted on.",
+        state_after="It was not acted on.",
         remedy="Look at the object in the store; something other than this package wrote it.",
     )
 
@@ -157,16 +157,16 @@ class SourceIdentity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Go(Record):
-    """``runs/<generation>/go.json``: the caller's, created once: the driver may take over now."""
+class TakeoverOrder(Record):
+    """``runs/<generation>/takeover-order.json``: the caller's, created once: the driver may take over now."""
 
-    what: ClassVar[str] = "go"
+    what: ClassVar[str] = "takeover order"
     names: ClassVar = {"savepoint_id": str, "closed_at": dict, "expected": dict, "counts_behind": dict}
 
     savepoint_id: str | None
     """Restored by the agent into the checkpoint location; None starts from what stands there (or fresh)."""
     carry_pending: bool
-    """Restore the savepoint's pending batch too, with its id and offsets (Spark's ordinary retry)."""
+    """Restore the savepoint's planned batch too, with its id and offsets (Spark's ordinary retry)."""
     closed_at: Mapping[str, int] | None
     """Query name -> batch: the predecessor must have closed at exactly these; None accepts a dead one."""
     expected: Mapping[str, Mapping[str, SourceIdentity]]
@@ -228,7 +228,7 @@ class IncarnationRecord(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupBeat:
+class GroupStatus:
     """What was committed to Kafka for the consumer group of a source; nobody resumes from it."""
 
     group: str
@@ -257,7 +257,7 @@ class Declared:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueryBeat:
+class QueryStatus:
     """One query as its agent last saw it."""
 
     query_id: str
@@ -271,7 +271,7 @@ class QueryBeat:
     """Spark's name of the sink; None if unknown."""
     sinks: Sinks | None = None
     """What its transactional sinks have written, in this run or before it; None if unknown."""
-    groups: Mapping[str, GroupBeat] = field(default_factory=dict)
+    groups: Mapping[str, GroupStatus] = field(default_factory=dict)
     """By source, as in ``sources``; empty unless offsets are committed back."""
     declared: Declared | None = None
     """None if unknown."""
@@ -293,7 +293,7 @@ class Heartbeat(Record):
     written_at_ms: int
     spark_version: str
     application_id: str
-    queries: Mapping[str, QueryBeat]
+    queries: Mapping[str, QueryStatus]
     request_id: str | None = None
     """``closed`` only: the stop request that ended the run; None if the script or a signal did."""
     savepoint_id: str | None = None
@@ -307,7 +307,7 @@ class Heartbeat(Record):
 
     @classmethod
     def _revive(cls, values: dict[str, Any]) -> dict[str, Any]:
-        queries = {name: QueryBeat(**{**beat, **_nested(beat)}) for name, beat in values["queries"].items()}
+        queries = {name: QueryStatus(**{**beat, **_nested(beat)}) for name, beat in values["queries"].items()}
         error = values.get("error")
         return {
             **values,
@@ -404,8 +404,8 @@ def _nested(beat: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _groups(beat: Mapping[str, Any]) -> dict[str, GroupBeat]:
-    return {source: GroupBeat(**value) for source, value in beat.get("groups", {}).items()}
+def _groups(beat: Mapping[str, Any]) -> dict[str, GroupStatus]:
+    return {source: GroupStatus(**value) for source, value in beat.get("groups", {}).items()}
 
 
 def _identities(values: Mapping[str, Any]) -> dict[str, dict[str, SourceIdentity]]:

@@ -10,13 +10,13 @@ from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
 from airflow_flinkstyle.kafka.verdict import Bounded, Chosen, Exact, Refused, Verdict
 from airflow_flinkstyle.rewrite.errors import PlanFormatError
 from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
-from airflow_flinkstyle.rewrite.rows import PartitionMove, SourceWay
+from airflow_flinkstyle.rewrite.rows import PartitionMove, SourceStrategy
 from airflow_flinkstyle.storage.keys import is_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 
 def to_json(plan: OffsetRewritePlan) -> str:
@@ -31,7 +31,7 @@ def to_json(plan: OffsetRewritePlan) -> str:
         "pending": [_move_fields(move) for move in plan.pending],
         "settled": plan.settled,
         "evidence": dict(plan.evidence),
-        "ways": [asdict(way) for way in plan.ways],
+        "strategies": [asdict(strategy) for strategy in plan.strategies],
         "source_cluster_id": plan.source_cluster_id,
     }
     return json.dumps(fields, sort_keys=True)
@@ -56,13 +56,13 @@ def from_json(text: str) -> OffsetRewritePlan:
             target=_view(fields.pop("target")),
             moves=tuple(_move(entry) for entry in fields.pop("moves")),
             pending=tuple(_move(entry) for entry in fields.pop("pending")),
-            ways=tuple(SourceWay(**entry) for entry in fields.pop("ways")),
+            strategies=tuple(SourceStrategy(**entry) for entry in fields.pop("strategies")),
             **fields,
         )
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise PlanFormatError.of("the fields of a plan", text) from error
     queries = {*plan.batches, *(move.query for move in (*plan.moves, *plan.pending))}
-    for name in (plan.savepoint_id, plan.job, *queries, *(way.query for way in plan.ways)):
+    for name in (plan.savepoint_id, plan.job, *queries, *(strategy.query for strategy in plan.strategies)):
         if not is_name(name):
             raise PlanFormatError.of("names of a job, a savepoint and queries", name)
     return plan

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.types import NextOffset
 
 
-Way = Literal["proved", "new_identity", "producers_first"]
+MigrationStrategy = Literal["proved", "new_identity", "producers_first"]
 """How a source gets its position on the target:
 
 - ``proved``: where its unread records stand there, by comparing both logs (also under a new name).
@@ -36,13 +36,13 @@ class SourceRef:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourceWay:
+class SourceStrategy:
     """How one source moves, for the people who approve it."""
 
     query: str
     source: str
     """Source name (offset log v2) or position in the query (v1)."""
-    way: Way
+    strategy: MigrationStrategy
     precondition: str
     """What must hold, and is checked."""
     consequence: str
@@ -87,12 +87,12 @@ class SourceVerdicts:
 
     verdicts: Mapping[TopicPartition, Verdict]
     """By source topic and partition."""
-    anew: Mapping[TopicPartition, Verdict] = field(default_factory=dict)
+    chosen: Mapping[TopicPartition, Verdict] = field(default_factory=dict)
     """By target topic and partition: where topics begin whose old positions are dropped."""
     pending: Mapping[TopicPartition, Verdict] = field(default_factory=dict)
-    """For the end of a batch that was planned and not committed."""
+    """For the end of a planned batch."""
     evidence: Mapping[TopicPartition, str] = field(default_factory=dict)
     """JSON per partition, kept in the new savepoint."""
     settled: bool = True
-    way: SourceWay | None = None
+    strategy: SourceStrategy | None = None
     """For the people who approve it."""

@@ -61,7 +61,7 @@ class QuerySnapshot:
     checkpoint_location: str
     """Where the checkpoint was when it was copied; for people, a restore goes elsewhere."""
     pending_offsets: str | None
-    """Raw ``offsets/K+1`` if a batch was planned and not committed."""
+    """Raw ``offsets/K+1`` of the planned batch, if there is one."""
     pinned_confs: Mapping[str, str]
     """Settings in the offset log that override the session's (shuffle partitions, provider, ...)."""
     kafka: Mapping[str, KafkaPosition]

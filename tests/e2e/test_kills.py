@@ -88,7 +88,7 @@ def test_a_window_killed_at_every_journal_write_is_completed_by_its_retries(
     program = [sys.executable, str(Path(__file__).parent / "window.py"), json.dumps(settings)]
     done = subprocess.run(program, cwd=paths.ROOT, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
-    phases = [phase for phase in PHASES if phase != "back"]
+    phases = [phase for phase in PHASES if phase != "rollback"]
     expected = {f"{phase} {point}" for phase in phases for point in ("intent", "unrecorded", "result")}
     assert set(killed_at.read_text().splitlines()) == {"attempt", *expected}
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.jobs.errors import DriverFailedError, WentBackError
+from airflow_flinkstyle.jobs.errors import DriverFailedError, RolledBackError
 from airflow_flinkstyle.jobs.migration.context import CutoverSettings
-from airflow_flinkstyle.jobs.running.lineage import FromCheckpoint
+from airflow_flinkstyle.jobs.running.start_plan import FromCheckpoint
 from testbed.cycles import Cycle, Moves
 from testbed.exactly_once import ExactlyOnceJob
 from testbed.forward import BootstrapName
@@ -83,7 +83,7 @@ def test_a_refused_translation_leaves_the_job_on_old_with_its_producers_released
     intruder = threading.Thread(target=scenario.write_foreign_records, args=(stop,))
     intruder.start()
     try:
-        with pytest.raises(WentBackError) as refused:
+        with pytest.raises(RolledBackError) as refused:
             scenario.cutover().run()
     finally:
         stop.set()
@@ -101,7 +101,7 @@ def test_producers_that_ignore_the_switch_are_named_and_the_job_stays_on_old(
 ):
     scenario.start_producer(obeys=False)
     old = scenario.start()
-    with pytest.raises(WentBackError, match=scenario.topic):
+    with pytest.raises(RolledBackError, match=scenario.topic):
         scenario.cutover(settings=CutoverSettings(hold_timeout_s=3)).run()
     assert scenario.running().run.generation == old
     judgement = scenario.judge(reader, scenario.old)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.jobs.running.client import Stopped
-from airflow_flinkstyle.jobs.running.lineage import go_restored
+from airflow_flinkstyle.jobs.running.start_plan import order_to_restore
 from testbed.scenario import QUERY, committed_offsets, wait_until
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def test_only_one_of_new_driver_and_way_back_runs_a_batch(scenario: OrdersScenar
 
     with ThreadPoolExecutor(2) as both:
         back = both.submit(client.follow, old, claim_key="back")
-        both.submit(client.go, new, go_restored(rewritten, closed_at=dict(stopped.batches)))
+        both.submit(client.order_takeover, new, order_to_restore(rewritten, closed_at=dict(stopped.batches)))
     generations = {new, back.result().generation}
     wait_until("one has taken over", lambda: scenario.board.current().value.generation != old, timeout_s=120)
     winner = scenario.board.current().value.generation

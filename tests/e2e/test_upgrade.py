@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.jobs.errors import UpgradeWentBackError
+from airflow_flinkstyle.jobs.errors import UpgradeRolledBackError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
 from testbed.scenario import wait_until
@@ -52,7 +52,7 @@ def test_a_broken_version_goes_back_by_itself(scenario: OrdersScenario, reader: 
         ("raises_in_first_batch", 180, "is broken: batch"),
         ("commits_nothing", 45, "committed none within 45 s"),
     ):
-        with pytest.raises(UpgradeWentBackError) as failed:
+        with pytest.raises(UpgradeRolledBackError) as failed:
             upgrade(scenario, script, first_commit_timeout_s=first_commit_timeout_s).run()
         assert said in str(failed.value)
         assert scenario.running().run.claim.launch["spec"]["script"] == scenario.spec.script

@@ -125,8 +125,8 @@ def topic(old_broker: Broker) -> Iterator[Topic]:
 class AlignedLab(Lab):
     """A job of two queries."""
 
-    def begin(self, topic: Topic, generation: int = 1, **go: Any) -> Driver:
-        driver = self.start(generation, self.script(JOB), *self.arguments(topic), **go)
+    def begin(self, topic: Topic, generation: int = 1, **order: Any) -> Driver:
+        driver = self.start(generation, self.script(JOB), *self.arguments(topic), **order)
         self.until_batches(generation, above=0)
         return driver
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from airflow_flinkstyle.protocol.records import GroupBeat
+    from airflow_flinkstyle.protocol.records import GroupStatus
     from testbed.faulty_link import LinkFault
     from testbed.spark import SparkPaths
 
@@ -203,7 +203,7 @@ class Orders:
         return self.query.look()
 
     @property
-    def group(self) -> GroupBeat:
+    def group(self) -> GroupStatus:
         return self.watch.with_groups({"orders": self.query.beat()})["orders"].groups["0"]
 
     def until_committed(self, batch: int) -> None:

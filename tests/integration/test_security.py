@@ -147,16 +147,16 @@ class Lab:
 
     def start(self, task: str, **origin: str) -> dict[str, Any]:
         """Start the job, whose script writes other addresses and another trust store; return its XComs."""
-        ways = self.secured.logins
+        strategies = self.secured.logins
         rules = [
             {"role": "source", "servers": way, "options": moved_options(self.secured.cluster(way), {})}
-            for way in ways
+            for way in strategies
         ]
         operator = StartStreamingJobOperator(
             task_id=task,
             job="orders",
             script=str(self.folder / "job.py"),
-            args=[str(self.out), TOPIC, *ways],
+            args=[str(self.out), TOPIC, *strategies],
             kafka_overrides=rules,
             running_timeout_s=90,
             **origin,

@@ -39,7 +39,7 @@ def require_fitting(runs: JobView, spec: JobSpec, target: SubmitTarget) -> None:
         SparkIncompatibleError: Naming all that would have to change; the job runs on.
     """
     findings = spark_findings(runs, spec, target)
-    require_compatible(f"job {runs.board.job}", findings, left="Nothing was stopped; the job runs on.")
+    require_compatible(f"job {runs.board.job}", findings, state_after="Nothing was stopped; the job runs on.")
 
 
 def spark_findings(runs: JobView, spec: JobSpec, target: SubmitTarget) -> tuple[Finding, ...]:

@@ -46,7 +46,7 @@ class Condemned(Record):
     holder: str | None
     """Once this process has certainly ended, a list that was left can be deleted by hand."""
     savepoints: tuple[str, ...]
-    """Ids whose manifests may still be deleted; empty once they were spent."""
+    """Ids whose manifests may still be deleted; empty once they were tombstoned."""
     blobs: tuple[str, ...]
 
     @classmethod
@@ -86,7 +86,7 @@ def take_slot(
         return None
     if seen is not None and seen.record.holder is not None:
         log.warning("Gave up the %s: it was not renewed for %g s", seen.record, seen.record.lease_s)
-        _spend_condemned(repository)
+        _tombstone_condemned(repository)
     return Seen(record=mine, version=version)
 
 
@@ -114,14 +114,14 @@ def condemned_key(repository: SavepointRepository, prune_id: str) -> str:
     return f"{repository.job}/condemned/{prune_id}.json"
 
 
-def _spend_condemned(repository: SavepointRepository) -> None:
+def _tombstone_condemned(repository: SavepointRepository) -> None:
     """Dispose of the savepoints of which the prune that was given up may still delete the blobs."""
     for key, condemned, version in _condemned(repository):
         for savepoint_id in condemned.savepoints:
-            repository.dispose_as_spent(savepoint_id, "a prune that was given up was disposing of it")
+            repository.dispose_with_tombstone(savepoint_id, "a prune that was given up was disposing of it")
         try:
-            spent = replace(condemned, savepoints=())
-            repository.store.replace(key, spent.to_bytes(), expected=version)
+            tombstoned = replace(condemned, savepoints=())
+            repository.store.replace(key, tombstoned.to_bytes(), expected=version)
         except ObjectChangedError:
             log.info("%s was changed by another process", key)
 
