@@ -20,7 +20,7 @@ from airflow_flinkstyle.kafka.verdict import Bounded, Refused
 from airflow_flinkstyle.kafka.window import Window
 from airflow_flinkstyle.types import NextOffset
 
-NOWHERE = KafkaCluster(name="nowhere", config={"bootstrap.servers": "127.0.0.1:1"})
+NOWHERE = KafkaCluster(name="nowhere", config={"bootstrap.servers": "127.0.0.1:1"}, request_timeout_s=0.2)
 TP, COPY = ("orders", 1), ("sales", 1)
 
 
