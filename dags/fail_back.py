@@ -1,9 +1,12 @@
 """Move a job back to the Kafka cluster that an earlier migration took it from.
 
-It is that migration in the other direction, with its clusters swapped. What was written on the cluster
-that the job reads now must be on the other one too: begin by stopping the mirror that brought the records
-here. Then start this: it notes where a mirror back has to begin, and refuses while records are only here.
-Start that mirror and retry `begin`: from there on everything is as in `migrate_kafka_cluster`.
+It is that migration in the other direction, with its clusters swapped. All records on the cluster that the
+job reads now must be on the other cluster too:
+
+1. Stop the mirror of the first migration.
+2. Trigger this DAG. Task `begin` writes down where a mirror back must begin, and fails while some records
+   are only on the cluster that the job reads now.
+3. Start the mirror back, and clear `begin`. All later tasks are those of `migrate_kafka_cluster`.
 """
 
 from __future__ import annotations
@@ -76,7 +79,7 @@ PARAMS = {
         None,
         type=["null", "string"],
         title="Migration to reverse",
-        description="Empty for the newest that has finished.",
+        description="Empty for the newest finished one.",
         section="Job",
     ),
     "source_kafka_conn_id": Param(
@@ -118,8 +121,8 @@ PARAMS = {
         "original",
         enum=["original", "as_mirrored"],
         values_display={
-            "original": "The topics it read before; the mirror back adds what is new to them",
-            "as_mirrored": "Copies that the mirror back makes of the whole topics it reads now",
+            "original": "The topics it read before; the mirror back adds the new records to them",
+            "as_mirrored": "Copies of the whole topics it reads now, made by the mirror back",
         },
         title="Topics to read",
         section="Mirror back",
@@ -157,7 +160,7 @@ PARAMS = {
         90,
         type="number",
         minimum=0,
-        title="Seconds for the mirror back to bring what is written so far",
+        title="Seconds for the mirror back to copy the records written so far",
         section="Mirror back",
     ),
     "allow": Param(
@@ -165,20 +168,20 @@ PARAMS = {
         type="string",
         examples=["exact", "exact,bounded", "exact,duplicate<=100,superseded"],
         title="Positions to accept",
-        description="Only exact ones, or also ones that repeat a known number, by class of records.",
+        description="Only exact ones, or also those that repeat a known number of records, by class.",
         section="Window",
     ),
     "fence": Param(
         "passive",
         enum=["passive", "acl", "acl:open", "acl:closed"],
         values_display={
-            "passive": "Watch that nobody writes to the topics that are left",
-            "acl": "Deny writing to them by ACL",
+            "passive": "Check that no producer writes to the topics that the job leaves",
+            "acl": "Deny writing to these topics by ACL",
             "acl:open": "The same, where topics without ACLs are open to all",
             "acl:closed": "The same, where topics without ACLs are closed to all",
         },
         title="Fence",
-        description="An ACL fence is taken down if the job stays, and stays after a success.",
+        description="An ACL fence is removed if the job stays where it is, and stays after a success.",
         section="Window",
     ),
     "fence_spare": Param(
@@ -192,21 +195,21 @@ PARAMS = {
         None,
         type=["null", "string"],
         title="Consumer group to keep up",
-        description="Its offsets on the cluster to go back to are set, for those who watch its lag.",
+        description="Its offsets on the cluster to go back to are set, so that lag tools stay right.",
         section="Window",
     ),
     "producer_switch": Param(
         None,
         type=["null", "string"],
         enum=[None, "store", "manual"],
-        values_display={"store": "A record they poll", "manual": "People do it"},
+        values_display={"store": "A record they poll", "manual": "People"},
         title="Producers are held by",
-        description="Empty for what the Flinkstyle connection says. Old and new mean what they meant in "
-        "the migration.",
+        description="Empty for what the Flinkstyle connection says. Old and new mean the same clusters as in "
+        "the first migration.",
         section="Window",
     ),
     "hold_timeout_s": Param(
-        60, type="number", minimum=1, title="Seconds for producers to obey", section="Window"
+        60, type="number", minimum=1, title="Seconds for producers to stop writing", section="Window"
     ),
     "first_commit_timeout_s": Param(
         180,

@@ -1,8 +1,9 @@
 """Move a running streaming job to another Kafka cluster, with no record lost and none counted twice.
 
-Pre-flight, a savepoint of the running job, a preview of where every position goes, your approval; then
-the window, in which producers are held; then the proof. Whatever happens on the way, the last task
-brings the job and its producers to rest on one cluster. What you approve is stored before, and applied.
+The DAG checks both clusters (pre-flight), takes a savepoint of the running job, shows where every position
+moves, and asks for your approval. Then the window begins: producers are held, positions are proved, the job
+moves. Whatever fails, the last task leaves the job and its producers on one cluster. What you approve is
+stored, and exactly that is applied.
 """
 
 from __future__ import annotations
@@ -101,12 +102,12 @@ PARAMS = {
         "proved",
         enum=["proved", "new_identity", "producers_first"],
         values_display={
-            "proved": "Continue where the unread records stand, proved by reading both clusters",
-            "new_identity": "Begin anew at the start position below; the old position is dropped",
+            "proved": "Continue with the unread records, proved by reading both clusters",
+            "new_identity": "Drop the old position and begin at the start position below",
             "producers_first": "Read the old cluster to its end, then the new one from its start",
         },
         title="Way to migrate",
-        description="The plan says for each source what must hold and what follows.",
+        description="The plan shows for each source what must hold and what follows.",
         section="Way",
     ),
     "start": Param(
@@ -120,7 +121,7 @@ PARAMS = {
             'offsets:{"orders": {"0": 17}}',
         ],
         title="Start position",
-        description="Where begins what begins anew; a mapping gives topics or partitions their own.",
+        description="For sources that drop their old position; a mapping sets it by topic or partition.",
         section="Way",
     ),
     "topology": Param(
@@ -179,7 +180,7 @@ PARAMS = {
         False,
         type="boolean",
         title="Only the mirror writes to its topics on the new cluster",
-        description="Then records equal to mirrored ones are second copies, not somebody's new ones.",
+        description="Then records equal to mirrored ones count as second copies, not as new records.",
         section="MirrorMaker 2",
     ),
     "keeps_offsets": Param(
@@ -214,20 +215,20 @@ PARAMS = {
         type="string",
         examples=["exact", "exact,bounded", "exact,duplicate<=100,superseded"],
         title="Positions to accept",
-        description="Only exact ones, or also ones that repeat a known number, by class of records.",
+        description="Only exact ones, or also those that repeat a known number of records, by class.",
         section="Window",
     ),
     "fence": Param(
         "passive",
         enum=["passive", "acl", "acl:open", "acl:closed"],
         values_display={
-            "passive": "Watch that nobody writes to the old topics",
+            "passive": "Check that no producer writes to the old topics",
             "acl": "Deny writing to the old topics by ACL",
             "acl:open": "The same, where topics without ACLs are open to all",
             "acl:closed": "The same, where topics without ACLs are closed to all",
         },
         title="Fence",
-        description="An ACL fence is taken down if the job goes back, and stays after a success.",
+        description="An ACL fence is removed if the migration is rolled back, and stays after a success.",
         section="Window",
     ),
     "fence_spare": Param(
@@ -241,20 +242,20 @@ PARAMS = {
         None,
         type=["null", "string"],
         title="Consumer group to keep up",
-        description="Its offsets on the new cluster are set after the move, for those who watch its lag.",
+        description="Its offsets on the new cluster are set after the move, so that lag tools stay right.",
         section="Window",
     ),
     "producer_switch": Param(
         None,
         type=["null", "string"],
         enum=[None, "store", "manual"],
-        values_display={"store": "A record they poll", "manual": "People do it"},
+        values_display={"store": "A record they poll", "manual": "People"},
         title="Producers are held by",
         description="Empty for what the Flinkstyle connection says.",
         section="Window",
     ),
     "hold_timeout_s": Param(
-        60, type="number", minimum=1, title="Seconds for producers to obey", section="Window"
+        60, type="number", minimum=1, title="Seconds for producers to stop writing", section="Window"
     ),
     "first_commit_timeout_s": Param(
         180,

@@ -1,10 +1,10 @@
 """Take a savepoint of every job on a schedule, verify it, and prune the old ones.
 
-Which jobs, and how much history each keeps, stands in the Airflow variable `flinkstyle_rotation`, a JSON list
-like `[{"job": "orders", "max_count": 24, "max_age_s": 604800, "level": "quick"}]`; only `job` is needed. The
-log of `prune_savepoints` has a row for every savepoint: kept or disposed of, and why. Pinned savepoints,
-those that a run or an open migration needs, and the newest complete and verified one always stay. One job
-that fails does not keep the others from their savepoints.
+The Airflow variable `flinkstyle_rotation` lists the jobs and how much history each keeps, as JSON:
+`[{"job": "orders", "max_count": 24, "max_age_s": 604800, "level": "quick"}]`; only `job` is required. The
+log of `prune_savepoints` says for every savepoint whether it was kept or disposed of, and why. Pinned
+savepoints, those that a run or an open migration needs, and the newest complete and verified one are always
+kept. A job that fails does not stop the others.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ with DAG(
             description="Connection with the savepoint root.",
         ),
         "dry_run": Param(
-            False, type="boolean", title="Dry run", description="Only say what would be disposed of."
+            False, type="boolean", title="Dry run", description="Only list what would be disposed of."
         ),
     },
 ) as dag:

@@ -1,6 +1,6 @@
 """Start a streaming job where it was last; or from its checkpoint, from a savepoint, or fresh.
 
-A job that has never run starts fresh. To start one fresh that has run, say what that gives up.
+A job that has never run starts fresh. To start a job fresh that has run, name the history it gives up.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ with DAG(
             type=["null", "string"],
             examples=["generation 3"],
             title="History given up",
-            description="To start fresh a job that has run: its last run, as the refusal names it.",
+            description="To start a job fresh that has run: its last run, in the words of the refusal.",
         ),
         "savepoint_id": Param(
             None,
@@ -64,16 +64,16 @@ with DAG(
             values_display={
                 "continue": "Refuse (continue)",
                 "fork": "As a new query (fork)",
-                "re-emit": "Batch ids used again",
+                "re-emit": "Use batch ids again (re-emit)",
             },
             title="If the job has run past the savepoint",
-            description="Sinks that remember batch ids skip re-emitted ones; to those it is refused.",
+            description="re-emit is refused for sinks that remember batch ids: they would skip the batches.",
         ),
         "skip_known_batches": Param(
             False,
             type="boolean",
             title="Accept left-out batches",
-            description="A sink, or a function, may leave out batches whose ids it has seen.",
+            description="A sink or a function may leave out batches whose ids it has seen.",
         ),
         "flinkstyle_conn_id": Param(
             "flinkstyle_default",

@@ -1,7 +1,7 @@
 """Replace a running streaming job by a new version: script, arguments or Spark settings.
 
-It stops with a savepoint and starts the new version from it. A version that fails before it has
-committed a batch goes back by itself; afterwards your choice in the form decides.
+The DAG stops the job with a savepoint and starts the new version from it. If the new version fails before
+its first commit, the old version is started again. If it fails later, your choice in the form decides.
 """
 
 from __future__ import annotations
@@ -44,15 +44,18 @@ with DAG(
             None,
             type=["null", "string"],
             enum=[None, "fork", "re-emit"],
-            values_display={"fork": "Back, as a new query (fork)", "re-emit": "Back, batch ids used again"},
+            values_display={
+                "fork": "Roll back as a new query (fork)",
+                "re-emit": "Roll back and use batch ids again (re-emit)",
+            },
             title="If it fails after it has committed",
-            description="Empty: stop there and ask. Sinks that remember batch ids skip re-emitted ones.",
+            description="Empty: leave the job stopped. Sinks that remember batch ids skip re-emitted ones.",
         ),
         "skip_known_batches": Param(
             False,
             type="boolean",
             title="Accept left-out batches",
-            description="A sink, or a function, may leave out batches whose ids it has seen.",
+            description="A sink or a function may leave out batches whose ids it has seen.",
         ),
         "first_commit_timeout_s": Param(180, type="number", minimum=1, title="Seconds for the first batch"),
         "flinkstyle_conn_id": Param(

@@ -146,14 +146,32 @@ class Broker:
             future.result(_CALL_TIMEOUT_S)
 
     def wait_for_topic(self, topic: str, *, timeout_s: float = 60) -> int:
-        """Wait until the topic exists, e.g. because it was mirrored; return its partition count."""
+        """Wait until the topic can be read, e.g. because it was mirrored; return its partition count."""
         deadline_s = time.monotonic() + timeout_s
         while time.monotonic() < deadline_s:
             found = self.admin().list_topics(timeout=_CALL_TIMEOUT_S).topics.get(topic)
-            if found is not None and found.partitions:
+            if found is not None and found.partitions and self._leads(topic, len(found.partitions)):
                 return len(found.partitions)
             time.sleep(0.2)
         raise TimeoutError(f"Topic {topic} was expected on broker {self.name} within {timeout_s} s.")
+
+    def _leads(self, topic: str, partitions: int) -> bool:
+        """Whether the broker serves all partitions; it lists a new topic a moment before it does."""
+        from confluent_kafka import KafkaError, KafkaException
+        from confluent_kafka.admin import OffsetSpec
+
+        not_yet = (
+            KafkaError.NOT_LEADER_FOR_PARTITION,
+            KafkaError.UNKNOWN_LEADER_EPOCH,
+            KafkaError.UNKNOWN_TOPIC_OR_PART,
+        )
+        try:
+            self._offsets(topic, partitions, OffsetSpec.latest())
+        except KafkaException as error:
+            if error.args[0].code() not in not_yet:
+                raise
+            return False
+        return True
 
     def delete_records(self, topic: str, before: Mapping[int, int]) -> None:
         """Delete the records of each partition below the given offset."""
@@ -165,17 +183,20 @@ class Broker:
 
     def log_range(self, topic: str) -> dict[int, tuple[int, int]]:
         """Return per partition the earliest offset and the end offset."""
-        from confluent_kafka import TopicPartition
         from confluent_kafka.admin import OffsetSpec
 
-        def ask(spec: Any) -> dict[int, int]:  # noqa: ANN401  # OffsetSpec has no public base type
-            answers = self.admin().list_offsets(dict.fromkeys(cuts, spec), request_timeout=_CALL_TIMEOUT_S)
-            found = {cut.partition: answer.result(_CALL_TIMEOUT_S) for cut, answer in answers.items()}
-            return {partition: int(answer.offset) for partition, answer in found.items()}
-
-        cuts = [TopicPartition(topic, partition) for partition in range(self.wait_for_topic(topic))]
-        earliest, latest = ask(OffsetSpec.earliest()), ask(OffsetSpec.latest())
+        partitions = self.wait_for_topic(topic)
+        earliest = self._offsets(topic, partitions, OffsetSpec.earliest())
+        latest = self._offsets(topic, partitions, OffsetSpec.latest())
         return {partition: (earliest[partition], latest[partition]) for partition in sorted(earliest)}
+
+    def _offsets(self, topic: str, partitions: int, spec: Any) -> dict[int, int]:  # noqa: ANN401  # no public base
+        from confluent_kafka import TopicPartition
+
+        asked = {TopicPartition(topic, number): spec for number in range(partitions)}
+        answers = self.admin().list_offsets(asked, request_timeout=_CALL_TIMEOUT_S)
+        found = {cut.partition: answer.result(_CALL_TIMEOUT_S) for cut, answer in answers.items()}
+        return {partition: int(answer.offset) for partition, answer in found.items()}
 
     @property
     def _properties(self) -> Path:

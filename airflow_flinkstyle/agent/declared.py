@@ -117,7 +117,7 @@ def difference(before: Declaration, now: Declaration) -> str | None:
     if before.sources != now.sources:
         found.append(f"other sources ({now.sources.shown}, not {before.sources.shown})")
     if not found and now.location is None:
-        found.append("no checkpointLocation, with which plain Spark would begin anew")
+        found.append("no checkpointLocation, with which plain Spark would start from the beginning")
     return " and ".join(found) or None
 
 

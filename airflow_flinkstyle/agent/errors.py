@@ -45,7 +45,7 @@ class QueryNameError(FlinkstyleError):
             f"{', '.join(sorted(others))}.",
             state_after=NOT_STARTED,
             remedy="Give every query a name of its own with .queryName(...); one that ran without a name "
-            f"before goes on under the name '{ONLY_QUERY}'.",
+            f"before continues under the name '{ONLY_QUERY}'.",
         )
 
     @classmethod
@@ -126,7 +126,7 @@ class QueryEndedError(FlinkstyleError):
         return cls(
             f"All queries were expected to run, so that they can be cut at the same offsets, found that "
             f"{', '.join(names)} ended.",
-            state_after="Nothing was written to any checkpoint; the queries that run go on uncut.",
+            state_after="Nothing was written to any checkpoint; the running queries resume uncut.",
             remedy="Take the savepoint with alignment='none': it holds each query where it is.",
         )
 
@@ -143,7 +143,7 @@ class QueryNotStartedError(FlinkstyleError):
         return cls(
             f"All queries that the job had were expected to be started within {waited_s:g} s, so that they "
             f"can be cut at the same offsets, found that the script has not started {', '.join(names)}.",
-            state_after="Nothing was written to any checkpoint; the queries that run go on uncut.",
+            state_after="Nothing was written to any checkpoint; the running queries resume uncut.",
             remedy="Ask again once the script has started them; or take the savepoint with alignment='none', "
             f"which holds each query where it is; or name in {DROPPED} what the job is to have no more.",
         )

@@ -24,7 +24,7 @@ def cut(
 ) -> None:
     """Take savepoints of several running jobs at the same source offsets, or of none.
 
-    All jobs go on uncut if one fails, and on Ctrl-C. With --stop, ends with 3 if a job did not stop.
+    All jobs resume uncut if one fails, and on Ctrl-C. With --stop, ends with 3 if a job did not stop.
     """
     if stop:
         confirm(f"Stop {', '.join(jobs)} together?", yes=yes)

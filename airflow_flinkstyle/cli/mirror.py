@@ -42,7 +42,7 @@ def status(
     ] = "source",
     isolation: MirrorIsolation = "read_committed",
     groups: Annotated[
-        bool, typer.Option("--groups", help="List where each consumer group would go on, too.")
+        bool, typer.Option("--groups", help="Also list where each consumer group would resume.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -106,5 +106,5 @@ def _group_table(found: MirrorStatus) -> RenderableType:
             )
             for one in found.groups
         ],
-        title="\nWhere MirrorMaker would let groups go on (by its checkpoints; not proved)",
+        title="\nWhere MirrorMaker would let groups resume (by its checkpoints; not proved)",
     )

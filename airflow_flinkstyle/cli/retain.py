@@ -28,7 +28,7 @@ def pin(
     savepoint_id: SavepointId,
     root: Root,
     job: Job,
-    reason: Annotated[str, typer.Option(help="Why it is kept: whoever cleans up later reads it.")],
+    reason: Annotated[str, typer.Option(help="Why it is kept; shown to everyone who cleans up later.")],
     as_json: AsJson = False,
 ) -> None:
     """Keep a savepoint whatever the policy says, until it is unpinned."""

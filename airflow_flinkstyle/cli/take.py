@@ -28,7 +28,7 @@ def take(
     timeout_s: TimeoutS = 3600.0,
     as_json: AsJson = False,
 ) -> None:
-    """Take a savepoint: the job's driver does it and goes on, or this process if the job has stopped.
+    """Take a savepoint: by the job's driver, which keeps running, or by this process if the job has stopped.
 
     Ctrl-C cancels it.
     """
@@ -73,7 +73,7 @@ def _follow(client: JobClient, pending: PendingRequest, timeout_s: float) -> Man
         except KeyboardInterrupt:
             withdrawn = isinstance(client.cancel(newest), Withdrawn)
             said = "was cancelled" if withdrawn else "had ended before it could be cancelled"
-            note(f"Savepoint {newest.savepoint_id} {said}; the job goes on.")
+            note(f"Savepoint {newest.savepoint_id} {said}; the job keeps running.")
             raise
 
 
@@ -116,7 +116,8 @@ def restore(
     claim: Annotated[
         bool,
         typer.Option(
-            "--claim", help="The restored job owns the savepoint: it goes once a newer one took its place."
+            "--claim",
+            help="The restored job owns the savepoint: it is deleted once a newer one took its place.",
         ),
     ] = False,
     carry_pending: Annotated[

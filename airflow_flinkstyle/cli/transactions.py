@@ -31,7 +31,7 @@ Topics = Annotated[
     typer.Option("--topic", help="Only transactions with records in this topic; may be repeated."),
 ]
 _NONE = "No such transaction is open"
-_UNKNOWN = "nobody that the transaction log knows; if that stays so, it hangs"
+_UNKNOWN = "none that the transaction log knows; if that stays so, it hangs"
 
 
 def list_open(
@@ -133,7 +133,7 @@ def _require_ended(found: Collection[OpenTransaction], owners: Mapping[str, Mapp
                     f"Job {job}, whose transaction {one.transactional_id} is, was expected to have ended, "
                     f"but {describe_status(status)}.",
                     state_after="No transaction was aborted.",
-                    remedy="Stop the job first; its next start ends what it has left open by itself.",
+                    remedy="Stop the job first; its next start ends its open transactions.",
                 )
 
 

@@ -75,7 +75,7 @@ def plan_and_store(
         raise MovesRefusedError.of(
             f"{len(plan.refused)} partitions have no safe offset on the target",
             plan.refused,
-            remedy="Read the reasons in the table; the job goes on as it was.",
+            remedy="Read the reasons in the table; the job keeps running.",
         )
     wanted = Approved(
         migration=asked.migration,

@@ -239,6 +239,6 @@ class CutoverJournal:
     def _superseded(self, attempt: int) -> AttemptSupersededError:
         return AttemptSupersededError(
             f"Attempt {attempt} of {self.migration_id} was expected to be the newest, found a later one.",
-            state_after="This attempt does nothing more; the later one goes on.",
+            state_after="This attempt does nothing more; the later one continues.",
             remedy="Look at the newest try of the task.",
         )

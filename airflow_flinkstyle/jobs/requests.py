@@ -190,7 +190,7 @@ def _is_busy(board: JobBoard, pending: PendingRequest, slot: Slot[Request]) -> b
 def _busy(other: str) -> RequestBusyError:
     return RequestBusyError(
         f"The request slot was expected to be free, found request {other} that has not ended.",
-        state_after="Nothing was asked; the other request goes on.",
+        state_after="Nothing was asked; the other request continues.",
         remedy="Wait until it has ended, or cancel it, then ask again.",
     )
 

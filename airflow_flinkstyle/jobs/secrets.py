@@ -58,7 +58,7 @@ def require_no_secrets(where: str, settings: Mapping[str, str]) -> None:
     if found:
         raise BadInputError(
             f"Settings without secrets were expected in {where}, because they are recorded in the store and "
-            f"stand on the driver's command line, found {', '.join(found)}.",
+            f"are on the driver's command line, found {', '.join(found)}.",
             state_after="Nothing was started.",
             remedy=_REMEDY,
         )

@@ -159,7 +159,7 @@ def from_launch(launch: Mapping[str, Any], *, secret_env: Mapping[str, str]) -> 
         raise MessageFormatError(
             f"A claim's launch with a job spec and a submit target was expected, found a fault at {error}.",
             state_after="Nothing was started.",
-            remedy="Start the job anew with StartStreamingJobOperator.",
+            remedy="Start the job again with StartStreamingJobOperator.",
         ) from error
 
 

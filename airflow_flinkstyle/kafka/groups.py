@@ -134,7 +134,7 @@ def _require_group(cluster: KafkaCluster, group: str) -> None:
         f"Cluster {cluster} was expected to have the consumer group {group}, but has "
         f"{', '.join(known[:_SHOWN]) or 'none'}{more}.",
         state_after=NOTHING_CHANGED,
-        remedy="Correct the group's name, or pick another start position.",
+        remedy="Correct the group's name, or choose another start position.",
     )
 
 

@@ -112,7 +112,7 @@ class PlanOffsetRewriteOperator(StreamingJobOperator):
                 raise MovesRefusedError.of(
                     f"{len(plan.refused)} partitions have no safe offset on the target",
                     plan.refused,
-                    remedy="Read the reasons in the table; the job goes on as it was.",
+                    remedy="Read the reasons in the table; the job keeps running.",
                 )
         return plan_json.to_json(plan)
 

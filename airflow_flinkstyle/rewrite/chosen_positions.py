@@ -92,9 +92,9 @@ def describe_gap(
         for tp, verdict in chosen.items()
         if (offset := offset_of(verdict)) is not None and (log := route.target.log_range(tp))
     )
-    stand = f"{ahead} offsets stand behind the new positions"
+    stand = f"{ahead} offsets follow the new positions"
     if route.source is None:
-        return f"{stand}; without the old cluster nobody can tell what of them was read before, or is missing"
+        return f"{stand}; without the old cluster it is unknown which were read before, or are missing"
     unread = unread_offsets(position, topics, route.source)
     both = f"{unread} offsets are unread on the old cluster, {stand}"
     if ahead > unread:

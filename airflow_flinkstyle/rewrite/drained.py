@@ -52,7 +52,7 @@ def drained_then_chosen(
             query=ref.query,
             source=ref.source,
             strategy="producers_first",
-            precondition="the job has read the old topics to their end, nobody writes there any more, no "
+            precondition="the job has read the old topics to their end, no producer writes there, no "
             "mirror copies them any more (this is not checked), and the target's topics are empty unless a "
             "start was picked",
             consequence=f"the old positions, at the end, are dropped; begins {begins}",
@@ -89,7 +89,7 @@ def not_drained(offset: int | None, before: LogRange | None, now: LogRange | Non
     if before.end != now.end:
         return f"records arrived on the old topic meanwhile ({before.end} to {now.end})"
     if offset != now.end:
-        return f"the job stands at {offset} and the old topic ends at {now.end}: it is not read to its end"
+        return f"the job is at {offset} and the old topic ends at {now.end}: it is not read to its end"
     return None
 
 
@@ -99,6 +99,6 @@ def from_nothing(tp: TopicPartition, log: LogRange) -> Verdict:
         return Exact(log.end)
     return Refused(
         f"the target's {tp[0]}-{tp[1]} holds {log.end - log.start} offsets already; what a mirror copied "
-        "there would be read again, unless a start is picked",
+        "there would be read again, unless a start is chosen",
         None,
     )

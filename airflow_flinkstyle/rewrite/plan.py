@@ -185,7 +185,7 @@ def _moves(
 ) -> Iterator[PartitionMove]:
     kept = {tp for tp in before if tp[0] not in dropped}
     for topic, number in sorted(kept | verdicts.keys()):
-        after = verdicts.get((topic, number), Refused("nobody looked for this partition", None))
+        after = verdicts.get((topic, number), Refused("this partition was not looked up", None))
         yield PartitionMove(
             query=ref.query,
             source=ref.source,

@@ -133,7 +133,7 @@ def _consequence(log: OffsetLog, change: SourceChange) -> str:
                 f"the other sources alone: this one {role} (policy {policy})"
             )
         case ReorderSources():
-            return "each goes on where it was, under its new place; nothing is read twice or left out"
+            return "each keeps its position, under its new place; nothing is read twice or left out"
         case _:
             assert_never(change)
 

@@ -56,7 +56,7 @@ def translated(manifest: Manifest, ref: SourceRef, rule: SourceRule, route: Rout
             query=ref.query,
             source=ref.source,
             strategy="proved",
-            precondition="nobody writes to the old topics, and every unread record is found on the target",
+            precondition="no producer writes to the old topics, every unread record is found on the target",
             consequence="each unread record is read once, but for what a row says"
             + (
                 f"; {', '.join(sorted(incompatible))}: the old positions are dropped, begins at "

@@ -21,12 +21,12 @@ _MINOR = re.compile(r"(\d+)\.(\d+)")
 _PARTITIONS: Final = "spark.sql.shuffle.partitions"
 _PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
 _REMEDIES: Final = {
-    _PARTITIONS: "The state is split into that many parts. From Spark 4.2 on, RocksDB state of a stopped "
-    "query can be split anew: spark._streamingCheckpointManager.repartition(checkpoint, number) in classic "
-    "PySpark.",
+    _PARTITIONS: "The state is split into that many parts. From Spark 4.2 on, RocksDB state of "
+    "a stopped query can be repartitioned: spark._streamingCheckpointManager.repartition(checkpoint, number) "
+    "in classic PySpark.",
     _PROVIDER: "No Spark converts the state of one provider into another's: keep it, or start fresh.",
 }
-_KEPT: Final = "Spark would go on with what the checkpoint says and ignore yours."
+_KEPT: Final = "Spark would use the checkpoint's value and ignore yours."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

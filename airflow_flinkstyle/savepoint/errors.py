@@ -242,7 +242,7 @@ class ExportFormatError(SavepointError):
         return cls(
             f"Export {uri}: expected {expected}, found {found}.",
             state_after="No savepoint was made from it; nothing outside the repository's blobs was written.",
-            remedy="Export the savepoint again, or copy the export anew from where it is whole; an archive "
+            remedy="Export the savepoint again, or copy the export again from where it is whole; an archive "
             "packed by hand needs tar's ustar format.",
         )
 
@@ -271,7 +271,7 @@ class SparkIncompatibleError(SavepointError):
     def of(cls, what: str, findings: Sequence[str], *, state_after: str) -> Self:
         """Name everything that would have to change."""
         return cls(
-            f"Expected a Spark that goes on from {what} as it is, found: {' '.join(findings)}",
+            f"Expected a Spark that can resume from {what} as it is, found: {' '.join(findings)}",
             state_after=state_after,
             remedy="Correct the job's settings or its Spark, then try again.",
         )

@@ -133,7 +133,7 @@ def _read(client: Consumer, settings: SinkSettings, number: int, start: int, hig
                 f"Partition {number} of {settings.control_topic} was expected to have no open "
                 f"transaction, found one at offset {message.offset()}: another attempt is writing.",
                 state_after=REPLAYS,
-                remedy="Nothing is to be done if the job goes on; else look for a second driver of it.",
+                remedy="Nothing, if the job continues; otherwise look for a second driver of it.",
             )
     raise ProducerFencedError(
         f"Partition {number} of {settings.control_topic} was expected to be read up to offset {high} within "

@@ -140,7 +140,7 @@ class InputCutError(FlinkstyleError):
             "A task was expected to be given all of its rows, but Spark's JVM broke off on the way: it was "
             "killed, or could not read on.",
             state_after=REPLAYS,
-            remedy="Nothing is to be done if the job goes on; else look for what the executor failed with.",
+            remedy="Nothing, if the job continues; otherwise find out why the executor failed.",
         )
 
 

@@ -156,7 +156,7 @@ def _written_meanwhile(settings: SinkSettings, shard: int) -> ProducerFencedErro
         f"Shard {shard} of lineage {settings.lineage} was expected to rest while a run begins, found "
         "that another one has written it.",
         state_after=REPLAYS,
-        remedy="Nothing is to be done if the job goes on; else look for a second driver of it.",
+        remedy="Nothing, if the job continues; otherwise look for a second driver of it.",
     )
 
 

@@ -108,7 +108,7 @@ def _error_for(settings: SinkSettings, transactional_id: str, cause: KafkaError)
             f"attempt of the shard began, or it took more than {settings.transaction_timeout_ms} ms "
             f"({cause.str()}).",
             state_after=REPLAYS,
-            remedy="Nothing is to be done if the job goes on; if it happens with every batch, raise "
+            remedy="Nothing, if the job continues; if it happens with every batch, raise "
             "transaction_timeout_ms, and look for a second driver of the job.",
         )
     if name == "INVALID_TRANSACTION_TIMEOUT":

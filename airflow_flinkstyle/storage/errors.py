@@ -40,7 +40,7 @@ class CredentialsExpiredError(StoreUnavailableError):
         return cls(
             f"The store {uri} refused to {action}: {cause}.",
             state_after="Nothing was changed.",
-            remedy="Try again: credentials of a role are looked up anew. A session token that stands in a "
+            remedy="Try again: credentials of a role are fetched again. A session token that stands in a "
             "connection must be replaced there; better, name the role in it (role_arn).",
         )
 
@@ -86,7 +86,7 @@ class ObjectExistsError(StoreError):
         return cls(
             f"Expected no object {key} in {uri}, found one.",
             state_after="The object that was there is unchanged.",
-            remedy="Somebody else created it first: read it, or choose another name.",
+            remedy="Another process created it first: read it, or choose another name.",
         )
 
 
@@ -101,7 +101,7 @@ class ObjectChangedError(StoreError):
         return cls(
             f"Expected {key} in {uri} to be {expected}, found {found}.",
             state_after="The object is unchanged by this call.",
-            remedy="Somebody else changed it meanwhile: read it again, then decide again.",
+            remedy="Another process changed it meanwhile: read it again, then decide again.",
         )
 
 

@@ -63,7 +63,7 @@ def cancel_a_take(lab: Lab, checkpoint: Path) -> str:
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "was cancelled; the job goes on" in said
+    assert "was cancelled; the job keeps running" in said
     known = f"{_slot(lab).request_id} was cancelled"
     lab.until("the driver knows of the cancel", lambda: known in lab.drivers[-1].text)
     os.close(os.open(pipe, os.O_WRONLY))

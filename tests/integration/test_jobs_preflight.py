@@ -168,7 +168,7 @@ def test_target_that_would_delete_unread_mirrored_records_is_refused(bench: Benc
     assert f"retention.ms={2 * HOUR_MS} on the target" in detail
     assert "has not read (offsets by partition: 0: 2)" in detail
     assert "Raise retention.ms on both clusters" in detail
-    with pytest.raises(PreflightError, match=r"Nothing was changed; the job runs on\. Correct them"):
+    with pytest.raises(PreflightError, match=r"Nothing was changed; the job keeps running\. Correct them"):
         bench.run(manifest=bench.read_up_to(1)).require_ok()
     assert "retention" not in {f.check for f in bench.run(manifest=bench.read_up_to(3)).refusals}
 

@@ -124,8 +124,8 @@ def test_new_identity_drops_the_old_position_and_takes_the_targets_partitions(be
         ("w.more", 0): 4, ("w.more", 1): 4, ("w.more", 2): 4,
     }  # fmt: skip
     assert all(isinstance(verdict, Chosen) for verdict in verdicts(plan).values())
-    (way,) = plan.strategies
-    assert "11 offsets are unread on the old cluster, 0 offsets stand behind" in way.consequence
+    (way,) = plan.ways
+    assert "11 offsets are unread on the old cluster, 0 offsets follow" in way.consequence
     assert "about as many are left out" in way.consequence
 
 
@@ -213,7 +213,7 @@ def test_source_that_is_not_read_to_its_end_is_refused_with_what_is_unread(bed: 
     (refused,) = plan.refused
     assert refused.partition == 1
     assert refused.after == Refused(
-        "the job stands at 3 and the old topic ends at 5: it is not read to its end",
+        "the job is at 3 and the old topic ends at 5: it is not read to its end",
         (NextOffset(3), NextOffset(5)),
     )
 

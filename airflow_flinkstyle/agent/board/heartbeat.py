@@ -189,7 +189,7 @@ class HeartbeatWriter:
             f"Incarnation {self.incarnation} of generation {self.generation} expected its own heartbeat, "
             f"found that of incarnation {by}.",
             state_after="The other driver's heartbeat is unchanged.",
-            remedy="Nothing is to be done: the newer driver goes on.",
+            remedy="Nothing is to be done: the newer driver runs the job.",
         )
 
     def lease_is_lost(self) -> bool:

@@ -127,7 +127,7 @@ def require_known(query: JobQuery, to_continue: Collection[str], script: Collect
     if query.name in to_continue or not waiting or query.checkpoint.head("metadata") is not None:
         return
     raise QueryUnknownError(
-        f"The script was expected to go on with the queries {', '.join(sorted(to_continue))}, found "
+        f"The script was expected to continue the queries {', '.join(sorted(to_continue))}, found "
         f"{query.name}, which has no checkpoint and would start anew without the state of "
         f"{', '.join(waiting)}.",
         state_after=NOT_STARTED,

@@ -84,7 +84,7 @@ def require_same_sources(query: str, sources: Sequence[Source], positions: Check
     if newest.version > 1 and newest.sources.keys() - named and named - newest.sources.keys():
         raise SourcesChangedError(
             f"Query {query} was expected to name its sources {sorted(newest.sources)} like its checkpoint, "
-            f"found {sorted(named)} in the script: a renamed source would start anew.",
+            f"found {sorted(named)} in the script: a renamed source would start without its position.",
             state_after=_LEFT,
             remedy="Keep the names; add or remove sources in two steps.",
         )

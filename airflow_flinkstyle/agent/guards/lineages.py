@@ -152,7 +152,7 @@ def expect(query: JobQuery, origin: Origin | None, last: QueryStatus | None) -> 
         query.known_id = query_id
         known = resumes(origin, told)
         resume.expect(query_id, *known)
-        log.info("Query %s: its transactional sinks go on from %s", query.name, known or "what they find")
+        log.info("Query %s: its transactional sinks continue from %s", query.name, known or "what they find")
 
 
 def query_id_in(checkpoint: ObjectStore) -> str | None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 10
 """Longest wait for one answer; the client looks for the group's coordinator anew meanwhile."""
-_LEFT = "The group's offsets may be older than the job's progress; the job runs on, and never reads them."
+_LEFT = "The group's offsets may be older than the job's progress; the job runs and never reads them."
 _HAS_MEMBERS = frozenset(
     ("UnknownMemberIdException", "RebalanceInProgressException", "StaleMemberEpochException")
 )

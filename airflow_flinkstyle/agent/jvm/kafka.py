@@ -204,7 +204,7 @@ def _refused(source: Source, error: Java) -> FlinkstyleError:
             f"The Kafka cluster at {servers} rejected the login that {login} gives: {name}: {text}.",
             state_after="The query was not started; its checkpoint is as it was.",
             remedy=f"Check user, password and certificates of {login}, and the rights to describe and read "
-            "the topics; the next driver reads the connection anew.",
+            "the topics; the next driver reads the connection again.",
         )
     return KafkaRequestError(
         f"The Kafka cluster at {servers} refused to describe the query's topics: {name}: {text}.",

@@ -103,7 +103,7 @@ class Hold:
                         if query_id in self._held:
                             query.start_again()
             except Exception as error:
-                log.exception("Query %s was held and cannot go on", query.name)
+                log.exception("Query %s was held and cannot resume", query.name)
                 failed(error)
 
         held = dict(self._held)

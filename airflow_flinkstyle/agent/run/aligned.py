@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.types import BatchId
 
-_LEFT = "The query does not go on after it was held, and the run ends; its checkpoint is as it was."
+_LEFT = "The query did not resume after it was held, and the run ends; its checkpoint is as it was."
 log = logging.getLogger(__name__)
 
 
@@ -124,7 +124,7 @@ class AlignedCut:
                 for query, batch in zip(queries, committed, strict=True)
                 if batch is not None
             }
-        log.info("All queries stand at the barrier, at batches %s", batches)
+        log.info("All queries are at the barrier, at batches %s", batches)
         return batches
 
     def _capture(self, batches: Mapping[str, BatchId], *, runs_on: bool) -> Manifest:
@@ -169,4 +169,4 @@ def guard_again(describe: Describe, query: JobQuery, *, lease_s: float) -> None:
         with leaving(_LEFT):
             patiently(lambda: guard(describe, query, {}), for_s=lease_s)
     except PartitionSetError as error:
-        log.warning("Query %s goes on, and Spark takes up its partitions: %s", query.name, error.problem)
+        log.warning("Query %s resumes, and Spark reads its new partitions: %s", query.name, error.problem)

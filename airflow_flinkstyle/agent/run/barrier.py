@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.types import BatchId, NextOffset
 
 _SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
-_LEFT = "Nothing was written to any checkpoint; the queries go on uncut."
+_LEFT = "Nothing was written to any checkpoint; the queries resume uncut."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,7 +59,7 @@ class Serving:
         if fresh or not started:
             return (
                 f"Expected at least one committed batch, found none of {', '.join(fresh) or 'any query'}. "
-                "The job runs on. Ask again once it has committed a batch."
+                "The job keeps running. Ask again once it has committed a batch."
             )
         ended = [query.name for query in started if not query.is_active]
         if request.alignment == "aligned" and ended:

@@ -100,7 +100,7 @@ class Cutover(MigrationContext):
                 raise MigrationBusyError(
                     f"Generation {old} of job {board.job} was expected to be in no migration, found "
                     f"migration {migration_id} under way.",
-                    state_after="This migration changed nothing; the other one goes on.",
+                    state_after="This migration changed nothing; the other one continues.",
                     remedy="Wait until the other one's last task has settled it, or clear that task.",
                 )
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PHASE, ENDS_PHASE = "fence", "ends"
-_STILL_OLD = "Nothing has moved: the job goes on on the old cluster."
+_STILL_OLD = "Nothing has moved: the job keeps running on the old cluster."
 
 Ends = dict[str, dict[str, int]]
 """Topic -> partition -> end, as JSON keeps it."""
@@ -143,14 +143,14 @@ def require_quiet(journal: CutoverJournal, watch: Watch) -> None:
     known = journal.read(PHASE)
     if known is not None and (gone := watch.fence.missing(FenceRecord.from_dict(known.intent))):
         raise FenceDownError(
-            f"The fence was expected to stand, but these ACLs are gone: {'; '.join(map(str, gone))}.",
+            f"The fence was expected to be up, but these ACLs are gone: {'; '.join(map(str, gone))}.",
             state_after=_STILL_OLD,
             remedy="Find out who removed them, then migrate again.",
         )
     found = late_writes(journal, watch)
     if found is not None:
         raise LateWritesError(
-            f"Nobody was expected to write to the old cluster after the producers were held. {found}",
+            f"No producer was expected to write to the old cluster after producers were held. {found}",
             state_after=_STILL_OLD,
             remedy="Find the producer of these records and make it obey the switch, or fence by ACL; then "
             "migrate again.",

@@ -68,7 +68,7 @@ class Preflight:
             raise PreflightError(
                 f"The migration was expected to be possible, found {len(self.refusals)} reasons against it. "
                 f"{reasons}",
-                state_after="Nothing was changed; the job runs on.",
+                state_after="Nothing was changed; the job keeps running.",
                 remedy="Correct them, then start the migration again.",
             )
 
@@ -127,7 +127,7 @@ def spark_finding(client: JobClient, target: SubmitTarget | None) -> Finding:
     if target is not None and isinstance(status, Running) and status.run.claim.launch:
         spec, _ = from_launch(status.run.claim.launch, secret_env={})
         findings = spark_findings(client, spec, target)
-    detail = " ".join(map(str, findings)) or "The next driver's Spark can go on from the checkpoint."
+    detail = " ".join(map(str, findings)) or "The next driver's Spark can resume from the checkpoint."
     return Finding(check="spark", level="refusal" if findings else "ok", detail=detail)
 
 

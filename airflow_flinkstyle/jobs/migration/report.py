@@ -85,7 +85,7 @@ def _notes(journal: CutoverJournal) -> tuple[str, ...]:
     arrived, released = _result(journal, "running"), _result(journal, "release")
     written = arrived.get("late_writes") or released.get("late_writes")
     left_behind = (
-        f"WARNING: somebody wrote to the old cluster behind the proof. {written}" if written else None
+        f"WARNING: producers wrote to the old cluster after the proof. {written}" if written else None
     )
     return tuple(note for note in (fence, left_behind, arrived.get("group")) if note)
 

@@ -103,7 +103,7 @@ def _old_has_closed(context: MigrationContext, old: Generation) -> bool:
                 f"The old driver had accepted its stop and was expected to close within "
                 f"{context.settings.stop_timeout_s:g} s.",
                 state_after="Producers are held. The driver still drains, or is starting again.",
-                remedy="Clear this task: it goes on with the rollback.",
+                remedy="Clear this task: it continues the rollback.",
             )
         time.sleep(client.poll_s)
 
@@ -125,9 +125,9 @@ def _race(context: MigrationContext, old: Generation, new: Generation | None) ->
             raise StepTimeoutError(
                 f"The rollback (generation {back}) was expected to take over within "
                 f"{context.settings.takeover_timeout_s:g} s.",
-                state_after="The job is stopped, producers are held. "
-                f"Log: {client.log_tail(client.run(back))}",
-                remedy="Clear this task: it goes on with the rollback.",
+                state_after="The job is stopped, producers are held. Log: "
+                + client.log_tail(client.run(back)),
+                remedy="Clear this task: it continues the rollback.",
             )
         context.journal.check()
         time.sleep(client.poll_s)
@@ -178,7 +178,7 @@ def _on_the_new_cluster(context: MigrationContext, generation: Generation | None
     job = job_after(context)
     _require_quiet_old(context)
     written = fence_phase.late_writes(context.journal, context.kafka.watch)
-    detail = f" WARNING: somebody wrote to the old one behind the proof. {written}" if written else ""
+    detail = f" WARNING: a producer wrote to the old one after the proof. {written}" if written else ""
     return Settled(where="new", generation=generation, detail=f"The job is on the new cluster. {job}{detail}")
 
 
@@ -187,7 +187,7 @@ def _require_quiet_old(context: MigrationContext) -> None:
     writes = context.kafka.who_writes("old", context.topics, context.settings.steady_window_s)
     if writes is not None:
         raise ProducersNotHeldError(
-            f"Nobody was expected to write to the old cluster any more. {writes}",
+            f"No producer was expected to write to the old cluster any more. {writes}",
             state_after="The job runs on the new cluster and gets these records only while MirrorMaker runs.",
             remedy="Move them to the new cluster before MirrorMaker is stopped, then clear this task.",
         )

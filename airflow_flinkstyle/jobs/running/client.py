@@ -172,7 +172,7 @@ class JobClient(JobRuns):
                 raise StepTimeoutError(
                     f"Request {pending.request_id} ({pending.command}) to job {self.board.job} was expected "
                     f"to end within {timeout_s:g} s.",
-                    state_after="The driver goes on with it.",
+                    state_after="The driver continues with it.",
                     remedy="Wait again with the same key, or cancel it.",
                 )
             time.sleep(self.poll_s)
@@ -190,7 +190,7 @@ class JobClient(JobRuns):
             return pending  # poll says Lost again until the next incarnation runs
         if not isinstance(status, Running):
             raise self._not_running(status)  # a script that ended by itself answers nothing more
-        log.info("Request %s is lost (%s), asking anew", pending.request_id, lost.reason)
+        log.info("Request %s is lost (%s), asking again", pending.request_id, lost.reason)
         try:
             return self.request(pending.request_key, pending.command, mode=pending.mode, confirm=confirm)
         except RequestBusyError:

@@ -36,10 +36,12 @@ def require_fitting(runs: JobView, spec: JobSpec, target: SubmitTarget) -> None:
     """Check that a start of this version would go on from what the job has now.
 
     Raises:
-        SparkIncompatibleError: Naming all that would have to change; the job runs on.
+        SparkIncompatibleError: Naming all that would have to change; the job keeps running.
     """
     findings = spark_findings(runs, spec, target)
-    require_compatible(f"job {runs.board.job}", findings, state_after="Nothing was stopped; the job runs on.")
+    require_compatible(
+        f"job {runs.board.job}", findings, state_after="Nothing was stopped; the job keeps running."
+    )
 
 
 def spark_findings(runs: JobView, spec: JobSpec, target: SubmitTarget) -> tuple[Finding, ...]:

@@ -119,7 +119,7 @@ class JobRuns(JobStarts):
                 raise StepTimeoutError(
                     f"Generation {generation} of job {self.board.job} was expected to take over within "
                     f"{timeout_s:g} s, found that {describe_status(status)}.",
-                    state_after="Its driver goes on starting. End of its log: " + self.log_tail(run),
+                    state_after="Its driver is still starting. End of its log: " + self.log_tail(run),
                     remedy="Look at its log; wait again, or stop it.",
                 )
             time.sleep(self.poll_s)
@@ -165,7 +165,7 @@ class JobRuns(JobStarts):
             raise StillBeatingError(
                 f"The driver of generation {generation} of job {self.board.job} was expected to be silent, "
                 "found that it writes heartbeats.",
-                state_after="Nothing was recorded; it goes on.",
+                state_after="Nothing was recorded; it keeps running.",
                 remedy="Stop the job instead.",
             )
         self._record_death(run, f"{reason} ({by})")

@@ -145,6 +145,6 @@ def _from_same_state(runs: JobView, history: History, why_not: FlinkstyleError, 
         f"Job {runs.board.job} was expected to continue where it was ({history}), found: {why_not.problem}; "
         f"{found}",
         state_after="Nothing was started.",
-        remedy=f"{why_not.remedy} Or choose what is lost or repeated: {chosen}begin anew with "
+        remedy=f"{why_not.remedy} Or choose what is lost or repeated: {chosen}start fresh with "
         f"start_from='fresh', discard_history={history.name!r}.",
     ) from why_not

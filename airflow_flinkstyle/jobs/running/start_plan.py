@@ -241,7 +241,7 @@ def require_newest(runs: JobView, manifest: Manifest) -> None:
         found, half_written = _last_batch(last), _half_written(last)
         again = _emitted_again(runs, manifest, query, half_written=half_written)
         if (found is not None and found != query.batch_id) or again is not None:
-            went = f"went on to batch {found}" if found != -1 else "ended at a batch that no run recorded"
+            went = f"continued to batch {found}" if found != -1 else "ended at a batch that no run recorded"
             if again is not None:
                 went = f"in generation {again} went back and used its batch ids again"
             raise RewindError(
@@ -268,7 +268,8 @@ def _require_whole(runs: JobView, manifest: Manifest) -> None:
             at = f"is at batch {beat.batch_id}" if beat.batch_id is not None else "may have run"
             raise RewindError(
                 f"Savepoint {manifest.savepoint_id} was expected to hold all queries of the job, found "
-                f"nothing of query {name}, which was started after it was taken, {at} and would begin anew.",
+                f"nothing of query {name}, which was started after it was taken, {at} and "
+                "would start from the beginning.",
                 state_after="Nothing was started.",
                 remedy=_CHOICES,
             )
@@ -306,7 +307,7 @@ def _require_under_way(manifest: Manifest, query: QuerySnapshot) -> None:
         raise RewindError(
             f"Savepoint {manifest.savepoint_id} was expected to hold batch {query.batch_id + 1} of query "
             f"{query.name}, which a driver had planned before it died, found no offsets of it: all or a "
-            "part of it may stand in the output; other rows under its id would be left out or doubled.",
+            "part of it may be in the output; other rows under its id would be left out or doubled.",
             state_after="Nothing was started.",
             remedy="Start from the checkpoint (FromCheckpoint) or a savepoint that was taken since, to "
             "complete that batch; or choose rewind='fork' or rewind='re-emit', which write it again.",

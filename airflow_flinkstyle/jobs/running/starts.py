@@ -255,7 +255,7 @@ class JobStarts(JobView):
     def _running(self, holder: str) -> JobRunningError:
         return JobRunningError(
             f"Job {self.board.job} was expected not to run, found that {holder}.",
-            state_after="Nothing was started; that run goes on.",
+            state_after="Nothing was started; that run continues.",
             remedy="Stop it first (StopStreamingJobOperator), or use another job name.",
         )
 

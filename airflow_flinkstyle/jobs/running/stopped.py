@@ -191,7 +191,7 @@ def await_end(runs: JobView, run: Run) -> None:
             raise JobRunningError(
                 f"The driver of generation {run.generation} of job {runs.board.job} was expected to have "
                 "ended, found that it still writes heartbeats.",
-                state_after="The job goes on as it was.",
+                state_after="The job keeps running.",
                 remedy="Stop it, or ask it for a savepoint while it runs.",
             )
         time.sleep(runs.poll_s)

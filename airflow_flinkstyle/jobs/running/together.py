@@ -168,7 +168,7 @@ class _Attempt:
         try:
             decided = self._cuts.decide(cut)
         except FlinkstyleError:
-            log.warning("The jobs of cut %s go on once they were held too long", self._cut_id, exc_info=True)
+            log.warning("The jobs of cut %s resume once they were held too long", self._cut_id, exc_info=True)
             return None
         if decided.verdict == "abandoned":
             for client, pending in self._asked:
@@ -180,7 +180,7 @@ class _Attempt:
         jobs = ", ".join(client.board.job for client in self._clients)
         return CutFailedError(
             f"The jobs {jobs} were expected to be cut together as {self._cut_id}, found that {reason}",
-            state_after="All jobs go on uncut; savepoints that some of them took for this cut are no cut.",
+            state_after="All jobs resume uncut; savepoints taken for this cut are ordinary ones.",
             remedy="Correct what is named, then cut again.",
         )
 

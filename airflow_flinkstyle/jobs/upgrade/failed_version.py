@@ -44,7 +44,7 @@ class FailedVersion:
             if cluster := _moved_to(saved[name].sinks, self.last_words[name].sinks):
                 batch, _ = self.pending[name]
                 moved = f"a transactional sink of query {name} moved before batch {batch}"
-                return f"{moved}: a part of that batch may stand on cluster {cluster}"
+                return f"{moved}: a part of that batch may be on cluster {cluster}"
         return None
 
 

@@ -149,7 +149,7 @@ class Upgrade:
             raise SinkSkipsError.of(
                 f"{named}, which leaves out, or may leave out, batches whose ids it has seen "
                 "(if_committed='re-emit')",
-                state_after="Nothing was stopped; the job runs on.",
+                state_after="Nothing was stopped; the job keeps running.",
             )
 
     def _start(self, stop: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -80,9 +80,9 @@ class FenceRecord:
     def describe(self) -> str:
         """Return in one sentence what keeps producers away."""
         if self.kind == "passive":
-            return "No fence: only the ends of the logs show that nobody writes."
+            return "No fence: only the ends of the logs show that no producer writes."
         if not self.rules:
-            return "Fenced by ACLs that stood before."
+            return "Fenced by ACLs that existed before."
         return f"Fenced by ACLs: {'; '.join(map(str, self.rules))}."
 
 
@@ -250,7 +250,7 @@ def _denied(fence: AclFence, topic: str, entries: Collection[AclRule]) -> list[s
     if not allowed or EVERYBODY in allowed:
         raise FenceScopeError(
             f"To spare {', '.join(fence.spare)}, writers of topic {topic} should be allowed by name on "
-            f"{fence.cluster}, but everybody may write.",
+            f"{fence.cluster}, but every principal may write.",
             state_after=NOTHING_CHANGED,
             remedy="Name the principals to deny instead, or give each writer an ACL of its own.",
         )

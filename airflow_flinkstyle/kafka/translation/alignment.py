@@ -184,7 +184,7 @@ def _if_copied_first(target: Fingerprints, place: Place, rules: Rules) -> Place 
         return place
     wider = widen(rules, ("target", target)) if oldest is not None else None
     return wider or Refused(
-        f"records that were read may stand on the target before the newest {len(target)} too, with new ones "
+        f"records that were read may be on the target before the newest {len(target)} too, with new ones "
         "of others between; if only the mirror writes there, say sole_writer",
         None,
     )
@@ -280,7 +280,7 @@ def _with_nothing_read(
             return Place(low=len(target), high=len(target))
         return Refused(
             "the source holds no record any more, so nothing tells whether those of the target are copies of "
-            "deleted ones or somebody's new ones; if only the mirror writes there, say sole_writer",
+            "deleted ones or new records of others; if only the mirror writes there, say sole_writer",
             None,
         )
     if begun and (wider := widen(rules, ("target", target))):

@@ -264,7 +264,7 @@ def _missing(source: Fingerprints, target: Fingerprints, match: Match) -> Refuse
     wanted = {source.prints[i] for i in match.missing}
     count = len(places)
     if wanted <= wanted.intersection(target.prints):
-        reason = f"{count} unread records stand in another order on the target"
+        reason = f"{count} unread records are in another order on the target"
     elif not target.whole_log:
         reason = f"{count} unread records are not among the newest {len(target)} on the target"
     else:

@@ -42,7 +42,7 @@ def pin(repository: SavepointRepository, savepoint_id: str, *, reason: str, by: 
         raise BadInputError(
             f"Expected a reason to keep savepoint {savepoint_id}, found none.",
             state_after="Nothing was pinned.",
-            remedy="Say why it is kept: whoever cleans up later reads it.",
+            remedy="Say why it is kept, for those who clean up later.",
         )
     made = Pin(reason=reason, by=by, at_ms=at_ms)
     with hold_intent(repository, "pin", holder=by):  # else a prune that has read the pins disposes of it

@@ -27,5 +27,5 @@ def parse_stored(kind: type[R], repository: JobFolder, key: str, data: bytes) ->
             f"{repository.store.uri}/{key}: {error.problem}",
             "Nothing was published or deleted.",
             "If a newer airflow-flinkstyle wrote that object, upgrade. Otherwise delete it once no take, "
-            f"restore, export, prune or dispose of job {repository.job} runs: the next goes on without it.",
+            f"restore, export, prune or dispose of job {repository.job} runs: the next one does without it.",
         ) from error

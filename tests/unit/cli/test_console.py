@@ -84,7 +84,7 @@ def test_ctrl_c_cancels_the_savepoint_that_was_asked_for(root: Root):
         finally:
             process.kill()
     assert process.returncode == 130
-    assert "was cancelled; the job goes on" in said
+    assert "was cancelled; the job keeps running" in said
     assert root.board.request(1).value.state == "cancelled"
 
 

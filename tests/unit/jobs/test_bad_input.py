@@ -113,7 +113,7 @@ def test_second_start_claims_nothing_and_the_first_runs_on(world: World):
     assert says(
         refused.value,
         found="generation 1 (start) is running",
-        state_after="that run goes on",
+        state_after="that run continues",
         remedy="StopStreamingJobOperator",
     )
     assert client.board.generations() == [1]

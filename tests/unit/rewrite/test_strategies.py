@@ -93,8 +93,8 @@ def test_topics_that_do_not_fit_one_by_one_are_found_with_the_reason(
     [
         (7, a_log(0, 7), a_log(0, 7), None),
         (7, a_log(7, 7), a_log(7, 7), None),
-        (6, a_log(0, 7), a_log(0, 7), "stands at 6 and the old topic ends at 7"),
-        (8, a_log(0, 7), a_log(0, 7), "stands at 8 and the old topic ends at 7"),
+        (6, a_log(0, 7), a_log(0, 7), "is at 6 and the old topic ends at 7"),
+        (8, a_log(0, 7), a_log(0, 7), "is at 8 and the old topic ends at 7"),
         (7, a_log(0, 7), a_log(0, 8), r"records arrived on the old topic meanwhile \(7 to 8\)"),
         (8, a_log(0, 7), a_log(0, 8), r"records arrived on the old topic meanwhile \(7 to 8\)"),
         (7, a_log(0, 7), a_log(0, 7, last_stable=5), "a transaction is open on the old topic from offset 5"),
@@ -120,7 +120,7 @@ def test_target_that_holds_records_already_is_refused_unless_a_start_was_picked(
     refused = from_nothing(("a", 0), a_log(1, 4))
     assert isinstance(refused, Refused)
     assert "holds 3 offsets already" in refused.reason
-    assert "unless a start is picked" in refused.reason
+    assert "unless a start is chosen" in refused.reason
 
 
 def test_way_that_must_look_at_the_old_cluster_needs_its_connection():
@@ -157,8 +157,8 @@ def test_without_the_old_cluster_the_plan_says_that_nobody_can_tell():
     chosen = {("orders", 0): Chosen(NextOffset(40), None, None)}
     route = a_route(None, a_cluster({"orders": {0: 100}}))
     found = describe_gap(a_position({"orders": {0: 1}}), ["orders"], chosen, route)
-    assert found.startswith("60 offsets stand behind the new positions")
-    assert "nobody can tell" in found
+    assert found.startswith("60 offsets follow the new positions")
+    assert "it is unknown which were read before" in found
 
 
 def test_offsets_of_a_group_are_labelled_unproved():

@@ -74,9 +74,9 @@ def test_unfinished_first_write_of_a_killed_run_is_deleted_and_logged(
     ("look", "left"),
     [
         (lambda kafka, query: checks.guard(kafka, query, {}), "The query was not started"),
-        (barrier.look, "the queries go on uncut"),
+        (barrier.look, "the queries resume uncut"),
         (capture._kafka_logs, "No savepoint was made"),
-        (lambda kafka, query: aligned.guard_again(kafka, query, lease_s=0.0), "The query does not go on"),
+        (lambda kafka, query: aligned.guard_again(kafka, query, lease_s=0.0), "The query did not resume"),
     ],
 )
 def test_kafka_that_cannot_be_reached_leaves_what_the_error_says(
@@ -236,7 +236,7 @@ def test_checkpoint_that_is_gone_is_never_begun_anew(tmp_path: Path) -> None:
 def test_query_under_another_name_is_refused_while_the_old_ones_state_waits() -> None:
     with pytest.raises(QueryUnknownError) as refused:
         checks.require_known(a_query("orders2"), {"orders", "done", "a"}, {"orders2", "done"})
-    assert "go on with the queries a, done, orders, found orders2" in refused.value.problem
+    assert "continue the queries a, done, orders, found orders2" in refused.value.problem
     assert "would start anew without the state of a, orders." in refused.value.problem
     assert refused.value.state_after == NOT_STARTED
     assert "Keep the query's name" in refused.value.remedy

@@ -117,7 +117,7 @@ def test_query_without_a_location_is_not_started_twice(error: Exception | None) 
     """Plain Spark would begin anew; here the second run would leave out what the first has read."""
     queries = Queries("/checkpoints")
     run(queries, "orders", ANEW, error=error)
-    assert "plain Spark would begin anew" in refusal(queries, "orders", ANEW)
+    assert "plain Spark would start from the beginning" in refusal(queries, "orders", ANEW)
 
 
 def test_second_unnamed_query_beside_a_running_one_is_refused_and_a_named_one_left_to_spark() -> None:

@@ -364,7 +364,7 @@ def test_record_left_behind_after_the_takeover_is_told_and_the_fence_stays(world
 
     cutover.switch.apply = write_late  # type: ignore[method-assign]
     report = cutover.run()
-    assert "somebody wrote to the old cluster" in report.as_markdown()
+    assert "producers wrote to the old cluster" in report.as_markdown()
     assert (report.generation, world.logs.fenced) == (2, True)
 
 

@@ -110,7 +110,7 @@ def test_savepoint_that_the_job_has_run_past_needs_a_choice(world: World):
     world.logs.produce(5)
     world.until(lambda: len(world.logs.counted) == 15)
     client.stop("stop", savepoint=False, timeout_s=10)
-    with pytest.raises(RewindError, match="batch 0, and the job went on to batch 1"):
+    with pytest.raises(RewindError, match="batch 0, and the job continued to batch 1"):
         client.start(
             world.spec(), world.target(), claim_key="s2", origin=FromSavepoint(savepoint_id=hot.savepoint_id)
         )

@@ -209,7 +209,7 @@ def test_vanished_checkpoint_and_a_savepoint_that_is_older_is_refused_with_what_
     client.stop("stop", savepoint=False, timeout_s=10)
     lose(world, 1)
     before = records(world)
-    with pytest.raises(LastStateError, match="went on to batch 1") as refused:
+    with pytest.raises(LastStateError, match="continued to batch 1") as refused:
         client.start(world.spec(), world.target(), claim_key="again")
     said = refused.value
     assert client.run(1).claim.checkpoint_location in said.problem

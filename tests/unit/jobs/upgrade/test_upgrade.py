@@ -95,7 +95,7 @@ def test_version_that_moved_its_sink_and_may_have_written_goes_back_by_choice_on
 ):
     world.moods["v2.py"] = mood(fails_in_batch=True, moves_sink=True)
     world.start()
-    with pytest.raises(UpgradeChoiceError, match="a part of that batch may stand on cluster another"):
+    with pytest.raises(UpgradeChoiceError, match="a part of that batch may be on cluster another"):
         an_upgrade_with_news(world).run()
     assert isinstance(world.client().status(), Closed)
     with pytest.raises(UpgradeRolledBackError, match="re-emit"):
@@ -150,7 +150,7 @@ def test_way_back_that_a_sink_may_skip_is_refused_before_anything_stops(
     world.start()
     with pytest.raises(SinkSkipsError, match=f"{sink} of query orders, which leaves out, or may") as refused:
         an_upgrade(world, if_committed="re-emit").run()
-    assert refused.value.state_after == "Nothing was stopped; the job runs on."
+    assert refused.value.state_after == "Nothing was stopped; the job keeps running."
     assert isinstance(world.client().status(), Running)
     for settings in ({"if_committed": "fork"}, {"if_committed": "re-emit", "skip_known_batches": True}):
         upgrade = an_upgrade(world, **settings)
@@ -166,7 +166,7 @@ def test_version_that_could_not_go_on_is_refused_before_anything_stops(world: Wo
     with pytest.raises(SparkIncompatibleError, match=r"Spark is 4\.2\.0 there and 3\.5\.9 here") as refused:
         upgrade.run()
     assert "spark.sql.shuffle.partitions of query orders is 2 there and 5 here" in refused.value.problem
-    assert refused.value.state_after == "Nothing was stopped; the job runs on."
+    assert refused.value.state_after == "Nothing was stopped; the job keeps running."
     status = world.client().status()
     assert isinstance(status, Running)
     assert status.run.generation == 1

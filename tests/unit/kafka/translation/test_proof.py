@@ -647,7 +647,7 @@ NOT_SHOWN = "content cannot show that the mirror is in sync"
             fingerprints_of(range(1, 41), start=50, log_start=0),
             40,
             replace(IN_SYNC, oldest_copy=None),
-            "records that were read may stand on the target before the newest 40 too, with new ones of "
+            "records that were read may be on the target before the newest 40 too, with new ones of "
             f"others between; {OTHER_WRITERS}",
         ),
         (
@@ -663,7 +663,7 @@ NOT_SHOWN = "content cannot show that the mirror is in sync"
             50,
             IN_SYNC,
             "the source holds no record any more, so nothing tells whether those of the target are copies of "
-            f"deleted ones or somebody's new ones; {OTHER_WRITERS}",
+            f"deleted ones or new records of others; {OTHER_WRITERS}",
         ),
         (
             fingerprints_of(range(1, 21), start=50, log_start=0),
@@ -727,7 +727,7 @@ NOT_SHOWN = "content cannot show that the mirror is in sync"
             fingerprints_of([1, 2, 4, 3]),
             2,
             IN_SYNC,
-            "1 unread records stand in another order on the target",
+            "1 unread records are in another order on the target",
         ),
         (
             fingerprints_of(range(1, 21)),
