@@ -137,6 +137,27 @@ class _Empty(MemoryStore):
         return b"" if "/blobs/" in key else super().read(key, start=start, length=length)
 
 
+_NAMES = frozenset(
+    (
+        "request_id",
+        "savepoint_id",
+        "prepare_savepoint_id",
+        "claim_id",
+        "cut_id",
+        "publishes",
+        "savepoints",
+        "queries",
+        "dropped",
+        "closed_at",
+        "expected",
+        "counts_behind",
+        "batches",
+        "members",
+    )
+)
+"""Fields of records that become parts of keys."""
+
+
 def read_record(data: bytes) -> None:
     """A record that parses renders to an equal one, and what it names can stand in a key."""
     for kind in (Request, Heartbeat, Progress, End, Intent, Claim, TakeoverOrder, Cut, Condemned):
@@ -145,7 +166,7 @@ def read_record(data: bytes) -> None:
         except FlinkstyleError:
             continue
         _promise(kind.from_bytes(record.to_bytes()) == record, "render")
-        named = [getattr(record, field) for field in kind.names]
+        named = [getattr(record, field) for field in kind.__slots__ if field in _NAMES]
         names = [name for value in named for name in ([value] if isinstance(value, str) else value or ())]
         _promise(all(map(is_name, names)), "names")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -19,7 +20,7 @@ from airflow_flinkstyle.protocol.records import Record
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection
 
     from airflow_flinkstyle.storage.base import ObjectStore, Versioned
 

@@ -3,32 +3,38 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.kafka.cluster import ClusterView
 from airflow_flinkstyle.kafka.verdict import Refused, Verdict, offset_of
 from airflow_flinkstyle.rewrite.errors import NOTHING_WRITTEN
 from airflow_flinkstyle.rewrite.render import line, markdown_table
-from airflow_flinkstyle.rewrite.rows import PartitionMove, SourceRef
+from airflow_flinkstyle.rewrite.rows import PartitionMove, SourceRef, SourceStrategy
+from airflow_flinkstyle.storage.keys import Name
+from airflow_flinkstyle.typed_json import complete
+from airflow_flinkstyle.types import BatchId
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator
 
-    from airflow_flinkstyle.kafka.cluster import ClusterView, TopicPartition
-    from airflow_flinkstyle.rewrite.rows import SourceStrategy, SourceVerdicts
+    from airflow_flinkstyle.kafka.cluster import TopicPartition
+    from airflow_flinkstyle.rewrite.rows import SourceVerdicts
     from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest, QuerySnapshot
-    from airflow_flinkstyle.types import BatchId, NextOffset
+    from airflow_flinkstyle.types import NextOffset
 
 
+@complete
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetRewritePlan:
     """What a rewrite would change; the dry run prints this and applies nothing."""
 
-    savepoint_id: str
-    job: str
-    batches: Mapping[str, BatchId]
+    savepoint_id: Name
+    job: Name
+    batches: Mapping[Name, BatchId]
     """Committed batch per query: whose ``offsets/`` file is edited."""
     target: ClusterView
     """The target's identity and logs when the offsets were found; only the topics of the moves."""

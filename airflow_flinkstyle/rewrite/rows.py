@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from airflow_flinkstyle.kafka.verdict import Verdict, describe, offset_of
+from airflow_flinkstyle.storage.keys import Name
+from airflow_flinkstyle.typed_json import complete
+from airflow_flinkstyle.types import NextOffset
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow_flinkstyle.kafka.cluster import TopicPartition
-    from airflow_flinkstyle.types import NextOffset
 
 
 MigrationStrategy = Literal["proved", "new_identity", "producers_first"]
@@ -35,11 +37,12 @@ class SourceRef:
         return f"{self.query}/{self.source}"
 
 
+@complete
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceStrategy:
     """How one source moves, for the people who approve it."""
 
-    query: str
+    query: Name
     source: str
     """Source name (offset log v2) or position in the query (v1)."""
     strategy: MigrationStrategy
@@ -49,11 +52,12 @@ class SourceStrategy:
     """What is read again, left out or dropped if it is done."""
 
 
+@complete
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionMove:
     """One row of the approval table."""
 
-    query: str
+    query: Name
     source: str
     """Source name (offset log v2) or position in the query (v1)."""
     topic: str

@@ -22,6 +22,7 @@ from airflow_flinkstyle.savepoint.blobs.prune_slot import condemned_blobs, free_
 from airflow_flinkstyle.savepoint.errors import RepositoryBusyError
 from airflow_flinkstyle.savepoint.repository.stored import parse_stored
 from airflow_flinkstyle.storage.errors import StoreError, StoreUnavailableError
+from airflow_flinkstyle.storage.keys import Name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,10 +40,9 @@ class Intent(Leased):
     """``takes/<id>.json``: somebody relies on blobs."""
 
     what: ClassVar[str] = "intent"
-    names: ClassVar = {"publishes": str}
 
     kind: IntentKind
-    publishes: str | None
+    publishes: Name | None
     """The savepoint it will make; its id is tombstoned when the intent is given up. None if it makes none."""
 
     def __str__(self) -> str:

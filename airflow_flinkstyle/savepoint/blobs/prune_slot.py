@@ -18,6 +18,7 @@ from airflow_flinkstyle.protocol.records import Record
 from airflow_flinkstyle.savepoint.blobs.leases import Leased, Seen
 from airflow_flinkstyle.savepoint.repository.stored import parse_stored
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
+from airflow_flinkstyle.storage.keys import Name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,23 +42,12 @@ class Condemned(Record):
     """``condemned/<prune id>.json``: what one prune is deleting; ``altered-<savepoint id>``: what is bad."""
 
     what: ClassVar[str] = "list of condemned blobs"
-    names: ClassVar = {"savepoints": tuple}
 
     holder: str | None
     """Once this process has certainly ended, a list that was left can be deleted by hand."""
-    savepoints: tuple[str, ...]
+    savepoints: tuple[Name, ...]
     """Ids whose manifests may still be deleted; empty once they were tombstoned."""
     blobs: tuple[str, ...]
-
-    @classmethod
-    def _revive(cls, values: dict[str, object]) -> dict[str, object]:
-        return {**values, **{name: _texts(name, values[name]) for name in ("savepoints", "blobs")}}
-
-
-def _texts(name: str, value: object) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise ValueError(f"{name} {value!r:.80}")
-    return tuple(value)
 
 
 def read_slot(repository: SavepointRepository) -> Seen[PruneSlot] | None:

@@ -141,10 +141,18 @@ def test_what_is_no_record_is_refused(data: bytes) -> None:
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
 def test_unknown_and_missing_fields_are_refused(record: Record) -> None:
     values = json.loads(record.to_bytes())
-    with pytest.raises(MessageFormatError, match="unknown fields"):
+    with pytest.raises(MessageFormatError, match=r"no further fields, found .'surprise'"):
         type(record).from_bytes(json.dumps({**values, "surprise": 1}).encode())
     with pytest.raises(MessageFormatError):
         type(record).from_bytes(json.dumps({"version": 2}).encode())
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
+def test_field_of_another_type_is_refused_with_its_name(record: Record) -> None:
+    values = json.loads(record.to_bytes())
+    for name in values.keys() - {"version"}:
+        with pytest.raises(MessageFormatError, match=f"{name}.*expected"):
+            type(record).from_bytes(json.dumps({**values, name: [["x"]]}).encode())
 
 
 def test_heartbeat_names_only_the_queries_that_have_committed() -> None:
