@@ -72,7 +72,9 @@ def equal_run(one: array[int], one_end: int, other: array[int], other_end: int, 
     return equal
 
 
-def walk_back(source: Window, records: range, target: Window, end: int, *, compacted: bool) -> Match:
+def walk_back(
+    source: Window, records: range, target: Window, end: int, *, compacted: bool, holes: bool = False
+) -> Match:
     """Match source records, the newest first, each as late on the target as it can stand.
 
     Args:
@@ -81,6 +83,7 @@ def walk_back(source: Window, records: range, target: Window, end: int, *, compa
         target: Where to find them.
         end: Only before this index.
         compacted: The target may lack older versions of a key, and deletions.
+        holes: Skip what is missing without noting it: the records are context only.
     """
     match = Match(at=end)
     places, keys = _Places(target.prints), _Places(target.keys)
@@ -105,7 +108,7 @@ def walk_back(source: Window, records: range, target: Window, end: int, *, compa
             # Compaction removes a deletion only after what it deletes.
             match.absent["tombstone"] += 1
             newer_keys.add(source.keys[i])
-        else:
+        elif not holes:
             match.missing.append(i)
     return match
 
