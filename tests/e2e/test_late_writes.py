@@ -14,7 +14,8 @@ from airflow_flinkstyle.kafka.fence.acls import AclRule, create_rules, rules_on
 from airflow_flinkstyle.kafka.fence.fences import AclFence
 from testbed.kafka import AUTHORIZER, Broker
 from testbed.mirror import Mirror, MirrorSettings
-from testbed.scenario import OrdersScenario, wait_until
+from testbed.scenario import OrdersScenario
+from testbed.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -80,11 +81,11 @@ def test_late_writes_send_the_migration_back_and_without_them_the_next_one_moves
         scenario.cutover(kafka=kafka).run()
     assert len(offsets) == 3
     assert f"{scenario.topic}-3 ({offsets[0]} to {offsets[-1] + 1})" in str(found.value)
-    wait_until("orders go to old", lambda: scenario.producer_is_at() == "old", timeout_s=20)
+    wait_until("orders go to old", lambda: scenario.producer_is_at() == "old")
     assert not scenario.running().run.claim.overrides
 
     report = scenario.cutover(migration_id="m2").run()
-    wait_until("orders go to new", lambda: scenario.producer_is_at() == "new", timeout_s=20)
+    wait_until("orders go to new", lambda: scenario.producer_is_at() == "new")
     assert report.generation == scenario.running().run.generation
     scenario.wait_commits(2)
     judgement = scenario.judge(reader, scenario.new)
@@ -104,13 +105,11 @@ def test_fence_by_acl_makes_the_late_write_fail_and_shuts_out_neither_job_nor_mi
     report = scenario.cutover(kafka=waking(fenced, lambda: offsets.extend(late_producer.write(3)))).run()
     assert offsets == late_producer.write(3) == []
     assert f"deny User:* WRITE on topic {TOPIC} (prefixed)" in report.as_markdown()
-    wait_until("orders go to new", lambda: scenario.producer_is_at() == "new", timeout_s=20)
+    wait_until("orders go to new", lambda: scenario.producer_is_at() == "new")
     scenario.wait_commits(2)
     canary = AclRule(name=COPIED, principal="User:guest", operation="WRITE", permission="deny")
     create_rules(kafka.old, [canary])
-    wait_until(
-        "the mirror copies ACLs", lambda: canary in rules_on(kafka.new, [COPIED])[COPIED], timeout_s=20
-    )
+    wait_until("the mirror copies ACLs", lambda: canary in rules_on(kafka.new, [COPIED])[COPIED])
     assert rules_on(kafka.new, [TOPIC])[TOPIC] == frozenset()
     judgement = scenario.judge(reader, scenario.new)
     assert judgement.right, judgement

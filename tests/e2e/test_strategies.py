@@ -29,7 +29,8 @@ from testbed.judge import Total
 from testbed.mirror import Mirror
 from testbed.mirror import MirrorSettings as MirrorProcess
 from testbed.producer import OrderBook
-from testbed.scenario import PARTITIONS, QUERY, OrdersScenario, wait_until
+from testbed.scenario import PARTITIONS, QUERY, OrdersScenario
+from testbed.waiting import PATIENCE_S, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from testbed.ledger import Order
     from tests.conftest import KafkaPair
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.e2e
 
 TOPIC, GROUP = "orders-ways", "auditors"
 RENAMED = f"main.{TOPIC}"
@@ -107,7 +108,7 @@ class Stop:
         scenario = self.scenario
         scenario.start()
         scenario.wait_all_read(scenario.old)
-        stopped = scenario.client.stop("stop", savepoint=True, timeout_s=120)
+        stopped = scenario.client.stop("stop", savepoint=True, timeout_s=PATIENCE_S)
         assert isinstance(stopped, Stopped)
         assert stopped.savepoint_id is not None
         self.manifest = scenario.client.repository.read(stopped.savepoint_id)
@@ -119,7 +120,7 @@ class Stop:
         """Wait until both copies are complete."""
         side = self.side()
         for mirror in (SAME_NAME, OTHER_NAME):
-            found = wait_caught_up(side.old, side.new, mirror, [TOPIC], timeout_s=120)
+            found = wait_caught_up(side.old, side.new, mirror, [TOPIC], timeout_s=PATIENCE_S)
             assert isinstance(found, CaughtUp)
 
     def plan(self, side: LiveKafka) -> OffsetRewritePlan:
@@ -242,7 +243,7 @@ def commit_group(old: Broker) -> None:
             return False
         return True
 
-    wait_until("the group's coordinator to commit", committed, timeout_s=60)
+    wait_until("the group's coordinator to commit", committed)
     consumer.close()
 
 
@@ -280,7 +281,7 @@ def test_timestamp_of_the_stop_neither_loses_nor_repeats(stop: Stop):
 def test_group_offsets_that_mirrormaker_translated_are_labelled_and_counted_from(stop: Stop):
     """MirrorMaker's translation lies before the group's own place: what was read is read again."""
     new = stop.scenario.new
-    wait_until("MirrorMaker has translated the group", lambda: len(synced(new)) == PARTITIONS, timeout_s=60)
+    wait_until("MirrorMaker has translated the group", lambda: len(synced(new)) == PARTITIONS)
     side = stop.side(OTHER_NAME, {"group": GROUP})
     plan = stop.plan(side)
     assert "unproved" in plan.as_markdown()
@@ -320,10 +321,8 @@ def test_unmodified_script_reads_the_renamed_topic_from_the_moved_savepoint(stop
     spec = replace(scenario.spec, overrides=overrides)
     scenario.start(key="renamed", spec=spec, origin=FromSavepoint(savepoint_id=moved.savepoint_id))
     everything = totals(map(as_tuple, [*stop.read, *stop.unread]))
-    wait_until(
-        "everything is counted", lambda: stop.reader.read(scenario.checkpoint()) == everything, timeout_s=60
-    )
-    scenario.client.stop("renamed/stop", savepoint=False, timeout_s=60)
+    wait_until("everything is counted", lambda: stop.reader.read(scenario.checkpoint()) == everything)
+    scenario.client.stop("renamed/stop", savepoint=False, timeout_s=PATIENCE_S)
     assert stop.reader.read(scenario.checkpoint()) == everything
 
 
@@ -343,7 +342,7 @@ def test_producers_first_drains_the_old_cluster_and_reads_the_new_one_from_its_s
         side = replace(scenario.kafka_side(), mirror=None, strategies=rules)
         report = scenario.cutover(kafka=side, stop_mode=DRAINED).run()
         assert not report.plan.refused
-        wait_until("orders go to new", lambda: scenario.producer_is_at() == "new", timeout_s=20)
+        wait_until("orders go to new", lambda: scenario.producer_is_at() == "new")
         scenario.wait_commits(2)
         judgement = scenario.judge(reader, scenario.new)
         assert judgement.right, judgement

@@ -11,7 +11,7 @@ import pytest
 from airflow_flinkstyle.jobs.errors import UpgradeRolledBackError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
-from testbed.scenario import wait_until
+from testbed.waiting import wait_until
 
 if TYPE_CHECKING:
     from testbed.judge import StateReader
@@ -38,7 +38,7 @@ def test_a_new_version_goes_on_where_the_old_one_stopped(scenario: OrdersScenari
     assert report.generation == old + 1
     assert report.first_batch is not None
     v2_output = scenario.folder / "output"
-    wait_until("v2 writes", lambda: any(v2_output.glob("v2-batch=*/_SUCCESS")), timeout_s=60)
+    wait_until("v2 writes", lambda: any(v2_output.glob("v2-batch=*/_SUCCESS")))
     judgement = scenario.judge(reader, scenario.old)
     assert judgement.right, judgement
 

@@ -20,7 +20,7 @@ from tests.integration.agent_lab import COUNT_JOB, Lab, logs_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from testbed.spark import SparkPaths
     from tests.conftest import KafkaPair
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.kafka]
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from testbed.s3 import S3Server
 
 pytestmark = pytest.mark.integration
-TIMEOUT_S = 120
+TIMEOUT_S = 300
 
 
 @pytest.fixture

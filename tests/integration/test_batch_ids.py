@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.running.start_plan import Origin
     from tests.integration.agent_lab import Driver
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
 RECIPE = """
 import sys

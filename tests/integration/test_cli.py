@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from testbed.s3 import S3Server
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.integration
 
 SCRIPT = Path(sys.executable).with_name("flinkstyle")
 

@@ -23,15 +23,15 @@ from airflow_flinkstyle.operators.start import StartStreamingJobOperator
 from airflow_flinkstyle.operators.stop import StopStreamingJobOperator
 from testbed.certificates import CertificateAuthority
 from testbed.drivers import SPARK_PYTHON, spark_conf
-from testbed.scenario import wait_until
 from testbed.secured_kafka import SecuredBroker
 from testbed.tokens import TokenServer
+from testbed.waiting import PATIENCE_S, wait_until
 from tests.unit.airflow_layer.conftest import a_context
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.airflow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.airflow]
 
 TOPIC, HIDDEN, RECORDS = "orders", "salaries", 30
 PASSWORD, CLIENT_SECRET = "pw-of-the-reader-71", "secret-of-the-client-83"
@@ -158,7 +158,7 @@ class Lab:
             script=str(self.folder / "job.py"),
             args=[str(self.out), TOPIC, *strategies],
             kafka_overrides=rules,
-            running_timeout_s=90,
+            running_timeout_s=PATIENCE_S,
             **origin,
         )
         context = a_context(task)
@@ -187,7 +187,7 @@ def test_driver_reads_with_each_login_and_shows_it_to_nobody(
     lab = Lab(tmp_path, secured, monkeypatch)
     xcoms = lab.start("start")
     try:
-        wait_until("all records three times", lambda: lab.records() == 3 * RECORDS, timeout_s=60)
+        wait_until("all records three times", lambda: lab.records() == 3 * RECORDS)
         processes = command_lines()
         stop = StopStreamingJobOperator(task_id="stop", job="orders")
         xcoms["stopped"] = stop.execute(a_context("stop"))

@@ -27,6 +27,7 @@ from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest, Query
 from airflow_flinkstyle.types import BatchId, NextOffset
 from testbed.mirror import Mirror
 from testbed.mirror import MirrorSettings as MirrorProcessSettings
+from testbed.waiting import PATIENCE_S
 from tests.manifests import a_manifest
 
 if TYPE_CHECKING:
@@ -104,7 +105,9 @@ def bed(kafka_pair: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[B
         target_alias="right",
     )
     with Mirror(tmp_path_factory.mktemp("mirror"), settings) as mirror:
-        assert isinstance(wait_caught_up(old, new, MIRROR, [*TOPICS, "c.live"], timeout_s=180), CaughtUp)
+        assert isinstance(
+            wait_caught_up(old, new, MIRROR, [*TOPICS, "c.live"], timeout_s=PATIENCE_S), CaughtUp
+        )
         yield Bed(old=old, new=new, mirror=mirror, pair=kafka_pair)
 
 
@@ -292,7 +295,7 @@ def test_partition_that_the_mirror_never_saw_is_refused(behind: Bed):
 
 def test_mirror_that_comes_back_makes_the_same_positions_exact(behind: Bed):
     behind.mirror.start()
-    assert isinstance(wait_caught_up(behind.old, behind.new, MIRROR, TOPICS, timeout_s=180), CaughtUp)
+    assert isinstance(wait_caught_up(behind.old, behind.new, MIRROR, TOPICS, timeout_s=PATIENCE_S), CaughtUp)
     verdicts = translated(behind, {("c.same", 0): 290, ("c.plain", 0): 150}).verdicts
     for (topic, partition), position in {("c.same", 0): 290, ("c.plain", 0): 150}.items():
         verdict = verdicts[topic, partition]

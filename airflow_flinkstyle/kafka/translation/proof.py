@@ -108,7 +108,7 @@ def _decide(
     """Choose between the two bounds of the position, and say what comes with it."""
     kinds = _Kinds(source, target, cut, place, rules)
     start = next((i for i in range(place.low, place.high) if not kinds.is_copy(i)), place.high)
-    read = walk_back(source, range(cut), target, start, compacted=rules.compacted)
+    read = walk_back(source, range(cut), target, start, compacted=rules.compacted, holes=True)
     extras = kinds.count(match.others(start, _end(target, match, start, rules)))
     passed = kinds.count(_strange(source, target, start))["new"]
     if passed:

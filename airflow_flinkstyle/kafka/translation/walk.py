@@ -73,7 +73,13 @@ def equal_run(one: array[int], one_end: int, other: array[int], other_end: int, 
 
 
 def walk_back(
-    source: Fingerprints, records: range, target: Fingerprints, end: int, *, compacted: bool
+    source: Fingerprints,
+    records: range,
+    target: Fingerprints,
+    end: int,
+    *,
+    compacted: bool,
+    holes: bool = False,
 ) -> Match:
     """Match source records, the newest first, each as late on the target as it can stand.
 
@@ -83,6 +89,7 @@ def walk_back(
         target: Where to find them.
         end: Only before this index.
         compacted: The target may lack older versions of a key, and deletions.
+        holes: Skip what is missing without noting it: the records are context only.
     """
     match = Match(at=end)
     places, keys = _Places(target.prints), _Places(target.keys)
@@ -107,7 +114,7 @@ def walk_back(
             # Compaction removes a deletion only after what it deletes.
             match.absent["tombstone"] += 1
             newer_keys.add(source.keys[i])
-        else:
+        elif not holes:
             match.missing.append(i)
     return match
 
