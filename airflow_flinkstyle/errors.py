@@ -16,20 +16,20 @@ class FlinkstyleError(Exception):
         retryable: True if the same call can succeed later with nobody changing anything. The
             hooks turn False into ``AirflowFailException``, so Airflow does not retry in vain.
         problem: What was attempted, what was expected, what was found.
-        left: What the failed call left behind.
+        state_after: What the failed call left behind, and what runs now.
         remedy: The operator, command or parameter to use next.
     """
 
     code: ClassVar[str] = "FLINKSTYLE"
     retryable: ClassVar[bool] = False
 
-    def __init__(self, problem: str, left: str, remedy: str) -> None:
-        super().__init__(problem, left, remedy)  # positional, so that it survives pickling
-        self.problem, self.left, self.remedy = problem, left, remedy
+    def __init__(self, problem: str, state_after: str, remedy: str) -> None:
+        super().__init__(problem, state_after, remedy)  # positional, so that it survives pickling
+        self.problem, self.state_after, self.remedy = problem, state_after, remedy
 
     def __str__(self) -> str:
         """Return the three sentences users read in the task log."""
-        return f"{self.problem} {self.left} {self.remedy}"
+        return f"{self.problem} {self.state_after} {self.remedy}"
 
 
 class BadInputError(FlinkstyleError):
@@ -54,6 +54,6 @@ class ProtocolVersionError(FlinkstyleError):
         """Name both versions."""
         return cls(
             f"The agent in the Spark driver speaks protocol {agent}, this package speaks {orchestrator}.",
-            left="The command was not acted on.",
+            state_after="The command was not acted on.",
             remedy="Install the same airflow-flinkstyle version next to the job and restart it.",
         )

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal, NewType
+from typing import Annotated, Literal, NewType
+
+from airflow_flinkstyle.typed_json import Check
+
+Text = Annotated[str, Check("a text that is not empty", bool)]
+Count = Annotated[int, Check("a number, 0 or more", lambda number: number >= 0)]
 
 BatchId = NewType("BatchId", int)
 """Number of a micro-batch: the file name in ``offsets/`` and ``commits/``."""

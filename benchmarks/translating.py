@@ -15,7 +15,7 @@ from pathlib import Path
 from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.kafka.translation.request import ProofRequest
-from airflow_flinkstyle.kafka.translation.suffix import prove
+from airflow_flinkstyle.kafka.translation.translator import translate_positions
 from airflow_flinkstyle.kafka.verdict import Exact
 
 MIRROR = MirrorSettings(source_alias="left", target_alias="right")
@@ -32,7 +32,7 @@ def main() -> None:
     positions = {(topic, number): offset for topic, number, offset in task["positions"]}
     request = ProofRequest(positions=positions, mirror=MIRROR, isolation="read_uncommitted")
     began_s = time.monotonic()
-    verdicts = prove(old, new, request).verdicts
+    verdicts = translate_positions(old, new, request).verdicts
     seconds = time.monotonic() - began_s
     wrong = {
         tp: verdict for tp, verdict in verdicts.items() if verdict != Exact(positions[tp] - task["shift"])

@@ -18,7 +18,7 @@ from airflow_flinkstyle.kafka.groups import set_group_offsets
 from airflow_flinkstyle.kafka.mirror.topics import read_checkpoints, read_offset_syncs
 from airflow_flinkstyle.kafka.policies import parse_policies
 from airflow_flinkstyle.kafka.translation.request import ProofRequest
-from airflow_flinkstyle.kafka.translation.suffix import prove
+from airflow_flinkstyle.kafka.translation.translator import translate_positions
 from airflow_flinkstyle.kafka.verdict import Bounded, Exact, Refused, Verdict
 from benchmarks.common import Report, Spread, Table, Target
 from benchmarks.translation_ledger import NUMBER, SEED
@@ -147,7 +147,7 @@ def proved(stage: Stage, mirror: MirrorSettings, positions: Positions) -> dict[T
                 isolation="read_committed",
                 ignored_headers=frozenset({NUMBER}),
             )
-            found = prove(stage.old, stage.new, request).verdicts
+            found = translate_positions(stage.old, stage.new, request).verdicts
             verdicts.update({tp: POLICIES.judge(verdict) or verdict for tp, verdict in found.items()})
     return verdicts
 

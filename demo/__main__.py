@@ -14,7 +14,7 @@ from demo.stage import TOPIC, Stage, set_stage
 from demo.tables import Narrator, from_markdown, outcome
 from demo.terminal import write_terminal
 from testbed.drivers import state_reader
-from testbed.scenario import wait_until
+from testbed.waiting import wait_until
 
 DAG = "migrate_kafka_cluster"
 BY_PERSON = ("take_savepoint", "upgrade_job")
@@ -38,9 +38,7 @@ def begin(stage: Stage, narrator: Narrator) -> None:
     stage.mirror.start()
     orders.new.wait_for_topic(TOPIC)
     # The marker of the mirror's one transaction stands behind the orders.
-    wait_until(
-        "partition 0 is mirrored", lambda: orders.new.log_range(TOPIC)[0][1] > OPENING[0], timeout_s=60
-    )
+    wait_until("partition 0 is mirrored", lambda: orders.new.log_range(TOPIC)[0][1] > OPENING[0])
     old, new = orders.old.log_range(TOPIC)[0][1], orders.new.log_range(TOPIC)[0][1]
     narrator.say(f"MirrorMaker 2 mirrors; the end of partition 0 is {old} on old and {new} on new")
 
@@ -53,7 +51,7 @@ def start_job(stage: Stage, narrator: Narrator) -> None:
     for dag in ("start_job", DAG):
         api.wait_for_dag(dag)
     run = api.trigger("start_job", stage.orders.start_form())
-    if api.wait_for_run("start_job", run, timeout_s=120) != "success":
+    if api.wait_for_run("start_job", run) != "success":
         raise RuntimeError(f"start_job failed:\n{api.logs('start_job', run, 'start')}")
     stage.orders.wait_commits(2)
     narrator.say(
@@ -67,11 +65,11 @@ def migrate(stage: Stage, narrator: Narrator) -> dict[str, Any]:
     run = api.trigger(DAG, stage.orders.migration_form())
     narrator.say(f"DAG [b]{DAG}[/] is triggered: pre-flight, hot savepoint, plan")
     waiting = ("awaiting_input", "deferred")
-    api.wait_for_task(DAG, run, "approve", waiting, timeout_s=120)
+    api.wait_for_task(DAG, run, "approve", waiting)
     narrator.show(from_markdown("The plan to approve", api.xcom(DAG, run, "plan", "markdown")))
     api.respond(DAG, run, "approve", ["Approve"])
     narrator.say("Approved: the window begins")
-    if api.wait_for_run(DAG, run, timeout_s=240) != "success":
+    if api.wait_for_run(DAG, run) != "success":
         raise RuntimeError(f"The migration failed:\n{api.logs(DAG, run, 'migrate')}")
     narrator.say("The migration has ended and is verified")
     report: dict[str, Any] = api.xcom(DAG, run, "migrate")
@@ -85,7 +83,7 @@ def judge(stage: Stage, narrator: Narrator, report: dict[str, Any], peak: PeakMe
         reader.start()
         # Before that, plain Spark would notice that the position it was given lies beyond the end.
         position = orders.old.log_range(TOPIC)[0][1]
-        wait_until("the position exists", lambda: orders.new.log_range(TOPIC)[0][1] > position, timeout_s=60)
+        wait_until("the position exists", lambda: orders.new.log_range(TOPIC)[0][1] > position)
         orders.end_producer()
         narrator.say("The producer has ended; the copy that was not rewritten resumes on new for contrast")
         contrast = Contrast(orders, report["savepoint_id"])
@@ -110,7 +108,7 @@ def run(narrator: Narrator, peak: PeakMemory) -> bool:
         time.sleep(ON_OLD_S)
         report = migrate(stage, narrator)
         enough = stage.orders.acknowledged() + RATE_PER_S * ON_NEW_S
-        wait_until("more orders on new", lambda: stage.orders.acknowledged() > enough, timeout_s=60)
+        wait_until("more orders on new", lambda: stage.orders.acknowledged() > enough)
         return judge(stage, narrator, report, peak)
 
 

@@ -44,7 +44,7 @@ def named(name: str) -> str:
 def manifests(folder: Path) -> dict[str, dict[str, Any]]:
     """Return the savepoints of a job by id; ids that were withdrawn are none."""
     found = {path.stem: json.loads(path.read_bytes()) for path in folder.glob("savepoints/*.json")}
-    return {savepoint_id: one for savepoint_id, one in found.items() if "spent" not in one}
+    return {savepoint_id: one for savepoint_id, one in found.items() if "tombstone" not in one}
 
 
 def read_manifest(folder: Path, savepoint_id: str) -> dict[str, Any]:

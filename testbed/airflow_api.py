@@ -9,6 +9,8 @@ import urllib.parse
 import urllib.request
 from typing import TYPE_CHECKING, Any
 
+from testbed.waiting import PATIENCE_S
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -16,7 +18,6 @@ FINISHED = frozenset({"success", "failed"})
 _CALL_TIMEOUT_S = 30
 _READ_TRIES = 3
 _POLL_S = 0.3
-_HANDLED_TIMEOUT_S = 60
 
 
 class AirflowApiError(RuntimeError):
@@ -54,7 +55,7 @@ class AirflowApi:
         found = self.call("GET", "/importErrors")["import_errors"]
         return {error["filename"]: error["stack_trace"] for error in found}
 
-    def wait_for_dag(self, dag_id: str, *, timeout_s: float = 60) -> None:
+    def wait_for_dag(self, dag_id: str, *, timeout_s: float = PATIENCE_S) -> None:
         """Wait until the DAG has been parsed, and unpause it."""
         deadline_s = time.monotonic() + timeout_s
         while True:
@@ -84,7 +85,7 @@ class AirflowApi:
         """Return queued, running, success or failed."""
         return str(self.call("GET", _run_path(dag_id, run_id))["state"])
 
-    def wait_for_run(self, dag_id: str, run_id: str, *, timeout_s: float) -> str:
+    def wait_for_run(self, dag_id: str, run_id: str, *, timeout_s: float = 2 * PATIENCE_S) -> str:
         """Wait until the run has ended and return ``success`` or ``failed``."""
         deadline_s = time.monotonic() + timeout_s
         while (state := self.run_state(dag_id, run_id)) not in FINISHED:
@@ -104,7 +105,7 @@ class AirflowApi:
         return None if state is None else str(state)
 
     def wait_for_task(
-        self, dag_id: str, run_id: str, task_id: str, states: Sequence[str], *, timeout_s: float
+        self, dag_id: str, run_id: str, task_id: str, states: Sequence[str], *, timeout_s: float = PATIENCE_S
     ) -> str:
         """Wait until the task is in one of the states; a run that ends before is an error."""
         deadline_s = time.monotonic() + timeout_s
@@ -138,7 +139,7 @@ class AirflowApi:
             f"executor event with state success for task instance TaskInstanceKey(dag_id='{dag_id}', "
             f"task_id='{task_id}', run_id='{run_id}'"
         )
-        deadline_s = time.monotonic() + _HANDLED_TIMEOUT_S
+        deadline_s = time.monotonic() + PATIENCE_S
         while handled not in self._log_text():
             if time.monotonic() > deadline_s:
                 raise TimeoutError(f"The scheduler was expected to handle that {task_id} of {run_id} waits.")

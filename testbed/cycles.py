@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.hooks.failback import mirror_begins
 from airflow_flinkstyle.jobs.migration.producers import SwappedSwitch
 from airflow_flinkstyle.jobs.running.client import Stopped
-from airflow_flinkstyle.jobs.running.lineage import FromSavepoint
+from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
 from airflow_flinkstyle.jobs.status import Running
 from airflow_flinkstyle.kafka.mirror.lag import CaughtUp
 from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
@@ -22,7 +22,7 @@ from testbed.exactly_once import QUERIES
 from testbed.keeper import Keeper
 from testbed.mirror import Mirror
 from testbed.mirror import MirrorSettings as MirrorProcess
-from testbed.scenario import wait_until
+from testbed.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -41,7 +41,7 @@ LONGEST_RUN_S = 3.0
 LATEST_KILL_S = 9.0
 """After a start: before the driver's session is up, while it restores, in its first batches."""
 _KILL_EVERY, _RESHARD_EVERY = 5, 3
-_TIMEOUT_S = 240.0
+_TIMEOUT_S = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +153,7 @@ class Moves:
             ).run()
             self._on_new = not self._on_new
             self._begins = mirror_begins(report.plan)
-            wait_until("orders go there", lambda: orders.producer_is_at() == self.reads.name, timeout_s=60)
+            wait_until("orders go there", lambda: orders.producer_is_at() == self.reads.name)
             new = Generation(report.generation)
             self._wait_commits(new, report.plan.batches)
         return self._downtime_s(old, new, report.plan.batches)
@@ -192,7 +192,7 @@ class Moves:
                 self._commit(generation, query, after[query] + 1).exists() for query in QUERIES
             )
 
-        wait_until(f"batches of generation {generation} after {after}", committed, timeout_s=_TIMEOUT_S)
+        wait_until(f"batches of generation {generation} after {after}", committed)
 
     def _downtime_s(self, old: Generation, new: Generation, at: Mapping[str, int]) -> float:
         """Return how long the query waited that waited longer, by the times of its commits."""

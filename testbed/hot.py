@@ -21,7 +21,8 @@ from testbed.drivers import SPARK_PYTHON, spark_conf, spark_env
 from testbed.hot_job import KINDS, STATE
 from testbed.judge import Total, judge, totals_of
 from testbed.ledger import read_ledger
-from testbed.scenario import OrdersScenario, wait_until
+from testbed.scenario import OrdersScenario
+from testbed.waiting import PATIENCE_S, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -98,13 +99,13 @@ class HotJob:
         self.orders.create_topic(deleted={0: 100, 1: 40})
         self.orders.start_producer(rate_per_s=rate_per_s)
         handle = self.orders.client.start(self.orders.spec, self.orders.target, claim_key="start")
-        self.orders.client.wait_running(handle.generation, timeout_s=180)
-        wait_until("a batch of every query", lambda: min(self.committed().values()) >= 0, timeout_s=180)
+        self.orders.client.wait_running(handle.generation, timeout_s=PATIENCE_S)
+        wait_until("a batch of every query", lambda: min(self.committed().values()) >= 0)
 
     def end(self, starter: Answering) -> Judge:
         """Stop the job and the producer; returns who judges copies by every order that was sent."""
         starter.start()
-        self.orders.client.stop("stop", savepoint=False, timeout_s=60)
+        self.orders.client.stop("stop", savepoint=False, timeout_s=PATIENCE_S)
         self.orders.end_producer()
         ledger = list(read_ledger(self.orders.ledger))
         return Judge(starter, ledger, bootstrap=self.orders.old.bootstrap, topic=self.orders.topic)
@@ -134,7 +135,6 @@ class HotJob:
             wait_until(
                 "batches after the savepoint's",
                 functools.partial(self.has_run_past, manifests[-1]),
-                timeout_s=60,
             )
         return manifests
 

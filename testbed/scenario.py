@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -31,18 +30,19 @@ from airflow_flinkstyle.storage.open import open_store
 from testbed import paths
 from testbed.drivers import SPARK_PYTHON, s3_env, s3_settings, spark_conf, spark_env
 from testbed.judge import Judgement, StateReader, judge
+from testbed.late_producer import LateProducer
 from testbed.ledger import read_ledger
 from testbed.process import Service
 from testbed.producer import OrderBook, ProducerSettings, read_events
-from testbed.rogue import Rogue
+from testbed.waiting import PATIENCE_S, wait_until
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from types import TracebackType
     from typing import Self
 
-    from airflow_flinkstyle.jobs.running.lineage import Origin
+    from airflow_flinkstyle.jobs.running.start_plan import Origin
     from airflow_flinkstyle.types import Generation
     from testbed.kafka import Broker
     from testbed.s3 import S3Server
@@ -53,16 +53,6 @@ CUSTOMERS = 200
 BUCKET = "savepoints"
 """Made by whoever starts the S3 server."""
 ORDERS_JOB = paths.ROOT / "examples" / "orders_job.py"
-POLL_S = 0.2
-
-
-def wait_until(what: str, met: Callable[[], bool], *, timeout_s: float) -> None:
-    """Return once ``met``; raises ``TimeoutError`` naming ``what``."""
-    deadline = time.monotonic() + timeout_s
-    while not met():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"Not within {timeout_s:g} s: {what}")
-        time.sleep(POLL_S)
 
 
 def committed_offsets(checkpoint: Path) -> tuple[int, dict[str, dict[int, int]]] | None:
@@ -104,7 +94,7 @@ class OrdersScenario:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.old, self.new, self.topic = folder, old, new, topic
         self.ledger = folder / "ledger"
-        self._rogue_ledger = folder / "rogue-ledger"
+        self._late_ledger = folder / "late-ledger"
         self.s3 = s3
         self.store_uri = f"s3://{BUCKET}" if s3 else (folder / "store").as_uri()
         self.secret_env = s3_env(s3) if s3 else {}
@@ -210,9 +200,9 @@ class OrdersScenario:
             producer.poll(0)
         producer.flush(30)
 
-    def rogue(self) -> Rogue:
+    def late_producer(self) -> LateProducer:
         """Return a producer for ``old`` that no switch reaches; the judge knows its orders."""
-        return Rogue(self.old.bootstrap, self.topic, self._rogue_ledger)
+        return LateProducer(self.old.bootstrap, self.topic, self._late_ledger)
 
     def end_producer(self) -> None:
         """Let the producer flush and end; the ledger is complete then."""
@@ -283,7 +273,7 @@ class OrdersScenario:
     ) -> Generation:
         """Start the job and wait for its first commit."""
         handle = self.client.start(spec or self.spec, self.target, claim_key=key, origin=origin)
-        self.client.wait_running(handle.generation, timeout_s=180)
+        self.client.wait_running(handle.generation, timeout_s=PATIENCE_S)
         self.wait_commits(1)
         return handle.generation
 
@@ -336,13 +326,12 @@ class OrdersScenario:
         found = committed_offsets(self.checkpoint())
         return found[0] if found else -1
 
-    def wait_commits(self, more: int, *, timeout_s: float = 120) -> None:
+    def wait_commits(self, more: int) -> None:
         """Wait until the job has committed so many batches more than it has now."""
         before = self.last_batch()
         wait_until(
             f"{more} more batches after {before}",
             lambda: self.last_batch() >= before + more,
-            timeout_s=timeout_s,
         )
 
     def end_drivers(self) -> None:
@@ -391,7 +380,7 @@ class OrdersScenario:
     def hot_savepoint(self, *, key: str = "hot") -> str:
         """Take a savepoint while the job runs and return its id."""
         pending = self.client.request_savepoint(key)
-        _, end = self.client.wait(pending, timeout_s=120)
+        _, end = self.client.wait(pending, timeout_s=PATIENCE_S)
         if end.outcome != "done" or end.savepoint_id is None:
             raise RuntimeError(f"the savepoint ended as {end}")
         return end.savepoint_id
@@ -408,13 +397,13 @@ class OrdersScenario:
                 return found is not None and found[1].get(self.topic) == ends
             return False
 
-        wait_until(f"everything up to {ends} read from {broker.name}", read, timeout_s=timeout_s)
+        wait_until(f"everything up to {ends} read from {broker.name}", read)
 
     def judge(self, reader: StateReader, broker: Broker) -> Judgement:
         """End the producer, let the job read everything, and judge its state."""
         self.end_producer()
         self.wait_all_read(broker)
-        ledgers = [path for path in (self.ledger, self._rogue_ledger) if path.exists()]
+        ledgers = [path for path in (self.ledger, self._late_ledger) if path.exists()]
         return judge(chain.from_iterable(map(read_ledger, ledgers)), reader.read(self.checkpoint()))
 
 

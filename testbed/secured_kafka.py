@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from testbed.tokens import TokenServer
 
-Way = Literal["scram", "mtls", "oauth"]
-_WAYS: Mapping[Way, str] = {"scram": "SASL_SSL", "mtls": "SSL", "oauth": "SASL_SSL"}
+MigrationStrategy = Literal["scram", "mtls", "oauth"]
+_WAYS: Mapping[MigrationStrategy, str] = {"scram": "SASL_SSL", "mtls": "SSL", "oauth": "SASL_SSL"}
 _LOGIN = "org.apache.kafka.common.security"
 _SUPER = "User:ANONYMOUS"
 """Who comes by the plain listener: the broker itself and the test bed."""
@@ -28,7 +28,7 @@ class SecuredBroker(Broker):
     def __init__(self, name: str, folder: Path, tokens: TokenServer, *, heap_mb: int = 384) -> None:
         self.authority = CertificateAuthority()
         self.tokens = tokens
-        self.ports: dict[Way, int] = {way: free_port() for way in _WAYS}
+        self.ports: dict[MigrationStrategy, int] = {way: free_port() for way in _WAYS}
         folder.mkdir(parents=True, exist_ok=True)
         own = self.authority.issue("broker")
         files = {
@@ -48,11 +48,11 @@ class SecuredBroker(Broker):
             java_options=(f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={keys}",),
         )
 
-    def address(self, way: Way) -> str:
+    def address(self, way: MigrationStrategy) -> str:
         """Return ``host:port`` of a listener."""
         return f"127.0.0.1:{self.ports[way]}"
 
-    def connection(self, way: Way, **changes: str) -> dict[str, str]:
+    def connection(self, way: MigrationStrategy, **changes: str) -> dict[str, str]:
         """Return the settings of a client that logs in this way, in librdkafka's names."""
         return {
             "bootstrap.servers": self.address(way),

@@ -31,9 +31,9 @@ def say(message: str) -> None:
     print(message, flush=True)  # noqa: T201  # the output of `make`
 
 
-def fail(problem: str, left: str, remedy: str) -> NoReturn:
+def fail(problem: str, state_after: str, remedy: str) -> NoReturn:
     """End set-up with the three sentences every error of this project has."""
-    sys.exit(f"\nset-up: {problem} {left} {remedy}")
+    sys.exit(f"\nset-up: {problem} {state_after} {remedy}")
 
 
 def sha256_of(path: Path) -> str:

@@ -23,7 +23,7 @@ from airflow_flinkstyle.errors import FlinkstyleError, MessageFormatError
 from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.mirror.topics import decode_checkpoint, decode_offset_sync, decode_position
 from airflow_flinkstyle.protocol.cuts import Cut
-from airflow_flinkstyle.protocol.records import Claim, End, Go, Heartbeat, Progress, Request
+from airflow_flinkstyle.protocol.records import Claim, End, Heartbeat, Progress, Request, TakeoverOrder
 from airflow_flinkstyle.savepoint import manifest_json
 from airflow_flinkstyle.savepoint.blobs.intents import Intent
 from airflow_flinkstyle.savepoint.blobs.prune_slot import Condemned
@@ -60,7 +60,7 @@ def run(name: str, data: bytes) -> None:
     try:
         TARGETS[name](data)
     except FlinkstyleError as error:
-        _promise(all((error.problem, error.left, error.remedy)), "three sentences")
+        _promise(all((error.problem, error.state_after, error.remedy)), "three sentences")
 
 
 def _promise(kept: bool, what: str) -> None:
@@ -137,15 +137,36 @@ class _Empty(MemoryStore):
         return b"" if "/blobs/" in key else super().read(key, start=start, length=length)
 
 
+_NAMES = frozenset(
+    (
+        "request_id",
+        "savepoint_id",
+        "prepare_savepoint_id",
+        "claim_id",
+        "cut_id",
+        "publishes",
+        "savepoints",
+        "queries",
+        "dropped",
+        "closed_at",
+        "expected",
+        "counts_behind",
+        "batches",
+        "members",
+    )
+)
+"""Fields of records that become parts of keys."""
+
+
 def read_record(data: bytes) -> None:
     """A record that parses renders to an equal one, and what it names can stand in a key."""
-    for kind in (Request, Heartbeat, Progress, End, Intent, Claim, Go, Cut, Condemned):
+    for kind in (Request, Heartbeat, Progress, End, Intent, Claim, TakeoverOrder, Cut, Condemned):
         try:
             record = kind.from_bytes(data)
         except FlinkstyleError:
             continue
         _promise(kind.from_bytes(record.to_bytes()) == record, "render")
-        named = [getattr(record, field) for field in kind.names]
+        named = [getattr(record, field) for field in kind.__slots__ if field in _NAMES]
         names = [name for value in named for name in ([value] if isinstance(value, str) else value or ())]
         _promise(all(map(is_name, names)), "names")
 

@@ -33,7 +33,7 @@ ALLOWED_SKIPS: frozenset[str] = frozenset()
 CODE = ("airflow_flinkstyle", "testbed", "tools", "demo", "benchmarks", "examples", "dags")
 TESTS = ROOT / "tests"
 LONG_FILES = (
-    "e2e/test_ways.py",  # the only story in parts, which share a set-up: begun first, nobody takes some over
+    "e2e/test_strategies.py",  # the only story in parts, which share a set-up: begun first
     "e2e/test_hot_savepoints.py",
     "e2e/test_dag.py",
     "e2e/test_chaos.py",

@@ -18,12 +18,12 @@ NOT_STARTED = "No query was started by this; checkpoints are as they were."
 
 
 @contextmanager
-def leaving(left: str) -> Iterator[None]:
+def leaving(state_after: str) -> Iterator[None]:
     """Say of whatever fails inside what is left here: the same look at Kafka starts a query, or cuts it."""
     try:
         yield
     except FlinkstyleError as error:
-        raise type(error)(error.problem, left, error.remedy) from error
+        raise type(error)(error.problem, state_after, error.remedy) from error
 
 
 class NotClaimedError(FlinkstyleError):
@@ -43,7 +43,7 @@ class QueryNameError(FlinkstyleError):
         return cls(
             "A job of several queries was expected to name each of them, found one without a name beside "
             f"{', '.join(sorted(others))}.",
-            left=NOT_STARTED,
+            state_after=NOT_STARTED,
             remedy="Give every query a name of its own with .queryName(...); one that ran without a name "
             f"before continues under the name '{ONLY_QUERY}'.",
         )
@@ -55,7 +55,7 @@ class QueryNameError(FlinkstyleError):
             f"A start of query '{name}' was expected to be of the query that was started before under this "
             f"name{' (that of a query without one)' if name == ONLY_QUERY else ''}, found {found}: they "
             "would share one checkpoint, and the second would leave out what the first has read.",
-            left=NOT_STARTED,
+            state_after=NOT_STARTED,
             remedy="Give every query a name of its own with .queryName(...). A query that is to be started "
             "again and go on needs its own checkpointLocation, and the same sources and output each time.",
         )
@@ -65,7 +65,7 @@ class QueryNameError(FlinkstyleError):
         """Refuse a relaunch of a run that was refused for its names."""
         return cls(
             f"A run that can be relaunched was expected, found one that was refused: {text}",
-            left=NOT_STARTED,
+            state_after=NOT_STARTED,
             remedy="Correct the script, then start the job again.",
         )
 
@@ -86,7 +86,7 @@ class UnsupportedModeError(FlinkstyleError):
         """Name the mode and what to use instead."""
         return cls(
             f"Classic PySpark with micro-batches was expected, but the script uses {mode}.",
-            left=NOT_STARTED,
+            state_after=NOT_STARTED,
             remedy=remedy,
         )
 
@@ -109,10 +109,10 @@ class SourcesChangedError(FlinkstyleError):
     code = "SOURCES_CHANGED"
 
 
-class PendingBatchError(FlinkstyleError):
-    """A batch was planned and could not be committed while stopping."""
+class PlannedBatchError(FlinkstyleError):
+    """The planned batch could not be committed while stopping."""
 
-    code = "PENDING_BATCH"
+    code = "PLANNED_BATCH"
 
 
 class QueryEndedError(FlinkstyleError):
@@ -126,7 +126,7 @@ class QueryEndedError(FlinkstyleError):
         return cls(
             f"All queries were expected to run, so that they can be cut at the same offsets, found that "
             f"{', '.join(names)} ended.",
-            left="Nothing was written to any checkpoint; the running queries resume uncut.",
+            state_after="Nothing was written to any checkpoint; the running queries resume uncut.",
             remedy="Take the savepoint with alignment='none': it holds each query where it is.",
         )
 
@@ -143,7 +143,7 @@ class QueryNotStartedError(FlinkstyleError):
         return cls(
             f"All queries that the job had were expected to be started within {waited_s:g} s, so that they "
             f"can be cut at the same offsets, found that the script has not started {', '.join(names)}.",
-            left="Nothing was written to any checkpoint; the running queries resume uncut.",
+            state_after="Nothing was written to any checkpoint; the running queries resume uncut.",
             remedy="Ask again once the script has started them; or take the savepoint with alignment='none', "
             f"which holds each query where it is; or name in {DROPPED} what the job is to have no more.",
         )

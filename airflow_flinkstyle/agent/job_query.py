@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.agent.jvm.process import now_ms
 from airflow_flinkstyle.checkpoint.inventory import list_batches
-from airflow_flinkstyle.protocol.records import QueryBeat
+from airflow_flinkstyle.protocol.records import QueryStatus
 from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
 from airflow_flinkstyle.sinks import resume
 
@@ -147,10 +147,10 @@ class JobQuery:
             self.carried = replace(self.carried, under_way=False)  # it has committed that batch
         return self.carried
 
-    def beat(self) -> QueryBeat:
+    def beat(self) -> QueryStatus:
         """Return what the heartbeat says of the query."""
         self.look()
-        return QueryBeat(
+        return QueryStatus(
             query_id=str(self.query.id) if self.query is not None else self.known_id,
             batch_id=self.committed,
             batch_committed_at_ms=self.committed_at_ms,

@@ -92,9 +92,9 @@ def _open(arguments: argparse.Namespace) -> Runtime:
     store, generation = open_store(arguments.root), Generation(arguments.generation)
     board, process = JobBoard(store, arguments.job), DriverProcess()
     takeover.require_claim(board, generation, arguments.claim)
-    turn = takeover.begin(board, generation, process, submit=arguments.submit)
-    runtime = Runtime(board, SavepointRepository(store, arguments.job), turn, process)
-    wrap(runtime, turn.claim.overrides)
+    driver_run = takeover.begin(board, generation, process, submit=arguments.submit)
+    runtime = Runtime(board, SavepointRepository(store, arguments.job), driver_run, process)
+    wrap(runtime, driver_run.claim.overrides)
     on_sigterm(lambda: runtime.finish(Signalled()))
     runtime.open()
     return runtime

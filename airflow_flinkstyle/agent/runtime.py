@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.board import takeover
-from airflow_flinkstyle.agent.board.heartbeat import Pulse, PulseThread, Watchdog
+from airflow_flinkstyle.agent.board.heartbeat import HeartbeatThread, HeartbeatWriter, Watchdog
 from airflow_flinkstyle.agent.board.inbox import Inbox
 from airflow_flinkstyle.agent.board.takeover import NotOursError
 from airflow_flinkstyle.agent.commits.batch_watch import BatchWatch, CommitSetting
@@ -34,7 +34,7 @@ from airflow_flinkstyle.sinks import resume
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airflow_flinkstyle.agent.board.takeover import Turn
+    from airflow_flinkstyle.agent.board.takeover import DriverRun
     from airflow_flinkstyle.agent.job_query import JobQuery
     from airflow_flinkstyle.agent.jvm.process import DriverProcess
     from airflow_flinkstyle.agent.jvm.sources import Source
@@ -55,26 +55,26 @@ class Runtime:
     """Everything the agent does between the script's first line and the driver's exit."""
 
     def __init__(
-        self, board: JobBoard, repository: SavepointRepository, turn: Turn, process: DriverProcess
+        self, board: JobBoard, repository: SavepointRepository, driver_run: DriverRun, process: DriverProcess
     ) -> None:
-        self.board, self.repository, self.turn, self.process = board, repository, turn, process
-        said_before = turn.last_beat.queries if turn.last_beat else {}
-        self.queries = Queries(turn.claim.checkpoint_location, said_before)
+        self.board, self.repository, self.driver_run, self.process = board, repository, driver_run, process
+        said_before = driver_run.last_heartbeat.queries if driver_run.last_heartbeat else {}
+        self.queries = Queries(driver_run.claim.checkpoint_location, said_before)
         self.held = Hold(self.queries)
         self.commits = BatchWatch(self.queries)
-        self.pulse = Pulse(
+        self.heartbeat_writer = HeartbeatWriter(
             board,
-            turn.generation,
-            turn.incarnation,
-            lease_s=turn.claim.lease_s,
-            seen=turn.prior.version if turn.prior else None,
+            driver_run.generation,
+            driver_run.incarnation,
+            lease_s=driver_run.claim.lease_s,
+            seen=driver_run.prior.version if driver_run.prior else None,
             queries=lambda: self.commits.with_groups(self.queries.beats()),
             before=said_before,
         )
         self.admission = Admission(self)
         self._taking = Taking(self, self.admission)
         self.serving = Serving(self, self.admission, self._taking)
-        self.inbox = Inbox(board, turn.generation, turn.incarnation, self.serving)
+        self.inbox = Inbox(board, driver_run.generation, driver_run.incarnation, self.serving)
         self.jvm: Java = None
         self.spark_version = ""
         self.ending, self.ended = threading.Event(), threading.Event()
@@ -84,9 +84,9 @@ class Runtime:
 
     def open(self) -> None:
         """Show that this process is alive, and listen."""
-        self.pulse.beat()
-        Watchdog(self.pulse, self.process).start()
-        PulseThread(self.pulse, self.process, news=self.queries.news).start()
+        self.heartbeat_writer.beat()
+        Watchdog(self.heartbeat_writer, self.process).start()
+        HeartbeatThread(self.heartbeat_writer, self.process, news=self.queries.news).start()
         resume.listen(self._note_sink)
         self.inbox.start()
 
@@ -144,7 +144,9 @@ class Runtime:
             context = spark.sparkContext
             self.jvm, self.spark_version = spark._jvm, spark.version  # noqa: SLF001
             self.queries.spark = spark
-            self.pulse.spark_is_up(spark_version=spark.version, application_id=context.applicationId)
+            self.heartbeat_writer.spark_is_up(
+                spark_version=spark.version, application_id=context.applicationId
+            )
             self._hook = JvmShutdownHook(context._gateway, lambda: self.finish(Signalled()))  # noqa: SLF001
             self.commits.begin(self.jvm, CommitSetting.of(spark))
 
@@ -157,7 +159,7 @@ class Runtime:
         until_s = time.monotonic() + _STARTED_S
         while time.monotonic() < until_s and not self.queries.has_started(query_id):
             time.sleep(_LOOK_S)  # a first batch may be faster than the return of Spark's start
-        takeover.patiently(self.pulse.beat, for_s=self.turn.claim.lease_s)
+        takeover.patiently(self.heartbeat_writer.beat, for_s=self.driver_run.claim.lease_s)
 
     # --- what the script calls while it runs ----------------------------------------------------
 
@@ -167,7 +169,7 @@ class Runtime:
             self.ended.wait()
             sys.exit(self.exit_code)
 
-    def hold(self) -> bool:
+    def wait_if_draining(self) -> bool:
         """Return False at once, or True when everything has drained if it began to."""
         if not self.ending.is_set():
             return False
@@ -201,7 +203,7 @@ class Runtime:
     def leave(self, reason: str) -> None:
         """End without a word in the store: the job is another driver's."""
         log.warning("Leaving job %s to its driver: %s", self.board.job, reason)
-        self.pulse.ended = True
+        self.heartbeat_writer.ended = True
         self.ending.set()
         self._end_script()
 

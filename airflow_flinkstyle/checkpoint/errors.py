@@ -26,7 +26,7 @@ class UnsupportedCheckpointError(CheckpointError):
         names = ", ".join(f"v{number}" for number in known)
         return cls(
             f"{what} v{found} is newer than this package knows ({names}).",
-            left=_UNTOUCHED,
+            state_after=_UNTOUCHED,
             remedy="Upgrade airflow-flinkstyle, or run the job with the Spark version that wrote it.",
         )
 
@@ -35,7 +35,7 @@ class UnsupportedCheckpointError(CheckpointError):
         """Name a mode of Spark whose checkpoints cannot be cut."""
         return cls(
             f"Expected a checkpoint that can be cut between two batches, found {found}.",
-            left=_UNTOUCHED,
+            state_after=_UNTOUCHED,
             remedy=remedy,
         )
 
@@ -51,7 +51,7 @@ class LogFormatError(CheckpointError):
         shown = found if len(found) <= 80 else f"{found[:80]}..."
         return cls(
             f"{what}: expected {expected}, found {shown!r}.",
-            left=_UNTOUCHED,
+            state_after=_UNTOUCHED,
             remedy="The file was cut short or edited: go back to an older savepoint of this job.",
         )
 
@@ -66,7 +66,7 @@ class InvariantError(CheckpointError):
         """Name the checkpoint, the rule and what breaks it."""
         return cls(
             f"Checkpoint {location}: expected {expected}, found {found}.",
-            left=_UNTOUCHED,
+            state_after=_UNTOUCHED,
             remedy="Two writers may have used this checkpoint, or files were deleted by hand: "
             "resume from an older savepoint.",
         )
@@ -83,7 +83,7 @@ class NoCommitYetError(CheckpointError):
         """Name the checkpoint."""
         return cls(
             f"Checkpoint {location}: expected at least one committed batch, found none.",
-            left=_UNTOUCHED,
+            state_after=_UNTOUCHED,
             remedy="Wait until the query has committed its first batch, then take the savepoint again.",
         )
 
@@ -99,7 +99,7 @@ class StateIncompleteError(CheckpointError):
         """Name the state store, the version and the files."""
         return cls(
             f"State store {store}: expected the files of version {version}, found no {missing}.",
-            left=_UNTOUCHED,
+            state_after=_UNTOUCHED,
             remedy="If the job runs, try again: Spark replaces files in the background. "
             "If it is stopped, resume from an older savepoint.",
         )

@@ -77,7 +77,7 @@ class OffsetLog:
         if offsets is None:
             raise BadInputError(
                 f"Expected offsets of a Kafka source under {source!r}, found {raw[:80]!r}.",
-                left="Nothing was changed.",
+                state_after="Nothing was changed.",
                 remedy=f"Name a Kafka source; this query has {list(self.kafka_sources)}.",
             )
         return offsets
@@ -116,7 +116,7 @@ class OffsetLog:
             raise BadInputError(
                 f"Expected the sources {numbered or ['0']} for an offset log v{self.version}, "
                 f"found {list(sources)}.",
-                left="Nothing was changed.",
+                state_after="Nothing was changed.",
                 remedy="Give every source that the query is to have, each once, in the script's order.",
             )
         return replace(self, sources=dict(sources))
@@ -134,7 +134,7 @@ class OffsetLog:
         if source not in self.sources:
             raise BadInputError(
                 f"Expected a source {source!r} in the offset log, found {list(self.sources)}.",
-                left="Nothing was changed.",
+                state_after="Nothing was changed.",
                 remedy="Use the position of the source (log v1) or its name (log v2).",
             )
         return self.sources[source]

@@ -62,7 +62,7 @@ def _plain(value: object) -> str:
 def _unusable(conn_id: str, found: str) -> BadInputError:
     return BadInputError(
         f"Airflow connection {conn_id} should be of type 'kafka', but it {found}.",
-        left="Nothing was done.",
+        state_after="Nothing was done.",
         remedy="Correct the connection, run this where Airflow is set up, or give the settings of the "
         "cluster as a properties file.",
     )

@@ -40,7 +40,7 @@ def cluster_of(file: Path, name: str) -> KafkaCluster:
 def _unusable(file: Path, found: str) -> BadInputError:
     return BadInputError(
         f"{file} should hold the settings of a Kafka cluster, name=value line by line, but it {found}.",
-        left="Nothing was done.",
+        state_after="Nothing was done.",
         remedy="Write bootstrap.servers=host:port and what else librdkafka needs into it, and make it "
         "readable for you alone.",
     )

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
+from airflow_flinkstyle.cli.factories import client_of
 from airflow_flinkstyle.cli.options import AsJson, Key, Root, TimeoutS, Yes, complete_job
 from airflow_flinkstyle.cli.output import ExitCode, confirm, show, table
-from airflow_flinkstyle.cli.places import client_of
 from airflow_flinkstyle.jobs.running.together import cut_together
 
 

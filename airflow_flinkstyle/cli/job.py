@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from airflow_flinkstyle.cli.factories import client_of, jobs_of, whoami
 from airflow_flinkstyle.cli.options import Aligned, AsJson, Job, Key, Root, TimeoutS, Yes
 from airflow_flinkstyle.cli.output import ExitCode, batches, confirm, note, show, table
-from airflow_flinkstyle.cli.places import client_of, jobs_of, whoami
 from airflow_flinkstyle.jobs.requests import CutMode
 from airflow_flinkstyle.jobs.running.client import SavepointOnly
 from airflow_flinkstyle.jobs.status import (

@@ -64,17 +64,17 @@ def status(
     found = mirror_status(source, target, mirror, topics or None)
     for topic in found.absent:
         note(f"There is no topic {topic}: nothing is known from it.")
-    document = {"level": found.level, "newest_sync_age_s": found.newest_sync_age_s, **asdict(found)}
+    document = {"in_sync": found.in_sync, "newest_sync_age_s": found.newest_sync_age_s, **asdict(found)}
     show(document, Group(*_tables(found, groups=groups)), as_json=as_json)
-    if not found.level:
+    if not found.in_sync:
         raise typer.Exit(ExitCode.PARTLY)
 
 
 def _tables(found: MirrorStatus, *, groups: bool) -> list[RenderableType]:
-    behind = sum(not one.level for one in found.partitions)
+    behind = sum(not one.in_sync for one in found.partitions)
     age_s = found.newest_sync_age_s
     parts: list[RenderableType] = [
-        f"{len(found.partitions) - behind:,} of {len(found.partitions):,} partitions are level; "
+        f"{len(found.partitions) - behind:,} of {len(found.partitions):,} partitions are in sync; "
         f"newest offset sync: {'none' if age_s is None else f'{age_s:,.0f} s ago'}",
         table(
             *("topic", "#partition", "on the target", "#source end", "#target end", "#mirrored to", "#lag"),

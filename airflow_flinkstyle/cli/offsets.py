@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Group, RenderableType
 
+from airflow_flinkstyle.cli.factories import repository_of
 from airflow_flinkstyle.cli.kafka_options import (
     ConnectorName,
     IgnoredHeaders,
@@ -29,10 +30,9 @@ from airflow_flinkstyle.cli.kafka_options import (
 )
 from airflow_flinkstyle.cli.options import AsJson, Job, Root, SavepointId
 from airflow_flinkstyle.cli.output import ExitCode, note, show, table
-from airflow_flinkstyle.cli.places import repository_of
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.answers.mirror import proof_request
-from airflow_flinkstyle.jobs.answers.ways import savepoint_offsets, way_rules
+from airflow_flinkstyle.jobs.answers.strategies import savepoint_offsets, strategy_rules
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.policies import parse_policies
 from airflow_flinkstyle.kafka.settings import Isolation
@@ -42,9 +42,9 @@ from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
 from airflow_flinkstyle.rewrite.plot import svg_plot, text_plot
 from airflow_flinkstyle.rewrite.render import cells, in_words, listing
 from airflow_flinkstyle.rewrite.route import Clusters
-from airflow_flinkstyle.rewrite.rows import Way
+from airflow_flinkstyle.rewrite.rows import MigrationStrategy
 from airflow_flinkstyle.rewrite.rules import Topology
-from airflow_flinkstyle.rewrite.ways import plan_migration
+from airflow_flinkstyle.rewrite.strategies import plan_migration
 
 _STDIN = Path("-")
 
@@ -74,7 +74,7 @@ def plan(
         Isolation, typer.Option(help="The job's own kafka.isolation.level.")
     ] = "read_uncommitted",
     way: Annotated[
-        Way,
+        MigrationStrategy,
         typer.Option(
             help="proved: by comparing both logs; new_identity: at a position you pick (--start); "
             "producers_first: once the old log is read to its fenced end, the new one from its start."
@@ -129,7 +129,7 @@ def plan(
             target=the_cluster(target_config, target_conn_id, "target"),
         ),
         proof_request(mirror=mirror, rename=renames(rename), isolation=isolation, preview=preview),
-        way_rules(
+        strategy_rules(
             way=way,
             start=start,
             topology=topology,
@@ -197,9 +197,11 @@ def _tables(found: OffsetRewritePlan) -> Iterator[RenderableType]:
             yield table(*columns, rows=[cells(move) for move in chosen.moves], title=title)
         if chosen.left_out:
             yield f"Not listed one by one: {in_words(chosen.left_out)}."
-    if found.ways:
-        rows = [(f"{w.query}/{w.source}", w.way, w.precondition, w.consequence) for w in found.ways]
-        yield table("source", "way", "holds if", "then", rows=rows, title="")
+    if found.strategies:
+        rows = [
+            (f"{w.query}/{w.source}", w.strategy, w.precondition, w.consequence) for w in found.strategies
+        ]
+        yield table("source", "strategy", "holds if", "then", rows=rows, title="")
     if not found.settled:
         yield "Preview: producers were at work. The offsets are proved again before any is used."
 
@@ -222,6 +224,6 @@ def _read(plan_file: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise BadInputError(
             f"{plan_file} should hold a plan as JSON, but it cannot be read ({type(error).__name__}).",
-            left="Nothing was written.",
+            state_after="Nothing was written.",
             remedy="Write it with: flinkstyle offsets plan ... --json > FILE",
         ) from error

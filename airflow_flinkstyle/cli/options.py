@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from airflow_flinkstyle.cli.places import jobs_of, repository_of
+from airflow_flinkstyle.cli.factories import jobs_of, repository_of
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.types import Alignment
 

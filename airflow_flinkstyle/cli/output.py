@@ -55,13 +55,13 @@ def show(document: object, text: RenderableType, *, as_json: bool) -> None:
 def report(error: FlinkstyleError, *, as_json: bool) -> None:
     """Print an error: the three sentences, or the same as a JSON document."""
     if not as_json:
-        lines = (f"{error.code}: {error.problem}", error.left, error.remedy)
+        lines = (f"{error.code}: {error.problem}", error.state_after, error.remedy)
         print(*lines, sep="\n", file=sys.stderr)
         return
     fields = {
         "code": error.code,
         "problem": error.problem,
-        "left": error.left,
+        "state_after": error.state_after,
         "remedy": error.remedy,
         "retryable": error.retryable,
     }

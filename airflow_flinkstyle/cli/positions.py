@@ -7,23 +7,23 @@ from typing import Annotated
 import typer
 from rich.console import Group, RenderableType
 
+from airflow_flinkstyle.cli.factories import repository_of
 from airflow_flinkstyle.cli.kafka_options import KafkaConfigs, KafkaConns, all_clusters
 from airflow_flinkstyle.cli.options import AsJson, Job, Root, SavepointId
 from airflow_flinkstyle.cli.output import ExitCode, show, table
-from airflow_flinkstyle.cli.places import repository_of
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.kafka.cluster import ClusterView, describe, existing_topics
 from airflow_flinkstyle.kafka.groups import group_offsets
 from airflow_flinkstyle.kafka.settings import KafkaCluster
-from airflow_flinkstyle.rewrite.render import ALL_LISTED, MOST_LISTED
-from airflow_flinkstyle.rewrite.route import sources_of
-from airflow_flinkstyle.rewrite.standing import (
+from airflow_flinkstyle.rewrite.lag import (
     Distance,
-    Standing,
+    PartitionLag,
     distances_between,
     distances_to,
-    standings,
+    partition_lags,
 )
+from airflow_flinkstyle.rewrite.render import ALL_LISTED, MOST_LISTED
+from airflow_flinkstyle.rewrite.route import sources_of
 from airflow_flinkstyle.savepoint.manifest import Manifest
 
 All = Annotated[bool, typer.Option("--all", help="List every partition, however many there are.")]
@@ -44,15 +44,15 @@ def show_offsets(
     """
     manifest = repository_of(root, job).read(savepoint_id)
     views = _look(manifest, all_clusters(kafka_configs, kafka_conn_ids))
-    found = standings(manifest, [view for view, _ in views])
+    found = partition_lags(manifest, [view for view, _ in views])
     troubled = [one for one in found if one.trouble is not None]
     document = {
         "savepoint_id": savepoint_id,
         "job": job,
-        "partitions": [_standing_fields(one) for one in found],
+        "partitions": [_lag_fields(one) for one in found],
     }
     listed = found if every or len(found) <= ALL_LISTED else troubled[:MOST_LISTED]
-    show(document, Group(*_standing_text(found, listed)), as_json=as_json)
+    show(document, Group(*_lag_text(found, listed)), as_json=as_json)
     if troubled:
         raise typer.Exit(ExitCode.PARTLY)
 
@@ -116,7 +116,7 @@ def _look(manifest: Manifest, clusters: Sequence[KafkaCluster]) -> list[tuple[Cl
             raise BadInputError(
                 f"{cluster} should be a cluster that savepoint {manifest.savepoint_id} reads "
                 f"({', '.join(sorted(by_cluster)) or 'none'}), but is {cluster_id}.",
-                left="Nothing was changed.",
+                state_after="Nothing was changed.",
                 remedy="Name the cluster that the savepoint was taken on.",
             )
         views.append((describe(cluster, by_cluster[cluster_id] & existing_topics(cluster)), cluster))
@@ -129,7 +129,7 @@ def _one_or_more(views: list[tuple[ClusterView, KafkaCluster]]) -> list[tuple[Cl
     return views
 
 
-def _standing_text(found: Sequence[Standing], listed: Sequence[Standing]) -> list[RenderableType]:
+def _lag_text(found: Sequence[PartitionLag], listed: Sequence[PartitionLag]) -> list[RenderableType]:
     troubles = Counter(one.trouble for one in found if one.trouble is not None)
     behind = [one.behind for one in found if one.behind is not None]
     said = f"{len(found):,} partitions"
@@ -172,9 +172,9 @@ def _left_out(partitions: int) -> list[RenderableType]:
     return [f"{partitions:,} partitions are not listed (--all)."] if partitions else []
 
 
-def _standing_fields(one: Standing) -> dict[str, object]:
+def _lag_fields(one: PartitionLag) -> dict[str, object]:
     return {
-        **{name: getattr(one, name) for name in Standing.__slots__ if name != "log"},
+        **{name: getattr(one, name) for name in PartitionLag.__slots__ if name != "log"},
         "start": one.log.start if one.log else None,
         "end": one.log.end if one.log else None,
         "behind": one.behind,

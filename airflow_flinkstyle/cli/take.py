@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
+from airflow_flinkstyle.cli.factories import client_of, repository_of, whoami
 from airflow_flinkstyle.cli.options import Aligned, AsJson, Job, Key, Root, SavepointId, TimeoutS
 from airflow_flinkstyle.cli.output import batches, batches_of, note, show, size, table
-from airflow_flinkstyle.cli.places import client_of, repository_of, whoami
 from airflow_flinkstyle.cli.progress import progress_bar
 from airflow_flinkstyle.jobs.requests import PendingRequest, Withdrawn
 from airflow_flinkstyle.jobs.running.client import JobClient
@@ -122,7 +122,7 @@ def restore(
     ] = False,
     carry_pending: Annotated[
         bool,
-        typer.Option("--carry-pending", help="Write the pending batch too: Spark repeats it, as it was."),
+        typer.Option("--carry-pending", help="Write the planned batch too: Spark repeats it, as it was."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:

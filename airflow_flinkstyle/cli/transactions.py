@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 from rich.console import Group, RenderableType
 
+from airflow_flinkstyle.cli.factories import client_of, jobs_of
 from airflow_flinkstyle.cli.kafka_options import KafkaConfig, KafkaConn, the_cluster
 from airflow_flinkstyle.cli.options import AsJson, Yes
 from airflow_flinkstyle.cli.output import confirm, moment, now_ms, show, table
-from airflow_flinkstyle.cli.places import client_of, jobs_of
 from airflow_flinkstyle.jobs.status import JobStatus, NeverStarted, Running, Starting, describe_status
 from airflow_flinkstyle.kafka.audit.open_transactions import OpenTransaction, open_transactions
 from airflow_flinkstyle.kafka.audit.transactions import (
@@ -132,7 +132,7 @@ def _require_ended(found: Collection[OpenTransaction], owners: Mapping[str, Mapp
                 raise TransactionInUseError(
                     f"Job {job}, whose transaction {one.transactional_id} is, was expected to have ended, "
                     f"but {describe_status(status)}.",
-                    left="No transaction was aborted.",
+                    state_after="No transaction was aborted.",
                     remedy="Stop the job first; its next start ends its open transactions.",
                 )
 

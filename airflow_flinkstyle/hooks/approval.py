@@ -44,7 +44,7 @@ def stored(hook: StreamingJobHook, form: MigrationForm, migration_id: str) -> Ap
             raise NotAsApprovedError(
                 f"The tasks of migration {migration_id} were expected to be told what was stored for the "
                 f"approval ({approved.digest}), found others. {told}.",
-                left="Nothing was stopped or held.",
+                state_after="Nothing was stopped or held.",
                 remedy="Trigger a new run of the DAG with these answers, or give the task the approved ones.",
             )
         log.warning("The window has begun, so what was approved (%s) is applied. %s", approved.digest, told)
@@ -133,6 +133,6 @@ def _stored_otherwise(migration_id: str, found: Approved, wanted: Approved) -> N
         f"Migration {migration_id} was expected to be stored for the approval as it was planned now "
         f"({wanted.digest}), found it stored otherwise ({found.digest}): by another try, or a connection "
         "leads to another cluster by now.",
-        left="Nothing was stopped or held; what was stored first stays.",
+        state_after="Nothing was stopped or held; what was stored first stays.",
         remedy="Try again to plan what is stored; if that fails too, trigger a new run of the DAG.",
     )

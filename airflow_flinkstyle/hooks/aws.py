@@ -79,7 +79,7 @@ def _not_by_itself(conn_id: str, found: str) -> BadInputError:
     return BadInputError(
         f"Connection {conn_id} should name what a driver can assume by itself (assume_role with "
         f"{', '.join(_ASKED)}; a web identity by a token file), but names {found}.",
-        left="Nothing was started or changed.",
+        state_after="Nothing was started or changed.",
         remedy="Let the machines have the role, and name neither keys nor a role in the connection; or name "
         "one that is assumed in one of these ways.",
     )

@@ -102,7 +102,7 @@ def _with_callbacks(connection: Connection) -> dict[str, Any]:
         raise BadInputError(
             f"The settings of connection {connection.conn_id} should be ones that the apache-kafka provider "
             f"can use, but it says: {error}",
-            left=_NOTHING,
+            state_after=_NOTHING,
             remedy="Correct the connection, or the provider's configuration that this names.",
         ) from error
 
@@ -173,7 +173,7 @@ def require_type(connection: Connection, expected: str) -> None:
         raise BadInputError(
             f"Connection {connection.conn_id} should be of type {expected!r}, but is of type "
             f"{connection.conn_type!r}.",
-            left=_NOTHING,
+            state_after=_NOTHING,
             remedy=f"Name a connection of type {expected!r}, or change its type.",
         )
 
@@ -181,6 +181,6 @@ def require_type(connection: Connection, expected: str) -> None:
 def _incomplete(connection: Connection, missing: str) -> BadInputError:
     return BadInputError(
         f"Connection {connection.conn_id} should name {missing}, but does not.",
-        left=_NOTHING,
+        state_after=_NOTHING,
         remedy="Add it to the connection.",
     )

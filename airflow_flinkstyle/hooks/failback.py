@@ -54,7 +54,7 @@ class FinishedMigration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WayBack:
+class FailBack:
     """What a migration back starts from."""
 
     migration_id: str
@@ -92,7 +92,7 @@ def last_migration(store: ObjectStore, job: str, migration_id: str | None = None
         raise BadInputError(
             f"Job {job} was expected to have the finished migration {migration_id or '(any)'}, found "
             f"{sorted(finished) or 'none'}.",
-            left="Nothing was changed.",
+            state_after="Nothing was changed.",
             remedy="Name a finished migration, or none for the newest.",
         )
     translated, fenced = finished[chosen]["translate"], finished[chosen].get(fence_phase.PHASE)
@@ -114,7 +114,7 @@ def topics_back(plan: OffsetRewritePlan) -> dict[str, str]:
     if len(set(now)) < len(pairs) or len(set(before)) < len(pairs) or any("+" in name for name in before):
         raise BadInputError(
             f"Topics that were moved one by one were expected, found {sorted(pairs)[:_SHOWN]}.",
-            left="Nothing was changed.",
+            state_after="Nothing was changed.",
             remedy="Migrate to the old cluster as to any other (DAG migrate_kafka_cluster with the clusters "
             "swapped), and pick positions.",
         )
@@ -139,7 +139,7 @@ def begin_fail_back(
     migration_id: str | None,
     topics: Topics,
     mirror_timeout_s: float,
-) -> WayBack:
+) -> FailBack:
     """Prepare a migration back: tell the mirror where to begin, and require that it has copied what is new.
 
     The fence that the migration left on the old topics is taken down.
@@ -170,7 +170,7 @@ def begin_fail_back(
     if isinstance(found, Behind):
         raise _not_copied(found, now, then, mirror)
     rename = names if topics == "original" else {}
-    return WayBack(migration_id=finished.migration_id, rename=rename, noted=noted)
+    return FailBack(migration_id=finished.migration_id, rename=rename, noted=noted)
 
 
 def require_there(board: JobBoard, finished: FinishedMigration) -> None:
@@ -187,7 +187,7 @@ def require_there(board: JobBoard, finished: FinishedMigration) -> None:
         raise BadInputError(
             f"Job {board.job} was expected to read cluster {finished.plan.target_cluster_id}, where "
             f"migration {finished.migration_id} brought it, found {', '.join(sorted(read))}.",
-            left="Nothing was changed.",
+            state_after="Nothing was changed.",
             remedy="Name the migration that brought the job where it is now.",
         )
 
@@ -207,7 +207,8 @@ def _not_copied(
     here, there = mirror.source_alias, mirror.target_alias
     return MirrorBehindError(
         f"Everything on {now} was expected to be on {then} too. {found.describe()}",
-        left="The job and its producers stay where they are; where a mirror back begins is noted for it.",
+        state_after="The job and its producers stay where they are; where a mirror back begins is noted "
+        "for it.",
         remedy=f"Stop the mirror {there}->{here}, start MirrorMaker {here}->{there} for these topics and let "
         "it catch up, then fail back again.",
     )

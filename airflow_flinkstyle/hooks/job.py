@@ -182,7 +182,7 @@ class StreamingJobHook(BaseHook):
             return status
         raise JobNotRunningError(
             f"Job {job} was expected to run, found that {describe_status(status)}.",
-            left="Nothing was started.",
+            state_after="Nothing was started.",
             remedy="Start it with StartStreamingJobOperator.",
         )
 
@@ -312,6 +312,6 @@ def _load(path: str) -> Any:  # noqa: ANN401 - whatever stands there
     except (ImportError, AttributeError, ValueError) as error:
         raise BadInputError(
             f"A switch ('store', 'manual', 'module:attribute') was expected, found {path!r}: {error}.",
-            left="No producer was held or released.",
+            state_after="No producer was held or released.",
             remedy="Name an importable attribute, with a colon between module and attribute.",
         ) from error

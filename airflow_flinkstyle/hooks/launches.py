@@ -35,7 +35,7 @@ def recorded_launch(client: JobClient) -> tuple[JobSpec, SubmitTarget]:
         generation = claim.follows
     raise JobNotRunningError(
         f"Job {client.board.job} was expected to have run, found that no driver ever took it over.",
-        left="Nothing was changed.",
+        state_after="Nothing was changed.",
         remedy="Check the job's name and the savepoint root, or start it with StartStreamingJobOperator.",
     )
 
@@ -53,7 +53,7 @@ def rewind(choice: str | None) -> Rewind:
         case _:
             raise BadInputError(
                 f"A rewind should be 'continue', 'fork' or 're-emit', but is {choice!r}.",
-                left="Nothing was started.",
+                state_after="Nothing was started.",
                 remedy="Choose one of these.",
             )
 
@@ -65,7 +65,7 @@ def mapping(value: Mapping[str, Any] | str | None) -> Mapping[str, Any]:
         return found
     raise BadInputError(
         f"Spark settings were expected as a JSON object, found {value!r}.",
-        left="Nothing was started.",
+        state_after="Nothing was started.",
         remedy='Write them as {"spark.name": "value"}.',
     )
 

@@ -40,7 +40,7 @@ def live_kafka(hook: StreamingJobHook, moving: Migration) -> LiveKafka:
         rename=moving.rename,
         isolation=moving.isolation,
         allow=moving.allow,
-        ways=moving.ways,
+        strategies=moving.strategies,
         fence=moving.fence.around(old),
     )
 
@@ -113,7 +113,7 @@ def cutover(
         target=target,
         hot_savepoint_id=hot_savepoint_id,
         settings=moving.settings,
-        stop_mode=DRAINED if moving.ways.drains else AS_IT_IS,
+        stop_mode=DRAINED if moving.strategies.drains else AS_IT_IS,
         group=moving.group,
     )
 
@@ -134,7 +134,7 @@ def verify_moved(moved: Cutover | None, migration_id: str, *, timeout_s: float) 
     if moved is None or moved.journal.result("running") is None:
         raise MigrationEndedError(
             f"Migration {migration_id} was expected to have ended on the target, but it has not.",
-            left="Nothing was changed.",
+            state_after="Nothing was changed.",
             remedy="Look at the task with the window, and at the one that settles it.",
         )
     client, kafka = moved.client, moved.kafka
@@ -157,7 +157,7 @@ def verify_moved(moved: Cutover | None, migration_id: str, *, timeout_s: float) 
             raise StepTimeoutError(
                 f"Queries {behind} of job {report.job} were expected to commit a batch on the target within "
                 f"{timeout_s:g} s.",
-                left="The job has moved: it runs on the target, and producers write there.",
+                state_after="The job has moved: it runs on the target, and producers write there.",
                 remedy="Look at the driver's log; correct it there (UpgradeStreamingJobOperator).",
             )
         time.sleep(1.0)

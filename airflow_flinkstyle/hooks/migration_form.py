@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.answers.mirror import isolation_of, mirror_if_named, names_of
+from airflow_flinkstyle.jobs.answers.strategies import savepoint_offsets, strategy_rules
 from airflow_flinkstyle.jobs.answers.values import seconds_or_none
-from airflow_flinkstyle.jobs.answers.ways import savepoint_offsets, way_rules
 from airflow_flinkstyle.jobs.migration.approved import ClusterRef, Migration
 from airflow_flinkstyle.jobs.migration.context import CutoverSettings
 from airflow_flinkstyle.kafka.fence.fences import parse_fence
@@ -86,7 +86,7 @@ def read_form(hook: StreamingJobHook, form: MigrationForm) -> Migration:
         target=target,
         mirror=mirror_if_named(form.mirror),
         rename=dict(form.rename or {}),
-        ways=way_rules(
+        strategies=strategy_rules(
             way=form.way,
             start=form.start,
             topology=form.topology,
@@ -111,7 +111,7 @@ def _settings(timeouts: Mapping[str, object]) -> CutoverSettings:
     if wrong := sorted(set(timeouts) - known):
         raise BadInputError(
             f"Time-outs among {sorted(known)} were expected, found {wrong}.",
-            left="Nothing was changed.",
+            state_after="Nothing was changed.",
             remedy="Correct the operator's timeouts.",
         )
     given = {name: seconds_or_none(f"time-out {name}", value) for name, value in timeouts.items()}

@@ -44,6 +44,6 @@ def _row(entry: object) -> dict[str, Any]:
 def _bad(expected: str, found: object) -> BadInputError:
     return BadInputError(
         f"The rotation of savepoints: expected {expected}, found {found!r}.",
-        left="No savepoint was taken or disposed of.",
+        state_after="No savepoint was taken or disposed of.",
         remedy=f'Set the Airflow variable {VARIABLE} to a list like [{{"job": "orders", "max_count": 24}}].',
     )

@@ -122,10 +122,10 @@ class NotAsApprovedError(JobError):
     code = "NOT_AS_APPROVED"
 
 
-class WentBackError(JobError):
+class RolledBackError(JobError):
     """The migration was given up, and the job runs where it ran before."""
 
-    code = "WENT_BACK"
+    code = "ROLLED_BACK"
 
 
 class ProducersNotHeldError(JobError):
@@ -134,14 +134,14 @@ class ProducersNotHeldError(JobError):
     code = "PRODUCERS_NOT_HELD"
 
 
-class RogueProducerError(JobError):
+class LateWritesError(JobError):
     """Records came to the old cluster behind the proof that nobody writes there."""
 
-    code = "ROGUE_PRODUCER"
+    code = "LATE_WRITES"
 
 
 class FenceStandsError(JobError):
-    """The way back could not take down the fence, and releases nobody into it."""
+    """The rollback could not take down the fence, and releases nobody into it."""
 
     code = "FENCE_STANDS"
 
@@ -158,10 +158,10 @@ class PreflightError(JobError):
     code = "PREFLIGHT"
 
 
-class UpgradeWentBackError(JobError):
+class UpgradeRolledBackError(JobError):
     """The new version failed before it committed a batch; the old version runs again."""
 
-    code = "UPGRADE_WENT_BACK"
+    code = "UPGRADE_ROLLED_BACK"
 
 
 class UpgradeChoiceError(JobError):

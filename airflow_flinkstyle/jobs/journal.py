@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -19,7 +20,7 @@ from airflow_flinkstyle.protocol.records import Record
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection
 
     from airflow_flinkstyle.storage.base import ObjectStore, Versioned
 
@@ -239,6 +240,6 @@ class CutoverJournal:
     def _superseded(self, attempt: int) -> AttemptSupersededError:
         return AttemptSupersededError(
             f"Attempt {attempt} of {self.migration_id} was expected to be the newest, found a later one.",
-            left="This attempt does nothing more; the later one continues.",
+            state_after="This attempt does nothing more; the later one continues.",
             remedy="Look at the newest try of the task.",
         )

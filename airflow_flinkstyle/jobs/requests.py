@@ -45,14 +45,14 @@ class CutMode:
         if self.alignment not in get_args(Alignment):
             raise BadInputError(
                 f"An alignment of {' or '.join(get_args(Alignment))} was expected, found {self.alignment!r}.",
-                left="Nothing was asked of the job.",
+                state_after="Nothing was asked of the job.",
                 remedy="Choose one of these.",
             )
         if self.alignment == "none" and (self.drain or self.cut_id is not None):
             raise BadInputError(
                 "An aligned cut was expected where inputs are drained or several jobs cut together, "
                 "found alignment none.",
-                left="Nothing was asked of the job.",
+                state_after="Nothing was asked of the job.",
                 remedy="Pass alignment='aligned'.",
             )
 
@@ -190,7 +190,7 @@ def _is_busy(board: JobBoard, pending: PendingRequest, slot: Slot[Request]) -> b
 def _busy(other: str) -> RequestBusyError:
     return RequestBusyError(
         f"The request slot was expected to be free, found request {other} that has not ended.",
-        left="Nothing was asked; the other request continues.",
+        state_after="Nothing was asked; the other request continues.",
         remedy="Wait until it has ended, or cancel it, then ask again.",
     )
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.retention.prune import PruneReport
     from airflow_flinkstyle.types import Generation
 
-_LAST_PHASES = frozenset({"running", "verify", "back"})
+_LAST_PHASES = frozenset({"running", "verify", "rollback"})
 """A journal with the result of one of these has ended; a verification that failed is followed by ``back``."""
 
 
@@ -83,9 +83,9 @@ def savepoints_in_use(board: JobBoard, repository: SavepointRepository) -> dict[
 def _of_current(board: JobBoard, generation: Generation, owned: Collection[str]) -> dict[str, str]:
     """Return what the run that may run started from, and what it ended with."""
     found = {}
-    go, slot = board.go(generation), board.heartbeat(generation)
-    if go is not None and go.savepoint_id is not None and go.savepoint_id not in owned:
-        found[go.savepoint_id] = f"generation {generation} started from it"
+    order, slot = board.takeover_order(generation), board.heartbeat(generation)
+    if order is not None and order.savepoint_id is not None and order.savepoint_id not in owned:
+        found[order.savepoint_id] = f"generation {generation} started from it"
     if slot is not None and slot.value.savepoint_id is not None:
         found[slot.value.savepoint_id] = f"generation {generation} stopped with it"
     return found
@@ -93,10 +93,14 @@ def _of_current(board: JobBoard, generation: Generation, owned: Collection[str])
 
 def _of_waiting(board: JobBoard, generation: Generation) -> dict[str, str]:
     """Return what a run that has not taken over yet restores, unless it has ended."""
-    claim, go, slot = board.claim(generation), board.go(generation), board.heartbeat(generation)
+    claim, order, slot = (
+        board.claim(generation),
+        board.takeover_order(generation),
+        board.heartbeat(generation),
+    )
     if slot is not None and slot.value.state in ("closed", "failed"):
         return {}
-    wanted = [claim.prepare_savepoint_id if claim else None, go.savepoint_id if go else None]
+    wanted = [claim.prepare_savepoint_id if claim else None, order.savepoint_id if order else None]
     return {name: f"generation {generation} is to start from it" for name in wanted if name is not None}
 
 

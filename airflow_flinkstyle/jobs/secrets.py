@@ -59,6 +59,6 @@ def require_no_secrets(where: str, settings: Mapping[str, str]) -> None:
         raise BadInputError(
             f"Settings without secrets were expected in {where}, because they are recorded in the store and "
             f"are on the driver's command line, found {', '.join(found)}.",
-            left="Nothing was started.",
+            state_after="Nothing was started.",
             remedy=_REMEDY,
         )

@@ -58,13 +58,13 @@ class JobSpec:
             if not value:
                 raise BadInputError(
                     f"A {what} was expected for job {self.name}, found none.",
-                    left="Nothing was started.",
+                    state_after="Nothing was started.",
                     remedy=f"Give the {what}.",
                 )
         if self.lease_s <= 0:
             raise BadInputError(
                 f"A lease of more than 0 s was expected for job {self.name}, found {self.lease_s}.",
-                left="Nothing was started.",
+                state_after="Nothing was started.",
                 remedy="Give lease_s in seconds, for example 30.",
             )
 
@@ -97,7 +97,7 @@ class SubmitTarget:
         if self.deploy_mode != "client":
             raise DeployModeError(
                 f"Deploy mode 'client' was expected, found {self.deploy_mode!r}.",
-                left="Nothing was started.",
+                state_after="Nothing was started.",
                 remedy="Set the Spark connection's deploy mode to client: the driver runs on this machine, "
                 "its executors on the cluster.",
             )
@@ -158,7 +158,7 @@ def from_launch(launch: Mapping[str, Any], *, secret_env: Mapping[str, str]) -> 
     except (KeyError, TypeError) as error:
         raise MessageFormatError(
             f"A claim's launch with a job spec and a submit target was expected, found a fault at {error}.",
-            left="Nothing was started.",
+            state_after="Nothing was started.",
             remedy="Start the job again with StartStreamingJobOperator.",
         ) from error
 

@@ -14,7 +14,7 @@ from airflow_flinkstyle.jobs.deployments.base import Alive, DriverState, Gone, U
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.lease import Sighting
-    from airflow_flinkstyle.protocol.records import Claim, Go, Heartbeat, Submit
+    from airflow_flinkstyle.protocol.records import Claim, Heartbeat, Submit, TakeoverOrder
     from airflow_flinkstyle.types import Generation, Incarnation
 
 CLAIM_GRACE_S = 60.0
@@ -45,7 +45,7 @@ class Run:
 
     generation: Generation
     claim: Claim
-    go: Go | None
+    order: TakeoverOrder | None
     submit: Submit | None
     """The newest."""
     submit_number: int

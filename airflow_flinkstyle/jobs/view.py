@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.deployments.base import Deployment
     from airflow_flinkstyle.jobs.spec import Submission
     from airflow_flinkstyle.protocol.board import JobBoard
-    from airflow_flinkstyle.protocol.records import Claim, Current, Go, IncarnationRecord, Submit
+    from airflow_flinkstyle.protocol.records import Claim, Current, IncarnationRecord, Submit, TakeoverOrder
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
     from airflow_flinkstyle.storage.base import ObjectStore
     from airflow_flinkstyle.types import Generation
@@ -103,7 +103,7 @@ class JobView:
         if claim is None:
             raise JobNotRunningError(
                 f"Generation {generation} of job {self.board.job} was expected, found none of that number.",
-                left="Nothing was changed.",
+                state_after="Nothing was changed.",
                 remedy="List the job's runs; the savepoint root or the job name may be another one.",
             )
         begun_s = self.sightings.clock_s()
@@ -116,7 +116,7 @@ class JobView:
         run = Run(
             generation=generation,
             claim=claim,
-            go=self.board.go(generation),
+            order=self.board.takeover_order(generation),
             submit=submit.value if submit else None,
             submit_number=number,
             incarnation=newest,
@@ -136,22 +136,22 @@ class JobView:
         for generation in reversed(self.board.generations()):
             if named is not None and generation <= named:
                 break
-            claim, go = self.board.claim(generation), self.board.go(generation)
+            claim, order = self.board.claim(generation), self.board.takeover_order(generation)
             if (
                 claim is not None
                 and claim.follows == named
-                and go is not None
-                and self._may_follow(named, go)
+                and order is not None
+                and self._may_follow(named, order)
             ):
                 return self.run(generation)
         return self.run(named) if named is not None else None
 
-    def _may_follow(self, named: Generation | None, go: Go) -> bool:
-        """Return whether the guard would let a driver with this ``go`` take over now."""
-        if go.closed_at is None or named is None:
+    def _may_follow(self, named: Generation | None, order: TakeoverOrder) -> bool:
+        """Return whether the guard would let a driver with this ``order`` take over now."""
+        if order.closed_at is None or named is None:
             return True
         slot = self.board.heartbeat(named)
-        return slot is not None and slot.value.state == "closed" and slot.value.batches() == go.closed_at
+        return slot is not None and slot.value.state == "closed" and slot.value.batches() == order.closed_at
 
     def _state(self, record: IncarnationRecord | None, submit: Submit | None) -> DriverState:
         """Ask the deployment about a driver that described itself."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.kafka.errors import NOTHING_CHANGED, TopicMissingError
 from airflow_flinkstyle.kafka.settings import admin_client
+from airflow_flinkstyle.typed_json import complete
 from airflow_flinkstyle.types import NextOffset
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable
 
     from confluent_kafka import IsolationLevel
     from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
@@ -29,6 +31,7 @@ _NO_LEADER_YET = frozenset(
 )
 
 
+@complete
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRange:
     """The offsets of one partition."""
@@ -41,6 +44,7 @@ class LogRange:
     """Offset of the first open transaction, or ``end`` if none is open."""
 
 
+@complete
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicView:
     """One topic."""
@@ -53,6 +57,7 @@ class TopicView:
     partitions: Mapping[int, LogRange]
 
 
+@complete
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterView:
     """A cluster's identity and the topics asked for, at one moment."""
@@ -271,6 +276,6 @@ def require_positions(positions: Mapping[TopicPartition, int]) -> None:
         found = "there is none" if not positions else f"{symbolic[0]} has {positions[symbolic[0]]}"
         raise BadInputError(
             f"Positions must be concrete offsets from 0, one per partition, but {found}.",
-            left=NOTHING_CHANGED,
+            state_after=NOTHING_CHANGED,
             remedy="Give the offset of the next record to read for every partition.",
         )

@@ -45,7 +45,7 @@ class LoginMissingError(FlinkstyleError):
         return cls(
             f"The login of Kafka connection {connection} was expected in the environment ({variable}), "
             "found none: an override names the connection, its settings are recorded nowhere.",
-            left="Nothing was started.",
+            state_after="Nothing was started.",
             remedy="Let Airflow start the driver (any sensor or operator of the job does), which reads the "
             "connection.",
         )
@@ -67,7 +67,7 @@ class ClusterMismatchError(FlinkstyleError):
         """Build the error from the recorded cluster id and the broker's answer."""
         return cls(
             f"{what} belongs to Kafka cluster {expected}, but bootstrap.servers reach cluster {found}.",
-            left=NOTHING_CHANGED,
+            state_after=NOTHING_CHANGED,
             remedy="Correct the connection's bootstrap.servers, or take a savepoint on the cluster "
             "that is really used.",
         )
@@ -84,7 +84,7 @@ class TopicMissingError(FlinkstyleError):
         return cls(
             f"Cluster {cluster} was expected to have the topics {', '.join(sorted(topics))}, "
             "but they do not exist there.",
-            left=NOTHING_CHANGED,
+            state_after=NOTHING_CHANGED,
             remedy="Check the rename map (MirrorMaker's replication policy), that the topics are mirrored, "
             "and that the credentials may describe them.",
         )
@@ -101,7 +101,7 @@ class TopicRecreatedError(FlinkstyleError):
         return cls(
             f"Topic {topic} on {cluster} was expected to have id {expected}, but has id {found}: "
             "it was deleted and created again, so old positions mean nothing there.",
-            left=NOTHING_CHANGED,
+            state_after=NOTHING_CHANGED,
             remedy="Pick positions by hand (specific offsets), or start the job without a savepoint.",
         )
 
@@ -123,7 +123,7 @@ class PartitionSetError(FlinkstyleError):
             parts.append(f"positions for partitions that do not exist: {name_partitions(unknown)}")
         return cls(
             f"Each live partition of {cluster} needs exactly one position; there is {' and '.join(parts)}.",
-            left=NOTHING_CHANGED,
+            state_after=NOTHING_CHANGED,
             remedy="Give an offset for every partition and no other; Spark would read a partition "
             "it finds no position for from its start, silently.",
         )
@@ -157,7 +157,7 @@ class MirrorTopicMissingError(FlinkstyleError):
         """Name the topic, what it should hold, and where it was looked for."""
         return cls(
             f"MirrorMaker's {what} were expected in topic {topic} on {cluster}, but there is no such topic.",
-            left=NOTHING_CHANGED,
+            state_after=NOTHING_CHANGED,
             remedy="Start MirrorMaker 2 and let it emit them, or set the mirror's source_alias, target_alias "
             "and syncs_on to what it really uses; a proof needs neither syncs nor checkpoints.",
         )
@@ -229,6 +229,6 @@ class LogTruncatedError(FlinkstyleError):
         return cls(
             f"The logs of {cluster} should end where the plan saw them end, or later, but "
             f"{name_partitions(lost.keys())} end {sum(lost.values())} offsets before.",
-            left=NOTHING_CHANGED,
+            state_after=NOTHING_CHANGED,
             remedy="Find out what the cluster lost (an unclean leader election?), then plan again.",
         )

@@ -133,7 +133,7 @@ def _require_group(cluster: KafkaCluster, group: str) -> None:
     raise GroupMissingError(
         f"Cluster {cluster} was expected to have the consumer group {group}, but has "
         f"{', '.join(known[:_SHOWN]) or 'none'}{more}.",
-        left=NOTHING_CHANGED,
+        state_after=NOTHING_CHANGED,
         remedy="Correct the group's name, or choose another start position.",
     )
 
@@ -141,7 +141,7 @@ def _require_group(cluster: KafkaCluster, group: str) -> None:
 def _in_use(cluster: KafkaCluster, group: str) -> GroupInUseError:
     return GroupInUseError(
         f"Consumer group {group} on {cluster} should have no members, but has some, who commit for it.",
-        left="No offset was committed for the group.",
+        state_after="No offset was committed for the group.",
         remedy="Name another group, or stop its members and set its offsets again.",
     )
 
@@ -152,6 +152,6 @@ def _refused(
     return GroupCommitError(
         f"Offsets should be committed for group {group} on {cluster}, but those of "
         f"{name_partitions(partitions)} were refused: {cause.str()}.",
-        left=f"{others or 'No'} other partitions are committed.",
+        state_after=f"{others or 'No'} other partitions are committed.",
         remedy="Correct topics, partitions or ACLs, then set the group's offsets again.",
     )

@@ -144,6 +144,6 @@ def _unreadable(found: object) -> BadInputError:
     return BadInputError(
         "Allowed verdicts should be some of exact, bounded, chosen and CLASS, CLASS<=NUMBER or CLASS=refuse "
         f"(classes: {', '.join(_CLASSES)}), but there is {found!r}.",
-        left="Nothing was changed.",
+        state_after="Nothing was changed.",
         remedy="Correct the operator's argument, the DAG's form or the command's option.",
     )

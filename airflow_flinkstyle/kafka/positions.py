@@ -74,7 +74,7 @@ def _require_inside(topic: str, number: int, offset: int, log: LogRange, where: 
         raise OffsetBeforeStartError(
             f"{name} should lie between {log.start} and {log.end}, but the log starts {log.start - offset} "
             "offsets later: those records are deleted.",
-            left=NOTHING_CHANGED,
+            state_after=NOTHING_CHANGED,
             remedy=f"Choose an offset from {log.start} on and accept the gap, or raise the topic's retention "
             "before the next try.",
         )
@@ -82,13 +82,13 @@ def _require_inside(topic: str, number: int, offset: int, log: LogRange, where: 
         raise OffsetBeyondEndError(
             f"{name} should lie between {log.start} and {log.end}, but the log ends {offset - log.end} "
             "offsets before it.",
-            left=NOTHING_CHANGED,
+            state_after=NOTHING_CHANGED,
             remedy="Check that the position belongs to this cluster and topic; an offset of another "
             "cluster must be translated (PlanOffsetRewriteOperator).",
         )
 
 
-def judged(offset: int, log: LogRange, before: int | None) -> Chosen | Refused:
+def validate_position(offset: int, log: LogRange, before: int | None) -> Chosen | Refused:
     """Return a position that a person picked with what it skips and repeats, or why it cannot be used.
 
     Args:

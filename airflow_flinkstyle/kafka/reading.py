@@ -13,8 +13,8 @@ from airflow_flinkstyle.kafka.errors import (
     ReadStalledError,
     name_partitions,
 )
+from airflow_flinkstyle.kafka.fingerprints import NO_KEY, Fingerprints, fingerprint, key_print
 from airflow_flinkstyle.kafka.settings import consumer
-from airflow_flinkstyle.kafka.window import NO_KEY, Window, fingerprint, key_print
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -167,7 +167,7 @@ def _raise_for(
         raise OffsetBeforeStartError(
             f"Offset {wanted.low} of {tp[0]}-{tp[1]} on {cluster} was expected to exist, but was deleted "
             "while it was read.",
-            left=NOTHING_CHANGED,
+            state_after=NOTHING_CHANGED,
             remedy="Raise the topic's retention for the time of the migration, then try again.",
         )
     if not error.retriable() or error.fatal():
@@ -181,7 +181,7 @@ def _stalled(
     return ReadStalledError(
         f"Reading {name_partitions(left)} on {cluster} up to offset {left[first].high} stalled: nothing "
         f"arrived for {stall_s:.0f} s.",
-        left=NOTHING_CHANGED,
+        state_after=NOTHING_CHANGED,
         remedy="Check that the brokers answer and that no transaction is open there, then retry.",
     )
 
@@ -198,40 +198,40 @@ class Identity:
     """Names of headers that do not count."""
 
 
-def read_windows(
+def read_fingerprints(
     cluster: KafkaCluster,
-    windows: Mapping[TopicPartition, Window],
+    wanted: Mapping[TopicPartition, Fingerprints],
     isolation: Isolation,
     identities: Mapping[TopicPartition, Identity],
 ) -> set[TopicPartition]:
-    """Fill empty windows with the records between their ``low`` and ``high``.
+    """Fill empty ``Fingerprints`` with the records between their ``low`` and ``high``.
 
-    Returns the partitions of which records were deleted before they were read; their windows lack some.
+    Returns the partitions of which records were deleted before they were read; their ranges lack some.
 
     Args:
         cluster: Where to read.
-        windows: To fill, by partition.
+        wanted: To fill, by partition.
         isolation: The job's own; it decides what a reader sees.
         identities: What makes records the same, by partition.
     """
 
     def add(tp: TopicPartition, message: Record) -> None:
-        window, identity = windows[tp], identities[tp]
+        fingerprints, identity = wanted[tp], identities[tp]
         key, value, headers = message.key(), message.value(), message.headers() or ()
         kind, timestamp_ms = message.timestamp()
         if headers and identity.ignored_headers:
             headers = [header for header in headers if header[0] not in identity.ignored_headers]
         counts = identity.dated and kind != _LOG_APPEND_TIME
-        window.newest_ms = timestamp_ms if counts else -1
-        window.oldest_ms = min(window.oldest_ms, window.newest_ms)
-        window.add(
+        fingerprints.newest_ms = timestamp_ms if counts else -1
+        fingerprints.oldest_ms = min(fingerprints.oldest_ms, fingerprints.newest_ms)
+        fingerprints.add(
             message.offset(),
             fingerprint(key, value, headers, timestamp_ms if counts else None),
-            key_print(key) if window.keyed else NO_KEY,
+            key_print(key) if fingerprints.keyed else NO_KEY,
             tombstone=value is None,
         )
 
-    ranges = {tp: ReadRange(low=w.low, high=w.high) for tp, w in windows.items()}
+    ranges = {tp: ReadRange(low=w.low, high=w.high) for tp, w in wanted.items()}
     deleted: set[TopicPartition] = set()
     scan(cluster, ranges, add, isolation, on_deleted=deleted.add)
     return deleted

@@ -74,7 +74,7 @@ class KafkaCluster:
             raise BadInputError(
                 f"The settings of Kafka cluster {self.name} need bootstrap.servers, but have only "
                 f"{sorted(self.config)}.",
-                left=NOTHING_CHANGED,
+                state_after=NOTHING_CHANGED,
                 remedy='Add {"bootstrap.servers": "host:port,..."} to the extra of the Kafka connection.',
             )
 
@@ -176,7 +176,7 @@ def _error_for(cluster: KafkaCluster, cause: KafkaError | None, seen: list[Kafka
         if report.name() in _DENIED or _TLS_ALERT in report.str():
             return ClusterDeniedError(
                 f"Kafka cluster {cluster} rejected the request: {report.str()}.",
-                left=NOTHING_CHANGED,
+                state_after=NOTHING_CHANGED,
                 remedy="Check user, password, certificates and ACLs of the Kafka connection: describe on the "
                 f"topics and on group {_GROUP}, read on the topics and on MirrorMaker's offsets topic "
                 "(docs/security.md).",
@@ -187,11 +187,11 @@ def _error_for(cluster: KafkaCluster, cause: KafkaError | None, seen: list[Kafka
         return ClusterUnreachableError(
             f"Kafka cluster {cluster.name} was expected at {cluster.bootstrap_servers}, "
             f"but no broker answered in time{detail}.",
-            left=NOTHING_CHANGED,
+            state_after=NOTHING_CHANGED,
             remedy="Start the brokers or correct bootstrap.servers in the connection; retrying is safe.",
         )
     return KafkaRequestError(
         f"Kafka cluster {cluster} answered with an unexpected error: {main.str()} ({main.name()}).",
-        left=NOTHING_CHANGED,
+        state_after=NOTHING_CHANGED,
         remedy="Look the error up in the brokers' logs.",
     )

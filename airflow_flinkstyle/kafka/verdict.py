@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, assert_never
+from typing import ClassVar, Literal, assert_never
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from airflow_flinkstyle.types import NextOffset
+from airflow_flinkstyle.typed_json import stored
+from airflow_flinkstyle.types import NextOffset
 
 ExtraClass = Literal[
     "duplicate", "copy_before", "phantom_aborted", "superseded", "tombstone", "new", "passed_over"
@@ -36,16 +35,22 @@ GRAVEST_FIRST: tuple[ExtraClass, ...] = (
 )
 
 
+@stored
 @dataclass(frozen=True, slots=True)
 class Exact:
     """All unread source records, in order, and nothing else, stand on the target from this offset on."""
 
+    kind: ClassVar = "exact"
+
     offset: NextOffset
 
 
+@stored
 @dataclass(frozen=True, slots=True)
 class Bounded:
     """Every unread source record stands on the target from this offset on, but for what is said here."""
+
+    kind: ClassVar = "bounded"
 
     offset: NextOffset
     extras: Mapping[ExtraClass, int]
@@ -74,9 +79,12 @@ class Bounded:
         }
 
 
+@stored
 @dataclass(frozen=True, slots=True)
 class Chosen:
     """A position a person asked for, with what it skips and what it repeats."""
+
+    kind: ClassVar = "chosen"
 
     offset: NextOffset
     skipped_records: int | None
@@ -84,9 +92,12 @@ class Chosen:
     repeated_records: int | None
 
 
+@stored
 @dataclass(frozen=True, slots=True)
 class Refused:
     """No safe offset is known."""
+
+    kind: ClassVar = "refused"
 
     reason: str
     source_range: tuple[NextOffset, NextOffset] | None

@@ -80,11 +80,11 @@ class PlanOffsetRewriteOperator(StreamingJobOperator):
     def execute(self, context: Context) -> str:
         """Find every position, show the table, and return the plan."""
         from airflow_flinkstyle.jobs.answers.mirror import proof_request
-        from airflow_flinkstyle.jobs.answers.ways import savepoint_offsets, way_rules
+        from airflow_flinkstyle.jobs.answers.strategies import savepoint_offsets, strategy_rules
         from airflow_flinkstyle.rewrite import plan_json
         from airflow_flinkstyle.rewrite.errors import MovesRefusedError
         from airflow_flinkstyle.rewrite.route import Clusters
-        from airflow_flinkstyle.rewrite.ways import plan_migration
+        from airflow_flinkstyle.rewrite.strategies import plan_migration
 
         with airflow_errors():
             hook, old = self.hook, self.source_kafka_conn_id
@@ -98,7 +98,7 @@ class PlanOffsetRewriteOperator(StreamingJobOperator):
                 proof_request(
                     mirror=self.mirror, rename=self.rename, isolation=self.isolation, preview=self.preview
                 ),
-                way_rules(
+                strategy_rules(
                     way=self.way,
                     start=self.start,
                     topology=self.topology,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from airflow_flinkstyle.jobs.running.lineage import Origin
+    from airflow_flinkstyle.jobs.running.start_plan import Origin
 
 _STARTS = ("last_state", "checkpoint", "savepoint", "fresh")
 
@@ -109,8 +109,8 @@ class StartStreamingJobOperator(StreamingJobOperator):
             )
             client = hook.client(self.job)
             handle = client.start(spec, hook.target(self.spark_conn_id), claim_key=key, origin=origin)
-            go = client.board.go(handle.generation)
-            self.show_savepoint(context, go.savepoint_id if go is not None else None)
+            order = client.board.takeover_order(handle.generation)
+            self.show_savepoint(context, order.savepoint_id if order is not None else None)
             client.wait_running(handle.generation, timeout_s=self.running_timeout_s)
         self.log.info("Job %s runs as generation %d", self.job, handle.generation)
         return {"generation": handle.generation, "checkpoint_location": handle.checkpoint_location}
@@ -118,7 +118,7 @@ class StartStreamingJobOperator(StreamingJobOperator):
     def _origin(self) -> Origin:
         from airflow_flinkstyle.hooks.launches import rewind
         from airflow_flinkstyle.jobs.answers.values import text_or_none
-        from airflow_flinkstyle.jobs.running.lineage import Fresh, FromCheckpoint, FromSavepoint, LastState
+        from airflow_flinkstyle.jobs.running.start_plan import Fresh, FromCheckpoint, FromSavepoint, LastState
 
         start = one_of("start_from", self.start_from, _STARTS)
         for name, only in (("savepoint_id", "savepoint"), ("discard_history", "fresh")):
@@ -147,7 +147,7 @@ class StartStreamingJobOperator(StreamingJobOperator):
             raise BadInputError(
                 f"A savepoint of job {self.job} was expected, found savepoint_id={self.savepoint_id!r}"
                 f"{' and no savepoint' if self.savepoint_id else ''}.",
-                left="Nothing was started.",
+                state_after="Nothing was started.",
                 remedy="Name a savepoint, take one (TakeSavepointOperator), or start otherwise.",
             )
         return newest.savepoint_id
@@ -161,6 +161,6 @@ class StartStreamingJobOperator(StreamingJobOperator):
 def _not_for(start: str, name: str, only: str) -> BadInputError:
     return BadInputError(
         f"{name} was expected with start_from={only!r} only, found it with {start!r}.",
-        left="Nothing was started.",
+        state_after="Nothing was started.",
         remedy=f"Leave {name} out, or choose start_from={only!r}.",
     )

@@ -26,7 +26,7 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
     :param if_committed: How to go back from a version that had committed, or had opened a transactional sink
         on another cluster: ``fork`` (new query id) or ``re-emit`` (batch ids are used again); ``continue``
         fails and leaves the choice. (templated)
-    :param skip_known_batches: Accept, for that way back, that a sink that remembers batches, or a function
+    :param skip_known_batches: Accept, for that rollback, that a sink that remembers batches, or a function
         that may, leaves out those it knows. (templated)
     :param spark_conn_id: Where the new version runs; None: where the job runs now. (templated)
     :param stop_timeout_s: How long draining and savepoint may take.

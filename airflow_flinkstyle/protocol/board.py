@@ -14,13 +14,13 @@ from airflow_flinkstyle.protocol.records import (
     Claim,
     Current,
     End,
-    Go,
     Heartbeat,
     IncarnationRecord,
     Progress,
     Record,
     Request,
     Submit,
+    TakeoverOrder,
 )
 from airflow_flinkstyle.storage.keys import MAX_NAME_CHARACTERS, is_name
 from airflow_flinkstyle.types import Generation, Incarnation
@@ -51,7 +51,7 @@ def check_name(what: str, name: str) -> str:
         raise BadInputError(
             f"A {what} of up to {MAX_NAME_CHARACTERS} letters, digits, '.', '_' or '-', a letter or "
             f"digit first, was expected, found {name!r}.",
-            left="Nothing was written.",
+            state_after="Nothing was written.",
             remedy=f"Choose another {what}.",
         )
     return name
@@ -66,7 +66,7 @@ def check_job_name(name: str) -> str:
     if name == CUTS:
         raise BadInputError(
             f"A job name other than {name!r} was expected: that folder holds the cuts of several jobs.",
-            left="Nothing was written.",
+            state_after="Nothing was written.",
             remedy="Choose another job name.",
         )
     return check_name("job name", name)
@@ -112,13 +112,13 @@ class JobBoard:
         """Return the claim of a generation."""
         return self._value(Claim, self._run(generation, "claim"))
 
-    def create_go(self, generation: Generation, go: Go) -> None:
+    def create_takeover_order(self, generation: Generation, order: TakeoverOrder) -> None:
         """Let the generation's driver take over; raises ``ObjectExistsError`` if it was told before."""
-        self.store.create(self._run(generation, "go"), go.to_bytes())
+        self.store.create(self._run(generation, "takeover-order"), order.to_bytes())
 
-    def go(self, generation: Generation) -> Go | None:
+    def takeover_order(self, generation: Generation) -> TakeoverOrder | None:
         """Return what the generation's driver was told, or None while it only waits."""
-        return self._value(Go, self._run(generation, "go"))
+        return self._value(TakeoverOrder, self._run(generation, "takeover-order"))
 
     # --- driver processes ---------------------------------------------------------------------
 

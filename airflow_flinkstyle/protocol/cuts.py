@@ -7,24 +7,28 @@ there, or anybody's ``abandoned`` before. Whoever comes second finds the other's
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from airflow_flinkstyle.protocol.board import CUTS, check_job_name, check_name
 from airflow_flinkstyle.protocol.records import Record
 from airflow_flinkstyle.storage.errors import ObjectExistsError
+from airflow_flinkstyle.storage.keys import Name
+from airflow_flinkstyle.typed_json import stored
+from airflow_flinkstyle.types import NextOffset
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from airflow_flinkstyle.storage.base import ObjectStore
-    from airflow_flinkstyle.types import NextOffset
 
 Verdict = Literal["complete", "abandoned"]
 Place = tuple[str, str, int]
 """Cluster id, topic and partition: one log that queries of several jobs may read."""
 
 
+@stored
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
     """Where reading stands in one partition."""
@@ -61,21 +65,16 @@ class Positions(Record):
         """Return the offset of each place."""
         return {(at.cluster_id, at.topic, at.partition): at.offset for at in self.positions}
 
-    @classmethod
-    def _revive(cls, values: dict[str, Any]) -> dict[str, Any]:
-        return {**values, "positions": tuple(Position(**position) for position in values["positions"])}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut(Record):
     """``cuts/<id>.json``: created once. Savepoints that name a cut belong together only if it is complete."""
 
     what: ClassVar[str] = "cut"
-    names: ClassVar = {"cut_id": str, "members": dict}
 
-    cut_id: str
+    cut_id: Name
     verdict: Verdict
-    members: Mapping[str, str]
+    members: Mapping[Name, Name]
     """Job -> id of its savepoint; empty if abandoned."""
     reason: str
     """Why it was abandoned; empty if complete."""

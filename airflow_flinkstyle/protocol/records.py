@@ -1,4 +1,4 @@
-"""What callers and the agent tell each other, version 1.
+"""What callers and the agent tell each other, version 2.
 
 Every record is one JSON object with a ``version``. Silence is never success: an agent that wrote no
 ``closed`` has not stopped, whatever else it reported. Secrets never stand in a record.
@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import json
 import uuid
-from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, Self
 
 from airflow_flinkstyle.errors import MessageFormatError, ProtocolVersionError
-from airflow_flinkstyle.protocol.sink_records import Sinks, sinks_from_json
-from airflow_flinkstyle.storage.keys import is_name
+from airflow_flinkstyle.protocol.sink_records import Sinks
+from airflow_flinkstyle.storage.keys import Name
+from airflow_flinkstyle.typed_json import MismatchError, decode, encode, stored
+from airflow_flinkstyle.types import Alignment, BatchId, ClaimMode, Generation, Incarnation
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from airflow_flinkstyle.types import Alignment, BatchId, ClaimMode, Generation, Incarnation
-
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 """Counts breaking changes of the records, not of the package."""
 
 Command = Literal["savepoint", "stop", "stop_with_savepoint", "none"]
@@ -33,20 +31,19 @@ on under a new query id, or use their ids again."""
 SubmitState = Literal["asked", "submitted", "failed", "dead"]
 """``failed``: no process was started; ``dead``: a person says that it has ended."""
 AgentState = Literal["starting", "standby", "running", "draining", "closed", "failed"]
-"""``starting`` until the script starts its first query; ``standby`` then, ready to run at once on go."""
+"""``starting`` until the script starts its first query; ``standby`` then, until it has an order to run."""
 
 
+@stored
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
     """A record of the protocol; subclasses say where it stands and who writes it."""
 
     what: ClassVar[str] = "record"
-    names: ClassVar[Mapping[str, type]] = {}
-    """Fields that hold names, which become keys and folders: a text, a tuple, or the keys of a dictionary."""
 
     def to_bytes(self) -> bytes:
         """Render as JSON with the protocol version."""
-        return json.dumps({"version": PROTOCOL_VERSION, **asdict(self)}, sort_keys=True).encode()
+        return json.dumps({"version": PROTOCOL_VERSION, **encode(self)}, sort_keys=True).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
@@ -63,33 +60,16 @@ class Record:
             raise _malformed(cls.what, repr(data[:80])) from error
         if version != PROTOCOL_VERSION:
             raise ProtocolVersionError.between(agent=version, orchestrator=PROTOCOL_VERSION)
-        known = {item.name for item in fields(cls)}
-        if unknown := sorted(set(values) - known):
-            raise _malformed(cls.what, f"unknown fields {unknown}")
         try:
-            record = cls(**cls._revive(values))
-            record._require_names()
-        except (TypeError, KeyError, ValueError, AttributeError) as error:
-            raise _malformed(cls.what, str(error)) from error
-        return record
-
-    def _require_names(self) -> None:
-        for name, kind in self.names.items():
-            value = getattr(self, name)
-            found = (value,) if kind is str else value
-            if value is not None and not (isinstance(value, kind) and all(map(is_name, found))):
-                raise ValueError(f"{name} {value!r:.80}, which is no name")
-
-    @classmethod
-    def _revive(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Turn nested JSON back into dataclasses; subclasses with nested records override it."""
-        return values
+            return decode(cls, values)
+        except MismatchError as error:
+            raise _malformed(cls.what, f"one that cannot be read: {error}") from error
 
 
 def _malformed(what: str, found: str) -> MessageFormatError:
     return MessageFormatError(
         f"A {what} of protocol version {PROTOCOL_VERSION} was expected, found {found}.",
-        left="It was not acted on.",
+        state_after="It was not acted on.",
         remedy="Look at the object in the store; something other than this package wrote it.",
     )
 
@@ -104,6 +84,7 @@ class Current(Record):
     incarnation: Incarnation
 
 
+@stored
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaOverride:
     """One rule for the Kafka options of an unmodified script; matches the role and the old servers."""
@@ -123,7 +104,6 @@ class Claim(Record):
     """``runs/<generation>/claim.json``: the caller's, created once, before anything is submitted."""
 
     what: ClassVar[str] = "claim"
-    names: ClassVar = {"prepare_savepoint_id": str, "claim_id": str}
 
     claim_key: str
     """Who asks, without the try number (DAG run and task): a retry finds its own claim again."""
@@ -131,7 +111,7 @@ class Claim(Record):
     """The generation it may take over from; None for a job's first."""
     checkpoint_location: str
     """Every query's checkpoint stands below it, in a folder of the query's name."""
-    prepare_savepoint_id: str | None
+    prepare_savepoint_id: Name | None
     """A hot savepoint to restore while waiting, so that less is copied in the window."""
     overrides: tuple[KafkaOverride, ...]
     lease_s: float
@@ -140,14 +120,11 @@ class Claim(Record):
     launch: Mapping[str, Any]
     """What a deployment needs to start one more incarnation (``jobs.spec``); no secrets."""
     claimed_at_ms: int
-    claim_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    claim_id: Name = field(default_factory=lambda: uuid.uuid4().hex)
     """Stands on the driver's command line: two stores may hold the same root, job and generation."""
 
-    @classmethod
-    def _revive(cls, values: dict[str, Any]) -> dict[str, Any]:
-        return {**values, "overrides": tuple(KafkaOverride(**rule) for rule in values["overrides"])}
 
-
+@stored
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceIdentity:
     """Which log a Kafka source reads: names and numbers alone do not tell two clusters apart."""
@@ -157,33 +134,28 @@ class SourceIdentity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Go(Record):
-    """``runs/<generation>/go.json``: the caller's, created once: the driver may take over now."""
+class TakeoverOrder(Record):
+    """``runs/<generation>/takeover-order.json``: the caller's, created once: the driver may take over now."""
 
-    what: ClassVar[str] = "go"
-    names: ClassVar = {"savepoint_id": str, "closed_at": dict, "expected": dict, "counts_behind": dict}
+    what: ClassVar[str] = "takeover order"
 
-    savepoint_id: str | None
+    savepoint_id: Name | None
     """Restored by the agent into the checkpoint location; None starts from what stands there (or fresh)."""
     carry_pending: bool
-    """Restore the savepoint's pending batch too, with its id and offsets (Spark's ordinary retry)."""
-    closed_at: Mapping[str, int] | None
+    """Restore the savepoint's planned batch too, with its id and offsets (Spark's ordinary retry)."""
+    closed_at: Mapping[Name, int] | None
     """Query name -> batch: the predecessor must have closed at exactly these; None accepts a dead one."""
-    expected: Mapping[str, Mapping[str, SourceIdentity]]
+    expected: Mapping[Name, Mapping[str, SourceIdentity]]
     """Query name -> source -> the log it must read; empty if no run has recorded it yet."""
     rewind: Rewind = "continue"
     skip_known_batches: bool = False
     """A person accepts that a sink leaves out the batches whose ids it remembers."""
-    counts_behind: Mapping[str, int] = field(default_factory=dict)
+    counts_behind: Mapping[Name, int] = field(default_factory=dict)
     """``fork`` only: query name -> a number behind every batch that a run of the job may have had. A query
     whose sink may remember batch ids is restored as if its last batch had this number. A query is left out
     if the job's records cannot tell."""
     claim_mode: ClaimMode = "no_claim"
     """``claim``: the savepoint is this job's from now on, and goes once a newer one has taken its place."""
-
-    @classmethod
-    def _revive(cls, values: dict[str, Any]) -> dict[str, Any]:
-        return {**values, "expected": _identities(values["expected"])}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,8 +199,9 @@ class IncarnationRecord(Record):
     """The submit that it was started by; 0 if unknown."""
 
 
+@stored
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupBeat:
+class GroupStatus:
     """What was committed to Kafka for the consumer group of a source; nobody resumes from it."""
 
     group: str
@@ -246,6 +219,7 @@ class GroupBeat:
     """Why the newest commit failed; None if it did not."""
 
 
+@stored
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
     """What a script says of a query, as digests: with them a relaunched driver tells queries apart."""
@@ -256,8 +230,9 @@ class Declared:
     sources: str
 
 
+@stored
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueryBeat:
+class QueryStatus:
     """One query as its agent last saw it."""
 
     query_id: str
@@ -271,7 +246,7 @@ class QueryBeat:
     """Spark's name of the sink; None if unknown."""
     sinks: Sinks | None = None
     """What its transactional sinks have written, in this run or before it; None if unknown."""
-    groups: Mapping[str, GroupBeat] = field(default_factory=dict)
+    groups: Mapping[str, GroupStatus] = field(default_factory=dict)
     """By source, as in ``sources``; empty unless offsets are committed back."""
     declared: Declared | None = None
     """None if unknown."""
@@ -284,7 +259,6 @@ class Heartbeat(Record):
     """``runs/<generation>/heartbeat.json``: the agent's, replaced only if unchanged."""
 
     what: ClassVar[str] = "heartbeat"
-    names: ClassVar = {"queries": dict, "request_id": str, "savepoint_id": str, "dropped": tuple}
 
     incarnation: Incarnation
     state: AgentState
@@ -293,28 +267,17 @@ class Heartbeat(Record):
     written_at_ms: int
     spark_version: str
     application_id: str
-    queries: Mapping[str, QueryBeat]
-    request_id: str | None = None
+    queries: Mapping[Name, QueryStatus]
+    request_id: Name | None = None
     """``closed`` only: the stop request that ended the run; None if the script or a signal did."""
-    savepoint_id: str | None = None
+    savepoint_id: Name | None = None
     """``closed`` only: the savepoint the stop ended with."""
     error: tuple[str, str] | None = None
     """``failed`` only: error code and text."""
     transient: bool = False
     """``failed`` only: the cause may pass by itself, so the run may be started again as it is."""
-    dropped: tuple[str, ...] = ()
+    dropped: tuple[Name, ...] = ()
     """Queries whose checkpoints may stand beside the others', and that the job is to have no more."""
-
-    @classmethod
-    def _revive(cls, values: dict[str, Any]) -> dict[str, Any]:
-        queries = {name: QueryBeat(**{**beat, **_nested(beat)}) for name, beat in values["queries"].items()}
-        error = values.get("error")
-        return {
-            **values,
-            "queries": queries,
-            "error": tuple(error) if error else None,
-            "dropped": tuple(values.get("dropped", ())),
-        }
 
     def batches(self) -> dict[str, int]:
         """Return query name -> newest committed batch, leaving out queries without one."""
@@ -330,22 +293,21 @@ class Request(Record):
     """
 
     what: ClassVar[str] = "request"
-    names: ClassVar = {"request_id": str, "savepoint_id": str, "cut_id": str}
 
-    request_id: str
+    request_id: Name
     """Derived from DAG run, task and incarnation, without the try number: a retry re-attaches."""
     incarnation: Incarnation
     """A later incarnation ends the request as ``lost`` and never executes it."""
     command: Command
     state: RequestState
-    savepoint_id: str | None
+    savepoint_id: Name | None
     """The id the savepoint will have; None for a plain stop."""
     sent_at_ms: int
     alignment: Alignment = "none"
     """``aligned``: all queries of the job are cut at the same offsets; ``none``: each where it is."""
     drain: bool = False
     """Aligned stops only: read to the end that the inputs have once the queries are held."""
-    cut_id: str | None = None
+    cut_id: Name | None = None
     """Aligned only: the barrier is agreed on with other jobs under this id."""
     hold_s: float = 60.0
     """How long the agent holds its queries for the others of a cut, before all go on uncut."""
@@ -363,9 +325,8 @@ class Progress(Record):
     """``reports/<id>.progress.json``: newest progress of a savepoint; gaps are normal."""
 
     what: ClassVar[str] = "progress"
-    names: ClassVar = {"request_id": str}
 
-    request_id: str
+    request_id: Name
     files_done: int
     files_total: int
     bytes_done: int
@@ -378,35 +339,12 @@ class End(Record):
     """``reports/<id>.end.json``: how a request ended; created once."""
 
     what: ClassVar[str] = "end report"
-    names: ClassVar = {"request_id": str, "savepoint_id": str, "batches": dict}
 
-    request_id: str
+    request_id: Name
     outcome: Outcome
-    savepoint_id: str | None
+    savepoint_id: Name | None
     detail: str
     """One sentence for the task log."""
     ended_at_ms: int
-    batches: Mapping[str, int] = field(default_factory=dict)
+    batches: Mapping[Name, int] = field(default_factory=dict)
     """Query name -> last committed batch, for a stop."""
-
-
-def _sources(values: Mapping[str, Any]) -> dict[str, SourceIdentity]:
-    return {name: SourceIdentity(**value) for name, value in values.items()}
-
-
-def _nested(beat: Mapping[str, Any]) -> dict[str, Any]:
-    sinks, declared = sinks_from_json(beat.get("sinks")), beat.get("declared")
-    return {
-        "sources": _sources(beat["sources"]),
-        "groups": _groups(beat),
-        "sinks": sinks,
-        "declared": None if declared is None else Declared(**declared),
-    }
-
-
-def _groups(beat: Mapping[str, Any]) -> dict[str, GroupBeat]:
-    return {source: GroupBeat(**value) for source, value in beat.get("groups", {}).items()}
-
-
-def _identities(values: Mapping[str, Any]) -> dict[str, dict[str, SourceIdentity]]:
-    return {query: _sources(sources) for query, sources in values.items()}

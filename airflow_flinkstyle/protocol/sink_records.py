@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Annotated
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from airflow_flinkstyle.typed_json import Check, complete
+from airflow_flinkstyle.types import Text
+
+Shards = Annotated[int, Check("a number of shards", lambda shards: shards > 0)]
+BatchOrNone = Annotated[int, Check("a batch, or -1", lambda batch: batch >= -1)]
 
 
+@complete
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkLineage:
     """One sink's lineage: a numbering of batches of which each is written once."""
 
-    lineage: str
-    shards: int
+    lineage: Text
+    shards: Shards
     """Transactions that share a batch."""
-    control_topic: str
+    control_topic: Text
     """Holds its markers and completions, on the same cluster."""
-    cluster_id: str
+    cluster_id: Text
     """Where it was written to last; as the cluster itself says."""
-    completed_batch: int
+    completed_batch: BatchOrNone
     """-1 before the first; ahead of the query's batch while that is being committed."""
     markers: Mapping[int, int]
     """Shard -> the newest batch that it has written; shards that have written none are left out."""
 
 
+@complete
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sinks:
     """All transactional sinks of one query; without any, its sinks are others."""
@@ -42,14 +48,3 @@ class Sinks:
 def left_by(sinks: Sinks | None, *, planned: bool) -> Sinks | None:
     """Return what is known of sinks behind a batch, if another one was planned then or not."""
     return replace(sinks, under_way=True) if sinks is not None and planned else sinks
-
-
-def sinks_from_json(value: Mapping[str, Any] | None) -> Sinks | None:
-    """Turn what JSON made of it back; None stays None: nobody knows."""
-    if value is None:
-        return None
-    lineages = [
-        SinkLineage(**{**one, "markers": {int(shard): batch for shard, batch in one["markers"].items()}})
-        for one in value["lineages"]
-    ]
-    return Sinks(**{**value, "lineages": tuple(lineages)})

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.checkpoint import offset_log
-from airflow_flinkstyle.kafka.changes import changes_between
+from airflow_flinkstyle.kafka.log_drift import drift_between
 from airflow_flinkstyle.kafka.policies import EXACT_ONLY, Policies
 from airflow_flinkstyle.rewrite.errors import PlanMismatchError
 from airflow_flinkstyle.rewrite.plan import nested
@@ -58,7 +58,7 @@ def apply_plan(
         FlinkstyleError: If a precondition does not hold; all are checked before the first write.
     """
     check_all(default_preconditions(plan, allow), Situation(plan=plan, manifest=manifest, live=live))
-    log.info("Applying to %s: %s", live.cluster_id, changes_between(plan.target, live).describe())
+    log.info("Applying to %s: %s", live.cluster_id, drift_between(plan.target, live).describe())
     moved = {ref.query for ref in plan.sources}
     edits = {q.name: _edited_log(plan, q, repository) for q in manifest.queries if q.name in moved}
 

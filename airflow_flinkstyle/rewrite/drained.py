@@ -6,10 +6,15 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.verdict import Exact, Refused, Verdict
-from airflow_flinkstyle.rewrite.anew import compared, picked, told, unread_offsets
+from airflow_flinkstyle.rewrite.chosen_positions import (
+    choose_positions,
+    describe_gap,
+    describe_start,
+    unread_offsets,
+)
 from airflow_flinkstyle.rewrite.errors import old_cluster_needed
 from airflow_flinkstyle.rewrite.plan import flat
-from airflow_flinkstyle.rewrite.rows import SourceVerdicts, SourceWay
+from airflow_flinkstyle.rewrite.rows import SourceStrategy, SourceVerdicts
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.kafka.cluster import LogRange, TopicPartition
@@ -19,34 +24,34 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.manifest import KafkaPosition
 
 
-def drained_then_anew(
+def drained_then_chosen(
     ref: SourceRef, position: KafkaPosition, rule: SourceRule, route: Route
 ) -> SourceVerdicts:
     """Require that a source was read to its fenced end; then it begins with the target's first record."""
     if route.source is None or route.clusters.source is None:
-        raise old_cluster_needed(ref, rule.way)
+        raise old_cluster_needed(ref, rule.strategy)
     unread = {} if route.request.preview else undrained(position, route)
     if rule.start is None:
-        anew = {
+        chosen = {
             tp: from_nothing(tp, log)
             for tp in route.target.only(route.targets(position.offsets)).partitions
             if (log := route.target.log_range(tp))
         }
         begins = "with the target's first record: every record is read once"
     else:
-        anew = picked(ref, position, position.offsets, rule, route)
-        begins = f"at {told(rule.start)}; {compared(position, position.offsets, anew, route)}"
+        chosen = choose_positions(ref, position, position.offsets, rule, route)
+        begins = f"at {describe_start(rule.start)}; {describe_gap(position, position.offsets, chosen, route)}"
     if route.request.preview:
         left = unread_offsets(position, position.offsets, route.source)
         begins += f"; {left} offsets of the old topics are unread now and come before that"
     return SourceVerdicts(
         verdicts=unread,
-        anew=anew,
+        chosen=chosen,
         settled=not route.request.preview,
-        way=SourceWay(
+        strategy=SourceStrategy(
             query=ref.query,
             source=ref.source,
-            way="producers_first",
+            strategy="producers_first",
             precondition="the job has read the old topics to their end, no producer writes there, no "
             "mirror copies them any more (this is not checked), and the target's topics are empty unless a "
             "start was picked",

@@ -31,7 +31,7 @@ class PlanFormatError(RewriteError):
         """Name what was expected and what was found."""
         return cls(
             f"Rewrite plan: expected {expected}, found {found!r:.200}.",
-            left=NOTHING_WRITTEN,
+            state_after=NOTHING_WRITTEN,
             remedy="Plan again with PlanOffsetRewriteOperator.",
         )
 
@@ -46,15 +46,15 @@ class PlanMismatchError(RewriteError):
         """Name what differs, and both values."""
         return cls(
             f"The plan was made for {what} {planned}, but found {found}.",
-            left=NOTHING_WRITTEN,
+            state_after=NOTHING_WRITTEN,
             remedy="Plan again with PlanOffsetRewriteOperator, for this savepoint and this cluster.",
         )
 
 
-class PendingBatchError(RewriteError):
-    """A batch was planned and not committed, and its end has no exact place on the target."""
+class PlannedBatchError(RewriteError):
+    """There is a planned batch, and its end has no exact place on the target."""
 
-    code = "PENDING_BATCH"
+    code = "PLANNED_BATCH"
 
 
 class SourceChangeError(RewriteError):
@@ -67,7 +67,7 @@ class SourceChangeError(RewriteError):
         """Name the query, what was expected and what was found."""
         return cls(
             f"Change of the sources of {where}: expected {expected}, found {found}.",
-            left=NOTHING_WRITTEN,
+            state_after=NOTHING_WRITTEN,
             remedy="Name each source as the savepoint does (its place from 0, or its name), an added one as "
             "the new script will have it.",
         )
@@ -83,7 +83,7 @@ class MovesRefusedError(RewriteError):
         """List the partitions, each with its verdict."""
         rows = "; ".join(move.describe() for move in moves[:_SHOWN])
         more = f"; and {len(moves) - _SHOWN} more" if len(moves) > _SHOWN else ""
-        return cls(f"{problem}: {rows}{more}.", left=NOTHING_WRITTEN, remedy=remedy)
+        return cls(f"{problem}: {rows}{more}.", state_after=NOTHING_WRITTEN, remedy=remedy)
 
 
 class PreviewOnlyError(RewriteError):
@@ -106,15 +106,15 @@ class RewriteRefusedError(RewriteError):
         remedies = " ".join(f"({i}) {failure.remedy}" for i, failure in enumerate(failures, 1))
         return cls(
             f"Savepoint {savepoint_id} cannot be rewritten for {len(failures)} reasons. {problems}",
-            left=NOTHING_WRITTEN,
+            state_after=NOTHING_WRITTEN,
             remedy=remedies,
         )
 
 
-def old_cluster_needed(ref: SourceRef, way: str) -> BadInputError:
+def old_cluster_needed(ref: SourceRef, strategy: str) -> BadInputError:
     """Return the error for a way that has to look at the old cluster, and cannot."""
     return BadInputError(
-        f"The old cluster was expected for source {ref} (way {way}), but no connection to it was given.",
-        left=NOTHING_WRITTEN,
+        f"The old cluster was expected for source {ref} (way {strategy}), but no connection to it was given.",
+        state_after=NOTHING_WRITTEN,
         remedy="Give its connection; if it is gone, give the source a new identity with a start position.",
     )

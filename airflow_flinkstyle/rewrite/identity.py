@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.kafka.cluster import require_positions
-from airflow_flinkstyle.rewrite.errors import NOTHING_WRITTEN, PendingBatchError, SourceChangeError
+from airflow_flinkstyle.rewrite.errors import NOTHING_WRITTEN, PlannedBatchError, SourceChangeError
 from airflow_flinkstyle.rewrite.plan import flat
 from airflow_flinkstyle.rewrite.source_changes import ReorderSources, consequences, new_layout
 from airflow_flinkstyle.savepoint.files.derive import changed_file, publish_derived
@@ -61,7 +61,7 @@ def change_sources(
 
     Raises:
         SourceChangeError: If a change names what is not there, or leaves a query without sources.
-        PendingBatchError: If a query to change has a batch that was planned and not committed.
+        PlannedBatchError: If a query to change has a planned batch.
         BadInputError: If a position is empty or not concrete.
     """
     edits = _edits(manifest, repository, changes)
@@ -123,10 +123,10 @@ def _require_changeable(
     query: QuerySnapshot, repository: SavepointRepository, changes: Sequence[SourceChange]
 ) -> None:
     if query.pending_offsets is not None:
-        raise PendingBatchError(
+        raise PlannedBatchError(
             f"Query {query.name} planned batch {query.batch_id + 1} and did not commit it; what it is to "
             "read cannot be told from what its sources have read before they change.",
-            left=NOTHING_WRITTEN,
+            state_after=NOTHING_WRITTEN,
             remedy="Start the job once as it was so that the batch commits, stop it with a savepoint "
             "(StopStreamingJobOperator), and change that one.",
         )
@@ -196,5 +196,5 @@ def _is_source(path: str) -> bool:
 
 
 def _evidence(edit: _Edit) -> str:
-    now = {slot.source: slot.was if slot.position is None else "anew" for slot in edit.slots}
+    now = {slot.source: slot.was if slot.position is None else "chosen" for slot in edit.slots}
     return json.dumps({"changes": list(edit.consequences), "sources": now})

@@ -3,44 +3,50 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.kafka.cluster import ClusterView
 from airflow_flinkstyle.kafka.verdict import Refused, Verdict, offset_of
 from airflow_flinkstyle.rewrite.errors import NOTHING_WRITTEN
 from airflow_flinkstyle.rewrite.render import line, markdown_table
-from airflow_flinkstyle.rewrite.rows import PartitionMove, SourceRef
+from airflow_flinkstyle.rewrite.rows import PartitionMove, SourceRef, SourceStrategy
+from airflow_flinkstyle.storage.keys import Name
+from airflow_flinkstyle.typed_json import complete
+from airflow_flinkstyle.types import BatchId
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator
 
-    from airflow_flinkstyle.kafka.cluster import ClusterView, TopicPartition
-    from airflow_flinkstyle.rewrite.rows import SourceVerdicts, SourceWay
+    from airflow_flinkstyle.kafka.cluster import TopicPartition
+    from airflow_flinkstyle.rewrite.rows import SourceVerdicts
     from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest, QuerySnapshot
-    from airflow_flinkstyle.types import BatchId, NextOffset
+    from airflow_flinkstyle.types import NextOffset
 
 
+@complete
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetRewritePlan:
     """What a rewrite would change; the dry run prints this and applies nothing."""
 
-    savepoint_id: str
-    job: str
-    batches: Mapping[str, BatchId]
+    savepoint_id: Name
+    job: Name
+    batches: Mapping[Name, BatchId]
     """Committed batch per query: whose ``offsets/`` file is edited."""
     target: ClusterView
     """The target's identity and logs when the offsets were found; only the topics of the moves."""
     moves: tuple[PartitionMove, ...]
     pending: tuple[PartitionMove, ...] = ()
-    """Where the end of a batch that was planned and not committed would stand."""
+    """Where the end of a planned batch would stand."""
     settled: bool = True
     """False for a preview made while producers were at work: it may be shown, never applied."""
     evidence: Mapping[str, str] = field(default_factory=dict)
-    """What the verdicts rest on, by ``query/source/topic-partition``, and by ``query/source/way`` what was
-    dropped."""
-    ways: tuple[SourceWay, ...] = ()
+    """What the verdicts rest on, by ``query/source/topic-partition``, and by ``query/source/strategy`` what
+    was dropped."""
+    strategies: tuple[SourceStrategy, ...] = ()
     """How each source moves."""
     source_cluster_id: str | None = None
     """The cluster that the old positions belong to; None if nobody looked at it."""
@@ -70,12 +76,13 @@ class OffsetRewritePlan:
         """Render the table shown by the approval task, the dry run and the log."""
         lines = markdown_table(self.moves)
         if self.pending:
-            lines += ["", "The end of the batch that was planned and not committed:", ""]
+            lines += ["", "The end of the planned batch:", ""]
             lines += markdown_table(self.pending)
-        if self.ways:
-            lines += ["", "| source | way | holds if | then |", "|---|---|---|---|"]
+        if self.strategies:
+            lines += ["", "| source | strategy | holds if | then |", "|---|---|---|---|"]
             lines += [
-                line([f"{w.query}/{w.source}", w.way, w.precondition, w.consequence]) for w in self.ways
+                line([f"{w.query}/{w.source}", w.strategy, w.precondition, w.consequence])
+                for w in self.strategies
             ]
         if not self.settled:
             lines += ["", "Preview: producers were at work. The offsets are proved again before any is used."]
@@ -108,15 +115,15 @@ def plan_rewrite(
     evidence: dict[str, str] = {}
     for ref, found in sorted(verdicts.items()):
         query, position = source_position(manifest, ref)
-        begun = _sources_of(found.anew, position.offsets, rename)
+        begun = _sources_of(found.chosen, position.offsets, rename)
         dropped = {topic for topics in begun.values() for topic in topics}
         moves += _moves(ref, flat(position.offsets), found.verdicts, rename, dropped)
-        moves += _begun(ref, flat(position.offsets), found.anew, begun)
-        pending += _moves(ref, pending_positions(query, ref.source), found.pending, rename, dropped)
+        moves += _begun(ref, flat(position.offsets), found.chosen, begun)
+        pending += _moves(ref, planned_positions(query, ref.source), found.pending, rename, dropped)
         for (topic, number), text in sorted(found.evidence.items()):
             evidence[f"{ref}/{topic}-{number}"] = text
-        if dropped and found.way is not None:
-            evidence[f"{ref}/way"] = _way_taken(found.way, position, dropped)
+        if dropped and found.strategy is not None:
+            evidence[f"{ref}/strategy"] = _strategy_taken(found.strategy, position, dropped)
     topics = {move.target_topic for move in moves}
     return OffsetRewritePlan(
         savepoint_id=manifest.savepoint_id,
@@ -127,15 +134,17 @@ def plan_rewrite(
         pending=tuple(pending),
         settled=all(found.settled for found in verdicts.values()),
         evidence=evidence,
-        ways=tuple(found.way for _, found in sorted(verdicts.items()) if found.way is not None),
+        strategies=tuple(
+            found.strategy for _, found in sorted(verdicts.items()) if found.strategy is not None
+        ),
         source_cluster_id=source_cluster_id,
     )
 
 
-def _way_taken(way: SourceWay, position: KafkaPosition, dropped: Collection[str]) -> str:
+def _strategy_taken(strategy: SourceStrategy, position: KafkaPosition, dropped: Collection[str]) -> str:
     """Return what a rewritten savepoint keeps of positions that nothing proves: how, and what was before."""
     before = {topic: dict(parts) for topic, parts in position.offsets.items() if topic in dropped}
-    fields = {**asdict(way), "cluster_id": position.cluster_id, "dropped": before}
+    fields = {**asdict(strategy), "cluster_id": position.cluster_id, "dropped": before}
     return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
 
@@ -147,14 +156,14 @@ def source_position(manifest: Manifest, ref: SourceRef) -> tuple[QuerySnapshot, 
         known = [f"{q.name}/{source}" for q in manifest.queries for source in q.kafka]
         raise BadInputError(
             f"Savepoint {manifest.savepoint_id} has no Kafka source {ref.query}/{ref.source}, only {known}.",
-            left=NOTHING_WRITTEN,
+            state_after=NOTHING_WRITTEN,
             remedy="Name one of these.",
         )
     return query, position
 
 
-def pending_positions(query: QuerySnapshot, source: str) -> dict[TopicPartition, NextOffset]:
-    """Return where the batch that was planned and not committed would end; empty if there is none."""
+def planned_positions(query: QuerySnapshot, source: str) -> dict[TopicPartition, NextOffset]:
+    """Return where the planned batch would end; empty if there is none."""
     if query.pending_offsets is None:
         return {}
     return flat(offset_log.parse(query.pending_offsets).kafka_offsets(source))
@@ -195,10 +204,10 @@ def _moves(
 
 
 def _sources_of(
-    anew: Mapping[TopicPartition, Verdict], topics: Collection[str], rename: Mapping[str, str]
+    chosen: Mapping[TopicPartition, Verdict], topics: Collection[str], rename: Mapping[str, str]
 ) -> dict[str, list[str]]:
     """Return target topic -> the source's topics that lead to it, of the topics that begin anew."""
-    found: dict[str, list[str]] = {target: [] for target, _ in anew}
+    found: dict[str, list[str]] = {target: [] for target, _ in chosen}
     for topic in sorted(topics):
         for target in map(str.strip, rename.get(topic, topic).split(",")):
             if target in found:
@@ -209,10 +218,10 @@ def _sources_of(
 def _begun(
     ref: SourceRef,
     before: Mapping[TopicPartition, NextOffset],
-    anew: Mapping[TopicPartition, Verdict],
+    chosen: Mapping[TopicPartition, Verdict],
     begun: Mapping[str, list[str]],
 ) -> Iterator[PartitionMove]:
-    for (target, number), after in sorted(anew.items()):
+    for (target, number), after in sorted(chosen.items()):
         topics = begun[target]
         yield PartitionMove(
             query=ref.query,

@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.kafka.changes import changes_between
 from airflow_flinkstyle.kafka.errors import LogTruncatedError, TopicRecreatedError
+from airflow_flinkstyle.kafka.log_drift import drift_between
 from airflow_flinkstyle.kafka.policies import EXACT_ONLY, Policies
 from airflow_flinkstyle.kafka.positions import require_inside, require_partitions
 from airflow_flinkstyle.kafka.verdict import Exact, Refused
 from airflow_flinkstyle.rewrite.errors import (
     NOTHING_WRITTEN,
     MovesRefusedError,
-    PendingBatchError,
     PlanMismatchError,
+    PlannedBatchError,
     PreviewOnlyError,
     RewriteRefusedError,
 )
@@ -116,7 +116,7 @@ class RequireWithinLog:
             for pending in (False, True):
                 offsets = situation.plan.positions(ref, pending=pending)
                 require_inside(offsets, situation.live, _TARGET)
-        lost = changes_between(situation.plan.target, situation.live).truncated
+        lost = drift_between(situation.plan.target, situation.live).truncated
         if lost:
             raise LogTruncatedError.on(_TARGET, lost)
 
@@ -128,7 +128,11 @@ class RequireStillEmpty:
     def check(self, situation: Situation) -> None:
         """Raise ``MovesRefusedError``."""
         plan, live = situation.plan, situation.live
-        drained = {(way.query, way.source) for way in plan.ways if way.way == "producers_first"}
+        drained = {
+            (strategy.query, strategy.source)
+            for strategy in plan.strategies
+            if strategy.strategy == "producers_first"
+        }
         filled = [
             move
             for move in plan.moves
@@ -148,11 +152,11 @@ class RequireStillEmpty:
 
 
 @dataclass(frozen=True, slots=True)
-class RequireNoPending:
+class RequireNoPlannedBatch:
     """No batch is planned and uncommitted, or both its ends stand exactly on the target."""
 
     def check(self, situation: Situation) -> None:
-        """Raise ``PendingBatchError``."""
+        """Raise ``PlannedBatchError``."""
         plan = situation.plan
         for query in situation.manifest.queries:
             if query.pending_offsets is None or query.name not in {ref.query for ref in plan.sources}:
@@ -162,10 +166,10 @@ class RequireNoPending:
             known = {(m.source, m.topic, m.partition) for m in plan.pending if m.query == query.name}
             wanted = {(m.source, m.topic, m.partition) for m in plan.moves if m.query == query.name}
             if inexact or known != wanted:
-                raise PendingBatchError(
+                raise PlannedBatchError(
                     f"Query {query.name} planned batch {query.batch_id + 1} and did not commit it; "
                     f"{len(inexact) or len(wanted ^ known)} of its offsets have no exact place there.",
-                    left=NOTHING_WRITTEN,
+                    state_after=NOTHING_WRITTEN,
                     remedy="Start the job once on the old cluster so that the batch commits, stop it with a "
                     "savepoint (StopStreamingJobOperator), and rewrite that one.",
                 )
@@ -219,7 +223,7 @@ class RequireSettled:
             raise PreviewOnlyError(
                 f"The plan for savepoint {situation.plan.savepoint_id} should rest on logs nobody writes to, "
                 "but is a preview made while producers were at work.",
-                left=NOTHING_WRITTEN,
+                state_after=NOTHING_WRITTEN,
                 remedy="Hold the producers, wait until MirrorMaker has caught up, and plan again.",
             )
 
@@ -238,7 +242,7 @@ def default_preconditions(
         RequireSettled(),
         RequireNoRefusal(),
         RequireVerdictPolicy(policies),
-        RequireNoPending(),
+        RequireNoPlannedBatch(),
     )
 
 

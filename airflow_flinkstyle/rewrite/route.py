@@ -36,7 +36,7 @@ class Route:
     request: ProofRequest
     source: ClusterView | None
     target: ClusterView
-    misfits: Mapping[str, str]
+    incompatible_topics: Mapping[str, str]
     """Source topic -> why its partitions are not the target's one by one."""
 
     def targets(self, topics: Iterable[str]) -> list[str]:
@@ -91,7 +91,7 @@ def look(clusters: Clusters, request: ProofRequest, moving: Mapping[SourceRef, K
         request=request,
         source=source,
         target=target,
-        misfits=misfits(request, partitions_of(moving.values(), source), target),
+        incompatible_topics=incompatible_topics(request, partitions_of(moving.values(), source), target),
     )
 
 
@@ -107,7 +107,7 @@ def partitions_of(
     return found
 
 
-def misfits(
+def incompatible_topics(
     request: ProofRequest, partitions: Mapping[str, Collection[int]], target: ClusterView
 ) -> dict[str, str]:
     """Return source topic -> why its partitions are not the target's one by one. Pure.

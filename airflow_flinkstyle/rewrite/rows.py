@@ -6,15 +6,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from airflow_flinkstyle.kafka.verdict import Verdict, describe, offset_of
+from airflow_flinkstyle.storage.keys import Name
+from airflow_flinkstyle.typed_json import complete
+from airflow_flinkstyle.types import NextOffset
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow_flinkstyle.kafka.cluster import TopicPartition
-    from airflow_flinkstyle.types import NextOffset
 
 
-Way = Literal["proved", "new_identity", "producers_first"]
+MigrationStrategy = Literal["proved", "new_identity", "producers_first"]
 """How a source gets its position on the target:
 
 - ``proved``: where its unread records stand there, by comparing both logs (also under a new name).
@@ -35,25 +37,27 @@ class SourceRef:
         return f"{self.query}/{self.source}"
 
 
+@complete
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourceWay:
+class SourceStrategy:
     """How one source moves, for the people who approve it."""
 
-    query: str
+    query: Name
     source: str
     """Source name (offset log v2) or position in the query (v1)."""
-    way: Way
+    strategy: MigrationStrategy
     precondition: str
     """What must hold, and is checked."""
     consequence: str
     """What is read again, left out or dropped if it is done."""
 
 
+@complete
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionMove:
     """One row of the approval table."""
 
-    query: str
+    query: Name
     source: str
     """Source name (offset log v2) or position in the query (v1)."""
     topic: str
@@ -87,12 +91,12 @@ class SourceVerdicts:
 
     verdicts: Mapping[TopicPartition, Verdict]
     """By source topic and partition."""
-    anew: Mapping[TopicPartition, Verdict] = field(default_factory=dict)
+    chosen: Mapping[TopicPartition, Verdict] = field(default_factory=dict)
     """By target topic and partition: where topics begin whose old positions are dropped."""
     pending: Mapping[TopicPartition, Verdict] = field(default_factory=dict)
-    """For the end of a batch that was planned and not committed."""
+    """For the end of a planned batch."""
     evidence: Mapping[TopicPartition, str] = field(default_factory=dict)
     """JSON per partition, kept in the new savepoint."""
     settled: bool = True
-    way: SourceWay | None = None
+    strategy: SourceStrategy | None = None
     """For the people who approve it."""

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow_flinkstyle.kafka.start.kinds import StartRules
-    from airflow_flinkstyle.rewrite.rows import SourceRef, Way
+    from airflow_flinkstyle.rewrite.rows import MigrationStrategy, SourceRef
 
 
 Topology = Literal["refuse", "repartitioned"]
@@ -20,25 +20,25 @@ Topology = Literal["refuse", "repartitioned"]
 class SourceRule:
     """How one source moves."""
 
-    way: Way = "proved"
+    strategy: MigrationStrategy = "proved"
     start: StartRules | None = None
-    """Where to begin what begins anew: all of a ``new_identity``, the repartitioned topics of the others;
+    """The chosen positions: of all topics of a ``new_identity``, of the repartitioned topics of the others;
     ``producers_first`` begins at the earliest record unless this says otherwise."""
     topology: Topology = "refuse"
 
     @property
-    def begins_anew(self) -> bool:
+    def has_chosen_start(self) -> bool:
         """Whether partitions of the old topics need not be the target's."""
-        return self.way != "proved" or self.topology == "repartitioned"
+        return self.strategy != "proved" or self.topology == "repartitioned"
 
     @property
     def needs_empty_target(self) -> bool:
         """Whether what stands on the target already would be read as if it were new."""
-        return self.way == "producers_first" and self.start is None
+        return self.strategy == "producers_first" and self.start is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WayRules:
+class StrategyRules:
     """How each source of a savepoint moves."""
 
     default: SourceRule = SourceRule()
@@ -61,7 +61,7 @@ class WayRules:
     @property
     def drains(self) -> bool:
         """Whether a source must be read to the end of its old topics."""
-        return any(rule.way == "producers_first" for rule in self.all)
+        return any(rule.strategy == "producers_first" for rule in self.all)
 
     @property
     def chooses(self) -> bool:
@@ -69,5 +69,5 @@ class WayRules:
         return any(rule.start is not None for rule in self.all)
 
 
-PROVED = WayRules()
+PROVED = StrategyRules()
 """Every source by comparing both logs."""

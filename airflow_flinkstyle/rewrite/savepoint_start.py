@@ -37,7 +37,7 @@ def offsets_of(manifest: Manifest, source: str = "") -> AtOffsets:
         raise BadInputError(
             f"Savepoint {manifest.savepoint_id} was expected to have the source {source or '(any)'}, "
             f"found {sorted(known)}.",
-            left=NOTHING_WRITTEN,
+            state_after=NOTHING_WRITTEN,
             remedy="Write savepoint:ID/QUERY/SOURCE with one of these.",
         )
     found: dict[TopicPartition, NextOffset] = {}
@@ -65,7 +65,7 @@ def _joined(
         raise BadInputError(
             f"The sources {', '.join(sorted(names))} of savepoint {manifest.savepoint_id} should agree on "
             f"{unlike[0]}, but one says {one[unlike[0]]} and another {other[unlike[0]]}.",
-            left=NOTHING_WRITTEN,
+            state_after=NOTHING_WRITTEN,
             remedy="Write savepoint:ID/QUERY/SOURCE with one of these.",
         )
     return {**one, **other}

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.kafka.translation.suffix import prove
+from airflow_flinkstyle.kafka.translation.translator import translate_positions
 from airflow_flinkstyle.kafka.verdict import Refused, Verdict
-from airflow_flinkstyle.rewrite.anew import compared, picked, told
+from airflow_flinkstyle.rewrite.chosen_positions import choose_positions, describe_gap, describe_start
 from airflow_flinkstyle.rewrite.errors import NOTHING_WRITTEN, old_cluster_needed
-from airflow_flinkstyle.rewrite.plan import flat, pending_positions, source_position
-from airflow_flinkstyle.rewrite.rows import SourceVerdicts, SourceWay
+from airflow_flinkstyle.rewrite.plan import flat, planned_positions, source_position
+from airflow_flinkstyle.rewrite.rows import SourceStrategy, SourceVerdicts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,36 +28,40 @@ def translated(manifest: Manifest, ref: SourceRef, rule: SourceRule, route: Rout
 
     Raises:
         BadInputError: If the source has no offsets, or the old cluster was not given.
-        FlinkstyleError: Whatever ``prove`` raises.
+        FlinkstyleError: Whatever ``translate_positions`` raises.
     """
     query, position = source_position(manifest, ref)
     if not position.offsets:
         raise BadInputError(
             f"Source {ref} has no offsets in savepoint {manifest.savepoint_id}, at least one was expected.",
-            left=NOTHING_WRITTEN,
+            state_after=NOTHING_WRITTEN,
             remedy="Let the query commit a batch that reads this source, then take a new savepoint.",
         )
-    misfits = {topic: why for topic, why in route.misfits.items() if topic in position.offsets}
-    refused = {} if rule.topology == "repartitioned" else _refused(position, misfits)
-    anew = picked(ref, position, misfits, rule, route) if misfits and not refused else {}
-    main = _proved(ref, position, _fitting(flat(position.offsets), misfits), route)
-    pending = _proved(ref, position, _fitting(pending_positions(query, ref.source), misfits), route)
+    incompatible = {
+        topic: why for topic, why in route.incompatible_topics.items() if topic in position.offsets
+    }
+    refused = {} if rule.topology == "repartitioned" else _refused(position, incompatible)
+    chosen = (
+        choose_positions(ref, position, incompatible, rule, route) if incompatible and not refused else {}
+    )
+    main = _proved(ref, position, _fitting(flat(position.offsets), incompatible), route)
+    pending = _proved(ref, position, _fitting(planned_positions(query, ref.source), incompatible), route)
     return SourceVerdicts(
         verdicts={**(main.verdicts if main else {}), **refused},
-        anew=anew,
+        chosen=chosen,
         pending=pending.verdicts if pending else {},
         evidence={tp: entry.to_json() for tp, entry in main.evidence.items()} if main else {},
         settled=main.settled if main else not route.request.preview,
-        way=SourceWay(
+        strategy=SourceStrategy(
             query=ref.query,
             source=ref.source,
-            way="proved",
+            strategy="proved",
             precondition="no producer writes to the old topics, every unread record is found on the target",
             consequence="each unread record is read once, but for what a row says"
             + (
-                f"; {', '.join(sorted(misfits))}: the old positions are dropped, begins at "
-                f"{told(rule.start)}; {compared(position, misfits, anew, route)}"
-                if anew
+                f"; {', '.join(sorted(incompatible))}: the old positions are dropped, begins at "
+                f"{describe_start(rule.start)}; {describe_gap(position, incompatible, chosen, route)}"
+                if chosen
                 else ""
             ),
         ),
@@ -71,7 +75,7 @@ def _proved(
         raise old_cluster_needed(ref, "proved")
     if not positions:
         return None
-    return prove(
+    return translate_positions(
         route.clusters.source,
         route.clusters.target,
         route.request.about(positions, cluster_id=position.cluster_id, topic_ids=position.topic_ids),
@@ -79,15 +83,15 @@ def _proved(
 
 
 def _fitting(
-    positions: Mapping[TopicPartition, int], misfits: Mapping[str, str]
+    positions: Mapping[TopicPartition, int], incompatible: Mapping[str, str]
 ) -> dict[TopicPartition, int]:
-    return {tp: offset for tp, offset in positions.items() if tp[0] not in misfits}
+    return {tp: offset for tp, offset in positions.items() if tp[0] not in incompatible}
 
 
-def _refused(position: KafkaPosition, misfits: Mapping[str, str]) -> dict[TopicPartition, Verdict]:
+def _refused(position: KafkaPosition, incompatible: Mapping[str, str]) -> dict[TopicPartition, Verdict]:
     """Refuse the partitions of topics that do not fit, saying why."""
     return {
-        tp: Refused(f"{misfits[tp[0]]}; a repartitioned topic needs a start position", None)
+        tp: Refused(f"{incompatible[tp[0]]}; a repartitioned topic needs a start position", None)
         for tp in flat(position.offsets)
-        if tp[0] in misfits
+        if tp[0] in incompatible
     }

@@ -86,10 +86,10 @@ def check_confs(query: str, pinned: Mapping[str, str], confs: Mapping[str, str])
     )
 
 
-def require_compatible(what: str, findings: Sequence[Finding], *, left: str) -> None:
+def require_compatible(what: str, findings: Sequence[Finding], *, state_after: str) -> None:
     """Raise ``SparkIncompatibleError`` if anything was found; all of it is named."""
     if findings:
-        raise SparkIncompatibleError.of(what, [str(finding) for finding in findings], left=left)
+        raise SparkIncompatibleError.of(what, [str(finding) for finding in findings], state_after=state_after)
 
 
 def _minor(version: str) -> tuple[int, int] | None:

@@ -29,7 +29,7 @@ class ManifestFormatError(SavepointError):
         """Name the field, what was expected and what was found."""
         return cls(
             f"Savepoint manifest, {where}: expected {expected}, found {found!r}.",
-            left="Nothing was read from the savepoint's files, and nothing was written.",
+            state_after="Nothing was read from the savepoint's files, and nothing was written.",
             remedy="If a newer airflow-flinkstyle wrote it, upgrade; otherwise the manifest was altered: "
             "use another savepoint.",
         )
@@ -38,7 +38,7 @@ class ManifestFormatError(SavepointError):
         """Return the same error with the object named."""
         return type(self)(
             f"{uri}: {self.problem}",
-            self.left,
+            self.state_after,
             f"{self.remedy} Until that object is readable or gone, nothing can be pruned: put it back from a "
             "copy of the store, or, where there is none, delete it; the next prune frees its files.",
         )
@@ -55,7 +55,7 @@ class SavepointMissingError(SavepointError):
         choice = f"the newest are {', '.join(newest)}" if newest else "the job has none"
         return cls(
             f"Expected a savepoint {savepoint_id} of job {job} in {uri}, found none; {choice}.",
-            left="Nothing was written.",
+            state_after="Nothing was written.",
             remedy="Correct the savepoint id, the job's name or the savepoint root.",
         )
 
@@ -70,22 +70,22 @@ class SavepointConflictError(SavepointError):
         """Name the id."""
         return cls(
             f"Expected no savepoint {savepoint_id} in {uri}, or the same one, found another.",
-            left="The savepoint that was there is unchanged.",
+            state_after="The savepoint that was there is unchanged.",
             remedy="Take the savepoint under another request id.",
         )
 
 
-class SavepointSpentError(SavepointError):
+class SavepointTombstonedError(SavepointError):
     """The id can name no savepoint any more: its taker was given up, and might still wake."""
 
-    code = "SAVEPOINT_SPENT"
+    code = "SAVEPOINT_TOMBSTONED"
 
     @classmethod
     def of(cls, savepoint_id: str, uri: str, why: str) -> Self:
         """Name the id, and who was given up."""
         return cls(
-            f"Expected to publish savepoint {savepoint_id} in {uri}, but its id was spent: {why}.",
-            left="No savepoint was made; files copied so far are freed by the next prune.",
+            f"Expected to publish savepoint {savepoint_id} in {uri}, but its id was tombstoned: {why}.",
+            state_after="No savepoint was made; files copied so far are freed by the next prune.",
             remedy="Take the savepoint under another request: a new DAG run, or another key. Where only this "
             f"id will do, as for an import, delete savepoints/{savepoint_id}.json there once the process "
             "that was given up has certainly ended.",
@@ -102,7 +102,7 @@ class IntentBrokenError(SavepointError):
         """Name the intent and its lease."""
         return cls(
             f"Expected {what} in {uri} to be renewed within {lease_s:g} s, but it was not, and was given up.",
-            left="Nothing was published or deleted since; blobs it relied on may be gone.",
+            state_after="Nothing was published or deleted since; blobs it relied on may be gone.",
             remedy="Do it again; if it happens again, this process is frozen or cut off from the store.",
         )
 
@@ -119,7 +119,7 @@ class RepositoryBusyError(SavepointError):
         shown = "; ".join(holders[:_SHOWN])
         return cls(
             f"Expected to begin {wanted} in {uri} within {wait_s:g} s, found: {shown}.",
-            left="Nothing was published or deleted.",
+            state_after="Nothing was published or deleted.",
             remedy="Try again when that is done; one whose process has died is given up when its lease "
             "has passed.",
         )
@@ -135,7 +135,7 @@ class SavepointProtectedError(SavepointError):
         """Name the protection and its reason."""
         return cls(
             f"Expected savepoint {savepoint_id} to be free to go, found that {why}.",
-            left="Nothing was deleted.",
+            state_after="Nothing was deleted.",
             remedy=f"Keep it; or, if it really shall go, dispose of it despite {protection!r}.",
         )
 
@@ -153,7 +153,7 @@ class SavepointDamagedError(SavepointError):
         savepoint_id: str,
         findings: Sequence[str],
         *,
-        left: str = "Nothing was written.",
+        state_after: str = "Nothing was written.",
         altered: Collection[str] = (),
     ) -> Self:
         """List each bad file."""
@@ -161,7 +161,7 @@ class SavepointDamagedError(SavepointError):
         more = f"; and {len(findings) - _SHOWN} more" if len(findings) > _SHOWN else ""
         error = cls(
             f"Expected savepoint {savepoint_id} to be whole, found: {shown}{more}.",
-            left=left,
+            state_after=state_after,
             remedy="Resume from another savepoint, or put the files back from a copy of the store.",
         )
         error.altered = altered
@@ -180,7 +180,7 @@ class CaptureFailedError(SavepointError):
         return cls(
             f"Expected to copy checkpoint {location} within {attempts} attempts, "
             f"but its files kept changing: {cause.problem}",
-            left="No savepoint was made; the job is not affected.",
+            state_after="No savepoint was made; the job is not affected.",
             remedy="Try again; if it fails again, raise spark.sql.streaming.minBatchesToRetain of the job.",
         )
 
@@ -195,7 +195,7 @@ class BatchMismatchError(SavepointError):
         """Name both batches."""
         return cls(
             f"Expected checkpoint {location} to end with batch {expected}, found {found}.",
-            left="No savepoint was made.",
+            state_after="No savepoint was made.",
             remedy="Check that the location is the last run's, and that no other run writes to it.",
         )
 
@@ -210,7 +210,7 @@ class TakeCancelledError(SavepointError):
         """Name what was being copied."""
         return cls(
             f"Expected to finish the savepoint of {what}, but it was cancelled.",
-            left=_FREED,
+            state_after=_FREED,
             remedy="Take the savepoint again when it is wanted.",
         )
 
@@ -226,7 +226,7 @@ class TakeTimedOutError(SavepointError):
         """Name the time and what was being copied."""
         return cls(
             f"Expected the savepoint of {what} within {timeout_s:g} s, but it was not done by then.",
-            left=_FREED,
+            state_after=_FREED,
             remedy="Try again: files that did not change meanwhile need not be read; or give it more time.",
         )
 
@@ -241,7 +241,7 @@ class ExportFormatError(SavepointError):
         """Name the place, what was expected and what was found."""
         return cls(
             f"Export {uri}: expected {expected}, found {found}.",
-            left="No savepoint was made from it; nothing outside the repository's blobs was written.",
+            state_after="No savepoint was made from it; nothing outside the repository's blobs was written.",
             remedy="Export the savepoint again, or copy the export again from where it is whole; an archive "
             "packed by hand needs tar's ustar format.",
         )
@@ -257,7 +257,7 @@ class TargetOccupiedError(SavepointError):
         """Name the place and what is in it."""
         return cls(
             f"Expected {uri} to be {expected}, found {found}.",
-            left="Nothing was written or deleted there.",
+            state_after="Nothing was written or deleted there.",
             remedy="Restore to an empty location; each generation of a job has its own.",
         )
 
@@ -268,11 +268,11 @@ class SparkIncompatibleError(SavepointError):
     code = "SPARK_INCOMPATIBLE"
 
     @classmethod
-    def of(cls, what: str, findings: Sequence[str], *, left: str) -> Self:
+    def of(cls, what: str, findings: Sequence[str], *, state_after: str) -> Self:
         """Name everything that would have to change."""
         return cls(
             f"Expected a Spark that can resume from {what} as it is, found: {' '.join(findings)}",
-            left=left,
+            state_after=state_after,
             remedy="Correct the job's settings or its Spark, then try again.",
         )
 
@@ -289,22 +289,22 @@ class SinkSkipsError(SavepointError):
     code = "SINK_SKIPS"
 
     @classmethod
-    def of(cls, found: str, *, left: str) -> Self:
+    def of(cls, found: str, *, state_after: str) -> Self:
         """Name the sink and what it would leave out."""
         return cls(
             f"Expected a sink that takes every batch to come, found {found}.",
-            left=left,
+            state_after=state_after,
             remedy="Go on from the newest savepoint or the checkpoint; or choose rewind='fork', which counts "
             "on behind the sink's newest batch; or start from scratch into an output of its own. "
             "skip_known_batches=True accepts the loss; there is none if a function takes every batch id.",
         )
 
     @classmethod
-    def unknown(cls, found: str, *, left: str) -> Self:
+    def unknown(cls, found: str, *, state_after: str) -> Self:
         """Name the sink of a fork of which nobody knows what it has seen."""
         return cls(
             f"Expected to know which batches {found} has seen, found that this job's records do not tell.",
-            left=left,
+            state_after=state_after,
             remedy=_OWN_MEMORY,
         )
 
@@ -319,6 +319,6 @@ class RenumberError(SavepointError):
         """Name the query and what keeps its number."""
         return cls(
             f"Expected state of query {query} that can stand under another batch number, found {found}.",
-            left="The query was not started; the savepoint and the sink are as they were.",
+            state_after="The query was not started; the savepoint and the sink are as they were.",
             remedy=f"A query into files: start it from scratch into an output path of its own. {_OWN_MEMORY}",
         )

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import Annotated, ClassVar
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from airflow_flinkstyle.protocol.sink_records import Sinks
+from airflow_flinkstyle.storage.keys import Key, Name
+from airflow_flinkstyle.typed_json import Check, complete
+from airflow_flinkstyle.types import Alignment, BatchId, Count, NextOffset, Text
 
-    from airflow_flinkstyle.protocol.sink_records import Sinks
-    from airflow_flinkstyle.types import Alignment, BatchId, NextOffset
+_DIGEST = re.compile("sha256:[0-9a-f]{64}|(?!sha256:)[^:]*:.+", re.DOTALL)
+Digest = Annotated[str, Check("'sha256:' or a store's kind of checksum, and the digest", _DIGEST.fullmatch)]
 
 
+@complete
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileEntry:
     """One checkpoint file inside a savepoint."""
 
-    path: str
+    path: Key
     """Relative to the checkpoint root, forward slashes, never ``..``."""
-    size_bytes: int
-    blob: str
+    size_bytes: Count
+    blob: Key
     """Key in the repository: SHA-256 of the content, or ``origin/...`` for a copy made inside the store."""
-    digest: str | None
+    digest: Digest | None
     """``sha256:...`` or the store's own checksum; None until a full verify has read the file."""
 
 
@@ -36,11 +41,12 @@ class KafkaLog:
     """Earliest and end offset per partition when the savepoint was taken."""
 
 
+@complete
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaPosition:
     """Where one Kafka source stood, and in which log."""
 
-    cluster_id: str
+    cluster_id: Text
     """``cluster.id`` reported by the broker when the query started."""
     topic_ids: Mapping[str, str]
     offsets: Mapping[str, Mapping[int, NextOffset]]
@@ -49,24 +55,25 @@ class KafkaPosition:
     """Earliest and end offset per partition when the savepoint was taken."""
 
 
+@complete
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuerySnapshot:
     """One query of the job, cut between two batches."""
 
-    name: str
-    query_id: str
+    name: Name
+    query_id: Text
     """Spark's query id, from the checkpoint's ``metadata`` file."""
     batch_id: BatchId
     """Newest batch in both ``offsets/`` and ``commits/`` (Spark: CommitLog)."""
     checkpoint_location: str
     """Where the checkpoint was when it was copied; for people, a restore goes elsewhere."""
     pending_offsets: str | None
-    """Raw ``offsets/K+1`` if a batch was planned and not committed."""
+    """Raw ``offsets/K+1`` of the planned batch, if there is one."""
     pinned_confs: Mapping[str, str]
     """Settings in the offset log that override the session's (shuffle partitions, provider, ...)."""
     kafka: Mapping[str, KafkaPosition]
     """By source name (log v2) or position (v1)."""
-    sink: str | None = None
+    sink: Text | None = None
     """Spark's name of the sink (``kafka``, ``foreachBatch``, ``parquet``, ``delta``, ...); None if unknown.
 
     Since format 2.
@@ -81,6 +88,7 @@ class QuerySnapshot:
         return next((entry for entry in self.files if entry.path == path), None)
 
 
+@complete
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     """A savepoint: a cut of every query of a job, and where it came from.
@@ -90,9 +98,9 @@ class Manifest:
 
     format_version: ClassVar[int] = 3
 
-    savepoint_id: str
-    job: str
-    parent: str | None
+    savepoint_id: Name
+    job: Name
+    parent: Name | None
     """The savepoint this one was rewritten from."""
     alignment: Alignment
     taken_at_ms: int
@@ -102,7 +110,7 @@ class Manifest:
     spark_version: str
     evidence: Mapping[str, str]
     """What proves a rewrite, by name; empty for a savepoint as taken."""
-    cut_id: str | None = None
+    cut_id: Name | None = None
     """Shared by the savepoints of several jobs that were cut together, else None. Since format 2."""
     queries: tuple[QuerySnapshot, ...]
     """Sorted by name."""

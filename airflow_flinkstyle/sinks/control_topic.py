@@ -85,7 +85,7 @@ def _require_alone(settings: SinkSettings, number: int, keys: Iterable[str]) -> 
         raise ControlTopicError(
             f"Partition {number} of {settings.control_topic} was expected to hold records of {own} only, "
             f"found some of {others[0] or 'nobody'}.",
-            left="Nothing was written.",
+            state_after="Nothing was written.",
             remedy="Give each lineage a control topic of its own; the default is one.",
         )
 
@@ -132,13 +132,13 @@ def _read(client: Consumer, settings: SinkSettings, number: int, start: int, hig
             raise ProducerFencedError(
                 f"Partition {number} of {settings.control_topic} was expected to have no open "
                 f"transaction, found one at offset {message.offset()}: another attempt is writing.",
-                left=REPLAYS,
+                state_after=REPLAYS,
                 remedy="Nothing, if the job continues; otherwise look for a second driver of it.",
             )
     raise ProducerFencedError(
         f"Partition {number} of {settings.control_topic} was expected to be read up to offset {high} within "
         f"{_TIMEOUT_S:g} s, found that it was not.",
-        left=REPLAYS,
+        state_after=REPLAYS,
         remedy="Check that the brokers answer; the batch is run again.",
     )
 
@@ -167,7 +167,7 @@ def require_control_topic(settings: SinkSettings, *, may_create: bool) -> int:
         raise ControlTopicError(
             f"Control topic {settings.control_topic} was expected to have cleanup.policy compact only, found "
             "that it deletes: a marker that is gone would let a batch be written twice.",
-            left="Nothing was written.",
+            state_after="Nothing was written.",
             remedy="Set cleanup.policy=compact on it, and make sure that no marker was deleted before.",
         )
     if count < wanted:
@@ -222,7 +222,7 @@ def _missing(settings: SinkSettings, what: str) -> ControlTopicError:
     return ControlTopicError(
         f"Lineage {settings.lineage} has written batches, so control topic {settings.control_topic} was "
         f"expected to hold their markers, but {what} does not exist on {settings.cluster}.",
-        left="Nothing was written.",
+        state_after="Nothing was written.",
         remedy="Restore the topic. If it is lost, find out which batch the output ends with, and begin a new "
         "lineage behind it (begin_lineage).",
     )

@@ -55,7 +55,7 @@ def written_before(
         raise LineageError(
             f"Shard {shard} of lineage {settings.lineage} was expected to end before batch "
             f"{batch_id}, but has written batch {before.batch_id}: an older state was restored.",
-            left="Nothing was written; the batch would have been left out silently.",
+            state_after="Nothing was written; the batch would have been left out silently.",
             remedy="Start the job with rewind=fork (a new lineage) or re-emit.",
         )
     if before.plan != plan:
@@ -167,7 +167,7 @@ def none_yet(settings: SinkSettings, query_id: str, batch_id: int) -> Completion
         raise LineageError(
             f"Lineage {settings.lineage} was expected to have written the batches before {batch_id}, found "
             f"no record of any in {settings.control_topic}.",
-            left="Nothing was written.",
+            state_after="Nothing was written.",
             remedy="If this is a new lineage (a fork, another cluster), call begin_lineage with the batch "
             "before it; if not, the control topic was deleted: find out which batch the output ends with "
             "first.",
@@ -181,7 +181,7 @@ def require_owner(settings: SinkSettings, completed: Completion | None, query_id
         raise LineageError(
             f"Lineage {settings.lineage} was expected to be written by query {query_id}, but query "
             f"{completed.query_id} has written its batches up to {completed.batch_id}.",
-            left="Nothing was written.",
+            state_after="Nothing was written.",
             remedy="Give this query a lineage of its own.",
         )
 
@@ -206,7 +206,7 @@ def require_next(
         raise LineageError(
             f"Lineage {settings.lineage} has completed batch {completed.batch_id} and written batch "
             f"{newest}, so batch {max(newest, completed.batch_id + 1)} was expected next, found {batch_id}.",
-            left="Nothing was written; batches that are known would have been left out silently.",
+            state_after="Nothing was written; batches that are known would have been left out silently.",
             remedy="If an older savepoint was restored, start with rewind=fork (a new lineage) or re-emit.",
         )
     require_shards(settings, completed, markers)
@@ -231,7 +231,7 @@ def require_shards(
         raise ShardCountError(
             f"Batch {half.batch_id} is half written with {half.shards} shards, but the job asks for "
             f"{settings.shards}.",
-            left="Nothing was written; what is half written stays as it is.",
+            state_after="Nothing was written; what is half written stays as it is.",
             remedy=f"Start the job once with shards={half.shards} until a batch has completed, stop "
             "it, then change the number.",
         )
@@ -248,6 +248,6 @@ def require_nothing_half_written(
             f"Lineage {settings.lineage} was expected to have left {settings.cluster} behind batch "
             f"{_done(completed)}, found that shards {sorted(beyond)} have written up to batch {newest} "
             "there: a driver that was taken for dead has gone on after the sink moved away.",
-            left="Nothing was written; those records are in the output a second time.",
+            state_after="Nothing was written; those records are in the output a second time.",
             remedy="Remove them from what reads the output, and start with rewind=fork (a new lineage).",
         )

@@ -60,7 +60,8 @@ class ReplayDiffersError(FlinkstyleError):
         return cls(
             f"Batch {batch_id}, run again, was expected to have the records that shards {names} committed "
             "the first time, but has others: its plan is not deterministic, or was changed in between.",
-            left=f"Those shards hold what the first run wrote, the others nothing of the batch. {REPLAYS}",
+            state_after="Those shards hold what the first run wrote, the others nothing of the batch. "
+            f"{REPLAYS}",
             remedy="Take what is not deterministic (rand, current_timestamp, a changed lookup table) out "
             "of the plan and start the job again; or fork from a savepoint before the batch, which writes "
             "it a second time.",
@@ -80,7 +81,8 @@ class PlanChangedError(FlinkstyleError):
             f"Batch {batch_id}, run again, was expected to have the columns, topic and number of shards that "
             f"shards {names} committed it with, but has others: the job was changed while the batch was "
             "half written.",
-            left=f"Those shards hold what the first run wrote, the others nothing of the batch. {REPLAYS}",
+            state_after="Those shards hold what the first run wrote, the others nothing of the batch. "
+            f"{REPLAYS}",
             remedy="Start the job once as it was until the batch has completed, stop it, then change it.",
         )
 
@@ -103,7 +105,7 @@ class RunSupersededError(FlinkstyleError):
         return cls(
             f"Shard {shard} of lineage {lineage} was expected to be this run's to write, found that another "
             "run has begun to write since (or that the control topic was deleted).",
-            left="Nothing of this attempt is visible to read_committed readers.",
+            state_after="Nothing of this attempt is visible to read_committed readers.",
             remedy="Nothing is to be done if the other run is the one that is wanted; else end it, and start "
             "this one again.",
         )
@@ -120,7 +122,7 @@ class ProducersPoolEmptyError(FlinkstyleError):
         return cls(
             f"Transaction {transactional_id} needs a producer, but this worker may have {size} open "
             f"(producer_pool_size), and has, for {', '.join(sorted(taken))}.",
-            left=REPLAYS,
+            state_after=REPLAYS,
             remedy="Write fewer shards at the same time in one process, or raise producer_pool_size.",
         )
 
@@ -137,7 +139,7 @@ class InputCutError(FlinkstyleError):
         return cls(
             "A task was expected to be given all of its rows, but Spark's JVM broke off on the way: it was "
             "killed, or could not read on.",
-            left=REPLAYS,
+            state_after=REPLAYS,
             remedy="Nothing, if the job continues; otherwise find out why the executor failed.",
         )
 

@@ -88,7 +88,7 @@ def require_columns(schema: StructType, *, topic: str | None) -> None:
         raise SinkInputError(
             f"The sink takes the columns {wanted}, of which value is required, but found "
             f"{', '.join(wrong) or 'no'} others and missed {', '.join(missing) or 'none'}.",
-            left="Nothing was written.",
+            state_after="Nothing was written.",
             remedy="Select and cast the columns as for Spark's own Kafka sink.",
         )
 
@@ -141,7 +141,7 @@ def chunks_of(batches: Iterator[pa.RecordBatch], topic: str | None, shards: Sequ
 def _respread(found: Sequence[int], shards: Sequence[int]) -> SinkConfigError:
     return SinkConfigError(
         f"A task was expected to have rows of the shards {list(shards)}, found rows of the shards {found}.",
-        left=REPLAYS,
+        state_after=REPLAYS,
         remedy="Use a version of PySpark that the package supports: this one spreads rows in another way.",
     )
 
@@ -169,7 +169,7 @@ def _column(batch: pa.RecordBatch, names: list[str], name: str, default: object)
         raise SinkInputError(
             f"Every record was expected to have a topic, found {column.null_count} without, and the sink "
             "has none for them.",
-            left=REPLAYS,
+            state_after=REPLAYS,
             remedy="Give the sink a topic, or leave such records out; then start the job again.",
         )
     return cast("list[Any]", column.to_pylist())

@@ -155,7 +155,7 @@ def _written_meanwhile(settings: SinkSettings, shard: int) -> ProducerFencedErro
     return ProducerFencedError(
         f"Shard {shard} of lineage {settings.lineage} was expected to rest while a run begins, found "
         "that another one has written it.",
-        left=REPLAYS,
+        state_after=REPLAYS,
         remedy="Nothing, if the job continues; otherwise look for a second driver of it.",
     )
 
@@ -210,7 +210,7 @@ def begin_lineage(settings: SinkSettings, *, query_id: str, after_batch: int) ->
     if found is not None and found != wanted:
         raise LineageError(
             f"Lineage {settings.lineage} was expected to be new, but has completed batch {found.batch_id}.",
-            left="Nothing was written.",
+            state_after="Nothing was written.",
             remedy="Choose another lineage.",
         )
     completer.complete(wanted)

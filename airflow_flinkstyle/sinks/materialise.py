@@ -61,7 +61,7 @@ def _require_no_state(query: RunningQuery) -> None:
             f"materialise expected a query without state, found {query.checkpoint}/{_STATE}: a batch "
             "that is run again is read from what was stored, so its plan would not tell Spark the state's "
             "commits and the watermark.",
-            left="Nothing was written.",
+            state_after="Nothing was written.",
             remedy="Leave out materialise, and what is not deterministic; or write the totals to a topic "
             "first, and do the rest in a query of its own, with materialise.",
         )

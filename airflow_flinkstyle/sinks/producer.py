@@ -107,7 +107,7 @@ def _error_for(settings: SinkSettings, transactional_id: str, cause: KafkaError)
             f"Transaction {transactional_id} was expected to commit, but the broker had ended it: another "
             f"attempt of the shard began, or it took more than {settings.transaction_timeout_ms} ms "
             f"({cause.str()}).",
-            left=REPLAYS,
+            state_after=REPLAYS,
             remedy="Nothing, if the job continues; if it happens with every batch, raise "
             "transaction_timeout_ms, and look for a second driver of the job.",
         )
@@ -116,7 +116,7 @@ def _error_for(settings: SinkSettings, transactional_id: str, cause: KafkaError)
     if name in ("TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "TOPIC_AUTHORIZATION_FAILED"):
         return ClusterDeniedError(
             f"Kafka cluster {settings.cluster} denied transactional id {transactional_id}: {cause.str()}.",
-            left=REPLAYS,
+            state_after=REPLAYS,
             remedy=f"Allow WRITE and DESCRIBE on transactional ids that begin with {settings.lineage}-, "
             f"and WRITE on the output and on {settings.control_topic}, then start the job again.",
         )
@@ -124,7 +124,7 @@ def _error_for(settings: SinkSettings, transactional_id: str, cause: KafkaError)
         return RecordRefusedError(
             f"Every record of transaction {transactional_id} was expected to be taken by "
             f"{settings.cluster}, but not all were: {cause.str()} ({name}).",
-            left=REPLAYS,
+            state_after=REPLAYS,
             remedy="Create the topic, raise its max.message.bytes and the sink's message.max.bytes, or "
             "correct the job; then start it again.",
         )
@@ -132,7 +132,7 @@ def _error_for(settings: SinkSettings, transactional_id: str, cause: KafkaError)
         return SinkConfigError(
             f"Kafka cluster {settings.cluster} was expected to support transactions, but does not: "
             f"{cause.str()}.",
-            left="Nothing was written.",
+            state_after="Nothing was written.",
             remedy="Use brokers from version 0.11 on, with transactions enabled.",
         )
     return None
@@ -144,6 +144,6 @@ def timeout_too_long(settings: SinkSettings, limit_ms: int | None) -> Transactio
     return TransactionTimeoutError(
         f"transaction_timeout_ms is {settings.transaction_timeout_ms}, but {settings.cluster} allows {limit} "
         "(transaction.max.timeout.ms).",
-        left="Nothing was written.",
+        state_after="Nothing was written.",
         remedy="Lower transaction_timeout_ms, or raise the brokers' limit.",
     )

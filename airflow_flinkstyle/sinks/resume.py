@@ -85,7 +85,7 @@ class Resume:
             f"Lineage {self.lineage} was expected to move from Kafka cluster {before} to {now} between two "
             f"batches, found that batch {self.after_batch + 1} was planned already: a part of it may stand "
             "in the output.",
-            left="Nothing was written.",
+            state_after="Nothing was written.",
             remedy=f"Start the job with its sink on cluster {before}, from its checkpoint or a savepoint "
             "that was taken since; stop it with a savepoint once a batch has completed, and move then. Or "
             "choose rewind='fork' or 're-emit', which writes it again.",

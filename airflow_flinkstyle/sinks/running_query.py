@@ -44,7 +44,7 @@ class RunningQuery:
         if self._query is None:
             raise SinkConfigError(
                 f"Query {query_id} was expected to run in this driver, found that it does not.",
-                left="Nothing was written.",
+                state_after="Nothing was written.",
                 remedy="Let Spark call foreach_batch; else materialise and commit_offsets cannot be used.",
             )
         self.checkpoint = str(self._query.resolvedCheckpointRoot()).rstrip("/")

@@ -51,7 +51,7 @@ class SinkSettings:
             raise BadInputError(
                 f"A sink needs a lineage, 1 to {_MOST_SHARDS} shards and a producer_pool_size of 1 or more, "
                 f"found lineage {self.lineage!r}, {self.shards} shards and {self.producer_pool_size}.",
-                left="Nothing was written.",
+                state_after="Nothing was written.",
                 remedy="Correct the arguments of TransactionalKafkaSink.",
             )
 

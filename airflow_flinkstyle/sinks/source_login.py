@@ -51,7 +51,7 @@ def _login(jaas: str) -> dict[str, str]:
 def _refused(expected: str, found: str) -> SinkConfigError:
     return SinkConfigError(
         f"commit_offsets expected the Kafka source to log in with {expected}, found {found}.",
-        left="Nothing was written.",
+        state_after="Nothing was written.",
         remedy="Leave out commit_offsets, and let the agent commit offsets instead; or give the source a "
         "login that has a counterpart in librdkafka.",
     )

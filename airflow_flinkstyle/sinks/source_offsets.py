@@ -116,12 +116,14 @@ def _require_no_members(cluster: KafkaCluster, group: str) -> None:
         raise GroupInUseError(
             f"Group {group} of commit_offsets was expected to have no members in {cluster}, found "
             f"{len(found.members)}.",
-            left="Nothing was written.",
+            state_after="Nothing was written.",
             remedy="Name a group of the job's own, or stop its members; then start the job again.",
         )
 
 
 def _refused(expected: str, found: str, remedy: str) -> SinkConfigError:
     return SinkConfigError(
-        f"commit_offsets expected {expected}, found {found}.", left="Nothing was written.", remedy=remedy
+        f"commit_offsets expected {expected}, found {found}.",
+        state_after="Nothing was written.",
+        remedy=remedy,
     )

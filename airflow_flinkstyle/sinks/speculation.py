@@ -20,6 +20,6 @@ def require_no_speculation(session: SparkSession) -> None:
         raise SinkConfigError(
             "spark.speculation was expected to be off, found that it is on: two attempts of a shard "
             "would fence each other for ever.",
-            left="Nothing was written.",
+            state_after="Nothing was written.",
             remedy="Set spark.speculation=false.",
         )

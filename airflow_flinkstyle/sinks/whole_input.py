@@ -46,6 +46,6 @@ def _connection() -> BufferedReader:
     raise SinkConfigError(
         "PySpark's worker was expected to read a task's rows in a function main(infile, ...), as 3.5 to 4.2 "
         "do, but no such function is running: whether all rows have come could not be told.",
-        left="Nothing was written.",
+        state_after="Nothing was written.",
         remedy="Use a version of PySpark that the package supports.",
     )

@@ -24,7 +24,7 @@ class StoreUnavailableError(StoreError):
         """Name the store, what was tried, and the backend's own words."""
         return cls(
             f"The store {uri} could not {action}: {cause}.",
-            left="The call may or may not have taken effect; nothing else was changed.",
+            state_after="The call may or may not have taken effect; nothing else was changed.",
             remedy="Check that the store is reachable from this machine and has space left, then try again.",
         )
 
@@ -39,7 +39,7 @@ class CredentialsExpiredError(StoreUnavailableError):
         """Name the store and what was tried; never the keys."""
         return cls(
             f"The store {uri} refused to {action}: {cause}.",
-            left="Nothing was changed.",
+            state_after="Nothing was changed.",
             remedy="Try again: credentials of a role are fetched again. A session token that stands in a "
             "connection must be replaced there; better, name the role in it (role_arn).",
         )
@@ -55,7 +55,7 @@ class StoreDeniedError(StoreError):
         """Name the store and what was tried; never the keys."""
         return cls(
             f"The store {uri} refused to {action}: {cause}.",
-            left="Nothing was changed.",
+            state_after="Nothing was changed.",
             remedy="Correct the access key and secret key, or the bucket, in the store's connection.",
         )
 
@@ -70,7 +70,7 @@ class ObjectMissingError(StoreError):
         """Name the object."""
         return cls(
             f"Expected an object {key} in {uri}, found none.",
-            left="Nothing was changed.",
+            state_after="Nothing was changed.",
             remedy="Check the location; if it is right, the object was deleted.",
         )
 
@@ -85,7 +85,7 @@ class ObjectExistsError(StoreError):
         """Name the object."""
         return cls(
             f"Expected no object {key} in {uri}, found one.",
-            left="The object that was there is unchanged.",
+            state_after="The object that was there is unchanged.",
             remedy="Another process created it first: read it, or choose another name.",
         )
 
@@ -100,7 +100,7 @@ class ObjectChangedError(StoreError):
         """Name the object and both versions."""
         return cls(
             f"Expected {key} in {uri} to be {expected}, found {found}.",
-            left="The object is unchanged by this call.",
+            state_after="The object is unchanged by this call.",
             remedy="Another process changed it meanwhile: read it again, then decide again.",
         )
 
@@ -115,6 +115,6 @@ class BadKeyError(StoreError):
         """Name the key and what is wrong with it."""
         return cls(
             f"Expected a relative key with forward slashes, found {key!r}: {reason}.",
-            left="Nothing was read or written.",
+            state_after="Nothing was read or written.",
             remedy="Correct the name that the key was built from; a stored file with such a key was altered.",
         )

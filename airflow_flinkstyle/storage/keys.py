@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from typing import Annotated
 
 from airflow_flinkstyle.storage.errors import BadKeyError
+from airflow_flinkstyle.typed_json import Check
 
 MAX_KEY_BYTES = 900
 """S3 allows 1,024 bytes, the store's own prefix included."""
@@ -12,6 +14,8 @@ MAX_KEY_BYTES = 900
 MAX_NAME_CHARACTERS = 128
 """Of a job, a query, a savepoint, a cut, a request; the format's own number."""
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{MAX_NAME_CHARACTERS - 1}}}")
+_SEGMENT = r"(?!\.{1,2}(?:/|$))[^/\\\x00-\x1f\x7f\ud800-\udfff]+"
+_KEY = re.compile(f"{_SEGMENT}(?:/{_SEGMENT})*")
 
 
 def is_name(value: object) -> bool:
@@ -20,6 +24,17 @@ def is_name(value: object) -> bool:
     The one rule for every name that comes from outside: of jobs, queries, savepoints, cuts and requests.
     """
     return isinstance(value, str) and _NAME.fullmatch(value) is not None
+
+
+def is_key(value: str) -> bool:
+    """Tell whether a text is safe as a key in every backend, and as a path below a folder."""
+    return _KEY.fullmatch(value) is not None and len(value.encode()) <= MAX_KEY_BYTES
+
+
+Name = Annotated[str, Check("a name of letters, digits, '.', '_' and '-'", is_name)]
+"""In a stored record: what becomes a part of a key."""
+Key = Annotated[str, Check("a relative path without '..'", is_key)]
+"""In a stored record: what becomes a key, or a path below a folder."""
 
 
 def below(location: str, name: str) -> str:
@@ -39,6 +54,8 @@ def checked_key(key: str) -> str:
     Raises:
         BadKeyError: If it is empty, absolute, too long, or has ``.``, ``..``, empty or odd segments.
     """
+    if is_key(key):
+        return key
     if not key:
         raise BadKeyError.of(key, "it is empty")
     if key.startswith("/"):

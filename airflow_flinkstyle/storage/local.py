@@ -211,7 +211,7 @@ class LocalStore:
             raise StoreDeniedError(
                 f"{key} was expected inside {self.uri}, found a link that leads outside, to "
                 f"{os.path.realpath(folder)}.",
-                left="Nothing was changed.",
+                state_after="Nothing was changed.",
                 remedy="Take the link away, or mount what it leads to in its place.",
             )
         return folder

@@ -51,6 +51,6 @@ def open_store(uri: str, s3: S3Settings | None = None) -> ObjectStore:
         return LocalStore(Path(uri))
     raise BadInputError(
         f"Expected a location like s3://bucket/prefix, file:///path or /path, found {uri!r}.",
-        left="Nothing was read or written.",
+        state_after="Nothing was read or written.",
         remedy="Correct the savepoint root or checkpoint location.",
     )

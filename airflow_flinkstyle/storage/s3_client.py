@@ -30,7 +30,7 @@ def encryption_of(settings: S3Settings) -> dict[str, str]:
         raise BadInputError(
             f"Expected server-side encryption {', '.join(_ENCRYPTIONS)} or none, and a KMS key only with "
             f"aws:kms, found {kind!r} and {'a key' if key else 'no key'}.",
-            left="Nothing was read or written.",
+            state_after="Nothing was read or written.",
             remedy="Correct FLINKSTYLE_S3_ENCRYPTION and FLINKSTYLE_S3_KMS_KEY_ID, or the connection's "
             "service_config.s3 (server_side_encryption, sse_kms_key_id).",
         )
@@ -73,7 +73,7 @@ def make_client(settings: S3Settings, endpoint: str | None) -> Any:  # noqa: ANN
     except ProfileNotFound as error:
         raise BadInputError(
             f"A profile of AWS's shared files on this machine was expected, found none: {error}.",
-            left="Nothing was read or written.",
+            state_after="Nothing was read or written.",
             remedy="Add it to the file of credentials or of configuration here, or name another one in the "
             "amazon connection's profile_name or in AWS_PROFILE.",
         ) from error

@@ -48,7 +48,7 @@ def role_of(environment: Mapping[str, str]) -> AssumedRole | None:
     except (ValueError, TypeError) as error:
         raise BadInputError(
             f"A role as JSON was expected in {ROLE_VARIABLE}, found a fault: {error}.",
-            left="Nothing was read or written.",
+            state_after="Nothing was read or written.",
             remedy="Take the variable out, or correct it.",
         ) from error
 
@@ -124,7 +124,7 @@ def _token_in(path: str) -> str:
     except OSError as error:
         raise StoreDeniedError(
             f"The token of a web identity was expected in {path}, but it could not be read: {error}.",
-            left="Nothing was changed.",
+            state_after="Nothing was changed.",
             remedy="Let the file be there and readable, or correct its path in the amazon connection.",
         ) from error
 

@@ -13,7 +13,7 @@ from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.deployments.base import Gone
 from airflow_flinkstyle.jobs.errors import JobNotRunningError
 from airflow_flinkstyle.jobs.running.client import JobClient
-from airflow_flinkstyle.jobs.running.lineage import Fresh, FromCheckpoint, FromSavepoint, LastState
+from airflow_flinkstyle.jobs.running.start_plan import Fresh, FromCheckpoint, FromSavepoint, LastState
 from airflow_flinkstyle.jobs.running.stopped import take_stopped
 from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
 from airflow_flinkstyle.jobs.status import Closed, Dead, Failed, NeverStarted, Running
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from airflow_flinkstyle.jobs.deployments.base import Deployment
-    from airflow_flinkstyle.jobs.running.lineage import Origin
+    from airflow_flinkstyle.jobs.running.start_plan import Origin
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.types import Generation
     from testbed.differential.outputs import Written
@@ -391,6 +391,6 @@ class _Refused(FlinkstyleError):
     """A request that the driver refused; its code stands in the end report."""
 
     def __init__(self, detail: str) -> None:
-        super().__init__(detail, left="", remedy="")
+        super().__init__(detail, state_after="", remedy="")
         named = re.match(r"[A-Z][A-Z_]+(?=:)", detail)
         self.code = named[0] if named else "REQUEST_FAILED"  # type: ignore[misc]  # another one each time

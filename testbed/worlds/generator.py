@@ -24,7 +24,7 @@ class _Kind:
     dated: bool
     sole_writer: bool
     keyed: bool
-    level: bool
+    in_sync: bool
 
 
 def a_world(seed: int) -> World:
@@ -33,7 +33,7 @@ def a_world(seed: int) -> World:
     chance = rng.random
     kind = _Kind(chance() < 0.65, chance() < 0.25, chance() < 0.15, chance() < 0.75)
     source = _a_source(rng, kind)
-    short = not kind.level and chance() < 0.4
+    short = not kind.in_sync and chance() < 0.4
     target = _a_target(rng, source, kind, stopped_short=short)
     compacted = kind.keyed and chance() < 0.8
     source_compacted = kind.keyed and chance() < 0.4
@@ -51,7 +51,7 @@ def a_world(seed: int) -> World:
         target_start=rng.randint(0, len(target)) if chance() < 0.25 else 0,
         dated=kind.dated,
         sole_writer=kind.sole_writer,
-        level=kind.level,
+        in_sync=kind.in_sync,
         stopped_short=short,
         compacted=compacted,
         source_compacted=source_compacted,

@@ -74,8 +74,8 @@ class _Case:
             return lost
         elif miscounted := self._miscounted(reads, unread):
             return miscounted
-        if not self.world.level and not self._came_to_the_end():
-            return "taken for level, but the mirror stopped short"
+        if not self.world.in_sync and not self._came_to_the_end():
+            return "taken for in sync, but the mirror stopped short"
         return self._passed_over()
 
     def _came_to_the_end(self) -> bool:

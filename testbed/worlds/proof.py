@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from airflow_flinkstyle.kafka.fingerprints import Fingerprints
 from airflow_flinkstyle.kafka.reading import Identity
 from airflow_flinkstyle.kafka.translation.alignment import Rules, Widen
 from airflow_flinkstyle.kafka.translation.pairs import Pair
-from airflow_flinkstyle.kafka.translation.translate import Proof, aborted_among, needs_aborted, translate
+from airflow_flinkstyle.kafka.translation.proof import Proof, aborted_among, needs_aborted, prove_position
 from airflow_flinkstyle.kafka.verdict import Refused, offset_of
-from airflow_flinkstyle.kafka.window import Window
 from testbed.worlds.world import GONE, Log
 
 if TYPE_CHECKING:
@@ -24,11 +24,11 @@ _IDENTITIES = {dated: Identity(dated=dated) for dated in (True, False)}
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A verdict and the windows it was found in."""
+    """A verdict and the ranges it was found in."""
 
     verdict: Verdict
-    source: Window
-    target: Window
+    source: Fingerprints
+    target: Fingerprints
 
 
 class Deleted(Exception):
@@ -47,14 +47,14 @@ class _Reader:
         }
         self._reads = 0
 
-    def fill(self, side: Side, window: Window) -> None:
+    def fill(self, side: Side, fingerprints: Fingerprints) -> None:
         for at, deleted, start in self.world.deletions:
             if at == self._reads:
                 self.starts[deleted] = max(start, self.starts[deleted])
         self._reads += 1
-        if window.low < min(self.starts[side], window.high):
+        if fingerprints.low < min(self.starts[side], fingerprints.high):
             raise Deleted
-        self._logs[side].fill(window)
+        self._logs[side].fill(fingerprints)
 
     def finish(self) -> None:
         for _, deleted, start in self.world.deletions:
@@ -102,8 +102,8 @@ def _a_pair(world: World) -> Pair:
         target_tp=_TP,
         position=world.position,
         identity=_IDENTITIES[world.dated],
-        source=Window(low=low, high=end, log_start=world.source_start, keyed=keyed),
-        target=Window(low=target_low, high=target_end, log_start=world.target_start, keyed=keyed),
+        source=Fingerprints(low=low, high=end, log_start=world.source_start, keyed=keyed),
+        target=Fingerprints(low=target_low, high=target_end, log_start=world.target_start, keyed=keyed),
         longest=world.longest,
     )
 
@@ -113,7 +113,7 @@ def _settle(reader: _Reader, pair: Pair) -> Proof:
     reader.fill("target", pair.target)
     while True:
         rules = _rules(reader, pair)
-        outcome = translate(pair.source, pair.target, pair.position, rules)
+        outcome = prove_position(pair.source, pair.target, pair.position, rules)
         if isinstance(outcome, Proof):
             break
         older = pair.older(outcome.side)
@@ -124,12 +124,12 @@ def _settle(reader: _Reader, pair: Pair) -> Proof:
             pair.target = older.followed_by(pair.target)
     if not needs_aborted(outcome, pair.source, rules):
         return outcome
-    everything = Window(low=pair.source.low, high=pair.source.high, log_start=pair.source.log_start)
+    everything = Fingerprints(low=pair.source.low, high=pair.source.high, log_start=pair.source.log_start)
     Log.of(reader.world.source, dated=reader.world.dated, aborted=True).fill(everything)
     final = replace(
         rules, aborted=aborted_among(everything, pair.source), exhausted=frozenset(("source", "target"))
     )
-    named = translate(pair.source, pair.target, pair.position, final)
+    named = prove_position(pair.source, pair.target, pair.position, final)
     if isinstance(named, Widen):
         raise TypeError(named)
     return named
@@ -143,13 +143,13 @@ def _rules(reader: _Reader, pair: Pair) -> Rules:
         since = reader.first_since(pair.source.oldest_ms) if known else pair.target.log_start
         oldest_copy = pair.oldest_copy(since, world.share)
     oldest_equal = None
-    if not world.level and world.dated:
+    if not world.in_sync and world.dated:
         known = pair.source.newest_ms >= 0
         oldest_equal = reader.oldest_equal(pair.source.newest_ms) if known else pair.source.log_start
     return Rules(
         compacted=world.compacted,
         source_compacted=world.source_compacted,
-        caught_up=world.level,
+        caught_up=world.in_sync,
         sole_writer=world.sole_writer,
         dated=world.dated,
         oldest_equal=oldest_equal,

@@ -45,7 +45,7 @@ def judged(seeds: range) -> Tally:
         except Exception:  # noqa: BLE001 - whatever it is, its seed must be told
             found, verdict = fault(world), "Error"
         kinds = ("sole_writer" if world.sole_writer else "others", "dated" if world.dated else "undated")
-        tally.verdicts[" ".join((*kinds, "mirror" if world.level else "content only")), verdict] += 1
+        tally.verdicts[" ".join((*kinds, "mirror" if world.in_sync else "content only")), verdict] += 1
         if found is not None:
             tally.faults[seed] = found
     tally.cpu_s = time.process_time() - began_s

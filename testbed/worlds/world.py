@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from airflow_flinkstyle.kafka.window import Window
+    from airflow_flinkstyle.kafka.fingerprints import Fingerprints
 
 RECORD: Final = 0
 ABORTED: Final = 1
@@ -40,7 +40,7 @@ class World:
     target_start: int = 0
     dated: bool = True
     sole_writer: bool = False
-    level: bool = True
+    in_sync: bool = True
     """MirrorMaker's position is given, and says that all is mirrored."""
     stopped_short: bool = False
     """The mirror has not come to the source's end: only the judge knows."""
@@ -92,15 +92,15 @@ class Log:
             [entry[2] for _, entry in rows],
         )
 
-    def fill(self, window: Window) -> None:
-        """Put into an empty window what a broker would."""
-        low, high = bisect_left(self.offsets, window.low), bisect_left(self.offsets, window.high)
-        window.offsets, window.prints = self.offsets[low:high], self.prints[low:high]
-        if window.keyed:
-            window.keys, window.tombstones = self.keys[low:high], self.tombstones[low:high]
+    def fill(self, fingerprints: Fingerprints) -> None:
+        """Put into an empty range what a broker would."""
+        low, high = bisect_left(self.offsets, fingerprints.low), bisect_left(self.offsets, fingerprints.high)
+        fingerprints.offsets, fingerprints.prints = self.offsets[low:high], self.prints[low:high]
+        if fingerprints.keyed:
+            fingerprints.keys, fingerprints.tombstones = self.keys[low:high], self.tombstones[low:high]
         if low < high:
-            window.newest_ms = self.times[high - 1] if self.dated else -1
-            window.oldest_ms = min(self.times[low:high]) if self.dated else -1
+            fingerprints.newest_ms = self.times[high - 1] if self.dated else -1
+            fingerprints.oldest_ms = min(self.times[low:high]) if self.dated else -1
 
 
 def prints(entries: Iterable[Entry], *, dated: bool) -> list[int]:

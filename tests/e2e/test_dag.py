@@ -14,9 +14,10 @@ import pytest
 from testbed import paths
 from testbed.airflow import Airflow
 from testbed.mirror import Mirror, MirrorSettings
-from testbed.scenario import BUCKET, OrdersScenario, wait_until
+from testbed.scenario import BUCKET, OrdersScenario
 from testbed.secured_kafka import SecuredBroker
 from testbed.tokens import TokenServer
+from testbed.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,17 +73,17 @@ def test_migration_through_the_dag(
             for dag in ("start_job", DAG):
                 api.wait_for_dag(dag)
             started = api.trigger("start_job", job.start_form())
-            assert api.wait_for_run("start_job", started, timeout_s=180) == "success"
+            assert api.wait_for_run("start_job", started) == "success"
             job.wait_commits(2)
 
             run = api.trigger(DAG, job.migration_form())
-            api.wait_for_task(DAG, run, "approve", ("awaiting_input", "deferred"), timeout_s=120)
+            api.wait_for_task(DAG, run, "approve", ("awaiting_input", "deferred"))
             assert "| orders |" in api.approval(DAG, run, "approve")["body"]
             api.respond(DAG, run, "approve", ["Approve"])
-            assert api.wait_for_run(DAG, run, timeout_s=300) == "success", api.logs(DAG, run, "migrate")
+            assert api.wait_for_run(DAG, run) == "success", api.logs(DAG, run, "migrate")
             report = api.xcom(DAG, run, "migrate")
             assert "refused" not in report["table"]
-            wait_until("orders go to new", lambda: job.producer_is_at() == "new", timeout_s=20)
+            wait_until("orders go to new", lambda: job.producer_is_at() == "new")
             job.wait_commits(2)
         judgement = job.judge(reader, secured)  # the driver that Airflow has started outlives it
         assert judgement.right, judgement

@@ -20,7 +20,8 @@ from airflow_flinkstyle.kafka.settings import KafkaCluster
 from testbed.drivers import spark_env
 from testbed.ledger import read_ledger
 from testbed.mirror import Mirror, MirrorSettings
-from testbed.scenario import OrdersScenario, wait_until
+from testbed.scenario import OrdersScenario
+from testbed.waiting import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,7 +67,7 @@ def a_form(job: OrdersScenario, *, back: bool) -> MigrationForm:
 def hold_producer(job: OrdersScenario) -> Counter[int]:
     """Hold it, and return how many orders stand in each partition of the new cluster only."""
     job.switch.apply("hold", TokenCounter(job.board.store, job.spec.name).next())
-    wait_until("the producer is held", lambda: job.producer_is_at() is None, timeout_s=20)
+    wait_until("the producer is held", lambda: job.producer_is_at() is None)
     return Counter(entry.order.partition for entry in read_ledger(job.ledger) if entry.cluster == "new")
 
 
@@ -93,7 +94,7 @@ def test_going_back_is_refused_until_new_orders_are_mirrored_back_and_then_count
             job.start_producer(rate_per_s=100)
             job.start()
             cutover(hook, read_form(hook, a_form(job, back=False)), "there").run()
-        wait_until("orders go to new", lambda: job.producer_is_at() == "new", timeout_s=20)
+        wait_until("orders go to new", lambda: job.producer_is_at() == "new")
         job.wait_commits(1)
 
         only_there = hold_producer(job)
@@ -111,7 +112,7 @@ def test_going_back_is_refused_until_new_orders_are_mirrored_back_and_then_count
             assert (way.rename, way.noted) == ({TOPIC: TOPIC}, {}), "where it begins was noted before"
             report = cutover(hook, read_form(hook, back), "back").run()
             assert not report.plan.refused
-            wait_until("orders go to old", lambda: job.producer_is_at() == "old", timeout_s=20)
+            wait_until("orders go to old", lambda: job.producer_is_at() == "old")
             job.wait_commits(1)
             judgement = job.judge(reader, job.old)
         assert judgement.right, judgement

@@ -15,7 +15,7 @@ import pytest
 
 from airflow_flinkstyle.jobs.migration.cutover import PHASES
 from testbed import paths
-from testbed.scenario import wait_until
+from testbed.waiting import PATIENCE_S, wait_until
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.requests import PendingRequest
@@ -63,7 +63,7 @@ def kill_during_savepoint(scenario: OrdersScenario) -> PendingRequest:
             os.killpg(driver, signal.SIGCONT)
             time.sleep(0.005)
         os.killpg(driver, signal.SIGCONT)
-        scenario.client.wait(pending, timeout_s=60)
+        scenario.client.wait(pending, timeout_s=PATIENCE_S)
     raise AssertionError("every savepoint was complete before the driver could be killed")
 
 
@@ -88,11 +88,11 @@ def test_a_window_killed_at_every_journal_write_is_completed_by_its_retries(
     program = [sys.executable, str(Path(__file__).parent / "window.py"), json.dumps(settings)]
     done = subprocess.run(program, cwd=paths.ROOT, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
-    phases = [phase for phase in PHASES if phase != "back"]
+    phases = [phase for phase in PHASES if phase != "rollback"]
     expected = {f"{phase} {point}" for phase in phases for point in ("intent", "unrecorded", "result")}
     assert set(killed_at.read_text().splitlines()) == {"attempt", *expected}
 
-    wait_until("orders go to new", lambda: scenario.producer_is_at() == "new", timeout_s=20)
+    wait_until("orders go to new", lambda: scenario.producer_is_at() == "new")
     scenario.wait_commits(2)
     judgement = scenario.judge(reader, scenario.new)
     assert judgement.right, judgement

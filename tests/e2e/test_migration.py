@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.jobs.errors import DriverFailedError, WentBackError
+from airflow_flinkstyle.jobs.errors import DriverFailedError, RolledBackError
 from airflow_flinkstyle.jobs.migration.context import CutoverSettings
-from airflow_flinkstyle.jobs.running.lineage import FromCheckpoint
+from airflow_flinkstyle.jobs.running.start_plan import FromCheckpoint
 from testbed.cycles import Cycle, Moves
 from testbed.exactly_once import ExactlyOnceJob
 from testbed.forward import BootstrapName
-from testbed.scenario import wait_until
+from testbed.waiting import PATIENCE_S, wait_until
 
 if TYPE_CHECKING:
     from testbed.judge import StateReader
@@ -38,7 +38,7 @@ def test_migration_moves_the_job_and_a_relaunched_old_driver_exits_before_spark_
     assert report.generation != old
     assert not report.plan.refused
     assert report.downtime_s is not None
-    wait_until("orders go to new", lambda: scenario.producer_is_at() == "new", timeout_s=20)
+    wait_until("orders go to new", lambda: scenario.producer_is_at() == "new")
     scenario.wait_commits(2)
 
     relaunched = scenario.relaunch(old)
@@ -54,10 +54,10 @@ def test_migration_moves_the_job_and_a_relaunched_old_driver_exits_before_spark_
 def test_a_window_in_which_nothing_is_left_to_read(scenario: OrdersScenario, reader: StateReader):
     scenario.start_producer(most_on_old=2000, rate_per_s=1000)
     scenario.start()
-    wait_until("the producer has paused", lambda: scenario.acknowledged() >= 2000, timeout_s=30)
+    wait_until("the producer has paused", lambda: scenario.acknowledged() >= 2000)
     scenario.wait_all_read(scenario.old)
     scenario.cutover().run()
-    wait_until("orders go to new", lambda: scenario.acknowledged() > 2500, timeout_s=30)
+    wait_until("orders go to new", lambda: scenario.acknowledged() > 2500)
     judgement = scenario.judge(reader, scenario.new)
     assert judgement.right, judgement
 
@@ -83,13 +83,13 @@ def test_a_refused_translation_leaves_the_job_on_old_with_its_producers_released
     intruder = threading.Thread(target=scenario.write_foreign_records, args=(stop,))
     intruder.start()
     try:
-        with pytest.raises(WentBackError) as refused:
+        with pytest.raises(RolledBackError) as refused:
             scenario.cutover().run()
     finally:
         stop.set()
         intruder.join()
     assert f"{scenario.topic}" in str(refused.value)
-    wait_until("orders go to old", lambda: scenario.producer_is_at() == "old", timeout_s=20)
+    wait_until("orders go to old", lambda: scenario.producer_is_at() == "old")
     scenario.wait_commits(2)
     assert not scenario.running().run.claim.overrides
     judgement = scenario.judge(reader, scenario.old)
@@ -101,7 +101,7 @@ def test_producers_that_ignore_the_switch_are_named_and_the_job_stays_on_old(
 ):
     scenario.start_producer(obeys=False)
     old = scenario.start()
-    with pytest.raises(WentBackError, match=scenario.topic):
+    with pytest.raises(RolledBackError, match=scenario.topic):
         scenario.cutover(settings=CutoverSettings(hold_timeout_s=3)).run()
     assert scenario.running().run.generation == old
     judgement = scenario.judge(reader, scenario.old)
@@ -114,7 +114,7 @@ def test_another_cluster_without_a_rewrite_is_refused(scenario: OrdersScenario, 
     with BootstrapName(scenario.old) as name:
         spec = replace(scenario.spec, args=("--bootstrap", name.address, *scenario.spec.args[2:]))
         scenario.start(spec=spec)
-        scenario.client.stop("stop", savepoint=False, timeout_s=60)
+        scenario.client.stop("stop", savepoint=False, timeout_s=PATIENCE_S)
         stopped_at = scenario.last_batch()
         scenario.new.wait_for_topic(scenario.topic)
         name.leads_to(scenario.new)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.jobs.running.client import Stopped
-from airflow_flinkstyle.jobs.running.lineage import FromSavepoint
+from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
 from testbed.spark import SparkCluster
+from testbed.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from testbed.judge import StateReader
@@ -31,10 +32,10 @@ def test_a_job_on_a_standalone_cluster_survives_kill_9_and_resumes_from_its_save
 
         scenario.kill_driver()
         scenario.client.ensure_running()
-        assert scenario.client.wait_running(first, timeout_s=120).heartbeat.incarnation == 2
+        assert scenario.client.wait_running(first, timeout_s=PATIENCE_S).heartbeat.incarnation == 2
         scenario.wait_commits(2)
 
-        stopped = scenario.client.stop("stop", savepoint=True, timeout_s=120)
+        stopped = scenario.client.stop("stop", savepoint=True, timeout_s=PATIENCE_S)
         assert isinstance(stopped, Stopped)
         second = scenario.start(key="again", origin=FromSavepoint(savepoint_id=stopped.savepoint_id))
         assert second > first

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_flinkstyle import agent
 from airflow_flinkstyle.protocol.board import JobBoard
-from airflow_flinkstyle.protocol.records import Claim, Go, Request
+from airflow_flinkstyle.protocol.records import Claim, Request, TakeoverOrder
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.open import open_store
 from airflow_flinkstyle.types import Generation, Incarnation
@@ -132,11 +132,11 @@ class Lab:
         self.board.create_claim(Generation(generation), Claim(**{**values, **changes}))
         return location
 
-    def go(self, generation: int, **changes: Any) -> None:
+    def order_takeover(self, generation: int, **changes: Any) -> None:
         values: dict[str, Any] = {
             "savepoint_id": None, "carry_pending": False, "closed_at": None, "expected": {},
         }  # fmt: skip
-        self.board.create_go(Generation(generation), Go(**{**values, **changes}))
+        self.board.create_takeover_order(Generation(generation), TakeoverOrder(**{**values, **changes}))
 
     def launch(self, generation: int, script: Path, *args: str) -> Driver:
         spark = spark_paths(java_options=spark_options())
@@ -163,9 +163,9 @@ class Lab:
         self.drivers.append(driver)
         return driver
 
-    def start(self, generation: int, script: Path, *args: str, **go: Any) -> Driver:
+    def start(self, generation: int, script: Path, *args: str, **order: Any) -> Driver:
         self.claim(generation, follows=generation - 1 or None)
-        self.go(generation, **go)
+        self.order_takeover(generation, **order)
         return self.launch(generation, script, *args)
 
     def launch_standby(self, generation: int, script: Path, *args: str) -> Driver:

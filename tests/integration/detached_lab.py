@@ -38,7 +38,7 @@ query.awaitTermination()
 """
 
 
-TIMEOUT_S = 120
+TIMEOUT_S = 300
 
 
 class Lab:

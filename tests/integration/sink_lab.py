@@ -14,7 +14,7 @@ from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.reading import ReadRange, scan
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.sinks import TransactionalKafkaSink
-from testbed.scenario import wait_until
+from testbed.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -101,7 +101,7 @@ class Lab:
 
     def records(self, isolation: str = "read_committed") -> list[Record]:
         with suppress(TimeoutError):  # what is left open, on purpose, is not read
-            wait_until("the end of every transaction", lambda: settled(self.cluster, self.topic), timeout_s=3)
+            wait_until("the end of every transaction", lambda: settled(self.cluster, self.topic))
         view = describe(self.cluster, [self.topic])
         found: list[Record] = []
         ranges = {

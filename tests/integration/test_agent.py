@@ -20,7 +20,7 @@ from tests.integration.agent_lab import COUNT_JOB, Lab, logs_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def assert_exact(lab: Lab) -> None:
 def test_job_is_saved_stopped_over_a_running_take_and_resumed_by_a_standby(lab: Lab):
     script = lab.script(COUNT_JOB)
     checkpoint = Path(lab.claim(1))
-    lab.go(1)
+    lab.order_takeover(1)
     first = lab.launch(1, script)
     lab.until_batch(1)
     assert not Path("/nonexistent").exists()
@@ -73,7 +73,7 @@ def test_job_is_saved_stopped_over_a_running_take_and_resumed_by_a_standby(lab: 
     assert max(offsets) == max(commits) == closed.batches()["counts"]
     assert lab.repository.find(slow.savepoint_id) is None
 
-    lab.go(2, savepoint_id=stop.savepoint_id, closed_at=closed.batches())
+    lab.order_takeover(2, savepoint_id=stop.savepoint_id, closed_at=closed.batches())
     lab.until_batch(2, above=closed.batches()["counts"])
     assert lab.current().generation == 2
     assert lab.end_of(2, lab.ask(2, "stop")).batches == lab.heartbeat(2).batches()
@@ -130,7 +130,7 @@ def test_relaunched_driver_goes_on_and_a_frozen_one_ends_when_it_wakes(lab: Lab)
 def test_signals_drain_and_python_dies_with_its_jvm(lab: Lab):
     script = lab.script(COUNT_JOB)
     location = lab.claim(1)
-    lab.go(1)
+    lab.order_takeover(1)
     first = lab.launch(1, script)
     lab.until_batch(1)
     os.kill(first.python_pid(), signal.SIGTERM)
@@ -139,7 +139,7 @@ def test_signals_drain_and_python_dies_with_its_jvm(lab: Lab):
     assert (closed.state, closed.request_id) == ("closed", None)
 
     lab.claim(2, follows=1, checkpoint_location=location)  # adopts the checkpoint of a closed generation
-    lab.go(2, closed_at=closed.batches())
+    lab.order_takeover(2, closed_at=closed.batches())
     second = lab.launch(2, script)
     lab.until_batch(2, above=closed.batches()["counts"])
     os.kill(second.process.pid, signal.SIGTERM)
@@ -177,7 +177,7 @@ def test_driver_refuses_a_predecessor_that_closed_elsewhere_and_stops_while_it_w
     assert first.wait() == 0
 
     lab.claim(3, follows=1)
-    lab.go(3, closed_at={"counts": 9999})
+    lab.order_takeover(3, closed_at={"counts": 9999})
     third = lab.launch(3, script)
     assert third.wait() == 1
     failed = lab.heartbeat(3)
@@ -257,7 +257,7 @@ def test_exception_of_one_query_drains_the_others_and_fails_the_run(lab: Lab):
 
 def test_script_that_raises_at_import_fails_without_touching_the_running_job(lab: Lab):
     lab.claim(1)
-    lab.go(1)
+    lab.order_takeover(1)
     driver = lab.launch(
         1, lab.script("import sys\nraise RuntimeError('broken version ' + sys.argv[1])\n"), "7"
     )

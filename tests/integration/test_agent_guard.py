@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from testbed.spark import SparkPaths
     from tests.conftest import KafkaPair
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.kafka]
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +105,7 @@ class Checkpoint:
         with pytest.raises(FlinkstyleError) as refused:
             checks.guard(partial(describe_source, self.spark._jvm), self.query(df), {"0": recorded})
         assert self.files() == before
-        assert "not started; its checkpoint is as it was" in refused.value.left
+        assert "not started; its checkpoint is as it was" in refused.value.state_after
         return refused.value
 
 
@@ -302,7 +302,7 @@ def test_driver_is_refused_on_another_cluster_and_goes_on_with_an_override(
             options={"kafka.bootstrap.servers": kafka_pair.old.bootstrap},
         )
         lab.claim(3, follows=1, overrides=(rule,))
-        lab.go(3, savepoint_id=stop.savepoint_id, closed_at=closed)
+        lab.order_takeover(3, savepoint_id=stop.savepoint_id, closed_at=closed)
         third = lab.launch(3, script, kafka_pair.new.bootstrap, topic)
         lab.until_state(3, "running")
         produce(kafka_pair.old, topic, 2)

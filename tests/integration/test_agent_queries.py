@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_queries_of_one_loop_are_refused_without_names_and_run_as_in_plain_spark
 
     unnamed = lab.folder / "unnamed"
     lab.claim(2, follows=1)
-    lab.go(2)
+    lab.order_takeover(2)
     driver = lab.launch(2, script, an_input(unnamed, 4))
     assert driver.wait(200) == 1
     code, text = lab.heartbeat(2).error

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
 SCRIPT = """
 import os, sys
@@ -63,7 +63,7 @@ def until_at(lab: Lab, generation: int, incarnation: int = 1, **batches: int) ->
         there = beat is not None and beat.state == "running" and beat.incarnation == incarnation
         return there and beat.batches() == batches
 
-    lab.until(f"generation {generation} at {batches}", is_there, timeout_s=200)
+    lab.until(f"generation {generation} at {batches}", is_there)
 
 
 def saved(lab: Lab, savepoint_id: str) -> dict[str, int]:

@@ -179,14 +179,14 @@ def test_dag_scheduled_on_the_asset_of_a_job_runs_on_each_new_savepoint(lab: Lab
         for dag_id in ("on_savepoint", "take_savepoint"):
             api.wait_for_dag(dag_id)
         run_id = api.trigger("take_savepoint", {"job": "counts"})
-        assert api.wait_for_run("take_savepoint", run_id, timeout_s=120) == "success"
+        assert api.wait_for_run("take_savepoint", run_id) == "success"
         taken = api.xcom("take_savepoint", run_id, "take_savepoint")
         deadline_s = time.monotonic() + 60
         while not (runs := api.call("GET", "/dags/on_savepoint/dagRuns")["dag_runs"]):
             assert time.monotonic() < deadline_s, "the asset's DAG was never run"
             time.sleep(0.3)
         found = runs[0]["dag_run_id"]
-        assert api.wait_for_run("on_savepoint", found, timeout_s=60) == "success"
+        assert api.wait_for_run("on_savepoint", found) == "success"
         assert api.xcom("on_savepoint", found, "seen") == [{"job": "counts", "savepoint_id": taken}]
 
 

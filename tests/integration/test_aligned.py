@@ -19,6 +19,7 @@ from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.running.together import cut_together, find_cut
 from airflow_flinkstyle.protocol.cuts import CutBoard, Positions
 from airflow_flinkstyle.types import Generation, NextOffset
+from testbed.waiting import PATIENCE_S
 from tests.integration.agent_lab import Driver, Lab, logs_of
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest, QuerySnapshot
     from testbed.kafka import Broker
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.kafka]
 
 QUERIES = ("fast", "slow")
 JOB = """
@@ -125,8 +126,8 @@ def topic(old_broker: Broker) -> Iterator[Topic]:
 class AlignedLab(Lab):
     """A job of two queries."""
 
-    def begin(self, topic: Topic, generation: int = 1, **go: Any) -> Driver:
-        driver = self.start(generation, self.script(JOB), *self.arguments(topic), **go)
+    def begin(self, topic: Topic, generation: int = 1, **order: Any) -> Driver:
+        driver = self.start(generation, self.script(JOB), *self.arguments(topic), **order)
         self.until_batches(generation, above=0)
         return driver
 
@@ -356,7 +357,7 @@ def test_two_jobs_are_cut_together_or_both_go_on(topic: Topic, tmp_path: Path):
         drivers = [lab.start(1, lab.script(JOB), *lab.arguments(topic)) for lab in labs]
         for lab in labs:
             lab.until_batches(above=0)
-        hot = cut_together(clients, "hot", timeout_s=60)
+        hot = cut_together(clients, "hot", timeout_s=PATIENCE_S)
         first, second = members(hot)
         assert {first.cut_id, second.cut_id} == {hot.cut_id}
         assert find_cut(labs[0].board.store, hot.cut_id).members == hot.savepoints
@@ -372,7 +373,7 @@ def test_two_jobs_are_cut_together_or_both_go_on(topic: Topic, tmp_path: Path):
             lab.goes_on()
             assert len(lab.repository.ids()) == 1
 
-        stopped = cut_together(clients, "stop", stop=True, timeout_s=60)
+        stopped = cut_together(clients, "stop", stop=True, timeout_s=PATIENCE_S)
         assert stopped.not_stopped == {}
         at = [ends for manifest in members(stopped) for ends in positions(manifest).values()]
         assert at == [at[0]] * 4

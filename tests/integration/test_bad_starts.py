@@ -11,7 +11,7 @@ import pytest
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 from airflow_flinkstyle.jobs.errors import DriverFailedError
 from airflow_flinkstyle.jobs.running.client import JobClient
-from airflow_flinkstyle.jobs.running.lineage import FromSavepoint
+from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.open import open_store
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from testbed.s3 import S3Server
 
 pytestmark = pytest.mark.integration
-TIMEOUT_S = 120
+TIMEOUT_S = 300
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 from airflow_flinkstyle.jobs.running.batch_numbers import UNSEEN_BATCHES
-from airflow_flinkstyle.jobs.running.lineage import Fresh, FromSavepoint
-from airflow_flinkstyle.jobs.running.start_plan import plan_start
+from airflow_flinkstyle.jobs.running.start_choice import plan_start
+from airflow_flinkstyle.jobs.running.start_plan import Fresh, FromSavepoint
 from airflow_flinkstyle.jobs.view import JobView
 from testbed.delta import delta_settings, read_delta
 from tests.integration.agent_lab import COUNT_JOB, Lab
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from airflow_flinkstyle.jobs.running.lineage import Origin
+    from airflow_flinkstyle.jobs.running.start_plan import Origin
     from tests.integration.agent_lab import Driver
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
 RECIPE = """
 import sys
@@ -58,7 +58,7 @@ def start(
     """Start a generation as a caller does."""
     lab.claim(generation, follows=follows or generation - 1 or None)
     view = JobView(board=lab.board, repository=lab.repository, deployment=DetachedDeployment())
-    lab.board.create_go(generation, plan_start(view, origin, f"test-{generation}").go)
+    lab.board.create_takeover_order(generation, plan_start(view, origin, f"test-{generation}").order)
     return lab.launch(generation, script, *args)
 
 
@@ -113,7 +113,7 @@ def test_fork_gives_deltas_recipe_numbers_that_no_batch_had(recipe: Recipe):
 
     files.feed(1)
     second = recipe.start(2, "new", FromSavepoint(savepoint_id=hot, rewind="fork"))
-    behind = lab.board.go(2).counts_behind
+    behind = lab.board.takeover_order(2).counts_behind
     assert all(behind[query] > 3 for query in recipe.QUERIES)
     recipe.until_read(2, {query: batch + 3 for query, batch in behind.items()})
     lab.end_of(2, lab.ask(2, "stop"))
@@ -146,7 +146,7 @@ def test_ids_used_again_are_refused_where_a_function_may_leave_them_out(lab: Lab
 
     before = max(row["batch"] for row in lab.rows())
     start(lab, 3, script, origin=FromSavepoint(savepoint_id=hot, rewind="fork"), follows=1)
-    first = lab.board.go(3).counts_behind["counts"] + 1
+    first = lab.board.takeover_order(3).counts_behind["counts"] + 1
     assert before < UNSEEN_BATCHES < first  # it died without a word
     lab.until_batch(3, above=first)
     forked = [row for row in lab.rows() if row["batch"] > before]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from testbed.spark import SparkPaths
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
 STOPS = 12
 
 

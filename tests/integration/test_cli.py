@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from testbed.s3 import S3Server
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.integration
 
 SCRIPT = Path(sys.executable).with_name("flinkstyle")
 
@@ -81,7 +81,7 @@ def _slot(lab: Lab) -> Any:  # noqa: ANN401 - a request
 
 def test_a_job_is_saved_while_it_runs_stopped_and_saved_again(lab: Lab):
     checkpoint = Path(lab.claim(1))
-    lab.go(1)
+    lab.order_takeover(1)
     driver = lab.launch(1, lab.script(COUNT_JOB))
     lab.until_batch(1)
     hot = run(lab, "savepoint", "take")

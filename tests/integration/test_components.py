@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +21,7 @@ from testbed.ports import free_port, is_listening
 from testbed.process import Service, ServiceError
 from testbed.s3 import S3Server
 from testbed.spark import SparkCluster, spark_paths
+from testbed.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -50,13 +50,6 @@ def marked(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], set[int]]]:
     for pid in left:
         os.kill(pid, signal.SIGKILL)
     assert not left
-
-
-def wait_until(condition: Callable[[], bool], *, timeout_s: float = 60) -> None:
-    deadline_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline_s, "condition was not met in time"
-        time.sleep(0.2)
 
 
 def produce(broker: Broker, topic: str, count: int) -> None:
@@ -188,7 +181,7 @@ def test_everything_dies_with_an_owner_that_was_killed(tmp_path: Path, marked: C
     owner.kill()
     owner.wait()
     owner.stdout.close()
-    wait_until(lambda: not marked(), timeout_s=30)
+    wait_until("what the owner started has ended", lambda: not marked())
 
 
 OWNER = """

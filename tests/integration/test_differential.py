@@ -14,7 +14,7 @@ from testbed.differential.run import Task, run_all
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.kafka]
 SEEDS = range(1, 26)
 
 

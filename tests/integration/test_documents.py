@@ -24,7 +24,7 @@ from airflow_flinkstyle.savepoint.manifest import KafkaLog
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.sinks import TransactionalKafkaSink
 from airflow_flinkstyle.storage.local import LocalStore
-from testbed.scenario import wait_until
+from testbed.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -43,7 +43,6 @@ pytestmark = [
     pytest.mark.integration,
     pytest.mark.spark,
     pytest.mark.kafka,
-    pytest.mark.timeout(600),
     pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
 ]
 
@@ -208,7 +207,7 @@ class Copy(Job):
             span = describe(self.cluster, [self.out]).topics[self.out].partitions[0]
             return span.end - span.last_stable == held_back or (held_back is None and span.last_stable > 0)
 
-        wait_until("the end of what was committed", is_there, timeout_s=10)
+        wait_until("the end of what was committed", is_there)
         expected = TopicIds(cluster=self.cluster, topic=self.topic, ident=by_value)
         return verify_topic(self.cluster, self.out, expected, by_value, count_hidden=True)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.jobs.errors import RogueProducerError
+from airflow_flinkstyle.jobs.errors import LateWritesError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.migration.fence_phase import (
     ENDS_PHASE,
@@ -318,14 +318,14 @@ def test_producer_that_wakes_behind_the_proof_is_found_with_the_offsets_of_its_r
     sleeper = a_producer(old_broker)
     written(sleeper, "f.sleeper", 4)
     watch = LiveWatch(cluster=old, fence=PassiveFence(cluster=old))
-    journal = CutoverJournal(MemoryStore(), "job", "m1", (PHASE, ENDS_PHASE, "back"))
+    journal = CutoverJournal(MemoryStore(), "job", "m1", (PHASE, ENDS_PHASE, "rollback"))
     journal.begin(lambda: 1)
     raise_fence(journal, watch, ["f.sleeper"])
     assert isinstance(steady_ends(old, ["f.sleeper"], WINDOW_S), Steady)
     note_ends(journal, watch, ["f.sleeper"])
     require_quiet(journal, watch)
     written(sleeper, "f.sleeper", 3)
-    with pytest.raises(RogueProducerError, match=r"f\.sleeper-0 \(4 to 7\)"):
+    with pytest.raises(LateWritesError, match=r"f\.sleeper-0 \(4 to 7\)"):
         require_quiet(journal, watch)
 
 
@@ -337,7 +337,7 @@ def test_fence_of_a_dead_attempt_is_taken_down_by_the_next(broker: Broker, clust
     )
 
     def an_attempt(number: int) -> CutoverJournal:
-        journal = CutoverJournal(store, "job", "m1", (PHASE, ENDS_PHASE, "back"))
+        journal = CutoverJournal(store, "job", "m1", (PHASE, ENDS_PHASE, "rollback"))
         journal.begin(lambda: number)
         return journal
 

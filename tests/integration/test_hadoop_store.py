@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from testbed.spark import SparkPaths
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +120,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 def test_hot_savepoint_from_hdfs_is_restored_to_hdfs_by_a_standby(lab: Lab, hdfs: Hdfs):
     script = lab.script(COUNT_JOB)
     lab.claim(1, checkpoint_location=f"{hdfs.uri}/job/1")
-    lab.go(1)
+    lab.order_takeover(1)
     first = lab.launch(1, script)
     lab.until_batch(1)
     hot = lab.end_of(1, lab.ask(1, "savepoint"))
@@ -134,7 +134,7 @@ def test_hot_savepoint_from_hdfs_is_restored_to_hdfs_by_a_standby(lab: Lab, hdfs
     closed = lab.until_state(1, "closed")
     assert lab.repository.read(stop.savepoint_id).queries[0].checkpoint_location == f"{hdfs.uri}/job/1/counts"
 
-    lab.go(2, savepoint_id=stop.savepoint_id, closed_at=closed.batches())
+    lab.order_takeover(2, savepoint_id=stop.savepoint_id, closed_at=closed.batches())
     lab.until_batch(2, above=closed.batches()["counts"] + 1)
     lab.end_of(2, lab.ask(2, "stop"))
     assert standby.wait() == 0

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from testbed.spark import SparkPaths
     from tests.conftest import KafkaPair
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.kafka]
 
 READ, UNREAD = 6, 4
 NAMED = {

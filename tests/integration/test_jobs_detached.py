@@ -18,7 +18,7 @@ from airflow_flinkstyle.jobs.errors import DriverFailedError, JobNotRunningError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.lease import Sightings
 from airflow_flinkstyle.jobs.running.client import Stopped
-from airflow_flinkstyle.jobs.running.lineage import FromCheckpoint, FromSavepoint
+from airflow_flinkstyle.jobs.running.start_plan import FromCheckpoint, FromSavepoint
 from airflow_flinkstyle.jobs.status import Dead, Running
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
 from tests.integration.detached_lab import COUNTS, TIMEOUT_S, Lab

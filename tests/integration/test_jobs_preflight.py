@@ -22,11 +22,11 @@ from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.records import (
     Claim,
     Current,
-    Go,
     Heartbeat,
     IncarnationRecord,
-    QueryBeat,
+    QueryStatus,
     SourceIdentity,
+    TakeoverOrder,
 )
 from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
 from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest, QuerySnapshot
@@ -72,7 +72,9 @@ class Bench:
             claim_key="k", follows=None, checkpoint_location="x", prepare_savepoint_id=None, overrides=(),
             lease_s=30, launch=launch_of(spec, target), claimed_at_ms=now_ms,
         ))  # fmt: skip
-        board.create_go(1, Go(savepoint_id=None, carry_pending=False, closed_at=None, expected={}))
+        board.create_takeover_order(
+            1, TakeoverOrder(savepoint_id=None, carry_pending=False, closed_at=None, expected={})
+        )
         elsewhere = IncarnationRecord(
             host="another-machine", pid=2, jvm_pid=1, pid_started="1@boot", started_at_ms=now_ms
         )
@@ -82,7 +84,7 @@ class Bench:
             cluster_id=cluster_id or view.cluster_id,
             topic_ids={self.topic: topic_id or view.topics[self.topic].topic_id},
         )
-        beat = QueryBeat(
+        beat = QueryStatus(
             query_id="q", batch_id=1, batch_committed_at_ms=now_ms, sources={"0": source}, sinks=sinks
         )
         heartbeat = Heartbeat(

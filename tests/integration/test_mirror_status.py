@@ -18,6 +18,7 @@ from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.mirror.status import mirror_status
 from airflow_flinkstyle.kafka.mirror.topics import read_checkpoints, read_offset_syncs
 from airflow_flinkstyle.kafka.settings import KafkaCluster
+from testbed.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,7 +59,7 @@ def produce(cluster: KafkaCluster, topic: str, count: int) -> None:
 
 @pytest.fixture(scope="module")
 def bed(kafka_pair: Any, mirror: Mirror, tmp_path_factory: pytest.TempPathFactory) -> Bed:  # noqa: ANN401
-    """One mirrored topic, level, of which a group has read the half; and one that no mirror copies."""
+    """One mirrored topic, in sync, of which a group has read the half; and one that no mirror copies."""
     assert mirror.service.is_running
     folder = tmp_path_factory.mktemp("clusters")
     clusters, files = {}, {}
@@ -71,15 +72,15 @@ def bed(kafka_pair: Any, mirror: Mirror, tmp_path_factory: pytest.TempPathFactor
     produce(clusters["source"], TOPIC, RECORDS)
     produce(clusters["source"], UNMIRRORED, 7)
     set_group_offsets(clusters["source"], GROUP, {(TOPIC, 0): READ})
-    outcome = wait_caught_up(clusters["source"], clusters["target"], MIRROR, [TOPIC], timeout_s=120)
+    outcome = wait_caught_up(clusters["source"], clusters["target"], MIRROR, [TOPIC], timeout_s=PATIENCE_S)
     assert isinstance(outcome, CaughtUp)
     return Bed(old=clusters["source"], new=clusters["target"], files=files)
 
 
-def test_level_topic_shows_positions_syncs_and_ends_with_0(bed: Bed):
+def test_topic_in_sync_shows_positions_syncs_and_ends_with_0(bed: Bed):
     found = json.loads(bed.run("--topic", TOPIC, "--json", code=0).stdout)
     (partition,) = found["partitions"]
-    assert found["level"]
+    assert found["in_sync"]
     assert found["absent"] == []
     assert (partition["source_end"], partition["mirrored_to"], partition["lag_records"]) == (300, 299, 0)
     assert partition["target_end"] >= RECORDS
@@ -103,7 +104,7 @@ def test_group_goes_on_where_mirrormakers_checkpoint_says_never_behind_the_true_
 
 def test_topic_that_is_not_mirrored_is_behind_and_ends_with_3(bed: Bed):
     result = bed.run("--topic", TOPIC, "--topic", UNMIRRORED, code=3)
-    assert "1 of 2 partitions are level" in result.stdout
+    assert "1 of 2 partitions are in sync" in result.stdout
     (row,) = [line.split() for line in result.stdout.splitlines() if line.startswith(UNMIRRORED)]
     assert row == [UNMIRRORED, "0", UNMIRRORED, "7", "-", "-", "7", "-", "-"]
 

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from airflow_flinkstyle.protocol.records import GroupBeat
+    from airflow_flinkstyle.protocol.records import GroupStatus
     from testbed.faulty_link import LinkFault
     from testbed.spark import SparkPaths
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.kafka]
 
 PARTITIONS = 2
 JOB = """
@@ -135,7 +135,7 @@ def until_told(lab: Lab, generation: int, offsets: dict[str, dict[str, int]]) ->
         group = beat.queries["orders"].groups.get("0") if beat and "orders" in beat.queries else None
         return group is not None and group.offsets == offsets
 
-    lab.until(f"{offsets} are committed", told, timeout_s=120)
+    lab.until(f"{offsets} are committed", told)
 
 
 # --- queries of this process, whose offsets are committed over a link that breaks -------------------
@@ -203,7 +203,7 @@ class Orders:
         return self.query.look()
 
     @property
-    def group(self) -> GroupBeat:
+    def group(self) -> GroupStatus:
         return self.watch.with_groups({"orders": self.query.beat()})["orders"].groups["0"]
 
     def until_committed(self, batch: int) -> None:

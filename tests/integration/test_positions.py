@@ -30,8 +30,8 @@ from airflow_flinkstyle.kafka.start.text import parse_rules
 from airflow_flinkstyle.kafka.translation.request import ProofRequest
 from airflow_flinkstyle.kafka.verdict import Chosen, Refused
 from airflow_flinkstyle.rewrite.route import Clusters
-from airflow_flinkstyle.rewrite.rules import SourceRule, WayRules
-from airflow_flinkstyle.rewrite.ways import plan_migration
+from airflow_flinkstyle.rewrite.rules import SourceRule, StrategyRules
+from airflow_flinkstyle.rewrite.strategies import plan_migration
 from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest, QuerySnapshot
 from airflow_flinkstyle.types import BatchId, NextOffset
 from tests.manifests import a_manifest
@@ -277,10 +277,10 @@ def test_group_with_members_keeps_its_offsets(cluster: KafkaCluster):
 def test_partition_that_does_not_exist_is_named_though_others_are_committed(cluster: KafkaCluster):
     with pytest.raises(GroupCommitError, match=f"those of {PLAIN}-9 were refused") as refused:
         set_group_offsets(cluster, "positions-part", {(PLAIN, 0): 15, (PLAIN, 9): 1})
-    assert refused.value.left == "1 other partitions are committed."
+    assert refused.value.state_after == "1 other partitions are committed."
     with pytest.raises(GroupCommitError) as refused:
         set_group_offsets(cluster, "positions-part", {(PLAIN, 9): 1})
-    assert refused.value.left == "No other partitions are committed."
+    assert refused.value.state_after == "No other partitions are committed."
     assert group_offsets(cluster, "positions-part", [PLAIN]) == {(PLAIN, 0): 15}
 
 
@@ -338,13 +338,13 @@ def test_job_is_shifted_on_the_cluster_that_it_reads(cluster: KafkaCluster):
     savepoint = a_savepoint(cluster, {0: 50, 1: 0, 2: 5, 3: 4})
     start = parse_rules({"default": "shift:0", "partitions": {PLAIN: {"0": "shift:-3", "3": "shift:1"}}})
     here = Clusters(source=cluster, target=cluster)
-    rules = WayRules(default=SourceRule(way="new_identity", start=start))
+    rules = StrategyRules(default=SourceRule(strategy="new_identity", start=start))
     plan = plan_migration(savepoint, here, ProofRequest(), rules)
     assert [move.after for move in plan.moves] == [
         *(Chosen(47, 0, 3), Chosen(0, 0, 0), Chosen(5, 0, 0), Chosen(5, 1, 0)),
     ]
     misspelt = SourceRule(
-        way="new_identity", start=parse_rules({"default": "latest", "topics": {"x": "earliest"}})
+        strategy="new_identity", start=parse_rules({"default": "latest", "topics": {"x": "earliest"}})
     )
     with pytest.raises(BadInputError, match="there are some for x"):
-        plan_migration(savepoint, here, ProofRequest(), WayRules(default=misspelt))
+        plan_migration(savepoint, here, ProofRequest(), StrategyRules(default=misspelt))

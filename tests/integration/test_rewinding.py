@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
     from testbed.spark import SparkPaths
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
 STATE = "spark.sql.streaming.stateStore"
 PROVIDERS = "org.apache.spark.sql.execution.streaming.state"
@@ -228,7 +228,7 @@ def test_batch_ids_used_again_are_refused_and_a_fork_counts_on(lab: Lab):
 
     forked = fork(manifest, lab.repository, "test")
     lab.claim(3, follows=1)
-    lab.go(3, savepoint_id=forked.savepoint_id, rewind="fork")
+    lab.order_takeover(3, savepoint_id=forked.savepoint_id, rewind="fork")
     third = lab.launch(3, script, *args, "3")
     lab.until_batch(3, "query", above=6)
     lab.end_of(3, lab.ask(3, "stop"))

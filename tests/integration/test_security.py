@@ -23,15 +23,15 @@ from airflow_flinkstyle.operators.start import StartStreamingJobOperator
 from airflow_flinkstyle.operators.stop import StopStreamingJobOperator
 from testbed.certificates import CertificateAuthority
 from testbed.drivers import SPARK_PYTHON, spark_conf
-from testbed.scenario import wait_until
 from testbed.secured_kafka import SecuredBroker
 from testbed.tokens import TokenServer
+from testbed.waiting import PATIENCE_S, wait_until
 from tests.unit.airflow_layer.conftest import a_context
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.airflow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.airflow]
 
 TOPIC, HIDDEN, RECORDS = "orders", "salaries", 30
 PASSWORD, CLIENT_SECRET = "pw-of-the-reader-71", "secret-of-the-client-83"
@@ -147,18 +147,18 @@ class Lab:
 
     def start(self, task: str, **origin: str) -> dict[str, Any]:
         """Start the job, whose script writes other addresses and another trust store; return its XComs."""
-        ways = self.secured.logins
+        strategies = self.secured.logins
         rules = [
             {"role": "source", "servers": way, "options": moved_options(self.secured.cluster(way), {})}
-            for way in ways
+            for way in strategies
         ]
         operator = StartStreamingJobOperator(
             task_id=task,
             job="orders",
             script=str(self.folder / "job.py"),
-            args=[str(self.out), TOPIC, *ways],
+            args=[str(self.out), TOPIC, *strategies],
             kafka_overrides=rules,
-            running_timeout_s=90,
+            running_timeout_s=PATIENCE_S,
             **origin,
         )
         context = a_context(task)
@@ -187,7 +187,7 @@ def test_driver_reads_with_each_login_and_shows_it_to_nobody(
     lab = Lab(tmp_path, secured, monkeypatch)
     xcoms = lab.start("start")
     try:
-        wait_until("all records three times", lambda: lab.records() == 3 * RECORDS, timeout_s=60)
+        wait_until("all records three times", lambda: lab.records() == 3 * RECORDS)
         processes = command_lines()
         stop = StopStreamingJobOperator(task_id="stop", job="orders")
         xcoms["stopped"] = stop.execute(a_context("stop"))

@@ -48,7 +48,6 @@ pytestmark = [
     pytest.mark.integration,
     pytest.mark.spark,
     pytest.mark.kafka,
-    pytest.mark.timeout(400),
     pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
 ]
 

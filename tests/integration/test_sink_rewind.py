@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.conftest import KafkaPair
 
 T = TypeVar("T")
-pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.integration, pytest.mark.kafka]
 
 ROWS = 20
 """Per batch: values 0 to 19 in batch 0, and so on; the same whenever a batch is run."""

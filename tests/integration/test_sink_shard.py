@@ -26,7 +26,7 @@ from airflow_flinkstyle.sinks.lineage import open_lineage
 from airflow_flinkstyle.sinks.settings import SinkSettings
 from airflow_flinkstyle.sinks.task import write_shards
 from testbed.kafka import Broker
-from testbed.scenario import wait_until
+from testbed.waiting import wait_until
 from tests.integration.sink_lab import settled, topic_of
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ pytestmark = [
     pytest.mark.integration,
     pytest.mark.spark,  # for pyarrow
     pytest.mark.kafka,
-    pytest.mark.timeout(400),
 ]
 
 
@@ -60,7 +59,7 @@ class Lab:
 
     def records(self) -> list[Record]:
         found: list[Record] = []
-        wait_until("the end of every transaction", lambda: settled(self.cluster, self.topic), timeout_s=20)
+        wait_until("the end of every transaction", lambda: settled(self.cluster, self.topic))
         view = describe(self.cluster, [self.topic])
         spans = {tp: span for tp in view.partitions if (span := view.log_range(tp))}
         ranges = {tp: ReadRange(low=span.start, high=span.end) for tp, span in spans.items()}

@@ -14,7 +14,7 @@ from airflow_flinkstyle.kafka.audit.open_transactions import open_transactions
 from airflow_flinkstyle.kafka.audit.transactions import abort_transactions, matching
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.settings import KafkaCluster
-from testbed.scenario import wait_until
+from testbed.waiting import wait_until
 from tests.unit.cli.conftest import Root
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Shell:
             span = describe(self.cluster, [self.topic]).topics[self.topic].partitions[0]
             return (span.last_stable, span.end) == (readable, end or readable)
 
-        wait_until(f"{readable} readable offsets", is_there, timeout_s=10)
+        wait_until(f"{readable} readable offsets", is_there)
 
     def ids(self, prefix: str) -> list[str]:
         return [one["transactional_id"] for one in self.json("list", "--prefix", prefix)["transactions"]]

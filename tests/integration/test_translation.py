@@ -19,14 +19,15 @@ from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.reading import ReadRange, scan
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.kafka.translation.request import ProofRequest
-from airflow_flinkstyle.kafka.translation.suffix import prove
+from airflow_flinkstyle.kafka.translation.translator import translate_positions
 from airflow_flinkstyle.kafka.verdict import Exact, Refused
 from airflow_flinkstyle.rewrite.route import Clusters
-from airflow_flinkstyle.rewrite.ways import plan_migration
+from airflow_flinkstyle.rewrite.strategies import plan_migration
 from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest, QuerySnapshot
 from airflow_flinkstyle.types import BatchId, NextOffset
 from testbed.mirror import Mirror
 from testbed.mirror import MirrorSettings as MirrorProcessSettings
+from testbed.waiting import PATIENCE_S
 from tests.manifests import a_manifest
 
 if TYPE_CHECKING:
@@ -104,7 +105,9 @@ def bed(kafka_pair: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[B
         target_alias="right",
     )
     with Mirror(tmp_path_factory.mktemp("mirror"), settings) as mirror:
-        assert isinstance(wait_caught_up(old, new, MIRROR, [*TOPICS, "c.live"], timeout_s=180), CaughtUp)
+        assert isinstance(
+            wait_caught_up(old, new, MIRROR, [*TOPICS, "c.live"], timeout_s=PATIENCE_S), CaughtUp
+        )
         yield Bed(old=old, new=new, mirror=mirror, pair=kafka_pair)
 
 
@@ -119,7 +122,7 @@ def behind(bed: Bed) -> Bed:
 
 def translated(bed: Bed, positions: dict[tuple[str, int], int], **rules: Any) -> Translation:
     rules.setdefault("mirror", MIRROR)
-    return prove(bed.old, bed.new, ProofRequest(positions=positions, **rules))
+    return translate_positions(bed.old, bed.new, ProofRequest(positions=positions, **rules))
 
 
 def refusal(bed: Bed, tp: tuple[str, int], position: int, **rules: Any) -> str:
@@ -171,7 +174,7 @@ def test_positions_outside_the_source_log_are_refused(bed: Bed):
 
 def test_repeating_records_are_refused_where_no_mirror_vouches(bed: Bed):
     assert "repeat" in refusal(bed, ("c.same", 0), 290, mirror=None)
-    assert "level" in refusal(bed, ("c.plain", 1), 50, mirror=None)
+    assert "in sync" in refusal(bed, ("c.plain", 1), 50, mirror=None)
     assert translated(bed, {("c.plain", 1): 40}, mirror=None).verdicts["c.plain", 1] == Exact(40)
 
 
@@ -195,7 +198,7 @@ def a_savepoint(cluster_id: str, offsets: dict[int, int], topic_id: str) -> Mani
     return a_manifest(query)
 
 
-def test_a_savepoint_is_planned_from_both_live_clusters_with_its_pending_batch(bed: Bed):
+def test_a_savepoint_is_planned_from_both_live_clusters_with_its_planned_batch(bed: Bed):
     live = describe(bed.old, ["c.plain"])
     clusters = Clusters(source=bed.old, target=bed.new)
     savepoint = a_savepoint(live.cluster_id, {0: 150, 1: 40, 2: 0}, live.topics["c.plain"].topic_id)
@@ -279,7 +282,7 @@ def test_window_behind_a_stopped_mirror_says_how_far_and_that_nothing_was_stoppe
         kafka.await_mirrored({"orders/0": TOPICS}, timeout_s=1.5)
     assert "expected to mirror everything within 1.5 s" in late.value.problem
     assert "c.plain-0: 7" in late.value.problem
-    assert late.value.left == "Nothing was stopped; the job still reads the old cluster."
+    assert late.value.state_after == "Nothing was stopped; the job still reads the old cluster."
     assert "Check that MirrorMaker runs" in late.value.remedy
 
 
@@ -292,7 +295,7 @@ def test_partition_that_the_mirror_never_saw_is_refused(behind: Bed):
 
 def test_mirror_that_comes_back_makes_the_same_positions_exact(behind: Bed):
     behind.mirror.start()
-    assert isinstance(wait_caught_up(behind.old, behind.new, MIRROR, TOPICS, timeout_s=180), CaughtUp)
+    assert isinstance(wait_caught_up(behind.old, behind.new, MIRROR, TOPICS, timeout_s=PATIENCE_S), CaughtUp)
     verdicts = translated(behind, {("c.same", 0): 290, ("c.plain", 0): 150}).verdicts
     for (topic, partition), position in {("c.same", 0): 290, ("c.plain", 0): 150}.items():
         verdict = verdicts[topic, partition]

@@ -18,7 +18,7 @@ from airflow_flinkstyle.kafka.mirror.lag import Behind, CaughtUp, wait_caught_up
 from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.kafka.translation.request import ProofRequest
-from airflow_flinkstyle.kafka.translation.suffix import prove
+from airflow_flinkstyle.kafka.translation.translator import translate_positions
 from airflow_flinkstyle.kafka.verdict import Bounded, Exact, Refused, Verdict
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Pair:
 
     def verdict(self, topic: str, at: int, mirror: MirrorSettings | None = BY_HAND) -> Verdict:
         request = ProofRequest(positions={(topic, 0): at}, mirror=mirror)
-        return prove(self.old, self.new, request).verdicts[topic, 0]
+        return translate_positions(self.old, self.new, request).verdicts[topic, 0]
 
 
 @pytest.fixture(scope="module")
@@ -199,7 +199,9 @@ def test_evidence_names_clusters_logs_and_what_was_compared(pair: Pair):
     pair.write(pair.new, "k.evidence", log[10:])
     pair.note("k.evidence", 49)
     request = ProofRequest(positions={("k.evidence", 0): 45}, mirror=BY_HAND)
-    evidence = json.loads(prove(pair.old, pair.new, request).evidence["k.evidence", 0].to_json())
+    evidence = json.loads(
+        translate_positions(pair.old, pair.new, request).evidence["k.evidence", 0].to_json()
+    )
     ids = [describe(cluster, ()).cluster_id for cluster in (pair.old, pair.new)]
     assert [evidence["source_cluster_id"], evidence["target_cluster_id"]] == ids
     assert (evidence["source_log"], evidence["target_log"]) == ([0, 50], [0, 40])

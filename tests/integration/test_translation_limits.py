@@ -23,10 +23,10 @@ from airflow_flinkstyle.kafka.mirror.start import position_record
 from airflow_flinkstyle.kafka.mirror.status import mirror_status
 from airflow_flinkstyle.kafka.reading import ReadRange, count_records, scan
 from airflow_flinkstyle.kafka.settings import KafkaCluster
+from airflow_flinkstyle.kafka.translation.cluster_snapshot import moved_between, take_snapshot
 from airflow_flinkstyle.kafka.translation.compare import Round, prove_round
-from airflow_flinkstyle.kafka.translation.moment import look, moved_between
 from airflow_flinkstyle.kafka.translation.request import ProofRequest
-from airflow_flinkstyle.kafka.translation.suffix import prove
+from airflow_flinkstyle.kafka.translation.translator import translate_positions
 from airflow_flinkstyle.kafka.verdict import Bounded, Exact, Refused
 from testbed.ports import free_port
 
@@ -72,7 +72,7 @@ def test_missing_topic_is_named_and_not_created(kafka_pair: Any):  # noqa: ANN40
     kafka_pair.old.create_topic("l.alone", partitions=1)
     new = reached(kafka_pair.new, "new")
     with pytest.raises(TopicMissingError, match=r"new .* l\.alone"):
-        prove(old, new, ProofRequest(positions={("l.alone", 0): 0}))
+        translate_positions(old, new, ProofRequest(positions={("l.alone", 0): 0}))
 
 
 def test_topic_created_again_is_refused(kafka_pair: Any):  # noqa: ANN401
@@ -91,7 +91,7 @@ def test_topic_created_again_is_refused(kafka_pair: Any):  # noqa: ANN401
         cluster_id=before.cluster_id,
         topic_ids={"l.again": before.topics["l.again"].topic_id},
     )
-    verdict = prove(old, new, request).verdicts["l.again", 0]
+    verdict = translate_positions(old, new, request).verdicts["l.again", 0]
     assert isinstance(verdict, Refused)
     assert "created again" in verdict.reason
 
@@ -102,7 +102,7 @@ def test_source_that_is_another_cluster_is_an_error(kafka_pair: Any):  # noqa: A
         broker.create_topic("l.identity", partitions=1)
     request = ProofRequest(positions={("l.identity", 0): 0}, cluster_id=kafka_pair.new.cluster_id)
     with pytest.raises(ClusterMismatchError, match=kafka_pair.old.cluster_id):
-        prove(old, new, request)
+        translate_positions(old, new, request)
 
 
 def test_retention_that_deletes_unread_mirrored_records_is_found(kafka_pair: Any):  # noqa: ANN401
@@ -147,7 +147,7 @@ def test_open_transaction_is_not_steady_and_refuses_a_proof(kafka_pair: Any):  #
     producer.produce("l.open", value="undecided", partition=0)
     producer.flush(30)
     outcome = steady_ends(old, ["l.open"], window_s=0.2)
-    verdict = prove(old, new, ProofRequest(positions={("l.open", 0): 0})).verdicts["l.open", 0]
+    verdict = translate_positions(old, new, ProofRequest(positions={("l.open", 0): 0})).verdicts["l.open", 0]
     producer.abort_transaction(30)
     assert isinstance(outcome, Moving)
     assert outcome.open_transactions == {("l.open", 0): (0, 1)}
@@ -196,7 +196,7 @@ def test_aborted_records_that_a_careless_mirror_copied_are_named(kafka_pair: Any
     produce(old, "l.phantom", last, timestamp=stamp)
     produce(new, "l.phantom", [*first, "never", *last], timestamp=stamp)
     verdicts = [
-        prove(old, new, ProofRequest(positions={("l.phantom", 0): at})).verdicts["l.phantom", 0]
+        translate_positions(old, new, ProofRequest(positions={("l.phantom", 0): at})).verdicts["l.phantom", 0]
         for at in (10, 14)
     ]
     assert verdicts[0] == Bounded(10, {"phantom_aborted": 1})
@@ -214,14 +214,14 @@ def test_records_deleted_while_they_are_compared_refuse_their_partition_only(kaf
             for later, numbers in enumerate((range(80), range(80, 100))):
                 produce(cluster, topic, [f"r{i}" for i in numbers], timestamp=stamp + later)
     request = ProofRequest(positions={(topic, 0): 60 for topic in topics})
-    moment = look(old, new, request, topics)
+    snapshot = take_snapshot(old, new, request, topics)
     (kafka_pair.old if side == "source" else kafka_pair.new).delete_records(topics[0], {0: 50})
     found = prove_round(
         Round(
             source=old,
             target=new,
             request=request,
-            moment=moment,
+            snapshot=snapshot,
             settings=topic_settings(old, topics),
             target_settings=topic_settings(new, topics),
         )
@@ -232,10 +232,15 @@ def test_records_deleted_while_they_are_compared_refuse_their_partition_only(kaf
     assert "position 60" in refused.reason
     assert found[topics[1], 0].verdict == Exact(60)
     again = moved_between(
-        request, moment, look(old, new, request, topics), {tp: one.verdict for tp, one in found.items()}
+        request,
+        snapshot,
+        take_snapshot(old, new, request, topics),
+        {tp: one.verdict for tp, one in found.items()},
     )
     assert again == {(topics[0], 0): refused}
-    assert set(prove(old, new, request).verdicts.values()) == {Exact(60)}, "enough stands before the position"
+    assert set(translate_positions(old, new, request).verdicts.values()) == {Exact(60)}, (
+        "enough stands before the position"
+    )
 
 
 def note_position(cluster: KafkaCluster, mirror: MirrorSettings, offset: int) -> None:
@@ -259,11 +264,11 @@ def test_lag_of_a_topic_created_again_counts_all_its_records(kafka_pair: Any):  
         note_position(new, mirror, offset)
         status = mirror_status(old, new, mirror, ["l.lag"])
         assert [one.lag_records for one in status.partitions] == [lag]
-        assert status.level == (lag == 0)
+        assert status.in_sync == (lag == 0)
         outcome = wait_caught_up(old, new, mirror, ["l.lag"], timeout_s=0)
         assert isinstance(outcome, CaughtUp if lag == 0 else Behind)
     note_position(new, mirror, 99)
     request = ProofRequest(positions={("l.lag", 0): 30}, mirror=mirror)
-    verdict = prove(old, new, request).verdicts["l.lag", 0]
+    verdict = translate_positions(old, new, request).verdicts["l.lag", 0]
     assert isinstance(verdict, Refused)
     assert "it mirrored another log" in verdict.reason

@@ -16,7 +16,7 @@ from airflow_flinkstyle.kafka.audit.verify_topic import TopicIds, verify_topic
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.errors import TopicMissingError
 from airflow_flinkstyle.kafka.settings import KafkaCluster
-from testbed.scenario import wait_until
+from testbed.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -47,7 +47,7 @@ def write(broker: Broker, topic: str, ids: Iterable[int], *, end: str = "commit"
     if end == "abort":
         producer.abort_transaction(20)
     if end != "open":
-        wait_until("the end of the transaction", lambda: is_settled(broker, topic), timeout_s=10)
+        wait_until("the end of the transaction", lambda: is_settled(broker, topic))
     return producer
 
 

@@ -38,7 +38,7 @@ class Rules:
     cancel_an_empty_slot: bool = True
     """Going back closes an empty slot too (``jobs.requests.withdraw``)."""
     release_after_takeover: bool = True
-    """Producers are released once ``current.json`` names the winner (``jobs.migration.wayback.go_back``)."""
+    """Producers wait until ``current.json`` names the winner (``jobs.migration.rollback.roll_back``)."""
 
 
 RULES = tuple(field.name for field in fields(Rules))
@@ -219,7 +219,7 @@ def _await_stop(state: State, rules: Rules, *, superseded: bool) -> Iterator[Ste
 
 
 def _last_task(state: State, rules: Rules) -> Iterator[Step]:
-    """``jobs.migration.wayback.settle``: token 1 + its try."""
+    """``jobs.migration.rollback.settle``: token 1 + its try."""
     token = 1 + state.s_number
     match state.s_step:
         case -1 if state.a_step > 0:

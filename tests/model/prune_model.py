@@ -29,19 +29,19 @@ class Rules:
     withdraw_from_held_slot: bool = True
     """Whoever finds the slot held after writing an intent withdraws (``intents._declare``)."""
     intents_after_slot: bool = True
-    """A prune reads the intents once it has the slot (``freeing._acquire``)."""
+    """A prune reads the intents once it has the slot (``garbage_collection._acquire``)."""
     spend_id_of_given_up_take: bool = True
-    """Giving up an intent spends the savepoint's id first (``intents.give_up``)."""
+    """Giving up an intent tombstones the savepoint's id first (``intents.give_up``)."""
     manifests_after_giving_up: bool = True
     """What savepoints need is read after the intents were judged (``prune.prune``)."""
     condemn_before_delete: bool = True
-    """What is deleted is written down before (``freeing.HeldPrune``)."""
+    """What is deleted is written down before (``garbage_collection.HeldPrune``)."""
     confirm_after_condemning: bool = True
-    """The slot is still held after that was written (``freeing.HeldPrune``)."""
+    """The slot is still held after that was written (``garbage_collection.HeldPrune``)."""
     avoid_condemned: bool = True
     """A take relies on no blob that somebody may still delete (``repository.avoid``)."""
     manifest_before_blobs: bool = True
-    """A savepoint's manifest is deleted before its blobs (``freeing.HeldPrune``)."""
+    """A savepoint's manifest is deleted before its blobs (``garbage_collection.HeldPrune``)."""
     spend_condemned_savepoints: bool = True
     """Whoever takes over an expired slot ends what its holder was disposing of (``prune_slot.take_slot``)."""
     free_slot_if_own: bool = True
@@ -74,7 +74,7 @@ class State(NamedTuple):
     blobs: frozenset[str]
     m: bool  # the manifest of M, which needs b
     x: str | None = None  # the blob that the manifest of X needs
-    x_spent: bool = False
+    x_tombstoned: bool = False
     slot: Who | None = None
     t_intent: bool = False
     r_intent: bool = False
@@ -123,7 +123,7 @@ def _take_step(step: str, state: State, after: State, rules: Rules, *, again: in
             return after._replace(t_key=key, t_uploads=key not in state.blobs)
         case "upload" if state.t_uploads:
             return after._replace(blobs=state.blobs | {state.t_key})
-        case "publish" if state.x_spent:
+        case "publish" if state.x_tombstoned:
             return after._replace(t=DONE, t_intent=False)
         case "publish":
             return after._replace(x=state.t_key)
@@ -177,14 +177,14 @@ def _prune_begins(state: State, rules: Rules, who: Who, own: Prune) -> Iterator[
                 over = over._replace(needed=_needed(state))
             yield f"{who} takes the slot", _with(state, who, over, slot=who)
         case 2 if own.takes_over and rules.spend_condemned_savepoints:
-            spent = _with(state, who, own._replace(step=3))
+            tombstoned = _with(state, who, own._replace(step=3))
             gone = state.p.listed_m or state.q.listed_m
             yield (
                 f"{who} ends what was being disposed of",
-                spent._replace(
+                tombstoned._replace(
                     m=state.m and not gone,
-                    p=spent.p._replace(listed_m=False),
-                    q=spent.q._replace(listed_m=False),
+                    p=tombstoned.p._replace(listed_m=False),
+                    q=tombstoned.q._replace(listed_m=False),
                 ),
             )
         case 2:
@@ -199,8 +199,8 @@ def _judge_intents(state: State, rules: Rules, who: Who, own: Prune) -> Iterator
     """Every intent may look expired: its holder sleeps. Spending and removing are two steps."""
     if not rules.intents_after_slot:
         yield f"{who} goes on", _with(state, who, own._replace(step=4))
-    elif state.t_intent and rules.spend_id_of_given_up_take and not state.x_spent and state.x is None:
-        yield f"{who} spends X", state._replace(x_spent=True)
+    elif state.t_intent and rules.spend_id_of_given_up_take and not state.x_tombstoned and state.x is None:
+        yield f"{who} tombstones X", state._replace(x_tombstoned=True)
     elif state.t_intent:
         yield f"{who} gives T up", state._replace(t_intent=False)
     elif state.r_intent:

@@ -23,11 +23,11 @@ _init = FlinkstyleError.__init__
 def whole_errors() -> Iterator[None]:
     """Fail a test in which an error does not say what failed, what is left behind, and what to do."""
 
-    def checked(self: FlinkstyleError, problem: str, left: str, remedy: str) -> None:
-        parts = {"problem": problem, "left": left, "remedy": remedy}
+    def checked(self: FlinkstyleError, problem: str, state_after: str, remedy: str) -> None:
+        parts = {"problem": problem, "state_after": state_after, "remedy": remedy}
         missing = [name for name, text in parts.items() if not isinstance(text, str)]
         assert not missing, f"{type(self).__name__} has no {', '.join(missing)}: {parts}"
-        _init(self, problem, left, remedy)
+        _init(self, problem, state_after, remedy)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FlinkstyleError, "__init__", checked)

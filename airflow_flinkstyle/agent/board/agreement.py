@@ -78,6 +78,6 @@ class Agreement:
     def _abandoned(self, reason: str) -> CutAbandonedError:
         return CutAbandonedError(
             f"Cut {self._cut_id} was expected to be completed by all its jobs, found it abandoned: {reason}",
-            left="The queries of every job of the cut resume uncut.",
+            state_after="The queries of every job of the cut resume uncut.",
             remedy="Cut the jobs again once all of them run.",
         )

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from airflow_flinkstyle.agent.jvm.process import DriverProcess
-    from airflow_flinkstyle.protocol.records import AgentState, QueryBeat
+    from airflow_flinkstyle.protocol.records import AgentState, QueryStatus
     from airflow_flinkstyle.types import Generation, Incarnation
 
 MAX_INTERVAL_S = 5.0
@@ -40,7 +40,7 @@ WATCH_INTERVAL_S = 0.25
 log = logging.getLogger(__name__)
 
 
-class Pulse:
+class HeartbeatWriter:
     """Writes the heartbeat; every write that succeeds confirms the lease."""
 
     def __init__(
@@ -51,8 +51,8 @@ class Pulse:
         *,
         lease_s: float,
         seen: str | None,
-        queries: Callable[[], Mapping[str, QueryBeat]],
-        before: Mapping[str, QueryBeat],
+        queries: Callable[[], Mapping[str, QueryStatus]],
+        before: Mapping[str, QueryStatus],
     ) -> None:
         own_client = impatient(board.store, answer_s=lease_s / ANSWERS_PER_LEASE)
         self.board, self.generation, self.incarnation = (
@@ -66,7 +66,7 @@ class Pulse:
         self.ended = False
         self._version = seen
         self._queries = queries
-        self._known: Mapping[str, QueryBeat] = {}
+        self._known: Mapping[str, QueryStatus] = {}
         self._looks, self._newest_look = 0, 0
         self._before = before
         """What an earlier incarnation said, said again of queries that this one has not come to yet: if it
@@ -188,7 +188,7 @@ class Pulse:
         return SupersededError(
             f"Incarnation {self.incarnation} of generation {self.generation} expected its own heartbeat, "
             f"found that of incarnation {by}.",
-            left="The other driver's heartbeat is unchanged.",
+            state_after="The other driver's heartbeat is unchanged.",
             remedy="Nothing is to be done: the newer driver runs the job.",
         )
 
@@ -204,30 +204,30 @@ class Pulse:
         )
 
 
-class PulseThread(threading.Thread):
+class HeartbeatThread(threading.Thread):
     """Keeps the lease in the background, and writes sooner when there is something new to say."""
 
-    def __init__(self, pulse: Pulse, process: DriverProcess, *, news: Callable[[], bool]) -> None:
+    def __init__(self, writer: HeartbeatWriter, process: DriverProcess, *, news: Callable[[], bool]) -> None:
         super().__init__(name="flinkstyle-heartbeat", daemon=True)
-        self._pulse, self._process = pulse, process
-        self._look = LookThread(pulse, news=news)
-        self._tick_s = min(0.5, pulse.interval_s)
+        self._writer, self._process = writer, process
+        self._look = QueryLookThread(writer, news=news)
+        self._tick_s = min(0.5, writer.interval_s)
 
     def run(self) -> None:
         """Beat until the run ends, or end the process when another driver runs the job."""
-        pulse, written_s = self._pulse, lease_clock_s()
+        writer, written_s = self._writer, lease_clock_s()
         self._look.start()
         pause = threading.Event()
-        while not pulse.ended:
+        while not writer.ended:
             pause.wait(self._tick_s)
             try:
                 begun_s = lease_clock_s()
-                if begun_s - written_s < pulse.interval_s and not self._look.found.is_set():
+                if begun_s - written_s < writer.interval_s and not self._look.found.is_set():
                     continue
                 self._look.found.clear()
-                pulse.renew()
+                writer.renew()
                 written_s = begun_s  # a write that failed is tried again at the next tick
-                if pulse.state in ("running", "draining") and not pulse.is_current():
+                if writer.state in ("running", "draining") and not writer.is_current():
                     log.error("current.json names another driver")
                     self._process.halt(EXIT_DONE)
             except SupersededError:
@@ -237,27 +237,27 @@ class PulseThread(threading.Thread):
                 log.warning("The heartbeat could not be written", exc_info=True)
 
 
-class LookThread(threading.Thread):
+class QueryLookThread(threading.Thread):
     """Looks at the queries' checkpoints, which may hang, so that the thread that keeps the lease need not."""
 
-    def __init__(self, pulse: Pulse, *, news: Callable[[], bool]) -> None:
+    def __init__(self, writer: HeartbeatWriter, *, news: Callable[[], bool]) -> None:
         super().__init__(name="flinkstyle-look", daemon=True)
         self.found = threading.Event()
-        self._pulse, self._news = pulse, news
-        self._tick_s = min(0.5, pulse.interval_s)
+        self._writer, self._news = writer, news
+        self._tick_s = min(0.5, writer.interval_s)
 
     def run(self) -> None:
         """Look until the run ends: once per heartbeat, and when a query has committed its first batch."""
-        pulse, looked_s = self._pulse, lease_clock_s()
+        writer, looked_s = self._writer, lease_clock_s()
         pause = threading.Event()
-        while not pulse.ended:
+        while not writer.ended:
             pause.wait(self._tick_s)
             try:
                 is_new = self._news()
-                if lease_clock_s() - looked_s < pulse.interval_s and not is_new:
+                if lease_clock_s() - looked_s < writer.interval_s and not is_new:
                     continue
                 looked_s = lease_clock_s()
-                pulse.look()
+                writer.look()
             except Exception:  # what is known is said again
                 log.warning("The queries could not be looked at", exc_info=True)
             else:
@@ -268,9 +268,9 @@ class LookThread(threading.Thread):
 class Watchdog(threading.Thread):
     """Ends the process when its lease is lost or its JVM is gone; calls no store, so nothing can hold it."""
 
-    def __init__(self, pulse: Pulse, process: DriverProcess) -> None:
+    def __init__(self, writer: HeartbeatWriter, process: DriverProcess) -> None:
         super().__init__(name="flinkstyle-watchdog", daemon=True)
-        self._pulse, self._process = pulse, process
+        self._writer, self._process = writer, process
 
     def run(self) -> None:
         """Watch until the process ends."""
@@ -279,6 +279,6 @@ class Watchdog(threading.Thread):
             pause.wait(WATCH_INTERVAL_S)
             if self._process.jvm_is_gone():
                 os._exit(EXIT_JVM_GONE)
-            if self._pulse.lease_is_lost():
-                log.error("The lease of %.1f s could not be confirmed", self._pulse.lease_s)
+            if self._writer.lease_is_lost():
+                log.error("The lease of %.1f s could not be confirmed", self._writer.lease_s)
                 self._process.halt(EXIT_LEASE_LOST)

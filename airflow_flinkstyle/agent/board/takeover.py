@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.agent.jvm.process import DriverProcess
     from airflow_flinkstyle.protocol.board import JobBoard, Slot
-    from airflow_flinkstyle.protocol.records import Claim, Go, Heartbeat, IncarnationRecord
+    from airflow_flinkstyle.protocol.records import Claim, Heartbeat, IncarnationRecord, TakeoverOrder
     from airflow_flinkstyle.types import Generation
 
 GO_POLL_S = 0.25
@@ -33,7 +33,7 @@ class NotOursError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class DriverRun:
     """One driver process that has begun."""
 
     generation: Generation
@@ -45,12 +45,12 @@ class Turn:
     """``current.json`` before any lease was waited for."""
 
     @property
-    def last_beat(self) -> Heartbeat | None:
+    def last_heartbeat(self) -> Heartbeat | None:
         """What an earlier incarnation of this generation said last."""
         return self.prior.value if self.prior else None
 
 
-def begin(board: JobBoard, generation: Generation, process: DriverProcess, *, submit: int = 0) -> Turn:
+def begin(board: JobBoard, generation: Generation, process: DriverProcess, *, submit: int = 0) -> DriverRun:
     """Begin an incarnation, after the earlier ones of this generation have ended.
 
     Args:
@@ -67,12 +67,12 @@ def begin(board: JobBoard, generation: Generation, process: DriverProcess, *, su
     if claim is None:
         raise NotClaimedError(
             f"A claim of generation {generation} of job {board.job} was expected, found none.",
-            left=NOT_STARTED,
+            state_after=NOT_STARTED,
             remedy="Start the job with StartStreamingJobOperator; only callers make generations.",
         )
     require_not_closed(board.heartbeat(generation))
     seen = board.current()
-    require_turn(seen, generation, claim)
+    require_may_take_over(seen, generation, claim)
     require_newest(board, generation, submit)
     incarnation = _next_incarnation(board, generation, replace(process.record(), submit=submit))
     prior = board.heartbeat(generation)
@@ -81,7 +81,7 @@ def begin(board: JobBoard, generation: Generation, process: DriverProcess, *, su
         prior = _await_earlier(board, generation, claim.lease_s)
         require_not_closed(prior)
     require_newest(board, generation, submit)  # somebody may have given this process up while it waited
-    return Turn(generation=generation, incarnation=incarnation, claim=claim, prior=prior, seen=seen)
+    return DriverRun(generation=generation, incarnation=incarnation, claim=claim, prior=prior, seen=seen)
 
 
 def require_claim(board: JobBoard, generation: Generation, claim_id: str) -> None:
@@ -95,7 +95,7 @@ def require_claim(board: JobBoard, generation: Generation, claim_id: str) -> Non
         raise NotClaimedError(
             f"Claim {claim_id} of generation {generation} of job {board.job} was expected in "
             f"{board.store.uri}, found {claim.claim_id}.",
-            left=NOT_STARTED,
+            state_after=NOT_STARTED,
             remedy="Give the driver the S3 endpoint and keys of the savepoint root it was submitted for.",
         )
 
@@ -106,7 +106,7 @@ def require_not_closed(heartbeat: Slot[Heartbeat] | None) -> None:
         raise NotOursError("this generation has closed")
 
 
-def require_turn(current: Slot[Current] | None, generation: Generation, claim: Claim) -> None:
+def require_may_take_over(current: Slot[Current] | None, generation: Generation, claim: Claim) -> None:
     """Leave if ``current.json`` names a generation other than this one or the one it follows."""
     if current is not None and current.value.generation not in (generation, claim.follows):
         raise NotOursError(f"current.json names generation {current.value.generation}")
@@ -195,26 +195,28 @@ def wait_until_silent(
     return seen
 
 
-def require_predecessor(board: JobBoard, claim: Claim, go: Go, look: Callable[[], None]) -> None:
+def require_predecessor(
+    board: JobBoard, claim: Claim, order: TakeoverOrder, look: Callable[[], None]
+) -> None:
     """Wait for the generation that is followed, and check how it ended.
 
     Raises:
-        PredecessorError: If it did not close at exactly the batches that ``go.json`` names, or left a
+        PredecessorError: If it did not close at exactly the batches that its takeover order names, or left a
             checkpoint that this generation would adopt without having closed.
     """
     if claim.follows is None:
         return
-    if go.closed_at is None:
+    if order.closed_at is None:
         ended = wait_until_silent(board, claim.follows, claim.lease_s, look=look)
     else:
         ended = board.heartbeat(claim.follows)
     state = ended.value.state if ended else "silent"
     batches = ended.value.batches() if ended else {}
-    if go.closed_at is not None and (state != "closed" or batches != dict(go.closed_at)):
+    if order.closed_at is not None and (state != "closed" or batches != dict(order.closed_at)):
         raise PredecessorError(
             f"Generation {claim.follows} of job {board.job} was expected to have closed at batches "
-            f"{dict(go.closed_at)}, found it {state} at {batches}.",
-            left=NOT_STARTED,
+            f"{dict(order.closed_at)}, found it {state} at {batches}.",
+            state_after=NOT_STARTED,
             remedy="Stop it with a savepoint and start again from that one.",
         )
     _require_own_checkpoint(board, claim, state)
@@ -227,22 +229,27 @@ def _require_own_checkpoint(board: JobBoard, claim: Claim, state: str) -> None:
     raise PredecessorError(
         f"Generation {claim.follows} of job {board.job} was expected to have closed before its checkpoint "
         f"{claim.checkpoint_location} is adopted, found it {state}.",
-        left=NOT_STARTED,
+        state_after=NOT_STARTED,
         remedy="Stop it, or restore its newest savepoint to a location of its own.",
     )
 
 
-def take_current(board: JobBoard, turn: Turn, seen: Slot[Current] | None) -> None:
+def take_current(board: JobBoard, driver_run: DriverRun, seen: Slot[Current] | None) -> None:
     """Take the job over, if nobody did since ``seen`` was read.
 
     Raises:
         NotOursError: If another driver was faster.
     """
-    mine = Current(generation=turn.generation, incarnation=turn.incarnation)
+    mine = Current(generation=driver_run.generation, incarnation=driver_run.incarnation)
     try:
         board.take_current(mine, seen=seen)
     except (ObjectChangedError, ObjectExistsError) as error:
         found = board.current()
         if found is None or found.value != mine:  # else an answer was lost: the write was ours
             raise NotOursError("another driver took the job over") from error
-    log.info("Generation %d, incarnation %d runs job %s now", turn.generation, turn.incarnation, board.job)
+    log.info(
+        "Generation %d, incarnation %d runs job %s now",
+        driver_run.generation,
+        driver_run.incarnation,
+        board.job,
+    )

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.jvm.untyped import Java, PySpark
     from airflow_flinkstyle.agent.queries.registry import Queries
     from airflow_flinkstyle.checkpoint.offset_log import OffsetLog
-    from airflow_flinkstyle.protocol.records import GroupBeat, QueryBeat
+    from airflow_flinkstyle.protocol.records import GroupStatus, QueryStatus
 
 ON = "spark.flinkstyle.commitOffsets"
 GROUP = "spark.flinkstyle.commitOffsets.groupId"
@@ -60,7 +60,7 @@ class CommitSetting:
         if given.lower() not in ("true", "false"):
             raise BadInputError(
                 f"{ON} was expected to be true or false, found {given!r}.",
-                left="No query was started.",
+                state_after="No query was started.",
                 remedy=f"Correct it; {GROUP} names a group.",
             )
         return CommitSetting(on=given.lower() == "true", group=spark.conf.get(GROUP, None))
@@ -134,9 +134,9 @@ class BatchWatch(threading.Thread):
                 "too high until the job goes on.", STOP_S, ", ".join(late) or "no batch found",
             )  # fmt: skip
 
-    def with_groups(self, beats: dict[str, QueryBeat]) -> dict[str, QueryBeat]:
+    def with_groups(self, beats: dict[str, QueryStatus]) -> dict[str, QueryStatus]:
         """Add to what is said of the queries what was committed for them."""
-        groups: dict[str, dict[str, GroupBeat]] = {}
+        groups: dict[str, dict[str, GroupStatus]] = {}
         for (query, source), committer in list(self._committers.items()):
             groups.setdefault(query, {})[source] = committer.beat()
         return {name: replace(beat, groups=groups.get(name, {})) for name, beat in beats.items()}

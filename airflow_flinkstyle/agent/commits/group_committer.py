@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, assert_never
 from airflow_flinkstyle.agent.commits.offset_commits import Ignore, OffsetCommits, Replace, Send, Wait
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.kafka.login.driver import scrub
-from airflow_flinkstyle.protocol.records import GroupBeat
+from airflow_flinkstyle.protocol.records import GroupStatus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -103,13 +103,13 @@ class GroupCommitter(threading.Thread):
             self._ended = True
             self._changed.notify_all()
 
-    def beat(self) -> GroupBeat:
+    def beat(self) -> GroupStatus:
         """Return what the heartbeat says of the group."""
         with self._changed:
             commits = self._commits
             committed = commits.committed
             offsets = committed.offsets if committed else {}
-            return GroupBeat(
+            return GroupStatus(
                 group=self.group.name,
                 batch_id=committed.batch_id if committed else None,
                 offsets={

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.agent.job_query import JobQuery
     from airflow_flinkstyle.agent.jvm.sources import Describe
-    from airflow_flinkstyle.protocol.records import Go, Heartbeat
+    from airflow_flinkstyle.protocol.records import Heartbeat, TakeoverOrder
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
     from airflow_flinkstyle.storage.base import ObjectStore
@@ -37,14 +37,14 @@ Expected = dict[str, dict[str, list[SourceIdentity]]]
 log = logging.getLogger(__name__)
 
 
-def expected_identities(go: Go, manifest: Manifest | None, prior: Heartbeat | None) -> Expected:
+def expected_identities(order: TakeoverOrder, manifest: Manifest | None, prior: Heartbeat | None) -> Expected:
     """Collect what a source must read: by the caller, by the savepoint, by an earlier incarnation."""
     expected: Expected = {}
 
     def add(query: str, source: str, identity: SourceIdentity) -> None:
         expected.setdefault(query, {}).setdefault(source, []).append(identity)
 
-    for query, sources in go.expected.items():
+    for query, sources in order.expected.items():
         for source, identity in sources.items():
             add(query, source, identity)
     for snapshot in manifest.queries if manifest else ():
@@ -60,12 +60,12 @@ def expected_identities(go: Go, manifest: Manifest | None, prior: Heartbeat | No
     return expected
 
 
-def queries_to_go_on(
-    open_checkpoint: OpenCheckpoint, go: Go, manifest: Manifest | None, prior: Heartbeat | None
+def queries_to_continue(
+    open_checkpoint: OpenCheckpoint, order: TakeoverOrder, manifest: Manifest | None, prior: Heartbeat | None
 ) -> set[str]:
     """Return the queries whose checkpoints are there: restored, adopted, or this run's own."""
     named = {snapshot.name for snapshot in manifest.queries} if manifest else set()
-    named |= set(go.closed_at or ()) | set(prior.queries if prior else ())
+    named |= set(order.closed_at or ()) | set(prior.queries if prior else ())
     return {name for name in named if open_checkpoint(name).head("metadata") is not None}
 
 
@@ -98,7 +98,7 @@ def require_there(open_checkpoint: OpenCheckpoint, words: Heartbeat | None) -> N
     raise CheckpointLostError(
         f"Checkpoint {open_checkpoint(lost[0]).uri} was expected to hold query {lost[0]} at batch "
         f"{committed[lost[0]]}, as its last run recorded, found no query there.",
-        left=NOT_STARTED,
+        state_after=NOT_STARTED,
         remedy="Bring the checkpoint back; or start the job from a savepoint (start_from='savepoint').",
     )
 
@@ -112,25 +112,25 @@ def require_not_dropped(query: JobQuery, dropped: Collection[str]) -> None:
     if query.name in dropped:
         raise BadInputError(
             f"The script was expected to start none of the queries that {DROPPED} names, found {query.name}.",
-            left=NOT_STARTED,
+            state_after=NOT_STARTED,
             remedy="Take the name out of that setting, or the query out of the script.",
         )
 
 
-def require_known(query: JobQuery, to_go_on: Collection[str], script: Collection[str]) -> None:
+def require_known(query: JobQuery, to_continue: Collection[str], script: Collection[str]) -> None:
     """Check that a query without a checkpoint is a new one, not an old one under another name.
 
     Raises:
         QueryUnknownError: If it has none while the state of a query that the script has not named waits.
     """
-    waiting = sorted(set(to_go_on) - set(script))
-    if query.name in to_go_on or not waiting or query.checkpoint.head("metadata") is not None:
+    waiting = sorted(set(to_continue) - set(script))
+    if query.name in to_continue or not waiting or query.checkpoint.head("metadata") is not None:
         return
     raise QueryUnknownError(
-        f"The script was expected to continue the queries {', '.join(sorted(to_go_on))}, found "
+        f"The script was expected to continue the queries {', '.join(sorted(to_continue))}, found "
         f"{query.name}, which has no checkpoint and would start anew without the state of "
         f"{', '.join(waiting)}.",
-        left=NOT_STARTED,
+        state_after=NOT_STARTED,
         remedy="Keep the query's name; start queries that are new after all that are not; or name those that "
         f"the job is to have no more in {DROPPED}.",
     )

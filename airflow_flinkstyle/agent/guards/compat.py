@@ -28,7 +28,7 @@ def require_for_savepoint(spark: PySpark, manifest: Manifest, query: str) -> Non
     pinned = snapshot.pinned_confs if snapshot else {}
     findings = check_version(manifest.spark_version, spark.version)
     findings += check_confs(query, pinned, _given(spark, pinned))
-    require_compatible(f"savepoint {manifest.savepoint_id}", findings, left=NOT_STARTED)
+    require_compatible(f"savepoint {manifest.savepoint_id}", findings, state_after=NOT_STARTED)
 
 
 def require_for_checkpoint(spark: PySpark, query: str, checkpoint: ObjectStore) -> None:
@@ -40,7 +40,7 @@ def require_for_checkpoint(spark: PySpark, query: str, checkpoint: ObjectStore) 
     newest = read_positions(checkpoint).newest
     pinned = newest.confs if newest else {}
     findings = check_confs(query, pinned, _given(spark, pinned))
-    require_compatible(f"the checkpoint of query {query}", findings, left=NOT_STARTED)
+    require_compatible(f"the checkpoint of query {query}", findings, state_after=NOT_STARTED)
 
 
 def _given(spark: PySpark, names: Iterable[str]) -> dict[str, str]:

@@ -76,7 +76,7 @@ def require_same_sources(query: str, sources: Sequence[Source], positions: Check
         raise SourcesChangedError(
             f"Query {query} was expected to read {len(newest.sources)} sources like its checkpoint, "
             f"found {len(sources)} in the script.",
-            left=_LEFT,
+            state_after=_LEFT,
             remedy="Resume with a script that reads the same sources in the same order, or from a savepoint "
             "whose sources were changed with it (ChangeSourcesOperator).",
         )
@@ -85,7 +85,7 @@ def require_same_sources(query: str, sources: Sequence[Source], positions: Check
         raise SourcesChangedError(
             f"Query {query} was expected to name its sources {sorted(newest.sources)} like its checkpoint, "
             f"found {sorted(named)} in the script: a renamed source would start without its position.",
-            left=_LEFT,
+            state_after=_LEFT,
             remedy="Keep the names; add or remove sources in two steps.",
         )
 
@@ -128,7 +128,7 @@ def _check_identity(where: str, view: ClusterView, expected: SourceIdentity) -> 
         raise ClusterMismatchError(
             f"its positions belong to Kafka cluster {expected.cluster_id}, "
             f"but its options reach cluster {view.cluster_id}.",
-            left=_LEFT,
+            state_after=_LEFT,
             remedy="Plan and apply a rewrite (PlanOffsetRewriteOperator) and resume from the new savepoint, "
             "or correct kafka.bootstrap.servers.",
         )
@@ -148,7 +148,7 @@ def _check_positions(where: str, key: str, view: ClusterView, positions: Checkpo
     require_within_log(offsets, view, where)
     begun = positions.committed
     if positions.pending is not None and begun is not None and key in begun.sources:
-        # Partitions that came with the pending batch stand in it alone.
+        # Partitions that came with the planned batch stand in it alone.
         require_within_log({**offsets, **_offsets(begun, key)}, view, where)
 
 
@@ -163,7 +163,7 @@ def _require_topics(where: str, offsets: Mapping[TopicPartition, int], view: Clu
         raise SourcesChangedError(
             f"the checkpoint holds offsets of the topics {', '.join(unread)}, "
             f"but the script reads {', '.join(sorted(view.topics)) or 'no topic'}.",
-            left=_LEFT,
+            state_after=_LEFT,
             remedy="Resume with a script that reads the same topics, or rename them in an offset rewrite.",
         )
     listed = {topic for topic, _ in offsets}

@@ -19,7 +19,7 @@ from airflow_flinkstyle.storage.errors import ObjectMissingError
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.agent.job_query import JobQuery
-    from airflow_flinkstyle.protocol.records import Go, Heartbeat, QueryBeat, Rewind
+    from airflow_flinkstyle.protocol.records import Heartbeat, QueryStatus, Rewind, TakeoverOrder
     from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
     from airflow_flinkstyle.storage.base import ObjectStore
     from airflow_flinkstyle.types import Generation
@@ -40,25 +40,25 @@ class Origin:
 
 
 def origins(
-    go: Go, manifest: Manifest | None, followed: Heartbeat | None, generation: Generation
+    order: TakeoverOrder, manifest: Manifest | None, followed: Heartbeat | None, generation: Generation
 ) -> dict[str, Origin]:
     """Return what each query goes on from, by name; queries that begin anew are left out. Pure.
 
     Args:
-        go: What the caller said.
+        order: What the caller said.
         manifest: The savepoint that it names; None if it names none, or it was disposed of since.
         followed: The last words of the run whose checkpoint is adopted.
         generation: Names new lineages.
     """
     if manifest is not None:
         return {
-            query.name: _origin(go.rewind, query.batch_id, _saved(query), generation)
+            query.name: _origin(order.rewind, query.batch_id, _saved(query), generation)
             for query in manifest.queries
         }
-    if go.savepoint_id is not None or followed is None:
+    if order.savepoint_id is not None or followed is None:
         return {}
     return {
-        name: _origin(go.rewind, beat.batch_id, beat.sinks, generation)
+        name: _origin(order.rewind, beat.batch_id, beat.sinks, generation)
         for name, beat in followed.queries.items()
         if beat.batch_id is not None
     }
@@ -143,7 +143,7 @@ def carried(origin: Origin | None, told: Sinks | None, *, is_new: bool) -> Sinks
     return origin.sinks
 
 
-def expect(query: JobQuery, origin: Origin | None, last: QueryBeat | None) -> None:
+def expect(query: JobQuery, origin: Origin | None, last: QueryStatus | None) -> None:
     """Tell a query that is about to start, and its sinks, what they go on from."""
     told = last.sinks if last is not None else None
     query_id = query_id_in(query.checkpoint)

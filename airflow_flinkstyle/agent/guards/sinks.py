@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.job_query import JobQuery
     from airflow_flinkstyle.agent.jvm.untyped import PySpark
     from airflow_flinkstyle.agent.stream_options import StreamOptions
-    from airflow_flinkstyle.protocol.records import Go
+    from airflow_flinkstyle.protocol.records import TakeoverOrder
     from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
     from airflow_flinkstyle.storage.base import ObjectStore
@@ -83,14 +83,14 @@ def left_out(checkpoint: ObjectStore, newest: BatchId | None) -> range:
     return range(done + 1, newest + 1) if newest is not None and newest > max(done, planned) else range(0)
 
 
-def counted_on(manifest: Manifest, query: JobQuery, newest: BatchId | None, go: Go) -> Manifest:
+def counted_on(manifest: Manifest, query: JobQuery, newest: BatchId | None, order: TakeoverOrder) -> Manifest:
     """Return a fork's savepoint with one query's last batch numbered so that its sink takes all to come.
 
     Args:
         manifest: The savepoint.
         query: Of the script.
         newest: The newest batch that its file sink remembers.
-        go: Names a number behind all that other sinks may have seen.
+        order: Names a number behind all that other sinks may have seen.
 
     Raises:
         RenumberError: If its state holds numbers inside, or does not begin with a full version.
@@ -103,7 +103,7 @@ def counted_on(manifest: Manifest, query: JobQuery, newest: BatchId | None, go: 
     if newest is not None:
         moved = renumber(snapshot, max(newest, snapshot.batch_id))
     elif query.sink.may_remember:
-        moved = _behind_all(snapshot, query.sink, go)
+        moved = _behind_all(snapshot, query.sink, order)
     else:
         moved = snapshot
     if moved.batch_id == snapshot.batch_id:
@@ -112,14 +112,14 @@ def counted_on(manifest: Manifest, query: JobQuery, newest: BatchId | None, go: 
     return replace(manifest, queries=tuple(moved if q is snapshot else q for q in manifest.queries))
 
 
-def _behind_all(snapshot: QuerySnapshot, sink: Sink, go: Go) -> QuerySnapshot:
-    number = go.counts_behind.get(snapshot.name)
+def _behind_all(snapshot: QuerySnapshot, sink: Sink, order: TakeoverOrder) -> QuerySnapshot:
+    number = order.counts_behind.get(snapshot.name)
     try:
         if number is None:
-            raise SinkSkipsError.unknown(f"{sink.name} of query {snapshot.name}", left=NOT_STARTED)
+            raise SinkSkipsError.unknown(f"{sink.name} of query {snapshot.name}", state_after=NOT_STARTED)
         return renumber(snapshot, BatchId(number))
     except (RenumberError, SinkSkipsError) as error:
-        if not go.skip_known_batches:
+        if not order.skip_known_batches:
             raise
         log.warning("Accepted: %s", error.problem)
         return snapshot
@@ -128,7 +128,7 @@ def _behind_all(snapshot: QuerySnapshot, sink: Sink, go: Go) -> QuerySnapshot:
 def admit(
     query: JobQuery,
     newest: BatchId | None,
-    go: Go,
+    order: TakeoverOrder,
     manifest: Manifest | None,
     repository: SavepointRepository,
 ) -> Manifest | None:
@@ -142,41 +142,45 @@ def admit(
     """
     snapshot = manifest.query(query.name) if manifest else None
     if manifest and snapshot and query.sink.may_remember and newest is None:
-        return _admit_unknown(query, snapshot, go, manifest, repository)
+        return _admit_unknown(query, snapshot, order, manifest, repository)
     skipped = left_out(query.checkpoint, newest)
     if not skipped:
         return manifest
-    if go.rewind == "fork" and manifest and snapshot and query.look() == snapshot.batch_id:
-        return _restored(query, counted_on(manifest, query, newest, go), repository)
+    if order.rewind == "fork" and manifest and snapshot and query.look() == snapshot.batch_id:
+        return _restored(query, counted_on(manifest, query, newest, order), repository)
     found = (
         f"{query.sink.name} of query {query.name} in {query.sink.path}, which has seen batches up to "
         f"{skipped[-1]} and would silently leave out batches {skipped[0]} to {skipped[-1]}"
     )
-    _require_accepted(found, go)
+    _require_accepted(found, order)
     return manifest
 
 
 def _admit_unknown(
-    query: JobQuery, snapshot: QuerySnapshot, go: Go, manifest: Manifest, repository: SavepointRepository
+    query: JobQuery,
+    snapshot: QuerySnapshot,
+    order: TakeoverOrder,
+    manifest: Manifest,
+    repository: SavepointRepository,
 ) -> Manifest:
     """Admit a query whose sink may remember batch ids; one that has run since was admitted before."""
-    standing = query.look()
-    if go.rewind == "re-emit" and standing == snapshot.batch_id:
+    newest = query.look()
+    if order.rewind == "re-emit" and newest == snapshot.batch_id:
         found = f"{query.sink.name} of query {query.name}, which may leave out batch ids that it has seen"
-        _require_accepted(f"{found}: those behind {snapshot.batch_id} are used again", go)
-    if go.rewind != "fork":
+        _require_accepted(f"{found}: those behind {snapshot.batch_id} are used again", order)
+    if order.rewind != "fork":
         return manifest
-    number = go.counts_behind.get(query.name)
-    if standing == snapshot.batch_id:
-        moved = counted_on(manifest, query, None, go)
+    number = order.counts_behind.get(query.name)
+    if newest == snapshot.batch_id:
+        moved = counted_on(manifest, query, None, order)
         return manifest if moved is manifest else _restored(query, moved, repository)
-    was_moved = number is not None and standing is not None and standing >= number
-    return counted_on(manifest, query, None, go) if was_moved else manifest
+    was_moved = number is not None and newest is not None and newest >= number
+    return counted_on(manifest, query, None, order) if was_moved else manifest
 
 
-def _require_accepted(found: str, go: Go) -> None:
-    if not go.skip_known_batches:
-        raise SinkSkipsError.of(found, left=NOT_STARTED)
+def _require_accepted(found: str, order: TakeoverOrder) -> None:
+    if not order.skip_known_batches:
+        raise SinkSkipsError.of(found, state_after=NOT_STARTED)
     log.warning("Accepted: %s", found)
 
 

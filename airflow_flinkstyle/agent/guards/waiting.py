@@ -14,7 +14,7 @@ from airflow_flinkstyle.agent.errors import DROPPED
 from airflow_flinkstyle.agent.guards.lineages import carried, query_id_in
 from airflow_flinkstyle.checkpoint.inventory import list_batches
 from airflow_flinkstyle.protocol.board import check_name
-from airflow_flinkstyle.protocol.records import QueryBeat, SourceIdentity
+from airflow_flinkstyle.protocol.records import QueryStatus, SourceIdentity
 from airflow_flinkstyle.protocol.sink_records import left_by
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.storage.base import ObjectStore
 
-_UNKNOWN = QueryBeat(query_id="", batch_id=None, batch_committed_at_ms=None, sources={})
+_UNKNOWN = QueryStatus(query_id="", batch_id=None, batch_committed_at_ms=None, sources={})
 log = logging.getLogger(__name__)
 
 
@@ -37,7 +37,7 @@ class Waiting:
 
     name: str
     checkpoint: ObjectStore
-    beat: QueryBeat
+    beat: QueryStatus
     """What heartbeats say of it."""
 
 
@@ -53,7 +53,7 @@ def dropped_queries(spark: PySpark) -> set[str]:
 
 def told(
     last: Heartbeat | None, manifest: Manifest | None, followed: Heartbeat | None
-) -> dict[str, QueryBeat]:
+) -> dict[str, QueryStatus]:
     """Return what is known of each query that a run goes on with. Pure.
 
     Args:
@@ -77,7 +77,7 @@ def told(
 def look(
     names: Collection[str],
     open_checkpoint: OpenCheckpoint,
-    known: Mapping[str, QueryBeat],
+    known: Mapping[str, QueryStatus],
     last: Heartbeat | None,
     origins: Mapping[str, Origin],
 ) -> list[Waiting]:

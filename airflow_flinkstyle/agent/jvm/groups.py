@@ -83,18 +83,18 @@ class JvmGroup:
         if name in _HAS_MEMBERS:
             return GroupInUseError(
                 f"Offsets should be committed for {self}, but it has members, who commit for it.",
-                left=_LEFT,
+                state_after=_LEFT,
                 remedy="Stop its members, or give the source a group of its own (kafka.group.id).",
             )
         if says_unreachable(name):
             return ClusterUnreachableError(
                 f"Offsets should be committed for {self}, but no broker answered within {TIMEOUT_S} s: "
                 f"{name}: {text}",
-                left=_LEFT,
+                state_after=_LEFT,
                 remedy="Nothing is to be done if the brokers come back: the next batch commits again.",
             )
         return GroupCommitError(
             f"Offsets should be committed for {self}, but not all were: {name}: {text}",
-            left=_LEFT,
+            state_after=_LEFT,
             remedy="Allow the source's login to read the group and the topics (ACL operation READ).",
         )

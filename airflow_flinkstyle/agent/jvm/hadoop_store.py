@@ -136,7 +136,7 @@ class HadoopStore:
         """
         raise BadInputError(
             f"A store that replaces objects only if they are unchanged was expected, found {self.uri}.",
-            left="Nothing was written.",
+            state_after="Nothing was written.",
             remedy="Put the savepoint root on S3 or a shared folder; checkpoints may stay where they are.",
         )
 
@@ -253,7 +253,7 @@ class HadoopStore:
     def _no_place(self, found: str) -> BadInputError:
         return BadInputError(
             f"A place that Hadoop's client can open was expected, found {self.uri!r}: {found}.",
-            left="Nothing was read or written.",
+            state_after="Nothing was read or written.",
             remedy="Correct it, or give the driver the jars and settings of that file system.",
         )
 

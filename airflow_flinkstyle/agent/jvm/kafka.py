@@ -108,7 +108,7 @@ def _topics(jvm: Java, admin: Java, source: Source) -> list[str]:
         raise SourcesChangedError(
             f"Source {source.position} was expected to set subscribe, subscribePattern or assign, "
             "found none of them.",
-            left="The query was not started.",
+            state_after="The query was not started.",
             remedy="Give the Kafka source its topics.",
         )
     return sorted({topic for topic, _ in assigned})
@@ -188,13 +188,13 @@ def _refused(source: Source, error: Java) -> FlinkstyleError:
         return ClusterUnreachableError(
             f"The Kafka cluster at {servers} was expected to answer within {REQUEST_TIMEOUT_S} s, "
             f"found {name}: {text}.",
-            left="The query was not started; its checkpoint is as it was.",
+            state_after="The query was not started; its checkpoint is as it was.",
             remedy="Check kafka.bootstrap.servers and that the driver's machine reaches the brokers.",
         )
     if name == "UnknownTopicOrPartitionException":
         return TopicMissingError(
             f"Cluster {servers} was expected to have the query's topics: {text}",
-            left="The query was not started; its checkpoint is as it was.",
+            state_after="The query was not started; its checkpoint is as it was.",
             remedy="Create or mirror the topic, or correct the script's subscription.",
         )
     if name.endswith(("AuthenticationException", "AuthorizationException")):
@@ -202,12 +202,12 @@ def _refused(source: Source, error: Java) -> FlinkstyleError:
         login = f"Kafka connection {connection}" if connection else "the script"
         return ClusterDeniedError(
             f"The Kafka cluster at {servers} rejected the login that {login} gives: {name}: {text}.",
-            left="The query was not started; its checkpoint is as it was.",
+            state_after="The query was not started; its checkpoint is as it was.",
             remedy=f"Check user, password and certificates of {login}, and the rights to describe and read "
             "the topics; the next driver reads the connection again.",
         )
     return KafkaRequestError(
         f"The Kafka cluster at {servers} refused to describe the query's topics: {name}: {text}.",
-        left="The query was not started; its checkpoint is as it was.",
+        state_after="The query was not started; its checkpoint is as it was.",
         remedy="Give the source's credentials the rights to describe the cluster and the topics.",
     )

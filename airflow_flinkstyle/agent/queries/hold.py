@@ -36,7 +36,8 @@ class Hold:
         self._held: dict[str, JobQuery] = {}
         self._free = threading.Event()
         self._free.set()
-        self._going_on = threading.Lock()  # a stop by the script and a query that goes on exclude each other
+        # A stop by the script and a query that goes on exclude each other.
+        self._resume_lock = threading.Lock()
 
     @contextmanager
     def begin(
@@ -74,7 +75,7 @@ class Hold:
         finally:
             try:
                 if not ends():
-                    self._go_on(before_start, ends, failed)
+                    self._resume_queries(before_start, ends, failed)
                     if all(query.is_active for query in begun.values()):  # else one has really ended
                         for manager in awaited:
                             manager.resetTerminated()
@@ -83,7 +84,7 @@ class Hold:
                 self._free.set()
                 log.info("The queries were held for %.2f s", time.monotonic() - begun_s)
 
-    def _go_on(
+    def _resume_queries(
         self,
         before_start: Callable[[JobQuery], None],
         ends: Callable[[], bool],
@@ -91,14 +92,14 @@ class Hold:
     ) -> None:
         """Let each go on as soon as it has stopped: one that was not waited for may still be in its batch."""
 
-        def go_on(query_id: str, query: JobQuery) -> None:
+        def resume_query(query_id: str, query: JobQuery) -> None:
             try:
                 if query.is_active:
                     return  # it was not told to stop yet
                 wait_until_stopped(query)
                 if query.failure is None and not ends():  # the script learns of a failure when it looks
                     before_start(query)
-                    with self._going_on:
+                    with self._resume_lock:
                         if query_id in self._held:
                             query.start_again()
             except Exception as error:
@@ -107,7 +108,7 @@ class Hold:
 
         held = dict(self._held)
         with ThreadPoolExecutor(max_workers=len(held) or 1, thread_name_prefix="go-on") as pool:
-            list(pool.map(go_on, held.keys(), held.values()))
+            list(pool.map(resume_query, held.keys(), held.values()))
 
     def require_all(self) -> None:
         """Check that every query is held.
@@ -127,7 +128,7 @@ class Hold:
     def leave_stopped(self, handle: PySpark) -> None:
         """Note that the script stops a query: it does not go on."""
         if not self._free.is_set():
-            with self._going_on:
+            with self._resume_lock:
                 self._held.pop(handle.id, None)
 
     def went_on(self, handle: PySpark, run_id: str) -> bool:

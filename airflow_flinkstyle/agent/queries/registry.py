@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.guards.waiting import Waiting
     from airflow_flinkstyle.agent.jvm.sources import Source
     from airflow_flinkstyle.agent.jvm.untyped import PySpark
-    from airflow_flinkstyle.protocol.records import QueryBeat
+    from airflow_flinkstyle.protocol.records import QueryStatus
     from airflow_flinkstyle.storage.base import ObjectStore
 
 NEWS_S = 60.0
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 class Queries:
     """Every query that the script has started, or is about to start."""
 
-    def __init__(self, checkpoint_location: str, before: Mapping[str, QueryBeat] | None = None) -> None:
+    def __init__(self, checkpoint_location: str, before: Mapping[str, QueryStatus] | None = None) -> None:
         """Args: ``before``: what an earlier incarnation of this generation said of them last."""
         self._before = before or {}
         self.root = checkpoint_location.rstrip("/")
@@ -41,7 +41,7 @@ class Queries:
         """The session; None until the script has made one."""
         self._lock = threading.Lock()
         self._known: dict[str, JobQuery] = {}
-        self._standing: Sequence[Waiting] = ()
+        self._waiting: Sequence[Waiting] = ()
         self._is_unnamed = False
         """Whether the script has started a query without a name."""
 
@@ -58,16 +58,16 @@ class Queries:
         """Return whether Spark's start of the query with this id has returned."""
         return any(str(query.query.id) == query_id for query in self.all())
 
-    def take_over(self, first: JobQuery, standing: Sequence[Waiting]) -> None:
+    def take_over(self, first: JobQuery, waiting: Sequence[Waiting]) -> None:
         """Note that the job is this process's now, with the queries that it goes on with."""
         with self._lock:
-            first.admitted, self._standing = True, standing
+            first.admitted, self._waiting = True, waiting
 
     def started_and_waiting(self) -> tuple[list[JobQuery], list[Waiting]]:
         """Return the queries of one moment: those that were started, and those that wait for it."""
         with self._lock:
             started = {name: query for name, query in sorted(self._known.items()) if query.query is not None}
-            return list(started.values()), [one for one in self._standing if one.name not in started]
+            return list(started.values()), [one for one in self._waiting if one.name not in started]
 
     def names(self) -> set[str]:
         """Return the names that the script has used so far, those about to start included."""
@@ -79,7 +79,7 @@ class Queries:
         query.before, query.started_s = query.look(), time.monotonic()
         query.local_properties = query.context.getLocalProperties().clone()
 
-    def beats(self) -> dict[str, QueryBeat]:
+    def beats(self) -> dict[str, QueryStatus]:
         """Return what the heartbeat says of them."""
         with self._lock:
             known = sorted(self._known.items())

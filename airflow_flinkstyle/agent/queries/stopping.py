@@ -6,7 +6,7 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.agent.errors import PendingBatchError
+from airflow_flinkstyle.agent.errors import PlannedBatchError
 from airflow_flinkstyle.agent.guards.guard import read_positions
 from airflow_flinkstyle.agent.queries.boundary import StopFlag
 from airflow_flinkstyle.checkpoint.inventory import list_batches
@@ -72,7 +72,7 @@ def wait_until_stopped(query: JobQuery, *, look: Callable[[], None] = keep_waiti
 
 
 def commit_pending(query: JobQuery, *, look: Callable[[], None] = keep_waiting) -> BatchId | None:
-    """Commit the batch that was planned and not committed, if there is one; returns the last batch.
+    """Commit the planned batch, if there is one; returns the last batch.
 
     An earlier driver planned it, or this one stopped it without threads of its own (``boundary``).
 
@@ -81,17 +81,17 @@ def commit_pending(query: JobQuery, *, look: Callable[[], None] = keep_waiting) 
         look: Called in every round; raises to end the wait. The batch runs on.
 
     Raises:
-        PendingBatchError: If the batch fails.
+        PlannedBatchError: If the batch fails.
     """
     if read_positions(query.checkpoint).pending is not None:
         log.info("Query %s: committing the batch that was planned", query.name)
         _run_once(query, look)
     positions = read_positions(query.checkpoint)
     if positions.pending is not None:
-        raise PendingBatchError(
+        raise PlannedBatchError(
             f"Query {query.name} was expected to end with every planned batch committed, "
             "found one that is planned only.",
-            left=_left(query),
+            state_after=_left(query),
             remedy="Look for the query's exception in the driver's log.",
         )
     return max(list_batches(query.checkpoint, "commits"), default=None)
@@ -105,10 +105,10 @@ def _run_once(query: JobQuery, look: Callable[[], None]) -> None:
         while not query.query._jsq.awaitTermination(int(_LOOK_S * 1000)):  # noqa: SLF001
             look()
     except PySparkException as error:
-        raise PendingBatchError(
+        raise PlannedBatchError(
             f"Query {query.name} was expected to commit the batch it had planned, but that failed: "
             f"{query.refusal or (str(error).splitlines() or [repr(error)])[0]}",
-            left=_left(query),
+            state_after=_left(query),
             remedy="Correct what makes the batch fail, then start the job again.",
         ) from error
 

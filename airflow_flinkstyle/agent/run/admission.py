@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.agent.job_query import JobQuery
     from airflow_flinkstyle.agent.run.driver import Driver
-    from airflow_flinkstyle.protocol.records import Go, Heartbeat
+    from airflow_flinkstyle.protocol.records import Heartbeat, TakeoverOrder
     from airflow_flinkstyle.savepoint.manifest import Manifest
 
 _LOOK_EVERY_S = 1.0
@@ -31,23 +31,23 @@ class Admission:
     """Takes the job over once, from a savepoint or a checkpoint, and guards the start of every query."""
 
     def __init__(self, driver: Driver) -> None:
-        self._driver, self._turn = driver, driver.turn
+        self._driver, self._driver_run = driver, driver.driver_run
         self._board, self._repository = driver.board, driver.repository
-        self._queries, self._pulse = driver.queries, driver.pulse
+        self._queries, self._heartbeat_writer = driver.queries, driver.heartbeat_writer
         self.manifest: Manifest | None = None
         """The newest savepoint of this lineage: restored here, or taken here."""
         self.taken_over = False
-        seen = self._turn.seen
-        self.relaunched = seen is not None and seen.value.generation == self._turn.generation
+        seen = self._driver_run.seen
+        self.relaunched = seen is not None and seen.value.generation == self._driver_run.generation
         self.starting = False
         """The job was taken over for a query that Spark has not started yet."""
         self._taking = False
         self._lock = threading.Lock()
-        self._go: Go  # once it was given
+        self._order: TakeoverOrder  # once it was given
         self._expected: checks.Expected = {}
         self._before: Heartbeat | None = None
         """Last words of the run that this one follows."""
-        self._to_go_on: set[str] = set()
+        self._to_continue: set[str] = set()
         self._dropped: set[str] = set()
 
     def admit(self, query: JobQuery) -> None:
@@ -58,7 +58,7 @@ class Admission:
                 self._guard(query)
                 query.admitted = True  # from then on heartbeats name the query
                 if query.ran is None:  # a relaunch must know what its name stands for before it runs
-                    self._patiently(self._pulse.beat)
+                    self._patiently(self._heartbeat_writer.beat)
             else:
                 self._take_over(query)
             self._patiently(lambda: checks.clear(query))
@@ -72,109 +72,113 @@ class Admission:
         return not (self._taking or self.starting) and (self.taken_over or not self.relaunched)
 
     def _take_over(self, first: JobQuery) -> None:
-        """Wait for go, restore, guard, and take ``current.json``; the order is the protocol's."""
-        turn, board = self._turn, self._board
+        """Wait for the order, restore, guard, and take ``current.json``: the protocol's sequence."""
+        driver_run, board = self._driver_run, self._board
         if not self.relaunched:
             self._prepare(first)
-        self._patiently(lambda: self._pulse.beat("standby"))
-        self._go = go = self._wait_for_go()
-        seen = turn.seen if self.relaunched else board.current()
-        takeover.require_turn(seen, turn.generation, turn.claim)
-        if seen is not None and seen.value.generation == turn.generation:
-            self._go_on(go)
+        self._patiently(lambda: self._heartbeat_writer.beat("standby"))
+        self._order = order = self._wait_for_order()
+        seen = driver_run.seen if self.relaunched else board.current()
+        takeover.require_may_take_over(seen, driver_run.generation, driver_run.claim)
+        if seen is not None and seen.value.generation == driver_run.generation:
+            self._continue_checkpoint(order)
         else:
-            takeover.require_predecessor(board, turn.claim, go, self._look)
-            self._restore(go, first)
-        went_on_in = turn.last_beat if self.relaunched else self._adopted()
+            takeover.require_predecessor(board, driver_run.claim, order, self._look)
+            self._restore(order, first)
+        went_on_in = driver_run.last_heartbeat if self.relaunched else self._adopted()
         self._patiently(lambda: checks.require_there(self._queries.checkpoint, went_on_in))
         self._before = self._followed()
         self._dropped = waiting.dropped_queries(self._queries.spark)
-        known = checks.queries_to_go_on(self._queries.checkpoint, go, self.manifest, turn.last_beat)
-        self._to_go_on = known - self._dropped
+        known = checks.queries_to_continue(
+            self._queries.checkpoint, order, self.manifest, driver_run.last_heartbeat
+        )
+        self._to_continue = known - self._dropped
         self._guard(first)
-        standing = self._standing()
+        found = self._waiting_queries()
         with self._driver.gate:
             self._driver.leave_if_ending()
             self._taking = True
             try:
-                self._patiently(lambda: takeover.take_current(board, turn, seen))
+                self._patiently(lambda: takeover.take_current(board, driver_run, seen))
                 self.taken_over = self.starting = True
-                self._queries.take_over(first, standing)
-                self._pulse.drop(self._dropped)
-                self._patiently(lambda: self._pulse.beat("running"))
+                self._queries.take_over(first, found)
+                self._heartbeat_writer.drop(self._dropped)
+                self._patiently(lambda: self._heartbeat_writer.beat("running"))
             finally:
                 self._taking = False
 
     def _prepare(self, first: JobQuery) -> None:
         """Copy a hot savepoint while waiting, so that little is left to copy in the window."""
-        savepoint_id = self._turn.claim.prepare_savepoint_id
-        if savepoint_id is not None and self._board.go(self._turn.generation) is None:
+        savepoint_id = self._driver_run.claim.prepare_savepoint_id
+        if savepoint_id is not None and self._board.takeover_order(self._driver_run.generation) is None:
             manifest = self._repository.read(savepoint_id)
             compat.require_for_savepoint(self._queries.spark, manifest, first.name)
             checks.restore(manifest, self._repository, self._queries.checkpoint, complete=False)
 
-    def _wait_for_go(self) -> Go:
-        log.info("Waiting for go")
+    def _wait_for_order(self) -> TakeoverOrder:
+        log.info("Waiting for the takeover order")
         looked_s = 0.0
-        while (go := self._patiently(lambda: self._board.go(self._turn.generation))) is None:
+        while (
+            order := self._patiently(lambda: self._board.takeover_order(self._driver_run.generation))
+        ) is None:
             if time.monotonic() - looked_s > _LOOK_EVERY_S:
                 looked_s = time.monotonic()
                 self._look()
             self._driver.leave_if_ending()
             time.sleep(takeover.GO_POLL_S)
-        return go
+        return order
 
     def _look(self) -> None:
         """Leave when told to stop, or when another generation took the job over."""
         self._driver.leave_if_ending()
         current = self._patiently(self._board.current)
-        takeover.require_turn(current, self._turn.generation, self._turn.claim)
+        takeover.require_may_take_over(current, self._driver_run.generation, self._driver_run.claim)
 
     def _patiently(self, read: Callable[[], T]) -> T:
-        return takeover.patiently(read, for_s=self._turn.claim.lease_s)
+        return takeover.patiently(read, for_s=self._driver_run.claim.lease_s)
 
-    def _restore(self, go: Go, first: JobQuery) -> None:
-        if go.savepoint_id is not None:
-            self.manifest = self._repository.read(go.savepoint_id)
+    def _restore(self, order: TakeoverOrder, first: JobQuery) -> None:
+        if order.savepoint_id is not None:
+            self.manifest = self._repository.read(order.savepoint_id)
             compat.require_for_savepoint(self._queries.spark, self.manifest, first.name)
-            if go.rewind == "fork":
+            if order.rewind == "fork":
                 newest = sinks.newest_batch(self._queries.spark, first.sink)
-                self.manifest = sinks.counted_on(self.manifest, first, newest, go)
+                self.manifest = sinks.counted_on(self.manifest, first, newest, order)
             checks.restore(
                 self.manifest,
                 self._repository,
                 self._queries.checkpoint,
                 complete=True,
-                carry_pending=go.carry_pending,
-                claim_mode=go.claim_mode,
+                carry_pending=order.carry_pending,
+                claim_mode=order.claim_mode,
             )
-        self._expected = checks.expected_identities(go, self.manifest, None)
+        self._expected = checks.expected_identities(order, self.manifest, None)
 
-    def _go_on(self, go: Go) -> None:
+    def _continue_checkpoint(self, order: TakeoverOrder) -> None:
         """Go on from this generation's own newest checkpoint; the savepoint is not restored again."""
         self.relaunched = True
-        checks.require_not_refused(self._turn.last_beat)
+        checks.require_not_refused(self._driver_run.last_heartbeat)
         # A claimed savepoint may have been disposed of since.
-        self.manifest = self._repository.find(go.savepoint_id) if go.savepoint_id else None
-        self._expected = checks.expected_identities(go, self.manifest, self._turn.last_beat)
+        self.manifest = self._repository.find(order.savepoint_id) if order.savepoint_id else None
+        self._expected = checks.expected_identities(order, self.manifest, self._driver_run.last_heartbeat)
 
     def _followed(self) -> Heartbeat | None:
-        follows = self._turn.claim.follows
+        follows = self._driver_run.claim.follows
         slot = self._patiently(lambda: self._board.heartbeat(follows)) if follows is not None else None
         return slot.value if slot else None
 
-    def _standing(self) -> list[waiting.Waiting]:
+    def _waiting_queries(self) -> list[waiting.Waiting]:
         """Return where the queries stand that this run goes on with."""
-        last = self._turn.last_beat
+        last = self._driver_run.last_heartbeat
         known = waiting.told(last, self.manifest, self._before)
-        return waiting.look(self._to_go_on, self._queries.checkpoint, known, last, self._origins())
+        return waiting.look(self._to_continue, self._queries.checkpoint, known, last, self._origins())
 
     def _origins(self) -> dict[str, lineages.Origin]:
-        return lineages.origins(self._go, self.manifest, self._before, self._turn.generation)
+        return lineages.origins(self._order, self.manifest, self._before, self._driver_run.generation)
 
     def _adopted(self) -> Heartbeat | None:
         """Return the last words of the run whose checkpoint this one goes on in; None if it has its own."""
-        claim = self._turn.claim
+        claim = self._driver_run.claim
         follows = claim.follows
         followed = self._patiently(lambda: self._board.claim(follows)) if follows is not None else None
         same = followed is not None and followed.checkpoint_location == claim.checkpoint_location
@@ -182,12 +186,16 @@ class Admission:
 
     def _guard(self, query: JobQuery) -> None:
         checks.require_not_dropped(query, self._dropped)
-        checks.require_known(query, self._to_go_on, self._queries.names())
+        checks.require_known(query, self._to_continue, self._queries.names())
         spark = self._queries.spark
         newest = sinks.newest_batch(spark, query.sink)
-        self.manifest = sinks.admit(query, newest, self._go, self.manifest, self._repository)
+        self.manifest = sinks.admit(query, newest, self._order, self.manifest, self._repository)
         compat.require_for_checkpoint(spark, query.name, query.checkpoint)
-        last = self._turn.last_beat.queries.get(query.name) if self._turn.last_beat else None
+        last = (
+            self._driver_run.last_heartbeat.queries.get(query.name)
+            if self._driver_run.last_heartbeat
+            else None
+        )
         # With the savepoint's numbers as this query's sink needs them.
         lineages.expect(query, self._origins().get(query.name), last)
         self._await_kafka(

@@ -89,7 +89,7 @@ class AlignedCut:
                 driver.jvm,
                 look=self._require_wanted,
                 before_start=lambda query: guard_again(
-                    driver.describe, query, lease_s=driver.turn.claim.lease_s
+                    driver.describe, query, lease_s=driver.driver_run.claim.lease_s
                 ),
                 ends=driver.ending.is_set,
                 failed=lambda error: driver.begin_end(Failure.of(error)),
@@ -142,7 +142,7 @@ class AlignedCut:
         Raises:
             TakeCancelledError: If somebody was faster.
         """
-        board, generation = self._driver.board, self._driver.turn.generation
+        board, generation = self._driver.board, self._driver.driver_run.generation
         slot = patiently(lambda: board.request(generation), for_s=self._request.hold_s)
         if slot is not None and slot.value == self._request:
             try:

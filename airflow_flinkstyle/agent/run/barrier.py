@@ -106,7 +106,7 @@ def plan_batch(stand: Stand, barrier: Mapping[Place, NextOffset]) -> OffsetLog |
 
 
 def _require_startable(stand: Stand) -> None:
-    """Check that Spark can start on a batch that is planned and not committed.
+    """Check that Spark can start on a planned batch.
 
     4.2 leaves the setting out of an offset log v2 and then looks for it (``isRepartitionBatch``): such a
     query never starts again.
@@ -164,7 +164,7 @@ def _end(
     if before is not None and barrier < before:
         raise BarrierBehindError(
             f"{name} was expected to be at or after what query {query} has read, found it at {before}.",
-            left=_LEFT,
+            state_after=_LEFT,
             remedy="Cut again: the barrier is then the furthest position of all queries.",
         )
     log = view.log_range((topic, number))
@@ -172,7 +172,7 @@ def _end(
         raise BarrierUnreachableError(
             f"{name} was expected to be readable by query {query}, found that its log can be read up to "
             f"{log.last_stable} only: a transaction is open, or records were lost.",
-            left=_LEFT,
+            state_after=_LEFT,
             remedy="Cut again once the transaction has ended, or read all queries with one isolation.level.",
         )
     return barrier

@@ -83,11 +83,10 @@ def take(
         for query in queries
         if stopped_at is None or query.name in stopped_at  # else it was started after the cut
     ]
-    for standing in waiting:
-        source = QuerySource.at_rest(standing.name, standing.checkpoint, standing.beat)
-        sources.append(
-            source if stopped_at else replace(source, batch_id=None)
-        )  # it may be started meanwhile
+    for one in waiting:
+        source = QuerySource.at_rest(one.name, one.checkpoint, one.beat)
+        # Without a stop it may be started meanwhile.
+        sources.append(source if stopped_at else replace(source, batch_id=None))
     label = SavepointLabel(
         savepoint_id=savepoint_id,
         taken_at_ms=now_ms(),
@@ -131,7 +130,7 @@ def _require_unchanged(where: str, recorded: SourceIdentity, view: ClusterView) 
         raise ClusterMismatchError(
             f"{where} started on Kafka cluster {recorded.cluster_id}, "
             f"but its servers now reach cluster {view.cluster_id}.",
-            left=_LEFT,
+            state_after=_LEFT,
             remedy="Find out why the bootstrap servers changed their cluster while the query ran.",
         )
     for topic, topic_id in recorded.topic_ids.items():

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     import threading
 
-    from airflow_flinkstyle.agent.board.heartbeat import Pulse
+    from airflow_flinkstyle.agent.board.heartbeat import HeartbeatWriter
     from airflow_flinkstyle.agent.board.inbox import Inbox
-    from airflow_flinkstyle.agent.board.takeover import Turn
+    from airflow_flinkstyle.agent.board.takeover import DriverRun
     from airflow_flinkstyle.agent.commits.batch_watch import BatchWatch
     from airflow_flinkstyle.agent.jvm.process import DriverProcess
     from airflow_flinkstyle.agent.jvm.sources import Source
@@ -27,7 +27,7 @@ class Driver(Protocol):
 
     board: JobBoard
     repository: SavepointRepository
-    turn: Turn
+    driver_run: DriverRun
     process: DriverProcess
     jvm: Java
     """None until the script has made a session."""
@@ -35,7 +35,7 @@ class Driver(Protocol):
     queries: Queries
     held: Hold
     commits: BatchWatch
-    pulse: Pulse
+    heartbeat_writer: HeartbeatWriter
     inbox: Inbox
     ending: threading.Event
     """The end of the run has begun."""

@@ -51,33 +51,34 @@ class RunEnd:
 
     def _end_waiting(self, why: Ending) -> int:
         """End a process that has run no batch."""
-        pulse = self._driver.pulse
+        heartbeat_writer = self._driver.heartbeat_writer
         match why:
             case Failure():
                 return self._fail(why)
             case StopAsked(request):
-                self._write(lambda: pulse.end("closed", request_id=request.request_id))
+                self._write(lambda: heartbeat_writer.end("closed", request_id=request.request_id))
                 self._end_request(request, batches={})
                 return EXIT_DONE
             case ScriptEnded():
                 error = NoQueryError(
                     "The script was expected to start a streaming query, but it ended without one.",
-                    left="No batch was run.",
+                    state_after="No batch was run.",
                     remedy="Start a query with writeStream...start() in the script.",
                 )
                 return self._fail(Failure.of(error))
             case Signalled() if self._admission.relaunched:
-                pulse.ended = True  # an earlier incarnation ran batches: the next one goes on from them
+                # An earlier incarnation ran batches: the next one goes on from them.
+                heartbeat_writer.ended = True
                 return EXIT_FAILED
             case Signalled():
-                self._write(lambda: pulse.end("closed"))
+                self._write(lambda: heartbeat_writer.end("closed"))
                 return EXIT_DONE
             case _:
                 assert_never(why)
 
     def _end_running(self, why: Ending) -> int:
         driver = self._driver
-        self._write(lambda: driver.pulse.beat("draining"))
+        self._write(lambda: driver.heartbeat_writer.beat("draining"))
         driver.inbox.cancel_take()
         failure = why if isinstance(why, Failure) else self._failed_query(why)
         with driver.start_lock:
@@ -100,7 +101,9 @@ class RunEnd:
             return self._fail(failure)
         driver.commits.finish()
         request_id = request.request_id if request else None
-        self._write(lambda: driver.pulse.end("closed", request_id=request_id, savepoint_id=savepoint_id))
+        self._write(
+            lambda: driver.heartbeat_writer.end("closed", request_id=request_id, savepoint_id=savepoint_id)
+        )
         if request is not None:
             self._end_request(request, batches=committed)
         return EXIT_DONE
@@ -135,7 +138,7 @@ class RunEnd:
         self._driver.commits.finish()
         error = (failure.code, failure.text)
         transient = failure.transient
-        self._write(lambda: self._driver.pulse.end("failed", error=error, transient=transient))
+        self._write(lambda: self._driver.heartbeat_writer.end("failed", error=error, transient=transient))
         return EXIT_FAILED
 
     def _write(self, write: Callable[[], None]) -> None:

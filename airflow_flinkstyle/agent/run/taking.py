@@ -40,13 +40,13 @@ class Taking:
             *driver.queries.started_and_waiting(),
             savepoint_id=request.savepoint_id,
             spark_version=driver.spark_version,
-            generation=driver.turn.generation,
+            generation=driver.driver_run.generation,
             stopped_at=stopped_at,
             runs_on=runs_on,
             alignment=request.alignment,
             cut_id=request.cut_id,
             previous=self._admission.manifest,
             cancelled=cancelled,
-            progress=capture.ProgressWriter(driver.board, driver.turn.generation, request),
+            progress=capture.ProgressWriter(driver.board, driver.driver_run.generation, request),
         )
         return self._admission.manifest

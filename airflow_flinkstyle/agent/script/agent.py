@@ -19,7 +19,7 @@ class Agent(Protocol):
     def start_query(self, writer: PySpark, seen: StreamOptions, run: Callable[[], PySpark]) -> PySpark:
         """Start a query in place of Spark."""
 
-    def hold(self) -> bool:
+    def wait_if_draining(self) -> bool:
         """Return False at once, or True when everything has drained if it began to."""
 
     def script_stops_spark(self) -> None:

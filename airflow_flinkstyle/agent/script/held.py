@@ -54,7 +54,7 @@ def _await_again(
                 except Exception as raised:  # noqa: BLE001  # raised again below
                     error = raised
                 again = result is not False and went_on()
-                if agent.hold():
+                if agent.wait_if_draining():
                     return result  # what a query says while it is drained is not the script's business
                 if not again:
                     break

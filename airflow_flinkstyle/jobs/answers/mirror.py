@@ -99,6 +99,6 @@ def names_of(text: Sequence[str] | str | None) -> tuple[str, ...]:
 def _bad_rule(what: str, expected: str, found: object) -> BadInputError:
     return BadInputError(
         f"The {what} should have {expected}, but there is {found}.",
-        left="Nothing was changed.",
+        state_after="Nothing was changed.",
         remedy="Correct the operator's argument or the DAG's form.",
     )

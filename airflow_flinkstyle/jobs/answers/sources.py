@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.jobs.answers.ways import savepoint_offsets
+from airflow_flinkstyle.jobs.answers.strategies import savepoint_offsets
 from airflow_flinkstyle.kafka.start.text import parse_rules
 from airflow_flinkstyle.rewrite.position import picked_position
 from airflow_flinkstyle.rewrite.source_changes import (
@@ -100,6 +100,6 @@ def _names(value: object) -> tuple[str, ...]:
 def _bad(expected: str, found: object) -> BadInputError:
     return BadInputError(
         f"Changes of sources should have {expected}, but there is {found!r:.200}.",
-        left="Nothing was changed.",
+        state_after="Nothing was changed.",
         remedy="Correct the operator's argument; its documentation shows one of each kind.",
     )

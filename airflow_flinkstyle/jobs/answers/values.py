@@ -55,6 +55,6 @@ def seconds_or_none(name: str, answer: object) -> float | None:
 def _bad(name: str, expected: str, found: object) -> BadInputError:
     return BadInputError(
         f"Expected {name} to be {expected}, found {found!r}.",
-        left="Nothing was changed.",
+        state_after="Nothing was changed.",
         remedy="Correct the operator's argument or the DAG's form.",
     )

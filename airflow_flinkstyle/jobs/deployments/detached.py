@@ -59,7 +59,7 @@ class DetachedDeployment:
         except OSError as error:
             raise DriverFailedError(
                 f"The driver could not be started with {submission.argv[0]}: {error}.",
-                left="No driver runs; the generation stays claimed.",
+                state_after="No driver runs; the generation stays claimed.",
                 remedy="Correct the Spark connection (Spark home, Python, log folder) and try again.",
             ) from error
         _children[process.pid] = process

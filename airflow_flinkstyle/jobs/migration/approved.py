@@ -18,8 +18,8 @@ from airflow_flinkstyle.kafka.fence.fences import PASSIVE, FenceTerms
 from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.policies import EXACT_ONLY, Policies, parse_policies
 from airflow_flinkstyle.kafka.start.kinds import AtOffsets, text_of
-from airflow_flinkstyle.rewrite.rules import PROVED, SourceRule, WayRules
-from airflow_flinkstyle.rewrite.ways_json import ways_fields, ways_of
+from airflow_flinkstyle.rewrite.rules import PROVED, SourceRule, StrategyRules
+from airflow_flinkstyle.rewrite.strategies_json import strategies_fields, strategies_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.kafka.settings import Isolation
     from airflow_flinkstyle.kafka.start.kinds import Start, StartRules
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 _SHORT = 12
 
 
@@ -50,7 +50,7 @@ class Migration:
     mirror: MirrorSettings | None = None
     rename: Mapping[str, str] = field(default_factory=dict)
     """Source topic -> target topic, or several with commas, beyond what the mirror's policy says."""
-    ways: WayRules = PROVED
+    strategies: StrategyRules = PROVED
     isolation: Isolation = "read_uncommitted"
     """The job's own."""
     allow: Policies = EXACT_ONLY
@@ -78,7 +78,7 @@ class Migration:
             "target": asdict(self.target),
             "mirror": None if self.mirror is None else asdict(self.mirror),
             "rename": dict(self.rename),
-            "ways": ways_fields(self.ways),
+            "strategies": strategies_fields(self.strategies),
             "allow": self.allow.describe(),
             "fence": asdict(self.fence),
             "kafka_options": dict(self.kafka_options),
@@ -93,7 +93,7 @@ class Migration:
             "source": ClusterRef(**fields["source"]),
             "target": ClusterRef(**fields["target"]),
             "mirror": None if mirror is None else MirrorSettings(**_tuples(mirror)),
-            "ways": ways_of(fields["ways"]),
+            "strategies": strategies_of(fields["strategies"]),
             "allow": parse_policies(fields["allow"]),
             "fence": FenceTerms(**_tuples(fence)),
             "settings": CutoverSettings(**fields["settings"]),
@@ -169,8 +169,8 @@ class Approved:
             ("to", moved.target, self.target_cluster_id),
         ):
             yield name, f"{ref.conn_id} ({ref.servers}), cluster {cluster_id or 'not asked'}"
-        yield "sources", _rule_text(moved.ways.default)
-        for source, rule in sorted(moved.ways.sources.items()):
+        yield "sources", _rule_text(moved.strategies.default)
+        for source, rule in sorted(moved.strategies.sources.items()):
             yield f"source {source}", _rule_text(rule)
         yield "accepted positions", moved.allow.describe()
         if moved.rename:
@@ -189,7 +189,8 @@ class Approved:
 
 def _rule_text(rule: SourceRule) -> str:
     topology = "" if rule.topology == "refuse" else f", {rule.topology} topics there too"
-    return f"{rule.way}{'' if rule.start is None else f', starting at {_starts_text(rule.start)}'}{topology}"
+    start = "" if rule.start is None else f", starting at {_starts_text(rule.start)}"
+    return f"{rule.strategy}{start}{topology}"
 
 
 def _starts_text(rules: StartRules) -> str:
@@ -224,6 +225,6 @@ def _tuples(fields: Mapping[str, Any]) -> dict[str, Any]:
 def _malformed(found: str) -> MessageFormatError:
     return MessageFormatError(
         f"An approved migration of format {FORMAT_VERSION} was expected in its journal, found {found}.",
-        left="It was not acted on.",
+        state_after="It was not acted on.",
         remedy="Upgrade airflow-flinkstyle if a newer version wrote it; else trigger a new migration.",
     )

@@ -98,7 +98,7 @@ class MigrationContext:
         if not isinstance(status, Running):
             raise JobNotRunningError(
                 f"Job {self.client.board.job} was expected to run, found that {describe_status(status)}.",
-                left="Nothing was changed.",
+                state_after="Nothing was changed.",
                 remedy="Start it on the old cluster, then migrate it.",
             )
         return status.run.generation
@@ -135,6 +135,6 @@ def late(who: str, what: str, timeout_s: float) -> StepTimeoutError:
     """Return the error for something that was waited for too long."""
     return StepTimeoutError(
         f"{who} was expected to {what} within {timeout_s:g} s.",
-        left="It may still be starting.",
+        state_after="It may still be starting.",
         remedy="Look at its log, then migrate again with a longer time-out.",
     )

@@ -1,8 +1,8 @@
 """The window of a migration: from holding the producers to running on the new cluster, or back.
 
 Phases, each journalled (``journal``): standby, hold (which puts up the fence), caught-up, ends, stop,
-translate, rewrite, go (all in ``window``), takeover, release, running (in ``arrival``). Before the new
-driver has ``current.json`` every error goes back (``wayback``); after it nothing goes back by itself.
+translate, rewrite, takeover-order (all in ``window``), takeover, release, running (in ``completion``). Before
+the new driver has ``current.json`` every error is rolled back (``rollback``); after it nothing is by itself.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from airflow_flinkstyle.jobs.errors import (
     AttemptSupersededError,
     MigrationBusyError,
     MigrationEndedError,
+    RolledBackError,
     StaleTokenError,
-    WentBackError,
 )
 from airflow_flinkstyle.jobs.journal import read_phases
-from airflow_flinkstyle.jobs.migration import arrival, fence_phase, wayback, window
+from airflow_flinkstyle.jobs.migration import completion, fence_phase, rollback, window
 from airflow_flinkstyle.jobs.migration.context import MigrationContext
 from airflow_flinkstyle.jobs.migration.report import CutoverReport, build_report
 from airflow_flinkstyle.storage.errors import StoreError
@@ -39,11 +39,11 @@ PHASES = (
     "stop",
     "translate",
     "rewrite",
-    "go",
+    "takeover-order",
     "takeover",
     "release",
     "running",
-    "back",
+    "rollback",
 )
 
 
@@ -56,7 +56,7 @@ class Cutover(MigrationContext):
         """Migrate, or go on with a migration that an earlier attempt began.
 
         Raises:
-            WentBackError: If it was given up: the job runs on the old cluster, producers are released to it.
+            RolledBackError: If it was given up: the job runs on the old cluster, and its producers too.
             MigrationEndedError: If it went back before.
             StepTimeoutError: If the job took over on the new cluster and does not commit.
         """
@@ -68,39 +68,39 @@ class Cutover(MigrationContext):
         try:
             rewritten = self._until_taken_over(old)
         except (AttemptSupersededError, StaleTokenError, StoreError):
-            raise  # a newer attempt is in charge, or no way back could be recorded: a retry goes on
+            raise  # a newer attempt is in charge, or no rollback could be recorded: a retry goes on
         except FlinkstyleError as error:
             raise self._give_up(error) from error
-        arrival.release(self)
-        self.phase("running", {}, lambda: arrival.arrive(self, rewritten))
+        completion.release(self)
+        self.phase("running", {}, lambda: completion.complete_cutover(self, rewritten))
         return build_report(self.client, self.journal)
 
     def _refuse_if_ended(self) -> None:
-        back = self.journal.read("back")
+        back = self.journal.read("rollback")
         if back is None:
             return
-        winner = back.result or wayback.go_back(self)
+        winner = back.result or rollback.roll_back(self)
         raise MigrationEndedError(
             f"Migration {self.journal.migration_id} was expected to be open, found that it went back.",
-            left=f"Generation {winner['winner']} runs the job; producers: {winner['position']}.",
+            state_after=f"Generation {winner['winner']} runs the job; producers: {winner['position']}.",
             remedy="Trigger a new migration.",
         )
 
     def _refuse_beside_another(self, old: Generation) -> None:
         """Refuse while another migration moves the same run, or brought it here, and is not at rest."""
         board, client = self.client.board, self.client
-        journals = read_phases(board.store, board.job, only=("standby", "release", "back"))
+        journals = read_phases(board.store, board.job, only=("standby", "release", "rollback"))
         for migration_id in journals.keys() - {self.journal.migration_id}:
             begun = {record.phase: record for record in journals[migration_id]}
-            rests = any(name in begun and begun[name].result is not None for name in ("release", "back"))
+            rests = any(name in begun and begun[name].result is not None for name in ("release", "rollback"))
             if "standby" not in begun or rests:
                 continue
-            made = {client.own_claim(f"{migration_id}/{which}") for which in ("next", "back")}
+            made = {client.own_claim(f"{migration_id}/{which}") for which in ("next", "rollback")}
             if old in made | {begun["standby"].intent.get("old")}:
                 raise MigrationBusyError(
                     f"Generation {old} of job {board.job} was expected to be in no migration, found "
                     f"migration {migration_id} under way.",
-                    left="This migration changed nothing; the other one continues.",
+                    state_after="This migration changed nothing; the other one continues.",
                     remedy="Wait until the other one's last task has settled it, or clear that task.",
                 )
 
@@ -118,8 +118,10 @@ class Cutover(MigrationContext):
         )
         written = self.phase("rewrite", {}, lambda: window.rewrite(self, planned, manifest))
         rewritten = self.client.repository.read(written["savepoint_id"])
-        self.phase("go", written, lambda: window.go(self, rewritten, stopped["batches"]))
-        self.phase("takeover", {}, lambda: arrival.takeover(self))
+        self.phase(
+            "takeover-order", written, lambda: window.order_takeover(self, rewritten, stopped["batches"])
+        )
+        self.phase("takeover", {}, lambda: completion.takeover(self))
         return rewritten
 
     # --- back, and the last task --------------------------------------------------------------
@@ -127,21 +129,21 @@ class Cutover(MigrationContext):
     def _give_up(self, error: FlinkstyleError) -> FlinkstyleError:
         """Go back, and say so; if the new driver had won meanwhile, say that."""
         log.warning("Giving up: %s", error)
-        winner = wayback.go_back(self)
-        job = wayback.job_after(self)
+        winner = rollback.roll_back(self)
+        job = rollback.job_after(self)
         if winner["position"] == "release_new":
             return MigrationEndedError(
                 f"The migration failed late: {error.problem}",
-                left=f"The new driver had taken over: job and producers are on the new cluster. {job}",
+                state_after=f"The new driver had taken over: job and producers are on the new cluster. {job}",
                 remedy="Check that it commits; only a migration in the other direction brings it back.",
             )
-        return WentBackError(
+        return RolledBackError(
             f"The migration was given up: {error.problem}",
-            left=f"The job is on the old cluster as generation {winner['winner']}, and its producers write "
-            f"there. {job} {error.left}",
+            state_after=f"The job is on the old cluster as generation {winner['winner']}, and its producers "
+            f"write there. {job} {error.state_after}",
             remedy=error.remedy,
         )
 
-    def settle(self) -> wayback.Settled:
+    def settle(self) -> rollback.Settled:
         """Bring everything to rest, whatever became of ``run``: the last task, with ``all_done``."""
-        return wayback.settle(self)
+        return rollback.settle(self)

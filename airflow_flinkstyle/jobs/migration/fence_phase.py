@@ -3,8 +3,8 @@
 Two phases of the journal, ``PHASE`` within ``hold`` and ``ENDS_PHASE`` behind ``caught-up``.
 
 The cutover calls, in this order: ``raise_fence`` between two proofs that producers are held, ``note_ends``
-once the mirror has caught up, ``require_quiet`` right before the new driver gets its go (nothing is
-past return yet), ``strays`` once it has taken over and again behind its first commit. ``drop_fence``
+once the mirror has caught up, ``require_quiet`` right before the new driver's takeover order (nothing is
+past return yet), ``late_writes`` once it has taken over and again behind its first commit. ``drop_fence``
 belongs before every release to the old cluster. After a success the fence stays: a producer that was
 left behind gets an error instead of writing what nobody reads.
 """
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.jobs.errors import AttemptSupersededError, FenceStandsError, RogueProducerError
+from airflow_flinkstyle.jobs.errors import AttemptSupersededError, FenceStandsError, LateWritesError
 from airflow_flinkstyle.kafka.audit.open_transactions import explain
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.errors import FenceDownError
@@ -49,7 +49,7 @@ class Watch(Protocol):
     def ends(self, topics: Collection[str]) -> Ends:
         """Return the ends of all partitions."""
 
-    def strays(self, ends: Ends) -> str | None:
+    def late_writes(self, ends: Ends) -> str | None:
         """Return None if the logs still end there, else a sentence with the offsets."""
 
 
@@ -67,7 +67,7 @@ class LiveWatch:
             found.setdefault(topic, {})[str(number)] = end
         return found
 
-    def strays(self, ends: Ends) -> str | None:
+    def late_writes(self, ends: Ends) -> str | None:
         """Look again."""
         earlier = {(topic, int(n)): end for topic, numbers in ends.items() for n, end in numbers.items()}
         found = since(self.cluster, earlier)
@@ -88,16 +88,16 @@ def raise_fence(journal: CutoverJournal, watch: Watch, topics: Collection[str]) 
     try:
         watch.fence.put(record)
     finally:  # also of a call that failed: it may have come through
-        _lift_behind_a_way_back(journal, watch, record)
+        _lift_after_rollback(journal, watch, record)
     log.info("%s", record.describe())
     return phase.record.result or journal.close(phase, {"kind": record.kind, "fence": record.describe()})
 
 
-def _lift_behind_a_way_back(journal: CutoverJournal, watch: Watch, record: FenceRecord) -> None:
+def _lift_after_rollback(journal: CutoverJournal, watch: Watch, record: FenceRecord) -> None:
     try:
         journal.check()
     except AttemptSupersededError:
-        if journal.read("back") is not None:
+        if journal.read("rollback") is not None:
             watch.fence.lift(record)
         raise
 
@@ -117,8 +117,8 @@ def drop_fence(journal: CutoverJournal, watch: Watch) -> None:
     except FlinkstyleError as error:
         raise FenceStandsError(
             f"The fence was expected to come down again, found: {error.problem}",
-            left=f"The job runs on the old cluster, its producers are held. {record.describe()}",
-            remedy=f"{error.remedy} Then clear this task: it goes on with the way back.",
+            state_after=f"The job runs on the old cluster, its producers are held. {record.describe()}",
+            remedy=f"{error.remedy} Then clear this task: it goes on with the rollback.",
         ) from error
 
 
@@ -138,26 +138,26 @@ def require_quiet(journal: CutoverJournal, watch: Watch) -> None:
 
     Raises:
         FenceDownError: If somebody removed entries of the fence.
-        RogueProducerError: If records or open transactions came behind the noted ends.
+        LateWritesError: If records or open transactions came behind the noted ends.
     """
     known = journal.read(PHASE)
     if known is not None and (gone := watch.fence.missing(FenceRecord.from_dict(known.intent))):
         raise FenceDownError(
             f"The fence was expected to be up, but these ACLs are gone: {'; '.join(map(str, gone))}.",
-            left=_STILL_OLD,
+            state_after=_STILL_OLD,
             remedy="Find out who removed them, then migrate again.",
         )
-    found = strays(journal, watch)
+    found = late_writes(journal, watch)
     if found is not None:
-        raise RogueProducerError(
+        raise LateWritesError(
             f"No producer was expected to write to the old cluster after producers were held. {found}",
-            left=_STILL_OLD,
+            state_after=_STILL_OLD,
             remedy="Find the producer of these records and make it obey the switch, or fence by ACL; then "
             "migrate again.",
         )
 
 
-def strays(journal: CutoverJournal, watch: Watch) -> str | None:
+def late_writes(journal: CutoverJournal, watch: Watch) -> str | None:
     """Return what was written to the old cluster since the ends were noted, with its offsets, or None."""
     noted = journal.result(ENDS_PHASE)
-    return watch.strays(noted["ends"]) if noted else None
+    return watch.late_writes(noted["ends"]) if noted else None

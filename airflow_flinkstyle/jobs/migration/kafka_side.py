@@ -16,9 +16,9 @@ from airflow_flinkstyle.kafka.mirror.lag import Behind, wait_caught_up
 from airflow_flinkstyle.kafka.policies import EXACT_ONLY, Policies
 from airflow_flinkstyle.kafka.translation.request import ProofRequest
 from airflow_flinkstyle.rewrite.apply import apply_plan
-from airflow_flinkstyle.rewrite.route import Clusters, misfits, targets_of
-from airflow_flinkstyle.rewrite.rules import PROVED, WayRules
-from airflow_flinkstyle.rewrite.ways import plan_migration
+from airflow_flinkstyle.rewrite.route import Clusters, incompatible_topics, targets_of
+from airflow_flinkstyle.rewrite.rules import PROVED, StrategyRules
+from airflow_flinkstyle.rewrite.strategies import plan_migration
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -90,8 +90,8 @@ class LiveKafka:
     isolation: Isolation = "read_committed"
     """What the job itself reads."""
     allow: Policies = EXACT_ONLY
-    """Which verdicts are good enough; ``chosen`` ones are wherever ``ways`` picks positions."""
-    ways: WayRules = PROVED
+    """Which verdicts are good enough; ``chosen`` ones are wherever ``strategies`` picks positions."""
+    strategies: StrategyRules = PROVED
     """How each source moves."""
     fence: Fence | None = None
     """What keeps producers away from the old topics in the window; None: they are only watched."""
@@ -127,18 +127,18 @@ class LiveKafka:
         if isinstance(found, Behind):
             raise MirrorBehindError(
                 f"MirrorMaker was expected to mirror everything within {timeout_s:g} s. {found.describe()}",
-                left="Nothing was stopped; the job still reads the old cluster.",
+                state_after="Nothing was stopped; the job still reads the old cluster.",
                 remedy="Check that MirrorMaker runs and is fast enough, then migrate again.",
             )
 
     def plan(self, manifest: Manifest, *, preview: bool = False) -> OffsetRewritePlan:
         """Find every source's positions in its way."""
-        return plan_migration(manifest, self._clusters(), self.request(preview=preview), self.ways)
+        return plan_migration(manifest, self._clusters(), self.request(preview=preview), self.strategies)
 
     def apply(self, plan: OffsetRewritePlan, manifest: Manifest, repository: SavepointRepository) -> Manifest:
         """Check against the new cluster as it is now, then write."""
         live = describe(self.new, plan.target.topics)
-        allow = replace(self.allow, chosen=self.allow.chosen or self.ways.chooses)
+        allow = replace(self.allow, chosen=self.allow.chosen or self.strategies.chooses)
         return apply_plan(plan, manifest, repository, live=live, allow=allow)
 
     def unread(self, manifest: Manifest) -> int:
@@ -169,13 +169,13 @@ class LiveKafka:
 
     def to_prove(self, sources: Mapping[str, Collection[str]]) -> set[str]:
         """Return the topics whose positions are to be proved, of these ``query/source`` -> topics."""
-        rules = {name: rule for name in sources if (rule := self.ways.named(name)).way == "proved"}
+        rules = {name: rule for name in sources if (rule := self.strategies.named(name)).strategy == "proved"}
         topics = {topic for name in rules for topic in sources[name]}
         if all(rule.topology == "refuse" for rule in rules.values()):
             return topics
         old, new = describe(self.old, topics), describe(self.new, self.target_topics(topics))
         partitions = {topic: old.topics[topic].partitions.keys() for topic in topics}
-        return topics - misfits(self.request(), partitions, new).keys()
+        return topics - incompatible_topics(self.request(), partitions, new).keys()
 
     def target_topics(self, topics: Collection[str]) -> list[str]:
         """Return what topics of the old cluster are called on the new one, each once."""

@@ -14,7 +14,7 @@ from airflow_flinkstyle.jobs.status import Running, describe_status
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.mirror.lag import mirror_lag
 from airflow_flinkstyle.kafka.mirror.retention import retention_findings
-from airflow_flinkstyle.rewrite.route import misfits
+from airflow_flinkstyle.rewrite.route import incompatible_topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -68,7 +68,7 @@ class Preflight:
             raise PreflightError(
                 f"The migration was expected to be possible, found {len(self.refusals)} reasons against it. "
                 f"{reasons}",
-                left="Nothing was changed; the job keeps running.",
+                state_after="Nothing was changed; the job keeps running.",
                 remedy="Correct them, then start the migration again.",
             )
 
@@ -172,9 +172,9 @@ def _topics(kafka: LiveKafka, sources: Sources) -> Finding:
         if old.topics[topic].topic_id != topic_id
     ]
     partitions = {topic: old.topics[topic].partitions.keys() for topic in topics}
-    unfit = misfits(kafka.request(), partitions, new)
-    for topic in sorted(_of_rule(kafka, sources, lambda rule: not rule.begins_anew)):
-        wrong += [unfit[topic]] if topic in unfit else []
+    incompatible = incompatible_topics(kafka.request(), partitions, new)
+    for topic in sorted(_of_rule(kafka, sources, lambda rule: not rule.has_chosen_start)):
+        wrong += [incompatible[topic]] if topic in incompatible else []
     for topic in sorted(_of_rule(kafka, sources, lambda rule: rule.needs_empty_target)):
         held = [tp for tp in new.only(kafka.target_topics([topic])).partitions if _holds_records(new, tp)]
         wrong += [f"{topic}: {len(held)} partitions of the target hold records already"] if held else []
@@ -186,7 +186,7 @@ def _topics(kafka: LiveKafka, sources: Sources) -> Finding:
 
 def _of_rule(kafka: LiveKafka, sources: Sources, applies: Callable[[SourceRule], bool]) -> dict[str, str]:
     """Return topic -> topic id of the sources on the old cluster whose rule is such a one."""
-    return _on_old(kafka, {name: s for name, s in sources.items() if applies(kafka.ways.named(name))})
+    return _on_old(kafka, {name: s for name, s in sources.items() if applies(kafka.strategies.named(name))})
 
 
 def _to_prove(kafka: LiveKafka, sources: Sources) -> set[str]:

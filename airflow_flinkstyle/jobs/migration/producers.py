@@ -86,7 +86,7 @@ class StoreProducerSwitch:
             if found is not None and (other := SwitchRecord.from_bytes(found.data).token) > token:
                 raise StaleTokenError(
                     f"Token {token} was expected to be the highest for switch {self._key}, found {other}.",
-                    left=f"The switch stays as it is; {position} was not applied.",
+                    state_after=f"The switch stays as it is; {position} was not applied.",
                     remedy="Nothing is to be done: a newer attempt of the migration is in charge.",
                 )
             try:

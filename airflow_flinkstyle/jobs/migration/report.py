@@ -83,8 +83,10 @@ def build_report(client: JobClient, journal: CutoverJournal) -> CutoverReport:
 def _notes(journal: CutoverJournal) -> tuple[str, ...]:
     fence = _result(journal, fence_phase.PHASE).get("fence")
     arrived, released = _result(journal, "running"), _result(journal, "release")
-    strays = arrived.get("strays") or released.get("strays")
-    left_behind = f"WARNING: producers wrote to the old cluster after the proof. {strays}" if strays else None
+    written = arrived.get("late_writes") or released.get("late_writes")
+    left_behind = (
+        f"WARNING: producers wrote to the old cluster after the proof. {written}" if written else None
+    )
     return tuple(note for note in (fence, left_behind, arrived.get("group")) if note)
 
 

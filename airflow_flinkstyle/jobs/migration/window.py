@@ -1,4 +1,4 @@
-"""What the phases of a migration's window do until the new driver is told to go; all of it can be undone."""
+"""What a migration's window does until the new driver gets its takeover order; all of it can be undone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from airflow_flinkstyle.jobs.errors import ProducersNotHeldError, RequestFailedE
 from airflow_flinkstyle.jobs.migration import fence_phase
 from airflow_flinkstyle.jobs.migration.context import late, sources_read
 from airflow_flinkstyle.jobs.running.client import SavepointOnly
-from airflow_flinkstyle.jobs.running.lineage import go_restored
+from airflow_flinkstyle.jobs.running.start_plan import order_to_restore
 from airflow_flinkstyle.rewrite import plan_json
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def _await_quiet(context: MigrationContext, topics: Collection[str]) -> None:
         if time.monotonic() > deadline:
             raise ProducersNotHeldError(
                 f"Producers were expected to be held within {context.settings.hold_timeout_s:g} s. {writes}",
-                left="Nothing was stopped; the job still reads the old cluster.",
+                state_after="Nothing was stopped; the job still reads the old cluster.",
                 remedy="Make every producer of these partitions obey the switch, then migrate again.",
             )
         context.journal.check()
@@ -92,7 +92,7 @@ def stop(context: MigrationContext) -> Mapping[str, Any]:
         found = outcome.reason if isinstance(outcome, SavepointOnly) else "it closed by itself"
         raise RequestFailedError(
             f"The job was expected to stop with a savepoint, found: {found}",
-            left="The savepoint, if there is one, is kept.",
+            state_after="The savepoint, if there is one, is kept.",
             remedy="Migrate again.",
         )
     return {"savepoint_id": outcome.savepoint_id, "batches": dict(outcome.batches)}
@@ -119,7 +119,7 @@ def _require_watched(context: MigrationContext, manifest: Manifest) -> None:
         raise ProducersNotHeldError(
             f"All topics that the job reads were expected to be watched, found that {', '.join(missed)} were "
             "not: its driver did not tell of them when the migration began.",
-            left="The savepoint is kept.",
+            state_after="The savepoint is kept.",
             remedy="Migrate again once all queries run.",
         )
 
@@ -130,8 +130,12 @@ def rewrite(context: MigrationContext, planned: Mapping[str, Any], manifest: Man
     return {"savepoint_id": context.kafka.apply(plan, manifest, context.client.repository).savepoint_id}
 
 
-def go(context: MigrationContext, rewritten: Manifest, batches: Mapping[str, int]) -> Mapping[str, Any]:
+def order_takeover(
+    context: MigrationContext, rewritten: Manifest, batches: Mapping[str, int]
+) -> Mapping[str, Any]:
     """Let the new driver take over, if nobody has written to the old cluster since the proof."""
     fence_phase.require_quiet(context.journal, context.kafka.watch)
-    context.client.go(context.generation("new"), go_restored(rewritten, closed_at=dict(batches)))
+    context.client.order_takeover(
+        context.generation("new"), order_to_restore(rewritten, closed_at=dict(batches))
+    )
     return {}

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from airflow_flinkstyle.protocol.board import JobBoard
-    from airflow_flinkstyle.protocol.records import Go, Heartbeat, QueryBeat
+    from airflow_flinkstyle.protocol.records import Heartbeat, QueryStatus, TakeoverOrder
     from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
 
 UNSEEN_BATCHES: Final = 1_000_000
@@ -25,16 +25,16 @@ in 64 bits."""
 class _Told:
     """What one generation was told, and what it said last."""
 
-    go: Go | None
+    order: TakeoverOrder | None
     words: Heartbeat
 
-    def of(self, query: str) -> QueryBeat | None:
+    def of(self, query: str) -> QueryStatus | None:
         return self.words.queries.get(query)
 
     def newest(self, query: str) -> int:
         """Return the newest number of the query's batches that this generation tells of; -1 for none."""
         beat = self.of(query)
-        begun = self.go.counts_behind.get(query, -1) if self.go is not None else -1
+        begun = self.order.counts_behind.get(query, -1) if self.order is not None else -1
         return max(begun, beat.batch_id if beat is not None and beat.batch_id is not None else -1)
 
     @property
@@ -57,7 +57,7 @@ def counts_behind(board: JobBoard, manifest: Manifest) -> dict[str, int]:
     it ran under another job or root; or the last words of a run that had it are lost.
     """
     told = [
-        _Told(board.go(generation), slot.value)
+        _Told(board.takeover_order(generation), slot.value)
         for generation in board.generations()
         if (slot := board.heartbeat(generation)) is not None
     ]

@@ -172,7 +172,7 @@ class JobClient(JobRuns):
                 raise StepTimeoutError(
                     f"Request {pending.request_id} ({pending.command}) to job {self.board.job} was expected "
                     f"to end within {timeout_s:g} s.",
-                    left="The driver continues with it.",
+                    state_after="The driver continues with it.",
                     remedy="Wait again with the same key, or cancel it.",
                 )
             time.sleep(self.poll_s)
@@ -231,13 +231,13 @@ class JobClient(JobRuns):
         return RequestFailedError(
             f"Request {pending.request_id} ({pending.command}) to job {self.board.job} was expected to end "
             f"as done, found {end.outcome}: {end.detail}",
-            left=f"The job is as follows: {describe_status(self.status())}.",
+            state_after=f"The job is as follows: {describe_status(self.status())}.",
             remedy="Correct the cause, then ask again.",
         )
 
     def _not_running(self, status: JobStatus) -> JobNotRunningError:
         return JobNotRunningError(
             f"Job {self.board.job} was expected to run, found that {describe_status(status)}.",
-            left="Nothing was asked of it.",
+            state_after="Nothing was asked of it.",
             remedy="Start it with StartStreamingJobOperator; a savepoint of a stopped job needs no driver.",
         )

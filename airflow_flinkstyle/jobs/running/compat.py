@@ -39,7 +39,9 @@ def require_fitting(runs: JobView, spec: JobSpec, target: SubmitTarget) -> None:
         SparkIncompatibleError: Naming all that would have to change; the job keeps running.
     """
     findings = spark_findings(runs, spec, target)
-    require_compatible(f"job {runs.board.job}", findings, left="Nothing was stopped; the job keeps running.")
+    require_compatible(
+        f"job {runs.board.job}", findings, state_after="Nothing was stopped; the job keeps running."
+    )
 
 
 def spark_findings(runs: JobView, spec: JobSpec, target: SubmitTarget) -> tuple[Finding, ...]:

@@ -34,7 +34,8 @@ def fork(
         manifest: The savepoint.
         repository: Where it is.
         key: Who asks, without the try number.
-        numbers: Query name -> a number behind every batch that the job may have had (``Go.counts_behind``).
+        numbers: Query name -> a number behind every batch that the job may have had; the takeover order's
+            ``counts_behind``.
     """
     numbers = numbers or {}
     counted = [f"{name}={number}" for name, number in sorted(numbers.items())]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.jobs.status import Run
     from airflow_flinkstyle.jobs.view import JobView
-    from airflow_flinkstyle.protocol.records import Heartbeat, QueryBeat
+    from airflow_flinkstyle.protocol.records import Heartbeat, QueryStatus
     from airflow_flinkstyle.storage.base import ObjectStore
     from airflow_flinkstyle.types import BatchId, Generation
 
@@ -162,7 +162,7 @@ def require_all_named(runs: JobView, run: Run) -> None:
         raise CheckpointMismatchError(
             f"The driver of generation {run.generation} was expected to have named all its queries before "
             f"it died, found batches of query {', '.join(unnamed)} in {run.claim.checkpoint_location} too.",
-            left=_NOT_TAKEN,
+            state_after=_NOT_TAKEN,
             remedy="Start that driver again (StreamingJobProgressSensor does), then stop the job.",
         )
 
@@ -177,14 +177,14 @@ def _traceless(run: Run) -> CheckpointMismatchError:
     return CheckpointMismatchError(
         f"Checkpoint {run.claim.checkpoint_location} was expected to show what generation {run.generation} "
         "did before its driver died without a word, found nothing there, as on a machine where it never ran.",
-        left=_NOT_TAKEN,
+        state_after=_NOT_TAKEN,
         remedy="A local path means the driver's disk: call from the machine where the driver ran. If it ran "
         "here, it was killed before its first write: start it again (StreamingJobProgressSensor does).",
     )
 
 
 @contextlib.contextmanager
-def _as_mismatch(checkpoint: ObjectStore, beat: QueryBeat | None) -> Iterator[None]:
+def _as_mismatch(checkpoint: ObjectStore, beat: QueryStatus | None) -> Iterator[None]:
     """Name a checkpoint that cannot be read as the wrong one, unless it may be read a moment later."""
     try:
         yield
@@ -195,18 +195,18 @@ def _as_mismatch(checkpoint: ObjectStore, beat: QueryBeat | None) -> Iterator[No
 
 
 def _require_recorded(
-    checkpoint: ObjectStore, beat: QueryBeat, query_id: str, batch: int, *, closed: bool
+    checkpoint: ObjectStore, beat: QueryStatus, query_id: str, batch: int, *, closed: bool
 ) -> None:
     recorded = -1 if beat.batch_id is None else beat.batch_id
     if query_id != beat.query_id or batch < recorded or (closed and batch != recorded):
         raise _mismatch(checkpoint, beat, f"query {query_id} at batch {batch}")
 
 
-def _mismatch(checkpoint: ObjectStore, beat: QueryBeat | None, found: str) -> CheckpointMismatchError:
+def _mismatch(checkpoint: ObjectStore, beat: QueryStatus | None, found: str) -> CheckpointMismatchError:
     recorded = f"query {beat.query_id} at batch {beat.batch_id}" if beat is not None else "a query"
     return CheckpointMismatchError(
         f"Checkpoint {checkpoint.uri} was expected to hold {recorded}, as its last run recorded, found: "
         f"{found}",
-        left=_NOT_TAKEN,
+        state_after=_NOT_TAKEN,
         remedy="A local path means the driver's disk: call from the machine where the driver ran.",
     )

@@ -119,7 +119,7 @@ class JobRuns(JobStarts):
                 raise StepTimeoutError(
                     f"Generation {generation} of job {self.board.job} was expected to take over within "
                     f"{timeout_s:g} s, found that {describe_status(status)}.",
-                    left="Its driver is still starting. End of its log: " + self.log_tail(run),
+                    state_after="Its driver is still starting. End of its log: " + self.log_tail(run),
                     remedy="Look at its log; wait again, or stop it.",
                 )
             time.sleep(self.poll_s)
@@ -151,7 +151,7 @@ class JobRuns(JobStarts):
         if not reason.strip():
             raise BadInputError(
                 f"A reason was expected why the driver of generation {generation} is dead, found none.",
-                left="Nothing was recorded.",
+                state_after="Nothing was recorded.",
                 remedy="Say how you know; people who look for a cause later read it.",
             )
         run = self.run(generation)
@@ -165,7 +165,7 @@ class JobRuns(JobStarts):
             raise StillBeatingError(
                 f"The driver of generation {generation} of job {self.board.job} was expected to be silent, "
                 "found that it writes heartbeats.",
-                left="Nothing was recorded; it keeps running.",
+                state_after="Nothing was recorded; it keeps running.",
                 remedy="Stop the job instead.",
             )
         self._record_death(run, f"{reason} ({by})")
@@ -185,7 +185,7 @@ class JobRuns(JobStarts):
         return JobNotRunningError(
             f"Generation {generation} of job {self.board.job} was expected to have a driver of which nobody "
             f"knows, found that it has {found}.",
-            left="Nothing was recorded.",
+            state_after="Nothing was recorded.",
             remedy="Start the job again.",
         )
 
@@ -206,7 +206,7 @@ class JobRuns(JobStarts):
             said = f"its script ended at {heartbeat.batches() or 'no batch'}"
         return DriverFailedError(
             f"Generation {run.generation} of job {self.board.job} was expected to run, found that {said}.",
-            left=f"Its checkpoint {run.claim.checkpoint_location} is as it left it. End of its log:\n"
+            state_after=f"Its checkpoint {run.claim.checkpoint_location} is as it left it. End of its log:\n"
             f"{self.log_tail(run)}\n",
             remedy="Correct the cause, then start the job again from its checkpoint or a savepoint.",
         )

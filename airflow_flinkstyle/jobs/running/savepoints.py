@@ -49,7 +49,7 @@ def begin_savepoint(
         raise JobNotRunningError(
             f"Job {client.board.job} was expected to run, so that its queries can be aligned, found that "
             f"{describe_status(status)}.",
-            left="No savepoint was taken.",
+            state_after="No savepoint was taken.",
             remedy="Start the job, or take the savepoint with alignment='none'.",
         )
     if isinstance(status, (Closed, Failed)):

@@ -1,144 +1,355 @@
-"""Which start a caller gets: the one that it named, or where the job was by the job's own records.
+"""Where a start can go on from: nothing, a checkpoint, a savepoint; and what its driver must find there.
 
-Nothing is begun anew by itself: only a job without a history starts fresh unless somebody names what that
-gives up. And nothing takes the place of a state that is out of reach, unless it is the same state.
+``start_choice`` chooses between them.
 """
 
 from __future__ import annotations
 
-import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, assert_never
 
-from airflow_flinkstyle.jobs.errors import HistoryError, LastStateError, RewindError
-from airflow_flinkstyle.jobs.running import last_run, lineage
-from airflow_flinkstyle.jobs.running.lineage import Fresh, FromCheckpoint, FromSavepoint, LastState, StartPlan
-from airflow_flinkstyle.savepoint.repository.summary import list_savepoints
+from airflow_flinkstyle.jobs.errors import JobNotRunningError, RewindError
+from airflow_flinkstyle.jobs.running import last_run, stopped
+from airflow_flinkstyle.jobs.running.batch_numbers import counts_behind
+from airflow_flinkstyle.jobs.running.forks import fork
+from airflow_flinkstyle.protocol.records import SourceIdentity, TakeoverOrder
+from airflow_flinkstyle.savepoint import sinks
+from airflow_flinkstyle.savepoint.errors import SinkSkipsError
 
 if TYPE_CHECKING:
-    from airflow_flinkstyle.errors import FlinkstyleError
-    from airflow_flinkstyle.jobs.running.lineage import Origin
-    from airflow_flinkstyle.jobs.view import JobView
-    from airflow_flinkstyle.savepoint.repository.summary import Summary
+    from collections.abc import Mapping
 
-_SHOWN = 5
-"""How many savepoints a message names."""
-log = logging.getLogger(__name__)
+    from airflow_flinkstyle.jobs.status import Run
+    from airflow_flinkstyle.jobs.view import JobView
+    from airflow_flinkstyle.protocol.records import AgentState, Heartbeat, QueryStatus, Rewind
+    from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
+    from airflow_flinkstyle.types import ClaimMode, Generation
+
+_CHOICES = (
+    "Start from the checkpoint (FromCheckpoint) to lose nothing, or choose rewind='fork' (new query id, new "
+    "batch numbers where the sink needs them) or rewind='re-emit' (batch ids are used again)."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class History:
-    """What a job has behind it: the batches of its last run, or savepoints that no run of it has made."""
-
-    name: str
-    """Names this history and no other, for who gives it up: ``generation 3``, or a savepoint's id."""
-    where: str
-    """How far it came."""
-    savepoints: tuple[Summary, ...]
-    """The newest first."""
-
-    def __str__(self) -> str:
-        """Describe it for messages."""
-        named = ", ".join(one.savepoint_id for one in self.savepoints[:_SHOWN])
-        more = f" and {len(self.savepoints) - _SHOWN} older ones" if len(self.savepoints) > _SHOWN else ""
-        return f"{self.where}; savepoints: {named or 'none'}{more}"
+class LastState:
+    """Go on where the job was, as its own records show it; start fresh if it has no history."""
 
 
-def plan_start(runs: JobView, origin: Origin, claim_key: str) -> StartPlan:
-    """Decide what a start goes on from; may take a savepoint of a job whose driver died."""
-    match origin:
-        case LastState():
-            plan = _last_state(runs, claim_key)
-        case Fresh():
-            plan = _fresh(runs, origin)
-        case FromSavepoint():
-            plan = lineage.plan_savepoint(runs, origin, claim_key)
-        case FromCheckpoint():
-            plan = lineage.plan_checkpoint(runs, claim_key)
-        case _:
-            assert_never(origin)
-    log.info("Job %s starts %s", runs.board.job, plan.why)
-    return plan
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fresh:
+    """Start with an empty checkpoint of its own: the script's ``startingOffsets`` count."""
+
+    discard_history: str | None = None
+    """What a job with a history gives up by that, named as the refusal names it (``generation 3``). It names
+    one history and is no yes or no, so that it confirms once: after that start the history is another one."""
 
 
-def history_of(runs: JobView) -> History | None:
-    """Return what a job has behind it; None if it is, or was told to be, at its beginning.
-
-    A run that planned no batch is none: whatever it had gone on from would stand in its checkpoint.
-    """
-    run, words = lineage.last_words(runs)
-    if run is None or words is None:
-        found = list_savepoints(runs.repository)
-        if not found:
-            return None
-        newest = found[0]
-        return History(
-            name=newest.savepoint_id,
-            where=f"no run, savepoint {newest.savepoint_id} at {dict(newest.batches)}",
-            savepoints=found,
-        )
-    seen = last_run.look(runs, run, words)
-    if isinstance(seen, last_run.Seen) and seen.is_empty:
-        return None
-    batches = {**words.batches(), **(seen.committed if isinstance(seen, last_run.Seen) else {})}
-    ran = last_run.driver_of(runs, run)
-    where = f"generation {ran}, at {batches or 'a batch that is not known here'}"
-    return History(name=f"generation {ran}", where=where, savepoints=list_savepoints(runs.repository))
+@dataclass(frozen=True, slots=True)
+class FromCheckpoint:
+    """Go on where the last run closed, in its checkpoint."""
 
 
-def _fresh(runs: JobView, origin: Fresh) -> StartPlan:
-    history = history_of(runs)
-    if history is None:
-        return lineage.plan_fresh(runs, "fresh; it has no history")
-    if origin.discard_history != history.name:
-        confirmed = f", and discard_history={origin.discard_history!r}" if origin.discard_history else ""
-        raise HistoryError(
-            f"Job {runs.board.job} was expected to have no history, so that it can start fresh, found "
-            f"{history}{confirmed}.",
-            left="Nothing was started.",
-            remedy="Start it from its last state (the default) to continue; or confirm for this start that "
-            f"its batches and state are given up, with discard_history={history.name!r}.",
-        )
-    log.warning("Job %s gives up %s; they stay where they are", runs.board.job, history)
-    return lineage.plan_fresh(runs, f"fresh, as confirmed for {history.name}")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FromSavepoint:
+    """Restore a savepoint into a new checkpoint and go on from there."""
+
+    savepoint_id: str
+    rewind: Rewind = "continue"
+    """``continue`` demands the lineage's last batch, and takes along the one that was planned behind it. If
+    the job has committed batches after the savepoint, ``fork`` gives the query a new id and counts on behind
+    what its sink remembers, ``re-emit`` keeps the id and uses batch ids again."""
+    skip_known_batches: bool = False
+    """Accept that a sink, or a function, which remembers batch ids leaves out those that it knows."""
+    claim_mode: ClaimMode = "no_claim"
+    """``claim``: the savepoint goes by itself once the job has a newer complete one."""
 
 
-def _last_state(runs: JobView, claim_key: str) -> StartPlan:
-    """Go on where the job was: in its last run's checkpoint, or from a savepoint of the very same state."""
-    history = history_of(runs)
-    if history is None:
-        return lineage.plan_fresh(runs, "fresh: no run of it has planned a batch")
-    if lineage.last_words(runs)[0] is None:
-        newest = history.savepoints[0].savepoint_id
-        return lineage.plan_savepoint(runs, FromSavepoint(savepoint_id=newest), claim_key)
-    try:
-        return lineage.plan_checkpoint(runs, claim_key)
-    except last_run.OUT_OF_REACH as error:
-        return _from_same_state(runs, history, error, claim_key)
+Origin = LastState | Fresh | FromCheckpoint | FromSavepoint
 
 
-def _from_same_state(runs: JobView, history: History, why_not: FlinkstyleError, claim_key: str) -> StartPlan:
-    """Go on from the newest savepoint if the job committed nothing after it; else there is a choice to make.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartPlan:
+    """What a start's claim and takeover order will say."""
+
+    checkpoint_location: str | None
+    """None: a new one, named by the generation."""
+    order: TakeoverOrder
+    why: str
+    """Where the job starts, for the log; behind ``Job <name> starts``."""
+
+
+def plan_fresh(runs: JobView, why: str) -> StartPlan:
+    """Begin with an empty checkpoint."""
+    return StartPlan(checkpoint_location=None, order=_order_to_start(runs, None), why=why)
+
+
+def plan_savepoint(runs: JobView, origin: FromSavepoint, claim_key: str) -> StartPlan:
+    """Restore a savepoint, once its rewind is known to be legal.
 
     Raises:
-        LastStateError: If there is none, or the job has gone on since; the choices are named.
+        RewindError: If it is not.
     """
-    found = "and it has no savepoint"
-    if history.savepoints:
-        newest = history.savepoints[0].savepoint_id
-        try:
-            plan = lineage.plan_savepoint(runs, FromSavepoint(savepoint_id=newest), claim_key)
-        except RewindError as error:
-            found = f"and its newest savepoint is not that state: {error.problem}"
-        else:
-            log.warning("Job %s: %s Its newest savepoint is the same state", runs.board.job, why_not.problem)
-            return plan
-    back = f"savepoint_id={history.savepoints[0].savepoint_id!r}, " if history.savepoints else ""
-    chosen = f"go back with start_from='savepoint', {back}rewind='fork' or 're-emit'; or " if back else ""
-    raise LastStateError(
-        f"Job {runs.board.job} was expected to continue where it was ({history}), found: {why_not.problem}; "
-        f"{found}",
-        left="Nothing was started.",
-        remedy=f"{why_not.remedy} Or choose what is lost or repeated: {chosen}start fresh with "
-        f"start_from='fresh', discard_history={history.name!r}.",
-    ) from why_not
+    saved = runs.repository.read(origin.savepoint_id)
+    numbers = counts_behind(runs.board, saved) if origin.rewind == "fork" else {}
+    manifest = _rewound(runs, saved, origin, claim_key, numbers)
+    order = replace(
+        _order_to_start(runs, manifest, carry_pending=origin.rewind == "continue"),
+        rewind=origin.rewind,
+        counts_behind=numbers,
+        skip_known_batches=origin.skip_known_batches,
+        claim_mode=origin.claim_mode,
+    )
+    batches = {query.name: int(query.batch_id) for query in manifest.queries}
+    return StartPlan(
+        checkpoint_location=None, order=order, why=f"from savepoint {manifest.savepoint_id}, at {batches}"
+    )
+
+
+def _rewound(
+    runs: JobView, manifest: Manifest, origin: FromSavepoint, claim_key: str, numbers: Mapping[str, int]
+) -> Manifest:
+    """Return the savepoint to restore, once its rewind is known to be legal."""
+    match origin.rewind:
+        case "continue":
+            require_newest(runs, manifest)
+        case "fork":
+            return fork(manifest, runs.repository, claim_key, numbers)
+        case "re-emit":
+            if not origin.skip_known_batches:
+                _require_forgetful(manifest)
+        case _:
+            assert_never(origin.rewind)
+    return manifest
+
+
+def _require_forgetful(manifest: Manifest) -> None:
+    """Refuse batch ids used again where a sink is known to remember them; the agent knows functions.
+
+    Raises:
+        SinkSkipsError: Naming the sinks.
+    """
+    if found := sinks.remembering(manifest.queries):
+        raise SinkSkipsError.of(
+            f"{', '.join(found)}, which silently leaves out batches whose ids it has seen",
+            state_after="Nothing was started.",
+        )
+
+
+def plan_checkpoint(runs: JobView, claim_key: str) -> StartPlan:
+    """Adopt the checkpoint of a run that closed; copy that of a run that did not, locked first.
+
+    Where a caller said ``closed`` in a dead driver's place, a batch may be under way: the copy says so. Where
+    a query of the dead driver has committed nothing there is no copy to make: the caller closes the run in
+    its place, and the checkpoint is adopted, as a relaunch would do.
+
+    Raises:
+        JobNotRunningError: If no run of the job has taken over.
+        CheckpointMismatchError: If the checkpoint is not what the last run recorded.
+    """
+    run, words = last_words(runs)
+    if run is None or words is None:
+        raise JobNotRunningError(
+            f"Job {runs.board.job} was expected to have a checkpoint, found that it was never started.",
+            state_after="Nothing was started.",
+            remedy="Start it fresh, or from a savepoint.",
+        )
+    closed = words.state == "closed" and words.incarnation != stopped.CALLER
+    seen = last_run.look(runs, run, words)
+    location, where = run.claim.checkpoint_location, f"in the checkpoint of generation {run.generation}"
+    if isinstance(seen, last_run.Unseen) and not (closed and seen.only_by_driver):
+        raise seen.error
+    if closed:
+        why = f"{where}, which closed at {words.batches() or 'no batch'}: {location}"
+        return StartPlan(checkpoint_location=location, order=order_to_continue(words), why=why)
+    if isinstance(seen, last_run.Seen) and (seen.is_empty or seen.unfinished):
+        left = stopped.close(runs, copy_key(claim_key), seen)
+        why = f"{where}, which died in a query's first batch: {location}"
+        return StartPlan(checkpoint_location=location, order=order_to_continue(left), why=why)
+    manifest = stopped.take_stopped(runs, copy_key(claim_key))
+    batches = {query.name: int(query.batch_id) for query in manifest.queries}
+    why = f"{where}, which died, copied as savepoint {manifest.savepoint_id} at {batches}"
+    return StartPlan(
+        checkpoint_location=None, order=_order_to_start(runs, manifest, carry_pending=True), why=why
+    )
+
+
+def copy_key(claim_key: str) -> str:
+    """Return who asks for the copy of a dead run's checkpoint that a start makes."""
+    return f"{claim_key}/checkpoint"
+
+
+def last_words(runs: JobView) -> tuple[Run | None, Heartbeat | None]:
+    """Return the last run that held the job, and what it said last."""
+    current = runs.board.current()
+    run = last_run.last_word(runs, current.value.generation) if current is not None else None
+    return run, run.heartbeat if run is not None else None
+
+
+def order_to_continue(closed: Heartbeat) -> TakeoverOrder:
+    """Go on in the checkpoint of a run that closed, exactly where it did, on the log that it read."""
+    expected = {name: dict(beat.sources) for name, beat in closed.queries.items() if beat.sources}
+    return TakeoverOrder(
+        savepoint_id=None, carry_pending=False, closed_at=closed.batches(), expected=expected
+    )
+
+
+def order_to_restore(
+    manifest: Manifest, *, closed_at: dict[str, int] | None, carry_pending: bool = False
+) -> TakeoverOrder:
+    """Go on from a savepoint, on the log that it names."""
+    return TakeoverOrder(
+        savepoint_id=manifest.savepoint_id,
+        carry_pending=carry_pending and any(query.pending_offsets for query in manifest.queries),
+        closed_at=closed_at,
+        expected=identities(manifest),
+    )
+
+
+def _order_to_start(
+    runs: JobView, manifest: Manifest | None, *, carry_pending: bool = False
+) -> TakeoverOrder:
+    current = runs.board.current()
+    slot = runs.board.heartbeat(current.value.generation) if current is not None else None
+    closed_at = slot.value.batches() if slot is not None and slot.value.state == "closed" else None
+    if manifest is None:
+        return TakeoverOrder(savepoint_id=None, carry_pending=False, closed_at=closed_at, expected={})
+    return order_to_restore(manifest, closed_at=closed_at, carry_pending=carry_pending)
+
+
+def identities(manifest: Manifest) -> dict[str, dict[str, SourceIdentity]]:
+    """Return the logs that a savepoint's offsets mean something in."""
+    return {
+        query.name: {
+            source: SourceIdentity(cluster_id=position.cluster_id, topic_ids=dict(position.topic_ids))
+            for source, position in query.kafka.items()
+        }
+        for query in manifest.queries
+        if query.kafka
+    }
+
+
+def require_newest(runs: JobView, manifest: Manifest) -> None:
+    """Require that the job has committed nothing after the savepoint, on its lineage.
+
+    Raises:
+        RewindError: If it has, or if that cannot be known because the last run did not close; or if the
+            savepoint lacks a batch of which transactional sinks may have written a part.
+    """
+    for query in manifest.queries:
+        last = _last_words(runs, query)
+        found, half_written = _last_batch(last), _half_written(last)
+        again = _emitted_again(runs, manifest, query, half_written=half_written)
+        if (found is not None and found != query.batch_id) or again is not None:
+            went = f"continued to batch {found}" if found != -1 else "ended at a batch that no run recorded"
+            if again is not None:
+                went = f"in generation {again} went back and used its batch ids again"
+            raise RewindError(
+                f"Savepoint {manifest.savepoint_id} was expected to hold the last batch of query "
+                f"{query.name}, found batch {query.batch_id}, and the job {went}.",
+                state_after="Nothing was started.",
+                remedy=_CHOICES,
+            )
+        if half_written:
+            _require_under_way(manifest, query)
+    _require_whole(runs, manifest)
+
+
+def _require_whole(runs: JobView, manifest: Manifest) -> None:
+    """Require that no query has run beside those of the savepoint, on their lineage, since it was taken.
+
+    Raises:
+        RewindError: If one has, or may have: it would begin anew.
+    """
+    for name, (beat, state) in _since(runs, manifest).items():
+        if manifest.query(name) is None and (
+            beat.batch_id is not None or (state != "closed" and not beat.waiting)
+        ):
+            at = f"is at batch {beat.batch_id}" if beat.batch_id is not None else "may have run"
+            raise RewindError(
+                f"Savepoint {manifest.savepoint_id} was expected to hold all queries of the job, found "
+                f"nothing of query {name}, which was started after it was taken, {at} and "
+                "would start from the beginning.",
+                state_after="Nothing was started.",
+                remedy=_CHOICES,
+            )
+
+
+def _since(runs: JobView, manifest: Manifest) -> dict[str, tuple[QueryStatus, AgentState]]:
+    """Return what was said last of each query by runs that had the savepoint's lineage since it was taken."""
+    taken_from = manifest.taken_from_generation
+    found: dict[str, tuple[QueryStatus, AgentState]] = {}
+    for generation in runs.board.generations():
+        slot = runs.board.heartbeat(generation)
+        if taken_from is None or generation < taken_from or slot is None:
+            continue
+        queries = slot.value.queries
+        ids = {name: beat.query_id for name, beat in queries.items()}
+        if any(ids.get(saved.name) == saved.query_id for saved in manifest.queries):
+            found |= {name: (beat, slot.value.state) for name, beat in queries.items()}
+    return found
+
+
+def _half_written(last: tuple[QueryStatus, AgentState] | None) -> bool:
+    """Return whether sinks may have written, under its id, a batch that was planned last, or a part of it.
+
+    File sinks say so themselves, to the agent.
+    """
+    if last is None or last[0].sinks is None or not last[0].sinks.under_way:
+        return False
+    name = last[0].sink
+    return bool(last[0].sinks.lineages) or name in sinks.TABLE_SINKS or sinks.may_remember(name)
+
+
+def _require_under_way(manifest: Manifest, query: QuerySnapshot) -> None:
+    """Require that a savepoint knows of the batch which sinks may have written, or a part of it."""
+    if query.pending_offsets is None and not (query.sinks and query.sinks.under_way):
+        raise RewindError(
+            f"Savepoint {manifest.savepoint_id} was expected to hold batch {query.batch_id + 1} of query "
+            f"{query.name}, which a driver had planned before it died, found no offsets of it: all or a "
+            "part of it may be in the output; other rows under its id would be left out or doubled.",
+            state_after="Nothing was started.",
+            remedy="Start from the checkpoint (FromCheckpoint) or a savepoint that was taken since, to "
+            "complete that batch; or choose rewind='fork' or rewind='re-emit', which write it again.",
+        )
+
+
+def _last_batch(last: tuple[QueryStatus, AgentState] | None) -> int | None:
+    """Return the lineage's last batch; -1 if it ended unseen, None if no run of this job had it."""
+    return None if last is None else last[0].batch_id if last[1] == "closed" else -1
+
+
+def _last_words(runs: JobView, query: QuerySnapshot) -> tuple[QueryStatus, AgentState] | None:
+    """Return what the last run of the query's lineage said of it, and how it ended."""
+    for generation in reversed(runs.board.generations()):
+        slot = runs.board.heartbeat(generation)
+        beat = slot.value.queries.get(query.name) if slot else None
+        if slot is None or beat is None or beat.query_id != query.query_id or beat.batch_id is None:
+            continue
+        return beat, slot.value.state
+    return None
+
+
+def _emitted_again(
+    runs: JobView, manifest: Manifest, query: QuerySnapshot, *, half_written: bool
+) -> Generation | None:
+    """Return a generation that went back behind the savepoint after it was taken: equal ids tell nothing.
+
+    One that went back to this very savepoint and committed nothing counts only if it left a batch half
+    written: what it had planned is not what the savepoint holds as planned.
+    """
+    taken_from = manifest.taken_from_generation
+    if taken_from is None:
+        return None  # from outside: it has no place among this job's runs
+    for generation in runs.board.generations():
+        order, slot = runs.board.takeover_order(generation), runs.board.heartbeat(generation)
+        beat = slot.value.queries.get(query.name) if slot else None
+        ran = beat is not None and beat.query_id == query.query_id and beat.batch_id is not None
+        rolled_back = (
+            order is not None
+            and order.rewind == "re-emit"
+            and (half_written or order.savepoint_id != manifest.savepoint_id)
+        )
+        if generation > taken_from and ran and rolled_back:
+            return generation
+    return None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.deployments.base import Alive
 from airflow_flinkstyle.jobs.errors import JobRunningError
-from airflow_flinkstyle.jobs.running import lineage, start_plan, stopped
+from airflow_flinkstyle.jobs.running import start_choice, start_plan, stopped
 from airflow_flinkstyle.jobs.spec import from_launch, launch_of, require_recordable
 from airflow_flinkstyle.jobs.status import Running, Starting, describe_status, now_ms
 from airflow_flinkstyle.jobs.view import JobView
@@ -22,10 +22,10 @@ from airflow_flinkstyle.types import Generation
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from airflow_flinkstyle.jobs.running.lineage import Origin
+    from airflow_flinkstyle.jobs.running.start_plan import Origin
     from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
     from airflow_flinkstyle.jobs.status import Run
-    from airflow_flinkstyle.protocol.records import Go, KafkaOverride
+    from airflow_flinkstyle.protocol.records import KafkaOverride, TakeoverOrder
 
 log = logging.getLogger(__name__)
 
@@ -71,25 +71,25 @@ class JobStarts(JobView):
         """
         require_recordable(spec, target)
         generation = self._own_start(claim_key, spec, target)
-        if generation is None or self.board.go(generation) is None:
+        if generation is None or self.board.takeover_order(generation) is None:
             if generation is None:
                 self._require_stopped(claim_key)
             # Outside the intent: it may take or derive a savepoint, under an intent of its own, and a prune
             # that waited for the first one would keep the second one waiting.
-            plan = start_plan.plan_start(self, origin or lineage.LastState(), claim_key)
-            # From here to the go that names it, only this keeps a prune off the savepoint.
+            plan = start_choice.plan_start(self, origin or start_plan.LastState(), claim_key)
+            # From here to the order that names it, only this keeps a prune off the savepoint.
             with hold_intent(self.repository, "restore", holder=f"the start {claim_key}"):
-                if plan.go.savepoint_id is not None:
-                    self.repository.read(plan.go.savepoint_id)  # it may have gone meanwhile
+                if plan.order.savepoint_id is not None:
+                    self.repository.read(plan.order.savepoint_id)  # it may have gone meanwhile
                 if generation is None:
                     generation = self._claim(spec, target, claim_key, plan.checkpoint_location, None)
-                self._go(generation, plan.go)
+                self._write_order(generation, plan.order)
         return self._submit_once(generation, claim_key)
 
     def standby(
         self, spec: JobSpec, target: SubmitTarget, *, claim_key: str, prepare_savepoint_id: str | None
     ) -> RunHandle:
-        """Start a driver that comes up, restores a hot savepoint, and waits for ``go``."""
+        """Start a driver that comes up, restores a hot savepoint, and waits for ``order``."""
         require_recordable(spec, target)
         generation = self._own_start(claim_key, spec, target)
         if generation is None:
@@ -98,28 +98,28 @@ class JobStarts(JobView):
         return self._submit_once(generation, claim_key)
 
     def follow(self, generation: Generation, *, claim_key: str) -> RunHandle:
-        """Start a way back: what a closed generation ran, in its own checkpoint, following it."""
+        """Start a rollback: what a closed generation ran, in its own checkpoint, following it."""
         run = self.run(generation)
         if run.heartbeat is None or run.heartbeat.state != "closed":
             raise JobRunningError(
                 f"Generation {generation} of job {self.board.job} was expected to have closed.",
-                left="Nothing was started.",
+                state_after="Nothing was started.",
                 remedy="Stop it first.",
             )
         own = self.own_claim(claim_key)
         if own is None:
             spec, target = from_launch(run.claim.launch, secret_env=self.secret_env)
             own = self._claim(spec, target, claim_key, run.claim.checkpoint_location, None, generation)
-        self._go(own, lineage.go_on(run.heartbeat))
+        self._write_order(own, start_plan.order_to_continue(run.heartbeat))
         return self._submit_once(own, claim_key)
 
-    def go(self, generation: Generation, go: Go) -> None:
+    def order_takeover(self, generation: Generation, order: TakeoverOrder) -> None:
         """Let a waiting driver take over; telling it the same again is no error."""
-        self._go(generation, go)
+        self._write_order(generation, order)
 
-    def _go(self, generation: Generation, go: Go) -> None:
+    def _write_order(self, generation: Generation, order: TakeoverOrder) -> None:
         try:
-            self.board.create_go(generation, go)
+            self.board.create_takeover_order(generation, order)
         except ObjectExistsError:
             log.info("Generation %d was told to go before", generation)
 
@@ -255,14 +255,14 @@ class JobStarts(JobView):
     def _running(self, holder: str) -> JobRunningError:
         return JobRunningError(
             f"Job {self.board.job} was expected not to run, found that {holder}.",
-            left="Nothing was started; that run continues.",
+            state_after="Nothing was started; that run continues.",
             remedy="Stop it first (StopStreamingJobOperator), or use another job name.",
         )
 
 
 def _is_own(run: Run, claim_key: str) -> bool:
-    """Return whether it is an earlier try of the same start: its claim, or its fence to copy a checkpoint."""
-    return run.claim.claim_key in (claim_key, stopped.fence_key(lineage.copy_key(claim_key)))
+    """Return whether it is an earlier try of the same start: its claim, or its lock to copy a checkpoint."""
+    return run.claim.claim_key in (claim_key, stopped.lock_key(start_plan.copy_key(claim_key)))
 
 
 def _is_seen(run: Run) -> bool:

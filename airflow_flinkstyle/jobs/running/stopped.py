@@ -1,4 +1,4 @@
-"""What a caller does itself with a job that no driver runs: fence it off, and take its savepoint.
+"""What a caller does itself with a job that no driver runs: lock it offline, and take its savepoint.
 
 The caller acts as a generation of its own that runs no batch: it claims one, takes ``current.json`` over
 so that no old driver can wake up, reads the checkpoint, and writes ``closed`` in the driver's place.
@@ -36,8 +36,8 @@ CALLER = Incarnation(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fence:
-    """A generation that a caller holds; until it is lifted, no driver may take over."""
+class OfflineLock:
+    """A generation that a caller holds while no driver runs; until it is unlocked, none may take over."""
 
     generation: Generation
     last: Run
@@ -58,21 +58,21 @@ def take_stopped(
         JobNotRunningError: If there is nothing to take: the job never committed a batch.
         CheckpointMismatchError: If this machine sees another checkpoint than the last run recorded.
     """
-    savepoint_id = _unspent_id(runs, key)
+    savepoint_id = _usable_id(runs, key)
     existing = runs.repository.find(savepoint_id)
     status = runs.settled_status(unless=lambda run: _is_own(run, key)) if existing is None else None
     if isinstance(status, (Running, Starting)) and not _is_own(status.run, key):
         raise JobRunningError(
             f"Job {runs.board.job} was expected not to run, found that {describe_status(status)}.",
-            left="Nothing was taken.",
+            state_after="Nothing was taken.",
             remedy="Ask its driver for the savepoint (TakeSavepointOperator).",
         )
-    fence = raise_fence(runs, key)
+    lock = lock_offline(runs, key)
     if existing is None:
-        existing = _take(runs, fence, savepoint_id, progress)
-    lift_fence(
+        existing = _take(runs, lock, savepoint_id, progress)
+    unlock(
         runs,
-        fence,
+        lock,
         {query.name: query.batch_id for query in existing.queries},
         under_way={query.name for query in existing.queries if query.pending_offsets is not None},
     )
@@ -96,24 +96,24 @@ def close(runs: JobView, key: str, seen: last_run.Seen) -> Heartbeat:
         JobRunningError: If its driver still writes.
         CheckpointMismatchError: If this machine sees another checkpoint than the run recorded.
     """
-    fence = raise_fence(runs, key, needed=[name for name, batch in seen.committed.items() if batch >= 0])
-    names = [name for name in fence.last_words.queries if last_run.has_begun(runs, fence.last, name)]
-    newest = {name: last_run.newest_batches(runs, fence.last, name) for name in names}
-    lift_fence(
+    lock = lock_offline(runs, key, needed=[name for name, batch in seen.committed.items() if batch >= 0])
+    names = [name for name in lock.last_words.queries if last_run.has_begun(runs, lock.last, name)]
+    newest = {name: last_run.newest_batches(runs, lock.last, name) for name in names}
+    unlock(
         runs,
-        fence,
+        lock,
         {name: done for name, (done, _) in newest.items() if done is not None},
         under_way={name for name, (done, planned) in newest.items() if done != planned},
     )
-    closed = runs.board.heartbeat(fence.generation)
+    closed = runs.board.heartbeat(lock.generation)
     if closed is None:
-        raise AssertionError(f"generation {fence.generation} has just closed")
+        raise AssertionError(f"generation {lock.generation} has just closed")
     return closed.value
 
 
-def raise_fence(
+def lock_offline(
     runs: JobView, key: str, *, driver_has_ended: bool = False, needed: Collection[str] | None = None
-) -> Fence:
+) -> OfflineLock:
     """Hold the job against every driver, once the last one has ended; a retry goes on where it was.
 
     Args:
@@ -126,24 +126,24 @@ def raise_fence(
     own = next((run for run in map(runs.run, runs.board.generations()) if _is_own(run, key)), None)
     if own is None:
         own = _claim(runs, key)
-    fence = _fence(runs, own)
+    lock = _lock(runs, own)
     seen = runs.board.current()
     if not own.is_over and (seen is None or seen.value.generation != own.generation):
-        _require_recorded(runs, fence, needed)
+        _require_recorded(runs, lock, needed)
         if not driver_has_ended:
-            await_end(runs, fence.last)
+            await_end(runs, lock.last)
         runs.board.take_current(Current(generation=own.generation, incarnation=CALLER), seen=seen)
-    return fence
+    return lock
 
 
-def lift_fence(
-    runs: JobView, fence: Fence, batches: Mapping[str, BatchId], *, under_way: Collection[str]
+def unlock(
+    runs: JobView, lock: OfflineLock, batches: Mapping[str, BatchId], *, under_way: Collection[str]
 ) -> None:
     """Say ``closed`` in the driver's place, so that the next start may go on from here.
 
     Args:
         runs: The job.
-        fence: What the caller holds.
+        lock: What the caller holds.
         batches: Query name -> last committed batch.
         under_way: The queries of which a batch was planned behind that one.
     """
@@ -153,10 +153,10 @@ def lift_fence(
             batch_id=batches.get(name, beat.batch_id),
             sinks=left_by(beat.sinks, planned=name in under_way),
         )
-        for name, beat in fence.last_words.queries.items()
+        for name, beat in lock.last_words.queries.items()
     }
     closed = replace(
-        fence.last_words,
+        lock.last_words,
         incarnation=CALLER,
         state="closed",
         beat=1,
@@ -168,7 +168,7 @@ def lift_fence(
         transient=False,
     )
     try:
-        runs.board.beat(fence.generation, closed, seen=None)
+        runs.board.beat(lock.generation, closed, seen=None)
     except ObjectExistsError:
         return  # an earlier attempt of the same call lifted it
 
@@ -191,26 +191,26 @@ def await_end(runs: JobView, run: Run) -> None:
             raise JobRunningError(
                 f"The driver of generation {run.generation} of job {runs.board.job} was expected to have "
                 "ended, found that it still writes heartbeats.",
-                left="The job keeps running.",
+                state_after="The job keeps running.",
                 remedy="Stop it, or ask it for a savepoint while it runs.",
             )
         time.sleep(runs.poll_s)
 
 
-def _unspent_id(runs: JobView, key: str) -> str:
+def _usable_id(runs: JobView, key: str) -> str:
     """Return the id that the caller's savepoint has, or can still have."""
     keys = itertools.chain([key], (f"{key} again {attempt}" for attempt in itertools.count(2)))
     ids = (new_savepoint_id(runs.board.job, one) for one in keys)
-    return next(savepoint_id for savepoint_id in ids if runs.repository.why_spent(savepoint_id) is None)
+    return next(savepoint_id for savepoint_id in ids if runs.repository.why_tombstoned(savepoint_id) is None)
 
 
 def _is_own(run: Run, key: str) -> bool:
-    return run.claim.claim_key == fence_key(key)
+    return run.claim.claim_key == lock_key(key)
 
 
-def fence_key(key: str) -> str:
-    """Return the claim key of a fence that somebody raises."""
-    return f"fence:{key}"
+def lock_key(key: str) -> str:
+    """Return the claim key of an offline lock."""
+    return f"lock:{key}"
 
 
 def _claim(runs: JobView, key: str) -> Run:
@@ -218,13 +218,13 @@ def _claim(runs: JobView, key: str) -> Run:
     if current is None:
         raise JobNotRunningError(
             f"Job {runs.board.job} was expected to have run, found that no driver ever took it over.",
-            left="Nothing was taken.",
+            state_after="Nothing was taken.",
             remedy="Check the job's name and the savepoint root, or start the job.",
         )
     last = runs.run(current.value.generation)
     generation = Generation(runs.board.generations()[-1] + 1)
     claim = Claim(
-        claim_key=fence_key(key),
+        claim_key=lock_key(key),
         follows=last.generation,
         checkpoint_location=last.claim.checkpoint_location,
         prepare_savepoint_id=None,
@@ -239,46 +239,46 @@ def _claim(runs: JobView, key: str) -> Run:
         raise JobRunningError(
             f"Job {runs.board.job} was expected to be left alone, found that another caller has just "
             f"claimed generation {generation}.",
-            left="Nothing was taken.",
+            state_after="Nothing was taken.",
             remedy="Wait until that start or savepoint is done, then try again.",
         ) from error
     return runs.run(generation)
 
 
-def _fence(runs: JobView, own: Run) -> Fence:
+def _lock(runs: JobView, own: Run) -> OfflineLock:
     """Find the last driver's words."""
     last = last_run.last_word(runs, own.claim.follows)
     if last is None or last.heartbeat is None:
         raise JobNotRunningError(
             f"The last run of {runs.board.job} was expected to have recorded its queries, found no word.",
-            left="Nothing was taken.",
+            state_after="Nothing was taken.",
             remedy="Start the job; it has committed nothing yet.",
         )
-    return Fence(generation=own.generation, last=last, last_words=last.heartbeat)
+    return OfflineLock(generation=own.generation, last=last, last_words=last.heartbeat)
 
 
-def _require_recorded(runs: JobView, fence: Fence, needed: Collection[str] | None) -> None:
+def _require_recorded(runs: JobView, lock: OfflineLock, needed: Collection[str] | None) -> None:
     """Require that this machine sees the checkpoints that the last run wrote, before anything is held."""
-    for name in fence.last_words.queries:
-        if name in needed if needed is not None else last_run.has_begun(runs, fence.last, name):
-            last_run.require_committed(runs, fence.last, name)
-    if needed is None and fence.last_words.state != "closed":
-        last_run.require_all_named(runs, fence.last)
+    for name in lock.last_words.queries:
+        if name in needed if needed is not None else last_run.has_begun(runs, lock.last, name):
+            last_run.require_committed(runs, lock.last, name)
+    if needed is None and lock.last_words.state != "closed":
+        last_run.require_all_named(runs, lock.last)
 
 
 def _take(
-    runs: JobView, fence: Fence, savepoint_id: str, progress: Callable[[CaptureProgress], None]
+    runs: JobView, lock: OfflineLock, savepoint_id: str, progress: Callable[[CaptureProgress], None]
 ) -> Manifest:
     queries = [
-        QuerySource.at_rest(name, last_run.read_checkpoint(runs, fence.last, name), beat)
-        for name, beat in sorted(fence.last_words.queries.items())
-        if last_run.has_begun(runs, fence.last, name)
+        QuerySource.at_rest(name, last_run.read_checkpoint(runs, lock.last, name), beat)
+        for name, beat in sorted(lock.last_words.queries.items())
+        if last_run.has_begun(runs, lock.last, name)
     ]
     label = SavepointLabel(
         savepoint_id=savepoint_id,
         taken_at_ms=now_ms(),
-        spark_version=fence.last_words.spark_version,
-        taken_from_generation=fence.last.generation,
+        spark_version=lock.last_words.spark_version,
+        taken_from_generation=lock.last.generation,
     )
     previous = newest_savepoint(runs.repository)
     return take_savepoint(runs.repository, queries, label, previous=previous, progress=progress)

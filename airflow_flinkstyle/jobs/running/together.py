@@ -85,7 +85,7 @@ def _require_one_root(clients: Sequence[JobClient]) -> None:
     if not jobs or len(set(jobs)) != len(jobs) or len(roots) != 1:
         raise BadInputError(
             f"Jobs under one savepoint root, each once, were expected, found {jobs} under {sorted(roots)}.",
-            left="Nothing was asked of any job.",
+            state_after="Nothing was asked of any job.",
             remedy="Name each job once, and give all of them the same savepoint root.",
         )
 
@@ -180,7 +180,7 @@ class _Attempt:
         jobs = ", ".join(client.board.job for client in self._clients)
         return CutFailedError(
             f"The jobs {jobs} were expected to be cut together as {self._cut_id}, found that {reason}",
-            left="All jobs resume uncut; savepoints that some of them took for this cut are ordinary ones.",
+            state_after="All jobs resume uncut; savepoints taken for this cut are ordinary ones.",
             remedy="Correct what is named, then cut again.",
         )
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow_flinkstyle.jobs.running.client import JobClient
-    from airflow_flinkstyle.protocol.records import QueryBeat
+    from airflow_flinkstyle.protocol.records import QueryStatus
     from airflow_flinkstyle.protocol.sink_records import Sinks
     from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
 
@@ -28,9 +28,9 @@ class FailedVersion:
     """Query name -> newest committed batch."""
     pending: Mapping[str, tuple[BatchId, str]]
     """Query name -> the batch that was planned behind it, and its offsets."""
-    last_words: Mapping[str, QueryBeat]
+    last_words: Mapping[str, QueryStatus]
 
-    def why_not_back(self, manifest: Manifest) -> str | None:
+    def why_no_rollback(self, manifest: Manifest) -> str | None:
         """Return what it did that going back to a savepoint would repeat or lose; None if nothing. Pure."""
         saved = {query.name: query for query in manifest.queries}
         ran_on = {
@@ -48,18 +48,18 @@ class FailedVersion:
         return None
 
 
-def look_at(client: JobClient, fence: stopped.Fence) -> FailedVersion:
-    """Read the logs of the driver that the fence stands for."""
+def look_at(client: JobClient, lock: stopped.OfflineLock) -> FailedVersion:
+    """Read the logs of the driver that the lock stands for."""
     committed, pending = {}, {}
-    for name in fence.last_words.queries:
-        checkpoint = last_run.read_checkpoint(client, fence.last, name)
+    for name in lock.last_words.queries:
+        checkpoint = last_run.read_checkpoint(client, lock.last, name)
         done, planned = list_batches(checkpoint, "commits"), list_batches(checkpoint, "offsets")
         newest = max(done, default=-1)
         if done:
             committed[name] = BatchId(newest)
         if planned and max(planned) == newest + 1:
             pending[name] = (max(planned), checkpoint.read(f"offsets/{max(planned)}").decode())
-    return FailedVersion(committed=committed, pending=pending, last_words=fence.last_words.queries)
+    return FailedVersion(committed=committed, pending=pending, last_words=lock.last_words.queries)
 
 
 def _moved_to(before: Sinks | None, after: Sinks | None) -> str | None:

@@ -17,12 +17,12 @@ from airflow_flinkstyle.jobs.errors import (
     DriverFailedError,
     RequestFailedError,
     UpgradeChoiceError,
-    UpgradeWentBackError,
+    UpgradeRolledBackError,
 )
 from airflow_flinkstyle.jobs.running import last_run, stopped
 from airflow_flinkstyle.jobs.running.client import SavepointOnly, Stopped
 from airflow_flinkstyle.jobs.running.compat import require_fitting
-from airflow_flinkstyle.jobs.running.lineage import FromSavepoint
+from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
 from airflow_flinkstyle.jobs.spec import from_launch
 from airflow_flinkstyle.jobs.status import Dead, Running
 from airflow_flinkstyle.jobs.upgrade.failed_version import carry_pending, look_at
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-UPGRADE_PHASES = ("stop", "start", "verify", "back")
+UPGRADE_PHASES = ("stop", "start", "verify", "rollback")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ class Upgrade:
     if_committed: Rewind = "continue"
     """How to go back from a version that had committed, or moved a sink; ``continue`` cannot, and raises."""
     skip_known_batches: bool = False
-    """Accept, for the way back, that a sink or a function leaves out batch ids that it has seen."""
+    """Accept, for the rollback, that a sink or a function leaves out batch ids that it has seen."""
     stop_timeout_s: float = 300.0
     first_commit_timeout_s: float = 180.0
     """For the new version to come up and commit its first batch."""
@@ -81,15 +81,15 @@ class Upgrade:
         """Upgrade, or go on with an upgrade that an earlier attempt began.
 
         Raises:
-            UpgradeWentBackError: If the new version failed; the old one runs again.
+            UpgradeRolledBackError: If the new version failed; the old one runs again.
             UpgradeChoiceError: If it failed after it had committed, and nothing was chosen.
-            SinkSkipsError: If the way back would use batch ids again that a sink may leave out; nothing was
+            SinkSkipsError: If the rollback would use batch ids again that a sink may leave out; nothing was
                 stopped.
             SparkIncompatibleError: If the new version could not go on; nothing was stopped.
         """
         self.journal.begin(lambda: 0)
         stop = self._phase("stop", self._stop)
-        if self.journal.read("back") is None:
+        if self.journal.read("rollback") is None:
             new = Generation(self._phase("start", lambda: self._start(stop))["generation"])
             verified = self._phase("verify", lambda: self._verify(new, stop["batches"]))
             if verified["failure"] is None:
@@ -101,10 +101,10 @@ class Upgrade:
                     phases_s=self.journal.seconds(),
                 )
         failure = (self.journal.result("verify") or {}).get("failure", "It did not start.")
-        back = self._phase("back", lambda: self._back(stop))
-        raise UpgradeWentBackError(
+        back = self._phase("rollback", lambda: self._roll_back(stop))
+        raise UpgradeRolledBackError(
             f"The new version of job {self.client.board.job} was expected to commit a batch: {failure}",
-            left=f"The old version runs again as generation {back['generation']} ({back['how']}).",
+            state_after=f"The old version runs again as generation {back['generation']} ({back['how']}).",
             remedy="Correct the new version, then upgrade again.",
         )
 
@@ -116,7 +116,7 @@ class Upgrade:
         return self.journal.close(phase, action())
 
     def _stop(self) -> Mapping[str, Any]:
-        self._require_way_back()
+        self._require_rollback_possible()
         require_fitting(self.client, self.spec, self.target)
         key = f"{self.journal.migration_id}/stop"
         outcome = self.client.stop(
@@ -131,12 +131,12 @@ class Upgrade:
                 found = "that it closed by itself, without a savepoint"
         raise RequestFailedError(
             f"Job {self.client.board.job} was expected to stop with a savepoint, found {found}",
-            left="The new version was not started.",
+            state_after="The new version was not started.",
             remedy="Start the job from its checkpoint, then upgrade again.",
         )
 
-    def _require_way_back(self) -> None:
-        """Require that the way back that was chosen loses nothing silently, before anything stops."""
+    def _require_rollback_possible(self) -> None:
+        """Require that the rollback that was chosen loses nothing silently, before anything stops."""
         if self.if_committed != "re-emit" or self.skip_known_batches:
             return
         board = self.client.board
@@ -149,7 +149,7 @@ class Upgrade:
             raise SinkSkipsError.of(
                 f"{named}, which leaves out, or may leave out, batches whose ids it has seen "
                 "(if_committed='re-emit')",
-                left="Nothing was stopped; the job keeps running.",
+                state_after="Nothing was stopped; the job keeps running.",
             )
 
     def _start(self, stop: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -195,12 +195,14 @@ class Upgrade:
 
     # --- back ---------------------------------------------------------------------------------
 
-    def _back(self, stop: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _roll_back(self, stop: Mapping[str, Any]) -> Mapping[str, Any]:
         """End the new version's driver; then its logs decide how the old version goes on."""
-        client, key = self.client, f"{self.journal.migration_id}/back"
+        client, key = self.client, f"{self.journal.migration_id}/rollback"
         old = client.run(Generation(stop["generation"]))
         new, own = client.own_claim(f"{self.journal.migration_id}/new"), client.own_claim(key)
-        if own is not None and client.board.go(own) is not None:  # an earlier attempt came this far
+        if (
+            own is not None and client.board.takeover_order(own) is not None
+        ):  # an earlier attempt came this far
             spec, target = from_launch(old.claim.launch, secret_env=client.secret_env)
             back, how = client.start(spec, target, claim_key=key), "by an earlier attempt"
         else:
@@ -210,27 +212,28 @@ class Upgrade:
                 back = client.follow(old.generation, claim_key=key)
                 how = "in its own checkpoint: the new version never took over"
             else:
-                back, how = self._back_from_new(stop, driver_has_ended=ended)
+                back, how = self._roll_back_from_new(stop, driver_has_ended=ended)
         client.wait_running(back.generation, timeout_s=self.first_commit_timeout_s)
         return {"generation": back.generation, "how": how}
 
-    def _back_from_new(self, stop: Mapping[str, Any], *, driver_has_ended: bool) -> tuple[Any, str]:
-        client, key = self.client, f"{self.journal.migration_id}/back"
+    def _roll_back_from_new(self, stop: Mapping[str, Any], *, driver_has_ended: bool) -> tuple[Any, str]:
+        client, key = self.client, f"{self.journal.migration_id}/rollback"
         manifest = client.repository.read(stop["savepoint_id"])
         saved = {query.name for query in manifest.queries}
-        fence = stopped.raise_fence(client, key, driver_has_ended=driver_has_ended, needed=saved)
-        failed = look_at(client, fence)
-        stopped.lift_fence(client, fence, failed.committed, under_way=failed.pending.keys())
-        why_not = failed.why_not_back(manifest)
+        lock = stopped.lock_offline(client, key, driver_has_ended=driver_has_ended, needed=saved)
+        failed = look_at(client, lock)
+        stopped.unlock(client, lock, failed.committed, under_way=failed.pending.keys())
+        why_not = failed.why_no_rollback(manifest)
         if why_not is None:
             carried = carry_pending(manifest, failed, client)
             origin = FromSavepoint(savepoint_id=carried.savepoint_id)
             which = sorted(failed.pending) or "no query"
-            how = f"from {carried.savepoint_id}, pending batch of {which} carried over"
+            how = f"from {carried.savepoint_id}, planned batch of {which} carried over"
         elif self.if_committed == "continue":
             raise UpgradeChoiceError(
                 f"The new version was expected to fail before it wrote anything, found that {why_not}.",
-                left=f"The job is stopped. Savepoint {stop['savepoint_id']} is from before the upgrade.",
+                state_after=f"The job is stopped. Savepoint {stop['savepoint_id']} is from before the "
+                "upgrade.",
                 remedy="Correct the new version and start it from the checkpoint (FromCheckpoint), or the "
                 "old one from that savepoint with rewind='fork' or rewind='re-emit'.",
             )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
-from airflow_flinkstyle.kafka.window import key_print
+from airflow_flinkstyle.kafka.fingerprints import key_print
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -184,7 +184,7 @@ def _denied(cluster: KafkaCluster) -> ClusterDeniedError:
     return ClusterDeniedError(
         f"The credentials of Kafka cluster {cluster} were expected to be allowed to read {_TOPIC}, which "
         "says whose transactions are open, but were denied it.",
-        left=NOTHING_CHANGED,
+        state_after=NOTHING_CHANGED,
         remedy=f"Allow their principal READ and DESCRIBE on topic {_TOPIC}; or ask with "
         "kafka-transactions.sh list, as somebody who has DESCRIBE on the transactional ids.",
     )
@@ -193,6 +193,6 @@ def _denied(cluster: KafkaCluster) -> ClusterDeniedError:
 def _unknown(found: str) -> MessageFormatError:
     return MessageFormatError(
         f"A record of {_TOPIC} of version 0 to {_NEWEST_VERSION} was expected, found {found}.",
-        left=NOTHING_CHANGED,
+        state_after=NOTHING_CHANGED,
         remedy="Use kafka-transactions.sh describe-producers to see who holds the partition.",
     )

@@ -90,6 +90,6 @@ def parse_ident(text: str) -> Ident:
 def _unusable(found: str) -> BadInputError:
     return BadInputError(
         f"An id was expected to be key, value, header:NAME, json:FIELD or regex:PATTERN, found {found}.",
-        left="Nothing was read.",
+        state_after="Nothing was read.",
         remedy="Say what tells the records of the topic apart.",
     )

@@ -112,7 +112,7 @@ def require_idle(transactions: Collection[OpenTransaction], now_ms: int, min_age
     raise TransactionInUseError(
         f"{len(young)} of {len(transactions)} transactions may be those of a producer at work: "
         f"{youngest.transactional_id} gave its last sign of life {age_s:.0f} s ago, less than {wanted}.",
-        left="No transaction was aborted.",
+        state_after="No transaction was aborted.",
         remedy="Give the savepoint root of its job, whose records say that it has ended, or how long no "
         f"batch of yours takes (--min-age); or wait: the brokers abort it {timeout_s:.0f} s after its begin.",
     )
@@ -163,6 +163,6 @@ def _abort(cluster: KafkaCluster, transaction: OpenTransaction) -> None:
                 raise
             raise ClusterDeniedError(
                 f"Kafka cluster {cluster} denied to initialise {transaction}: {error.args[0].str()}.",
-                left="It is open as before; those that were aborted before it stay so.",
+                state_after="It is open as before; those that were aborted before it stay so.",
                 remedy="Allow the principal WRITE and DESCRIBE on the transactional id.",
             ) from error

@@ -111,7 +111,7 @@ def topics_are_open(cluster: KafkaCluster) -> bool | None:
         raise NoAuthorizerError(
             f"An authorizer was expected on Kafka cluster {cluster}, but its brokers have none, so "
             "nobody can be denied to write.",
-            left=NOTHING_CHANGED,
+            state_after=NOTHING_CHANGED,
             remedy="Set authorizer.class.name on the brokers, or migrate with fence='passive': then only "
             "the ends of the logs prove that nobody writes.",
         )
@@ -128,7 +128,7 @@ def _require_rights(cluster: KafkaCluster, admin: AdminClient, wanted: Collectio
         raise ClusterDeniedError(
             f"The credentials of Kafka cluster {cluster} should have {', '.join(sorted(wanted))} on the "
             f"cluster, to fence topics by ACL, but lack {', '.join(missing)}.",
-            left=NOTHING_CHANGED,
+            state_after=NOTHING_CHANGED,
             remedy="Allow the connection's principal these operations, or migrate with fence='passive'.",
         )
 

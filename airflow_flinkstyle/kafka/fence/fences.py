@@ -153,24 +153,24 @@ class AclFence:
         """
         names = sorted(set(topics))
         told = topics_are_open(self.cluster)
-        standing = rules_on(self.cluster, names)
+        entries = rules_on(self.cluster, names)
         existing = existing_topics(self.cluster)
         is_open = self.open_topics if told is None else told
-        if is_open is None and (bare := [name for name in names if not standing[name]]):
+        if is_open is None and (bare := [name for name in names if not entries[name]]):
             raise _unknown_openness(self.cluster, bare)
         wanted = [
             rule
             for name in names
             for rule in rules_for(
-                self, name, standing=standing[name], others=existing - {name}, is_open=bool(is_open)
+                self, name, entries=entries[name], others=existing - {name}, is_open=bool(is_open)
             )
         ]
         return FenceRecord(
             kind="acl",
             cluster_id=describe(self.cluster, ()).cluster_id,
             topics=tuple(names),
-            rules=tuple(rule for rule in wanted if rule not in standing[rule.name]),
-            stood=tuple(rule for rule in wanted if rule in standing[rule.name]),
+            rules=tuple(rule for rule in wanted if rule not in entries[rule.name]),
+            stood=tuple(rule for rule in wanted if rule in entries[rule.name]),
         )
 
     def put(self, record: FenceRecord) -> None:
@@ -184,8 +184,8 @@ class AclFence:
         if not record.needed:
             return ()
         self._require_cluster(record)
-        standing = rules_on(self.cluster, {rule.name for rule in record.needed})
-        return tuple(rule for rule in record.needed if rule not in standing[rule.name])
+        entries = rules_on(self.cluster, {rule.name for rule in record.needed})
+        return tuple(rule for rule in record.needed if rule not in entries[rule.name])
 
     def lift(self, record: FenceRecord) -> None:
         """Remove the entries; what allows goes last."""
@@ -205,7 +205,7 @@ def rules_for(
     fence: AclFence,
     topic: str,
     *,
-    standing: Collection[AclRule],
+    entries: Collection[AclRule],
     others: Collection[str],
     is_open: bool,
 ) -> list[AclRule]:
@@ -217,7 +217,7 @@ def rules_for(
     Args:
         fence: Whom to deny.
         topic: What to fence.
-        standing: The entries that apply to it.
+        entries: The entries that apply to it.
         others: Names of the cluster's other topics.
         is_open: Whether topics without any entry are open to all. The first entry of any kind closes
             such a topic to all, so one must then allow what was allowed.
@@ -229,8 +229,8 @@ def rules_for(
             name=topic, principal=principal, operation=operation, permission=permission, pattern=pattern
         )
 
-    denied = [rule(principal, "WRITE", "deny") for principal in _denied(fence, topic, standing)]
-    return [rule(EVERYBODY, "ALL", "allow"), *denied] if is_open and not standing else denied
+    denied = [rule(principal, "WRITE", "deny") for principal in _denied(fence, topic, entries)]
+    return [rule(EVERYBODY, "ALL", "allow"), *denied] if is_open and not entries else denied
 
 
 def _unknown_openness(cluster: KafkaCluster, topics: Collection[str]) -> FenceScopeError:
@@ -238,22 +238,20 @@ def _unknown_openness(cluster: KafkaCluster, topics: Collection[str]) -> FenceSc
         f"Topics without ACLs, {', '.join(topics)}, are open to all or to super users alone, as "
         f"allow.everyone.if.no.acl.found of {cluster} says; it was expected to be told, but brokers hide it. "
         "The first ACL of any kind would close such a topic to its readers.",
-        left=NOTHING_CHANGED,
+        state_after=NOTHING_CHANGED,
         remedy="Say it: fence='acl:open' or 'acl:closed', as the brokers are configured.",
     )
 
 
-def _denied(fence: AclFence, topic: str, standing: Collection[AclRule]) -> list[str]:
+def _denied(fence: AclFence, topic: str, entries: Collection[AclRule]) -> list[str]:
     if not fence.spare:
         return list(fence.principals)
-    allowed = {
-        rule.principal for rule in standing if rule.permission == "allow" and rule.operation in _WRITES
-    }
+    allowed = {rule.principal for rule in entries if rule.permission == "allow" and rule.operation in _WRITES}
     if not allowed or EVERYBODY in allowed:
         raise FenceScopeError(
             f"To spare {', '.join(fence.spare)}, writers of topic {topic} should be allowed by name on "
             f"{fence.cluster}, but every principal may write.",
-            left=NOTHING_CHANGED,
+            state_after=NOTHING_CHANGED,
             remedy="Name the principals to deny instead, or give each writer an ACL of its own.",
         )
     return sorted(allowed - set(fence.spare))
@@ -304,7 +302,7 @@ def parse_fence(answer: str | Mapping[str, Any] | None, *, spare: Collection[str
     raise BadInputError(
         f"A fence should be one of {', '.join(_BY_NAME)} or a mapping with kind, principals and spare (lists "
         f"of 'User:name') and open_topics (true or false), but is {answer!r}.",
-        left=NOTHING_CHANGED,
+        state_after=NOTHING_CHANGED,
         remedy="Correct the operator's argument or the DAG's form.",
     )
 

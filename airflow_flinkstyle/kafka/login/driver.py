@@ -77,7 +77,7 @@ def require_no_secrets(options: Mapping[str, str]) -> None:
         if _OF_A_SECRET.search(name) or _HOLDS_A_SECRET.search(str(value)):
             raise BadInputError(
                 f"Options without secrets were expected, because they are recorded, found {name}.",
-                left="Nothing was started.",
+                state_after="Nothing was started.",
                 remedy=f"Put the login into a Kafka connection, and name it with the option {CONNECTION}.",
             )
 
@@ -100,7 +100,7 @@ def to_environment(clusters: Collection[KafkaCluster]) -> dict[str, str]:
         raise BadInputError(
             f"The logins of {', '.join(sorted(logins))} were expected to take at most {_LONGEST_BYTES} bytes "
             f"of the driver's environment, found {len(text.encode())}.",
-            left="Nothing was started.",
+            state_after="Nothing was started.",
             remedy="Let ssl.ca.location name the cluster's own CA only, or leave it out and add the CA to "
             "what the driver's Java trusts.",
         )

@@ -180,6 +180,6 @@ def _refused(cluster: KafkaCluster, expected: str, found: str) -> BadInputError:
     return BadInputError(
         f"Spark's driver was expected to log in to Kafka cluster {cluster.name} as this connection does, "
         f"which needs {expected}; found {found}.",
-        left=NOTHING_CHANGED,
+        state_after=NOTHING_CHANGED,
         remedy="Change the Kafka connection; docs/security.md tells what its settings become for the driver.",
     )

@@ -104,7 +104,7 @@ def mirror_lag(
     if missing:
         raise MirrorPositionMissingError(
             missing_position(mirror, target, missing),
-            left=NOTHING_CHANGED,
+            state_after=NOTHING_CHANGED,
             remedy="Check that MirrorMaker mirrors these topics (its `topics` pattern), and the mirror's "
             "source_alias and connector_name; a new partition appears after refresh.topics.interval.seconds.",
         )
@@ -210,7 +210,7 @@ def wait_caught_up(
         waited_s = time.monotonic() - began
         if missing is None and not any(lag.values()):
             return CaughtUp(waited_s=waited_s)
-        log.debug("MirrorMaker is not level yet: %s", missing or lag)
+        log.debug("MirrorMaker is not in sync yet: %s", missing or lag)
         if waited_s + poll_s > timeout_s:
             if missing is not None:
                 raise missing

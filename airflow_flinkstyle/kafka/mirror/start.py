@@ -118,7 +118,7 @@ def _write(target: KafkaCluster, mirror: MirrorSettings, first: Mapping[TopicPar
         raise MirrorStartError(
             f"{target} should note in topic {mirror.positions_topic} where a mirror begins, but took nothing "
             f"for {name_partitions(lost)}{f' ({seen[-1].str()})' if seen else ''}.",
-            left=f"Notes for {len(taken)} partitions stand; no record was copied.",
+            state_after=f"Notes for {len(taken)} partitions stand; no record was copied.",
             remedy="Check that the credentials may write to the topic, then do it again.",
         )
 

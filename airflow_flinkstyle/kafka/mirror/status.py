@@ -42,7 +42,7 @@ class PartitionStatus:
     last_sync: OffsetSync | None
 
     @property
-    def level(self) -> bool:
+    def in_sync(self) -> bool:
         """True if nothing is missing on the target, as far as MirrorMaker has noted it."""
         return self.lag_records == 0 and self.target_end is not None
 
@@ -77,9 +77,9 @@ class MirrorStatus:
     """MirrorMaker's own topics that do not exist, syncs or checkpoints: it may be told to write neither."""
 
     @property
-    def level(self) -> bool:
-        """True if every partition is level; a mirror that mirrors nothing is not."""
-        return bool(self.partitions) and all(partition.level for partition in self.partitions)
+    def in_sync(self) -> bool:
+        """True if every partition is in sync; a mirror that mirrors nothing is not."""
+        return bool(self.partitions) and all(partition.in_sync for partition in self.partitions)
 
     @property
     def newest_sync_age_s(self) -> float | None:

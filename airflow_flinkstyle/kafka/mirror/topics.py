@@ -93,7 +93,7 @@ def read_positions(target: KafkaCluster, mirror: MirrorSettings) -> dict[TopicPa
         raise MirrorPositionMissingError(
             f"MirrorMaker's positions for {mirror.source_alias}->{mirror.target_alias} were expected in "
             f"topic {topic} on {target}, but there is no such topic.",
-            left=NOTHING_CHANGED,
+            state_after=NOTHING_CHANGED,
             remedy="Start MirrorMaker 2, or set the mirror's source_alias, or offsets_topic "
             "(Connect: its offset.storage.topic), to what it really uses.",
         ) from error
@@ -246,7 +246,7 @@ def _not_understood(record: Record, expected: str, error: Exception) -> MessageF
     return MessageFormatError(
         f"Record {record.offset()} of {record.topic()}-{record.partition()} should be {expected}, but it has "
         f"{error}: its key is {record.key()!r:.200}, its value {record.value()!r:.200}.",
-        left=NOTHING_CHANGED,
+        state_after=NOTHING_CHANGED,
         remedy="Check that the mirror's settings name MirrorMaker's own topics; if they do, a newer "
         "MirrorMaker wrote this, and a newer airflow-flinkstyle may know it.",
     )

@@ -82,7 +82,7 @@ class Shifted:
         if (self.records is None) == (self.ms is None):
             raise BadInputError(
                 f"A shift should be by records or by a time, but there is {self.records} and {self.ms}.",
-                left=NOTHING_CHANGED,
+                state_after=NOTHING_CHANGED,
                 remedy="Give exactly one, for example shift:-100 or shift:-5m.",
             )
 

@@ -101,7 +101,7 @@ def _count(value: object, where: str, *, shown: bool = True) -> int:
 def _bad(where: str, expected: str, found: str) -> BadInputError:
     return BadInputError(
         f"The table of offsets ({where}) should have {expected}, but there is {found}.",
-        left=NOTHING_CHANGED,
+        state_after=NOTHING_CHANGED,
         remedy="Give the offset of the next record to read for every partition; the oldest and the newest "
         "are the starts earliest and latest.",
     )

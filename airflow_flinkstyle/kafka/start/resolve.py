@@ -17,9 +17,9 @@ from airflow_flinkstyle.kafka.errors import (
     TopicRecreatedError,
 )
 from airflow_flinkstyle.kafka.groups import group_offsets
-from airflow_flinkstyle.kafka.positions import judged, require_partitions
+from airflow_flinkstyle.kafka.positions import require_partitions, validate_position
+from airflow_flinkstyle.kafka.start.context import StartContext
 from airflow_flinkstyle.kafka.start.kinds import AtOffsets, AtTimestamp, Earliest, FromGroup, Latest, Shifted
-from airflow_flinkstyle.kafka.start.live import Live
 from airflow_flinkstyle.kafka.start.shift import at_timestamps, shifted
 from airflow_flinkstyle.kafka.verdict import Refused
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.kafka.cluster import ClusterView, TopicPartition
     from airflow_flinkstyle.kafka.settings import Isolation, KafkaCluster
+    from airflow_flinkstyle.kafka.start.context import Found
     from airflow_flinkstyle.kafka.start.kinds import Start, StartRules
-    from airflow_flinkstyle.kafka.start.live import Found
     from airflow_flinkstyle.kafka.verdict import Chosen, Verdict
     from airflow_flinkstyle.types import NextOffset
 
@@ -63,13 +63,13 @@ def resolve(
     committed = {  # before the logs' ends: a group at work may be past an older look at them
         group: group_offsets(cluster, group, topics) for group in sorted(_groups(rules))
     }
-    live = Live(
+    context = StartContext(
         cluster=cluster, view=describe(cluster, topics), before=dict(before or {}), isolation=isolation
     )
-    require_partitions(partitions, live.view, str(cluster))
-    require_known(rules, live.view, str(cluster))
-    found = _found(live, {tp: rules.of(tp) for tp in partitions}, committed)
-    return {tp: _verdict(found[tp], live, tp) for tp in sorted(partitions)}
+    require_partitions(partitions, context.view, str(cluster))
+    require_known(rules, context.view, str(cluster))
+    found = _found(context, {tp: rules.of(tp) for tp in partitions}, committed)
+    return {tp: _verdict(found[tp], context, tp) for tp in sorted(partitions)}
 
 
 def require_known(rules: StartRules, view: ClusterView, where: str) -> None:
@@ -86,7 +86,7 @@ def require_known(rules: StartRules, view: ClusterView, where: str) -> None:
         raise BadInputError(
             f"Start positions on {where} should be for the topics that the job reads "
             f"({', '.join(sorted(view.topics))}), but there are some for {', '.join(unknown)}.",
-            left=NOTHING_CHANGED,
+            state_after=NOTHING_CHANGED,
             remedy="Name the topics as they are called on the cluster where the job will read.",
         )
     tables = [start for start in rules.all if isinstance(start, AtOffsets)]
@@ -116,7 +116,7 @@ def _groups(rules: StartRules) -> set[str]:
 
 
 def _found(
-    live: Live,
+    context: StartContext,
     starts: Mapping[TopicPartition, Start | None],
     committed: Mapping[str, Mapping[TopicPartition, NextOffset]],
 ) -> Found:
@@ -129,22 +129,22 @@ def _found(
             case None:
                 found[tp] = Refused("no rule says where to start", None)
             case Earliest():
-                found[tp] = live.log(tp).start
+                found[tp] = context.log(tp).start
             case Latest():
-                found[tp] = live.end(tp)
+                found[tp] = context.end(tp)
             case AtOffsets(offsets, origin):
                 found[tp] = offsets.get(tp, Refused(f"the table ({origin}) has no offset for it", None))
             case FromGroup():
-                found[tp] = _of_group(start, committed[start.group].get(tp), live, tp)
+                found[tp] = _of_group(start, committed[start.group].get(tp), context, tp)
             case AtTimestamp():
                 dated[tp] = start
             case Shifted():
                 moved[tp] = start
-    return {**found, **at_timestamps(live, dated), **shifted(live, moved)}
+    return {**found, **at_timestamps(context, dated), **shifted(context, moved)}
 
 
 def _of_group(
-    start: FromGroup, committed: NextOffset | None, live: Live, tp: TopicPartition
+    start: FromGroup, committed: NextOffset | None, context: StartContext, tp: TopicPartition
 ) -> int | Refused:
     if committed is not None:
         return committed
@@ -152,10 +152,14 @@ def _of_group(
         case "refuse":
             return Refused(f"group {start.group} has committed no offset for it", None)
         case "earliest":
-            return live.log(tp).start
+            return context.log(tp).start
         case "latest":
-            return live.end(tp)
+            return context.end(tp)
 
 
-def _verdict(found: int | Refused, live: Live, tp: TopicPartition) -> Chosen | Refused:
-    return found if isinstance(found, Refused) else judged(found, live.log(tp), live.before.get(tp))
+def _verdict(found: int | Refused, context: StartContext, tp: TopicPartition) -> Chosen | Refused:
+    return (
+        found
+        if isinstance(found, Refused)
+        else validate_position(found, context.log(tp), context.before.get(tp))
+    )

@@ -5,35 +5,35 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.kafka.positions import judged
+from airflow_flinkstyle.kafka.positions import validate_position
 from airflow_flinkstyle.kafka.start.kinds import AtTimestamp, Shifted
-from airflow_flinkstyle.kafka.start.since import TooFar, first_records_since
-from airflow_flinkstyle.kafka.start.steps import Reached, Steps, pass_records
+from airflow_flinkstyle.kafka.start.seek import Reached, Seek, seek_by_records
+from airflow_flinkstyle.kafka.start.timestamp_lookup import TooFar, look_up_timestamps
 from airflow_flinkstyle.kafka.verdict import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow_flinkstyle.kafka.cluster import TopicPartition
-    from airflow_flinkstyle.kafka.start.live import Found, Live
+    from airflow_flinkstyle.kafka.start.context import Found, StartContext
 
 
-def at_timestamps(live: Live, wanted: Mapping[TopicPartition, AtTimestamp]) -> Found:
+def at_timestamps(context: StartContext, wanted: Mapping[TopicPartition, AtTimestamp]) -> Found:
     """Return the offset of the first record at or after a moment, by ``AtTimestamp``'s rules."""
-    empty = {tp for tp in wanted if live.log(tp).start == live.log(tp).end}
+    empty = {tp for tp in wanted if context.log(tp).start == context.log(tp).end}
     asked = {tp: start for tp, start in wanted.items() if tp not in empty}
-    found: dict[TopicPartition, int | Refused] = {tp: live.log(tp).end for tp in empty}
+    found: dict[TopicPartition, int | Refused] = {tp: context.log(tp).end for tp in empty}
     late = {}
-    for tp, outcome in first_records_since(live, {tp: start.ms for tp, start in asked.items()}).items():
+    for tp, outcome in look_up_timestamps(context, {tp: start.ms for tp, start in asked.items()}).items():
         if isinstance(outcome, TooFar):
             found[tp] = _too_far(outcome, asked[tp].ms)
         elif outcome is not None:
             found[tp] = outcome
         elif asked[tp].after_last == "latest":
-            found[tp] = live.end(tp)
+            found[tp] = context.end(tp)
         else:
             late[tp] = asked[tp].ms
-    return {**found, **_too_late(live, late)}
+    return {**found, **_too_late(context, late)}
 
 
 def _too_far(outcome: TooFar, ms: int) -> Refused:
@@ -44,14 +44,14 @@ def _too_far(outcome: TooFar, ms: int) -> Refused:
     )
 
 
-def _too_late(live: Live, moments_ms: Mapping[TopicPartition, int]) -> Found:
+def _too_late(context: StartContext, moments_ms: Mapping[TopicPartition, int]) -> Found:
     """Name the last record; a log in which a reader finds none starts at its end, as an empty one."""
-    ways = {tp: Steps(at=live.end(tp), records=-1, limit=live.log(tp).start) for tp in moments_ms}
-    last = pass_records(live.cluster, ways, live.isolation)
+    seeks = {tp: Seek(at=context.end(tp), records=-1, limit=context.log(tp).start) for tp in moments_ms}
+    last = seek_by_records(context.cluster, seeks, context.isolation)
     return {
         tp: Refused(f"no record is at or after {_utc(ms)}; the last one is of {_utc(one.timestamp_ms)}", None)
         if isinstance(one := last[tp], Reached)
-        else live.end(tp)
+        else context.end(tp)
         for tp, ms in moments_ms.items()
     }
 
@@ -63,7 +63,7 @@ def _utc(ms: int) -> str:
         return f"{ms} ms"
 
 
-def shifted(live: Live, wanted: Mapping[TopicPartition, Shifted]) -> Found:
+def shifted(context: StartContext, wanted: Mapping[TopicPartition, Shifted]) -> Found:
     """Return the positions so far, moved.
 
     By records: back to the offset of the N-th record before the position, or on behind the N-th record
@@ -74,7 +74,7 @@ def shifted(live: Live, wanted: Mapping[TopicPartition, Shifted]) -> Found:
     by_records: dict[TopicPartition, int] = {}
     by_time: dict[TopicPartition, int] = {}
     for tp, start in wanted.items():
-        refusal = _unmovable(live, tp)
+        refusal = _unmovable(context, tp)
         if refusal is not None:
             found[tp] = refusal
         elif start.records:
@@ -82,16 +82,16 @@ def shifted(live: Live, wanted: Mapping[TopicPartition, Shifted]) -> Found:
         elif start.ms:
             by_time[tp] = start.ms
         else:
-            found[tp] = live.before[tp]
-    return {**found, **_by_records(live, by_records), **_by_time(live, by_time)}
+            found[tp] = context.before[tp]
+    return {**found, **_by_records(context, by_records), **_by_time(context, by_time)}
 
 
-def _unmovable(live: Live, tp: TopicPartition) -> Refused | None:
+def _unmovable(context: StartContext, tp: TopicPartition) -> Refused | None:
     """Return why there is no position to move."""
-    position, end = live.before.get(tp), live.end(tp)
+    position, end = context.before.get(tp), context.end(tp)
     if position is None:
         return Refused("there is no position so far in this log that could be shifted", None)
-    outside = judged(position, live.log(tp), position)
+    outside = validate_position(position, context.log(tp), position)
     if isinstance(outside, Refused):
         return outside
     if position > end:
@@ -101,42 +101,42 @@ def _unmovable(live: Live, tp: TopicPartition) -> Refused | None:
     return None
 
 
-def _steps(live: Live, tp: TopicPartition, records: int) -> Steps:
-    limit = live.log(tp).start if records < 0 else live.end(tp)
-    return Steps(at=live.before[tp], records=records, limit=limit)
+def _seek(context: StartContext, tp: TopicPartition, records: int) -> Seek:
+    limit = context.log(tp).start if records < 0 else context.end(tp)
+    return Seek(at=context.before[tp], records=records, limit=limit)
 
 
-def _by_records(live: Live, wanted: Mapping[TopicPartition, int]) -> Found:
-    ways = {tp: _steps(live, tp, records) for tp, records in wanted.items()}
+def _by_records(context: StartContext, wanted: Mapping[TopicPartition, int]) -> Found:
+    seeks = {tp: _seek(context, tp, records) for tp, records in wanted.items()}
     found: dict[TopicPartition, int | Refused] = {}
-    for tp, outcome in pass_records(live.cluster, ways, live.isolation).items():
+    for tp, outcome in seek_by_records(context.cluster, seeks, context.isolation).items():
         back = wanted[tp] < 0
         if isinstance(outcome, Reached):
             found[tp] = outcome.offset if back else outcome.offset + 1
         else:
-            side = f"{'before' if back else 'behind'} position {live.before[tp]}"
+            side = f"{'before' if back else 'behind'} position {context.before[tp]}"
             reason = f"only {outcome.records} of {abs(wanted[tp])} records stand {side}"
             found[tp] = Refused(reason, None)
     return found
 
 
-def _by_time(live: Live, wanted: Mapping[TopicPartition, int]) -> Found:
-    there = pass_records(live.cluster, {tp: _steps(live, tp, 1) for tp in wanted}, live.isolation)
-    at_end = {tp: _steps(live, tp, -1) for tp, outcome in there.items() if not isinstance(outcome, Reached)}
-    nearest = {**there, **pass_records(live.cluster, at_end, live.isolation)}
+def _by_time(context: StartContext, wanted: Mapping[TopicPartition, int]) -> Found:
+    there = seek_by_records(context.cluster, {tp: _seek(context, tp, 1) for tp in wanted}, context.isolation)
+    at_end = {tp: _seek(context, tp, -1) for tp, outcome in there.items() if not isinstance(outcome, Reached)}
+    nearest = {**there, **seek_by_records(context.cluster, at_end, context.isolation)}
     moments = {
         tp: AtTimestamp(outcome.timestamp_ms + wanted[tp])
         for tp, outcome in nearest.items()
         if isinstance(outcome, Reached)
     }
-    empty = {tp: live.before[tp] for tp in wanted.keys() - moments.keys()}
-    found = {**empty, **at_timestamps(live, moments)}
-    return {tp: _in_order(live, tp, wanted[tp], offset) for tp, offset in found.items()}
+    empty = {tp: context.before[tp] for tp in wanted.keys() - moments.keys()}
+    found = {**empty, **at_timestamps(context, moments)}
+    return {tp: _in_order(context, tp, wanted[tp], offset) for tp, offset in found.items()}
 
 
-def _in_order(live: Live, tp: TopicPartition, ms: int, offset: int | Refused) -> int | Refused:
+def _in_order(context: StartContext, tp: TopicPartition, ms: int, offset: int | Refused) -> int | Refused:
     """Refuse a shift on that leads back: producers set timestamps as they like."""
-    position = live.before[tp]
+    position = context.before[tp]
     if isinstance(offset, Refused) or ms < 0 or offset >= position:
         return offset
     return Refused(

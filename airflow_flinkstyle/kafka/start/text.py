@@ -196,6 +196,6 @@ def _json(text: str) -> object:
 def _bad(expected: str, found: object) -> BadInputError:
     return BadInputError(
         f"A start position should be {expected}, but there is {found!r:.200}.",
-        left=NOTHING_CHANGED,
+        state_after=NOTHING_CHANGED,
         remedy=f"Write it as {FORMS}.",
     )

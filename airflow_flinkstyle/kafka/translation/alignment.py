@@ -9,12 +9,12 @@ position, the place F, unless it says so:
 
 1. All unread records follow ``high`` in order: they were compared one by one. So only what stands between F
    and the answer matters.
-2. Nothing that was compared on the source stands before the target's window (``oldest_copy``), so F is in it.
+2. Nothing that was compared on the source stands before the target's range (``oldest_copy``), so F is in it.
 3. ``low`` is not behind F. Behind F stands the newest record that was read or a later one. If nothing before
    that record equals it, ``_from_first_pass`` finds it, whatever else the mirror's passes lack. If something
    does, ``_behind_first_copies`` follows the first copies to F, as long as the pass lacks none of them.
 4. From ``low`` on everything up to the answer is surely a copy, and before ``low`` every record that equals
-   none of the source's is counted as passed over (``translate``).
+   none of the source's is counted as passed over (``prove_position``).
 
 What this assumes of records that do equal mirrored ones is in docs/translation.md ("What is assumed").
 """
@@ -24,7 +24,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from airflow_flinkstyle.kafka.verdict import Refused
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from array import array
     from collections.abc import Mapping
 
-    from airflow_flinkstyle.kafka.window import Window
+    from airflow_flinkstyle.kafka.fingerprints import Fingerprints
 
 Side = Literal["source", "target"]
 
@@ -61,12 +61,12 @@ class Rules:
     oldest_equal: int | None = None
     """No source record before this offset can equal the newest one; None: nothing is known."""
     oldest_copy: int | None = 0
-    """No target record before this offset can be a copy of one in the source's window; None: it is too far
+    """No target record before this offset can be a copy of one in the source's range; None: it is too far
     back to read on to it."""
     most_context: int = 8192
     """Source records before the position among which originals of the target's records are looked for."""
     exhausted: frozenset[Side] = frozenset()
-    """Windows that are not made any longer: decide with what there is."""
+    """Ranges that are not made any longer: decide with what there is."""
 
     @property
     def versioned(self) -> bool:
@@ -76,64 +76,66 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Widen:
-    """The window of one side is too short to decide."""
+    """The range of one side is too short to decide."""
 
     side: Side
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """The two bounds, as indexes into the target window."""
+    """The two bounds, as indexes into the target range."""
 
     low: int
     high: int
 
 
-def widen(source: Window, target: Window, rules: Rules, *sides: Side) -> Widen | None:
+_AT_START: Final = Place(low=0, high=0)
+
+
+def widen(rules: Rules, *windows: tuple[Side, Fingerprints]) -> Widen | None:
     """Return the first of the sides whose window can be made longer."""
-    windows: Mapping[Side, Window] = {"source": source, "target": target}
-    for side in sides:
-        if not windows[side].whole_log and side not in rules.exhausted:
+    for side, window in windows:
+        if not window.whole_log and side not in rules.exhausted:
             return Widen(side=side)
     return None
 
 
-def widen_context(source: Window, target: Window, cut: int, rules: Rules) -> Widen | None:
-    """Ask for originals from before the source's window, if more of them may be looked for.
+def widen_context(source: Fingerprints, cut: int, rules: Rules) -> Widen | None:
+    """Ask for originals from before the source's range, if more of them may be looked for.
 
     Copies of those look as if others had written them, or like copies of equal records that came later.
     Without timestamps the target is read to its start, so that the source may be, too.
     """
-    return widen(source, target, rules, "source") if cut < rules.most_context or not rules.dated else None
+    return widen(rules, ("source", source)) if cut < rules.most_context or not rules.dated else None
 
 
 def place_between(
-    source: Window, target: Window, cut: int, high: int | None, rules: Rules
+    source: Fingerprints, target: Fingerprints, cut: int, high: int | None, rules: Rules
 ) -> Place | Widen | Refused:
     """Find both bounds.
 
     Args:
-        source: The source's window.
-        target: The target's window.
-        cut: Where the unread records begin in the source's window.
+        source: The source's range.
+        target: The target's range.
+        cut: Where the unread records begin in the source's range.
         high: Where all unread records begin on the target; None if there are none.
         rules: See there.
     """
     found = (_with_nothing_read if cut == 0 else _with_context)(source, target, cut, high, rules)
     if not isinstance(found, Place) or rules.sole_writer:
         return found
-    return _if_copied_first(source, target, _from_first_pass(source, target, cut, found), rules)
+    return _if_copied_first(target, _from_first_pass(source, target, cut, found), rules)
 
 
 def _with_context(
-    source: Window, target: Window, cut: int, high: int | None, rules: Rules
+    source: Fingerprints, target: Fingerprints, cut: int, high: int | None, rules: Rules
 ) -> Place | Widen | Refused:
-    """Bound a position that has records before it in the source's window."""
-    places = _places(source, cut, target, len(target) if high is None else high)
+    """Bound a position that has records before it in the source's range."""
+    places = _places(source, cut, target, high)
     if high is None:
         high = _end_of_read(source, cut, places, rules)
         if high is None:
-            return widen(source, target, rules, "target") or Refused(
+            return widen(rules, ("target", target)) or Refused(
                 "the position is at the log's end, but the newest records of the two logs differ", None
             )
     low = _behind_first_copies(source, target, cut, places, rules)
@@ -144,14 +146,14 @@ def _with_context(
     if low is not None and low != _FEWER:
         return Place(low=low, high=high)
     if high == 0 and target.whole_log:
-        return Place(low=0, high=0)
-    wider = widen(source, target, rules, *_shorter_first(source, target))
+        return _AT_START
+    wider = widen(rules, *_shorter_first(source, target))
     if wider is None and not rules.versioned and not any(places.values()):
         return _with_nothing_read_there(target, high, rules)
     return wider or _without_context(source, target, high, rules)
 
 
-def _from_first_pass(source: Window, target: Window, cut: int, place: Place) -> Place:
+def _from_first_pass(source: Fingerprints, target: Fingerprints, cut: int, place: Place) -> Place:
     """Lower the bound to where any pass of the mirror may have come to the position first.
 
     A pass that lacks some of what was read does not lack all of it and of what follows: whichever record
@@ -166,21 +168,21 @@ def _from_first_pass(source: Window, target: Window, cut: int, place: Place) -> 
     return Place(low=min(place.low, behind), high=place.high)
 
 
-def common(source: Window, records: array[int]) -> set[int]:
+def common(source: Fingerprints, records: array[int]) -> set[int]:
     """Return the records that both hold; the shorter one decides how much memory that takes."""
     short, long = sorted((source.prints, records), key=len)
     return set(short).intersection(long)
 
 
-def _if_copied_first(source: Window, target: Window, place: Place, rules: Rules) -> Place | Widen | Refused:
-    """Accept the bounds only if no first copy of what was compared stands before the target's window.
+def _if_copied_first(target: Fingerprints, place: Place, rules: Rules) -> Place | Widen | Refused:
+    """Accept the bounds only if no first copy of what was compared stands before the target's range.
 
     Between first copies and second ones others may have written records that nobody has read.
     """
     oldest = rules.oldest_copy
     if target.whole_log or (oldest is not None and oldest >= target.low):
         return place
-    wider = widen(source, target, rules, "target") if oldest is not None else None
+    wider = widen(rules, ("target", target)) if oldest is not None else None
     return wider or Refused(
         f"records that were read may be on the target before the newest {len(target)} too, with new ones "
         "of others between; if only the mirror writes there, say sole_writer",
@@ -188,7 +190,7 @@ def _if_copied_first(source: Window, target: Window, place: Place, rules: Rules)
     )
 
 
-def _with_nothing_read_there(target: Window, high: int, rules: Rules) -> Place | Refused:
+def _with_nothing_read_there(target: Fingerprints, high: int, rules: Rules) -> Place | Refused:
     """Bound the position where the target holds no record that was read.
 
     If they are deleted there, whatever still stands was written behind them.
@@ -200,13 +202,13 @@ def _with_nothing_read_there(target: Window, high: int, rules: Rules) -> Place |
     return Refused(f"no record that was read is among the newest {len(target)} on the target", None)
 
 
-def _shorter_first(source: Window, target: Window) -> tuple[Side, Side]:
-    longer = source.high - source.low > target.high - target.low
-    return ("target", "source") if longer else ("source", "target")
+def _shorter_first(source: Fingerprints, target: Fingerprints) -> list[tuple[Side, Fingerprints]]:
+    windows: list[tuple[Side, Fingerprints]] = [("source", source), ("target", target)]
+    return sorted(windows, key=lambda one: one[1].high - one[1].low)
 
 
-def _places(source: Window, cut: int, target: Window, end: int) -> dict[int, list[int]]:
-    """Return where on the target, before an index, each record stands that was read."""
+def _places(source: Fingerprints, cut: int, target: Fingerprints, end: int | None) -> dict[int, list[int]]:
+    """Return where on the target, before an index if there is one, each record stands that was read."""
     places: dict[int, list[int]] = {record: [] for record in source.prints[:cut]}
     for index, record in enumerate(target.prints[:end]):
         if record in places:
@@ -214,7 +216,7 @@ def _places(source: Window, cut: int, target: Window, end: int) -> dict[int, lis
     return places
 
 
-def _end_of_read(source: Window, cut: int, places: Mapping[int, list[int]], rules: Rules) -> int | None:
+def _end_of_read(source: Fingerprints, cut: int, places: Mapping[int, list[int]], rules: Rules) -> int | None:
     """Return the index behind the last copy of the newest record; None if it is not there."""
     for i in range(cut - 1, -1, -1):
         if found := places[source.prints[i]]:
@@ -225,11 +227,11 @@ def _end_of_read(source: Window, cut: int, places: Mapping[int, list[int]], rule
 
 
 def _behind_first_copies(
-    source: Window, target: Window, cut: int, places: Mapping[int, list[int]], rules: Rules
+    source: Fingerprints, target: Fingerprints, cut: int, places: Mapping[int, list[int]], rules: Rules
 ) -> int | None:
     """Follow the first copies of the records that were read; None if there is nothing to begin with.
 
-    It begins with records that the source's window holds once, and begins again at the first copy of each:
+    It begins with records that the source's range holds once, and begins again at the first copy of each:
     a pass that lacks one is then followed all the same.
 
     Returns ``_FEWER`` if records that repeat do not all stand before the unread ones.
@@ -239,41 +241,41 @@ def _behind_first_copies(
     distinct = len(times) == cut
     known = {
         record
-        for record, standing in places.items()
-        if times[record] == 1 and (len(standing) == 1 or (standing and (rules.dated or distinct)))
+        for record, copies in places.items()
+        if times[record] == 1 and (len(copies) == 1 or (copies and (rules.dated or distinct)))
     }
     if not known and not _both_complete(source, target):
         return None
     at, fewer = (None if known else -1), False
     for record in read:
-        standing = places[record]
+        copies = places[record]
         if at is not None:
-            following = bisect_right(standing, at)
-            if following < len(standing):
-                at = standing[following]
+            following = bisect_right(copies, at)
+            if following < len(copies):
+                at = copies[following]
             else:
                 fewer = not distinct
         if record in known:
-            at = standing[0]
-            fewer = fewer and len(standing) > 1
+            at = copies[0]
+            fewer = fewer and len(copies) > 1
     return _FEWER if fewer or at is None else at + 1
 
 
-def _both_complete(source: Window, target: Window) -> bool:
-    """Return whether both windows begin with the first record that was ever written."""
-    return all(window.whole_log and window.log_start == 0 for window in (source, target))
+def _both_complete(source: Fingerprints, target: Fingerprints) -> bool:
+    """Return whether both ranges begin with the first record that was ever written."""
+    return all(fingerprints.whole_log and fingerprints.log_start == 0 for fingerprints in (source, target))
 
 
 def _with_nothing_read(
-    source: Window, target: Window, _: int, high: int | None, rules: Rules
+    source: Fingerprints, target: Fingerprints, _: int, high: int | None, rules: Rules
 ) -> Place | Widen | Refused:
     """Bound the position of the source's first record, or of an empty source."""
     begun = source.whole_log and source.log_start == 0
     if high is None:
         if not len(target):
-            return widen(source, target, rules, "target") or Place(low=0, high=0)
+            return widen(rules, ("target", target)) or _AT_START
         if begun:  # nothing was ever mirrored
-            return widen(source, target, rules, "target") or Place(low=0, high=0)
+            return widen(rules, ("target", target)) or _AT_START
         if rules.sole_writer:
             return Place(low=len(target), high=len(target))
         return Refused(
@@ -281,7 +283,7 @@ def _with_nothing_read(
             "deleted ones or new records of others; if only the mirror writes there, say sole_writer",
             None,
         )
-    if begun and (wider := widen(source, target, rules, "target")):
+    if begun and (wider := widen(rules, ("target", target))):
         return wider
     if begun:  # nothing was ever read
         return _with_nothing_read_there(target, high, rules)
@@ -290,10 +292,10 @@ def _with_nothing_read(
             f"no record that was read is among the {source.high - source.low} newest offsets of the source",
             None,
         )
-    return Place(low=0, high=0) if high == 0 else _without_context(source, target, high, rules)
+    return _AT_START if high == 0 else _without_context(source, target, high, rules)
 
 
-def _without_context(source: Window, target: Window, high: int, rules: Rules) -> Place | Refused:
+def _without_context(source: Fingerprints, target: Fingerprints, high: int, rules: Rules) -> Place | Refused:
     """Decide where nothing that was read is found before the unread records."""
     first = target.prints[high] if high < len(target) else None
     if rules.sole_writer or (first is not None and rules.dated and source.prints.count(first) == 1):

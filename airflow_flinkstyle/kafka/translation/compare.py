@@ -1,4 +1,4 @@
-"""Decide every partition once, from what both logs hold at one moment."""
+"""Decide every partition once, from one snapshot of both logs."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.kafka.cluster import first_offsets_since
+from airflow_flinkstyle.kafka.fingerprints import NO_TIME, Fingerprints
 from airflow_flinkstyle.kafka.mirror.lag import lag_above, missing_position
-from airflow_flinkstyle.kafka.reading import Identity, read_windows
+from airflow_flinkstyle.kafka.reading import Identity, read_fingerprints
 from airflow_flinkstyle.kafka.translation.alignment import Rules, Widen
 from airflow_flinkstyle.kafka.translation.evidence import Evidence
+from airflow_flinkstyle.kafka.translation.offset_preserving import verify_offsets_preserved
 from airflow_flinkstyle.kafka.translation.pairs import Pair, batches, lengthen, read_pairs
-from airflow_flinkstyle.kafka.translation.preserved import verify_kept
-from airflow_flinkstyle.kafka.translation.translate import Proof, aborted_among, needs_aborted, translate
+from airflow_flinkstyle.kafka.translation.proof import Proof, aborted_among, needs_aborted, prove_position
 from airflow_flinkstyle.kafka.verdict import Refused, Verdict, offset_of
-from airflow_flinkstyle.kafka.window import NO_TIME, Window
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
     from airflow_flinkstyle.kafka.settings import KafkaCluster
     from airflow_flinkstyle.kafka.translation.alignment import Side
-    from airflow_flinkstyle.kafka.translation.moment import Moment
+    from airflow_flinkstyle.kafka.translation.cluster_snapshot import ClusterSnapshot
     from airflow_flinkstyle.kafka.translation.request import ProofRequest
 
 _MOST_LOOKED_BACK = 20_000_000
@@ -37,7 +37,7 @@ class Round:
     source: KafkaCluster
     target: KafkaCluster
     request: ProofRequest
-    moment: Moment
+    snapshot: ClusterSnapshot
     settings: Mapping[str, TopicSettings]
     target_settings: Mapping[str, TopicSettings]
 
@@ -46,15 +46,15 @@ class Round:
         return self.request.target_topic(tp[0]), tp[1]
 
     @property
-    def offsets_kept(self) -> bool:
+    def preserves_offsets(self) -> bool:
         """Whether records have the same offsets on both sides."""
         return self.request.mirror is not None and self.request.mirror.keeps_offsets
 
     def ranges(self, tp: TopicPartition) -> tuple[LogRange, LogRange]:
         """Return the log ranges of a partition that ``_static_refusal`` has let pass."""
         source, target = (
-            self.moment.source.log_range(tp),
-            self.moment.target.log_range(self.target_of(tp)),
+            self.snapshot.source.log_range(tp),
+            self.snapshot.target.log_range(self.target_of(tp)),
         )
         if source is None or target is None:  # pragma: no cover - refused before
             raise KeyError(tp)
@@ -91,7 +91,7 @@ class Round:
 
 
 def prove_round(state: Round) -> dict[TopicPartition, Evidence]:
-    """Decide every partition once, for one moment."""
+    """Decide every partition once, from one snapshot."""
     request = state.request
     refusals = {tp: refusal for tp in request.positions if (refusal := _static_refusal(state, tp))}
     left = [tp for tp in request.positions if tp not in refusals]
@@ -106,12 +106,12 @@ def prove_round(state: Round) -> dict[TopicPartition, Evidence]:
 
 def _static_refusal(state: Round, tp: TopicPartition) -> Refused | None:
     """Return why a partition cannot be translated whatever its records are, or None."""
-    request, moment = state.request, state.moment
+    request, snapshot = state.request, state.snapshot
     target_tp = state.target_of(tp)
-    source, target = moment.source.log_range(tp), moment.target.log_range(target_tp)
+    source, target = snapshot.source.log_range(tp), snapshot.target.log_range(target_tp)
     position = request.positions[tp]
-    known_id, live_id = request.topic_ids.get(tp[0]), moment.source.topics[tp[0]].topic_id
-    reason = None
+    known_id, live_id = request.topic_ids.get(tp[0]), snapshot.source.topics[tp[0]].topic_id
+    reason = ""
     if known_id is not None and known_id != live_id:
         reason = f"topic {tp[0]} was created again (id {live_id}, the savepoint has {known_id})"
     elif source is None:
@@ -134,8 +134,8 @@ def _static_refusal(state: Round, tp: TopicPartition) -> Refused | None:
 def _mirror_refusals(
     state: Round, mirror: MirrorSettings, partitions: list[TopicPartition]
 ) -> dict[TopicPartition, Refused]:
-    mirrored = state.moment.mirrored
-    lag = lag_above(state.source, mirror, state.moment.source, mirrored, partitions)
+    mirrored = state.snapshot.mirrored
+    lag = lag_above(state.source, mirror, state.snapshot.source, mirrored, partitions)
     refused = {}
     for tp, records in lag.items():
         if mirrored.get(tp, -1) >= state.ranges(tp)[0].end:
@@ -160,12 +160,12 @@ def _prove_partitions(state: Round, partitions: Iterable[TopicPartition]) -> dic
             request.positions[tp],
             state.ranges(tp),
             state.identity(tp),
-            longest=request.window_budget,
-            kept=state.offsets_kept,
+            longest=request.range_budget,
+            same_offsets=state.preserves_offsets,
         )
         for tp in partitions
     ]
-    for batch in batches(pairs, request.window_budget):
+    for batch in batches(pairs, request.range_budget):
         read_pairs(state.source, state.target, batch, request.isolation)
         evidence.update(_settle(state, batch))
         for pair in batch:
@@ -174,7 +174,7 @@ def _prove_partitions(state: Round, partitions: Iterable[TopicPartition]) -> dic
 
 
 def _settle(state: Round, pairs: Collection[Pair]) -> dict[TopicPartition, Evidence]:
-    """Decide what the windows decide; make the others longer, until all are decided."""
+    """Decide what the ranges decide; make the others longer, until all are decided."""
     evidence: dict[TopicPartition, Evidence] = {}
     undecided: dict[TopicPartition, Side] = {}
     oldest_equal, oldest_copy = _oldest_equal(state, pairs), _oldest_copy(state, pairs)
@@ -189,7 +189,7 @@ def _settle(state: Round, pairs: Collection[Pair]) -> dict[TopicPartition, Evide
         else:
             undecided[pair.tp] = outcome.side
     left = [pair for pair in pairs if pair.tp in undecided]
-    for batch in batches(left, state.request.window_budget, growth=4):
+    for batch in batches(left, state.request.range_budget, growth=4):
         sides: dict[Side, list[Pair]] = {}
         for pair in batch:
             sides.setdefault(undecided[pair.tp], []).append(pair)
@@ -210,7 +210,7 @@ def _deleted(pair: Pair) -> Refused:
 def _oldest_equal(state: Round, pairs: Collection[Pair]) -> dict[TopicPartition, int | None]:
     """Return from which offset on records of the source can equal the newest; all older ones are older.
 
-    Asked only where nothing but content shows that the mirror is level.
+    Asked only where nothing but content shows that the mirror is in sync.
     """
     if state.request.mirror is not None or state.request.preview:
         return {}
@@ -220,12 +220,12 @@ def _oldest_equal(state: Round, pairs: Collection[Pair]) -> dict[TopicPartition,
 
 
 def _oldest_copy(state: Round, pairs: Collection[Pair]) -> dict[TopicPartition, int | None]:
-    """Return from which offset on records of the target can be copies of those in the source's window.
+    """Return from which offset on records of the target can be copies of those in the source's range.
 
     Asked only where others may have written between first copies and second ones; None if that is too far
     back. The answer may be the marker of a transaction: no copy stands before that either.
     """
-    if state.sole_writer or state.offsets_kept:
+    if state.sole_writer or state.preserves_offsets:
         return {}
     short = [pair for pair in pairs if not pair.target.whole_log]
     dated = {p.target_tp: p.source.oldest_ms for p in short if 0 <= p.source.oldest_ms < NO_TIME}
@@ -238,10 +238,10 @@ def _oldest_copy(state: Round, pairs: Collection[Pair]) -> dict[TopicPartition, 
 
 
 def _decide(state: Round, pair: Pair, rules: Rules) -> Evidence | Widen:
-    if state.offsets_kept:
-        kept = verify_kept(pair.source, pair.target, pair.position, rules)
-        return _evidence(state, pair.tp, kept.verdict, proof=kept, pair=pair)
-    outcome = translate(pair.source, pair.target, pair.position, rules)
+    if state.preserves_offsets:
+        proved = verify_offsets_preserved(pair.source, pair.target, pair.position, rules)
+        return _evidence(state, pair.tp, proved.verdict, proof=proved, pair=pair)
+    outcome = prove_position(pair.source, pair.target, pair.position, rules)
     if isinstance(outcome, Widen):
         return outcome
     if state.request.isolation == "read_committed" and needs_aborted(outcome, pair.source, rules):
@@ -254,14 +254,14 @@ def _decide(state: Round, pair: Pair, rules: Rules) -> Evidence | Widen:
 
 def _name_phantoms(state: Round, pair: Pair, rules: Rules) -> Proof | None:
     """Decide once more, knowing the source's aborted records; None if they are being deleted."""
-    everything = Window(low=pair.source.low, high=pair.source.high, log_start=pair.source.log_start)
-    if read_windows(state.source, {pair.tp: everything}, "read_uncommitted", {pair.tp: pair.identity}):
+    everything = Fingerprints(low=pair.source.low, high=pair.source.high, log_start=pair.source.log_start)
+    if read_fingerprints(state.source, {pair.tp: everything}, "read_uncommitted", {pair.tp: pair.identity}):
         pair.deleted = "source"
         return None
     final = replace(
         rules, aborted=aborted_among(everything, pair.source), exhausted=frozenset(("source", "target"))
     )
-    outcome = translate(pair.source, pair.target, pair.position, final)
+    outcome = prove_position(pair.source, pair.target, pair.position, final)
     if isinstance(outcome, Widen):  # pragma: no cover - both sides are exhausted
         raise TypeError
     return outcome
@@ -276,7 +276,7 @@ def _evidence(
     pair: Pair | None = None,
 ) -> Evidence:
     target_tp = state.target_of(tp)
-    source_log, target_log = state.moment.source.log_range(tp), state.moment.target.log_range(target_tp)
+    source_log, target_log = state.snapshot.source.log_range(tp), state.snapshot.target.log_range(target_tp)
     return Evidence(
         topic=tp[0],
         partition=tp[1],
@@ -284,19 +284,19 @@ def _evidence(
         position=state.request.positions[tp],
         verdict=verdict,
         target_offset=offset_of(verdict),
-        source_cluster_id=state.moment.source.cluster_id,
-        target_cluster_id=state.moment.target.cluster_id,
-        source_topic_id=state.moment.source.topics[tp[0]].topic_id,
-        target_topic_id=state.moment.target.topics[target_tp[0]].topic_id,
+        source_cluster_id=state.snapshot.source.cluster_id,
+        target_cluster_id=state.snapshot.target.cluster_id,
+        source_topic_id=state.snapshot.source.topics[tp[0]].topic_id,
+        target_topic_id=state.snapshot.target.topics[target_tp[0]].topic_id,
         source_log=(source_log.start, source_log.end) if source_log else None,
         target_log=(target_log.start, target_log.end) if target_log else None,
-        mirrored_to=state.moment.mirrored.get(tp),
+        mirrored_to=state.snapshot.mirrored.get(tp),
         unread_records=proof.unread if proof is not None else None,
         matched_records=proof.matched if proof is not None else None,
         context_records=proof.context if proof is not None else None,
         digest=proof.digest if proof is not None else None,
         extras=proof.extras if proof is not None else {},
         absent=proof.absent if proof is not None else {},
-        source_window=(pair.source.low, pair.source.high) if pair is not None else None,
-        target_window=(pair.target.low, pair.target.high) if pair is not None else None,
+        source_range=(pair.source.low, pair.source.high) if pair is not None else None,
+        target_range=(pair.target.low, pair.target.high) if pair is not None else None,
     )

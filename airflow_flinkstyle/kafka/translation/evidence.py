@@ -44,9 +44,9 @@ class Evidence:
     """SHA-256 over the unread records' fingerprints, in order."""
     extras: Mapping[ExtraClass, int]
     absent: Mapping[ExtraClass, int]
-    source_window: tuple[int, int] | None
+    source_range: tuple[int, int] | None
     """Offsets read, end exclusive; the end is the log's."""
-    target_window: tuple[int, int] | None
+    target_range: tuple[int, int] | None
 
     def to_json(self) -> str:
         """Render for the savepoint's manifest."""

@@ -1,12 +1,12 @@
-"""The windows of both logs of many partitions, read together and made longer where they do not decide."""
+"""The ranges of both logs of many partitions, read together and made longer where they do not decide."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.kafka.reading import read_windows
-from airflow_flinkstyle.kafka.window import Window
+from airflow_flinkstyle.kafka.fingerprints import Fingerprints
+from airflow_flinkstyle.kafka.reading import read_fingerprints
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -24,17 +24,17 @@ _TIMES = 4
 
 @dataclass(slots=True, kw_only=True)
 class Pair:
-    """Both windows of one partition."""
+    """Both ranges of one partition."""
 
     tp: TopicPartition
     """On the source."""
     target_tp: TopicPartition
     position: int
     identity: Identity
-    source: Window
-    target: Window
+    source: Fingerprints
+    target: Fingerprints
     longest: int
-    """Offsets above which no window is made longer."""
+    """Offsets above which no range is made longer."""
     deleted: Side | None = None
     """The log that deleted records while they were read."""
 
@@ -48,9 +48,9 @@ class Pair:
         identity: Identity,
         *,
         longest: int,
-        kept: bool,
+        same_offsets: bool,
     ) -> Pair:
-        """Return empty windows that most likely decide about a position.
+        """Return empty ``Fingerprints`` that most likely decide about a position.
 
         Args:
             tp: The source partition.
@@ -58,41 +58,43 @@ class Pair:
             position: Next offset to read on the source.
             logs: Both logs.
             identity: What makes two records the same.
-            longest: Offsets that a window may always have.
-            kept: Records have the same offsets on both sides.
+            longest: Offsets that a range may always have.
+            same_offsets: Records have the same offsets on both sides.
         """
         source, target = logs
         context = _CONTEXT if identity.dated else _CONTEXT_UNDATED
         unread = source.end - position
         low = max(source.start, position - context)
-        target_low = low if kept else target.end - unread - 2 * context
+        target_low = low if same_offsets else target.end - unread - 2 * context
         target_low = min(max(target.start, target_low), target.end)
         return cls(
             tp=tp,
             target_tp=target_tp,
             position=position,
             identity=identity,
-            source=Window(low=low, high=source.end, log_start=source.start, keyed=identity.keyed),
-            target=Window(low=target_low, high=target.end, log_start=target.start, keyed=identity.keyed),
+            source=Fingerprints(low=low, high=source.end, log_start=source.start, keyed=identity.keyed),
+            target=Fingerprints(
+                low=target_low, high=target.end, log_start=target.start, keyed=identity.keyed
+            ),
             longest=max(longest, _TIMES * unread),
         )
 
     @property
     def size(self) -> int:
-        """Offsets of both windows."""
-        return sum(window.high - window.low for window in (self.source, self.target))
+        """Offsets of both ranges."""
+        return sum(fingerprints.high - fingerprints.low for fingerprints in (self.source, self.target))
 
     @property
     def exhausted(self) -> frozenset[Side]:
-        """Windows that are as long as they may become."""
-        sides: dict[Side, Window] = {"source": self.source, "target": self.target}
+        """Ranges that are as long as they may become."""
+        sides: dict[Side, Fingerprints] = {"source": self.source, "target": self.target}
         return frozenset(side for side, w in sides.items() if w.high - w.low >= self.longest)
 
     def oldest_copy(self, since: int | None, share: int) -> int | None:
-        """Return before which target offset no copy of the source's window stands; None if too far back.
+        """Return before which target offset no copy of the source's range stands; None if too far back.
 
         Args:
-            since: The first target offset whose timestamp is not older than the window's oldest; the log's
+            since: The first target offset whose timestamp is not older than the range's oldest; the log's
                 start where timestamps do not count; None if there is none such.
             share: Offsets that may be read to find first copies, whatever is unread.
         """
@@ -101,11 +103,11 @@ class Pair:
         return since if self.target.high - since <= longest else None
 
     def forget(self) -> None:
-        """Free the memory of both windows."""
+        """Free the memory of both ranges."""
         self.source, self.target = self.source.older(self.source.low), self.target.older(self.target.low)
 
-    def older(self, side: Side) -> Window:
-        """Return an empty window for the records that make one side longer."""
+    def older(self, side: Side) -> Fingerprints:
+        """Return an empty range for the records that make one side longer."""
         if side == "target":
             span = self.target.high - self.target.low
             return self.target.older(max(self.target.log_start, self.target.high - _TIMES * span))
@@ -116,12 +118,12 @@ class Pair:
 def read_pairs(
     source: KafkaCluster, target: KafkaCluster, pairs: Collection[Pair], isolation: Isolation
 ) -> None:
-    """Fill the windows of both sides."""
+    """Fill the ranges of both sides."""
     identities = {pair.tp: pair.identity for pair in pairs}
-    gone = read_windows(source, {pair.tp: pair.source for pair in pairs}, isolation, identities)
+    gone = read_fingerprints(source, {pair.tp: pair.source for pair in pairs}, isolation, identities)
     _note_deleted("source", pairs, gone)
     identities = {pair.target_tp: pair.identity for pair in pairs}
-    gone = read_windows(target, {pair.target_tp: pair.target for pair in pairs}, isolation, identities)
+    gone = read_fingerprints(target, {pair.target_tp: pair.target for pair in pairs}, isolation, identities)
     _note_deleted("target", pairs, gone)
 
 
@@ -139,7 +141,7 @@ def lengthen(
         at_source = side == "source"
         older = {pair.tp if at_source else pair.target_tp: pair.older(side) for pair in pairs}
         identities = {pair.tp if at_source else pair.target_tp: pair.identity for pair in pairs}
-        gone = read_windows(source if at_source else target, older, isolation, identities)
+        gone = read_fingerprints(source if at_source else target, older, isolation, identities)
         _note_deleted(side, pairs, gone)
         for pair in pairs:
             if at_source:

@@ -36,7 +36,7 @@ class ProofRequest:
     most_unread: int = 20_000_000
     """Unread offsets of one partition above which its proof is refused: some 40 bytes of memory each, both
     sides together, 60 on compacted topics."""
-    window_budget: int = 4_000_000
+    range_budget: int = 4_000_000
     """Offsets of both sides in memory at a time, beyond what a single partition has unread."""
     attempts: int = 3
     """Tries when ends or MirrorMaker's positions change while the proof runs."""

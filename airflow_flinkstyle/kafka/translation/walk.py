@@ -9,23 +9,23 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.kafka.window import NO_KEY
+from airflow_flinkstyle.kafka.fingerprints import NO_KEY
 
 if TYPE_CHECKING:
     from array import array
     from collections.abc import Iterator
 
+    from airflow_flinkstyle.kafka.fingerprints import Fingerprints
     from airflow_flinkstyle.kafka.verdict import ExtraClass
-    from airflow_flinkstyle.kafka.window import Window
 
 _BLOCK = 1 << 16
 _LOOKED_UP = 16
-"""Records searched for one by one before an index of the whole window is made."""
+"""Records searched for one by one before an index of the whole range is made."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Match:
-    """Where records of the source stand on the target; indexes into the windows."""
+    """Where records of the source stand on the target; indexes into the ranges."""
 
     at: int
     """Every record that was found stands from here on."""
@@ -73,7 +73,13 @@ def equal_run(one: array[int], one_end: int, other: array[int], other_end: int, 
 
 
 def walk_back(
-    source: Window, records: range, target: Window, end: int, *, compacted: bool, holes: bool = False
+    source: Fingerprints,
+    records: range,
+    target: Fingerprints,
+    end: int,
+    *,
+    compacted: bool,
+    holes: bool = False,
 ) -> Match:
     """Match source records, the newest first, each as late on the target as it can stand.
 
@@ -122,7 +128,7 @@ def _note_run(match: Match, run: int) -> None:
 
 
 class _Places:
-    """Where a record stands; an index is made only for windows that differ in many places."""
+    """Where a record stands; an index is made only for ranges that differ in many places."""
 
     def __init__(self, prints: array[int]) -> None:
         self._prints = prints

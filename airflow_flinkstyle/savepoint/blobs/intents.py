@@ -5,7 +5,7 @@ An intent is written before the first look at the blobs, and removed after the m
 intents after taking it, and deletes nothing while one is live. So one of the two always sees the other.
 
 Nobody who was given up can be stopped, only made harmless, whenever it wakes: the id of the savepoint that
-it wanted to publish is spent before its intent is removed, so that its conditional create fails.
+it wanted to publish is tombstoned before its intent is removed, so that its conditional create fails.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from airflow_flinkstyle.savepoint.blobs.prune_slot import condemned_blobs, free_
 from airflow_flinkstyle.savepoint.errors import RepositoryBusyError
 from airflow_flinkstyle.savepoint.repository.stored import parse_stored
 from airflow_flinkstyle.storage.errors import StoreError, StoreUnavailableError
+from airflow_flinkstyle.storage.keys import Name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,11 +40,10 @@ class Intent(Leased):
     """``takes/<id>.json``: somebody relies on blobs."""
 
     what: ClassVar[str] = "intent"
-    names: ClassVar = {"publishes": str}
 
     kind: IntentKind
-    publishes: str | None
-    """The savepoint it will make, whose id is spent when the intent is given up; None if it makes none."""
+    publishes: Name | None
+    """The savepoint it will make; its id is tombstoned when the intent is given up. None if it makes none."""
 
     def __str__(self) -> str:
         """Name it as a message does."""
@@ -64,7 +64,7 @@ class Held:
         """Publish a savepoint; raises as ``require_alive`` and ``repository.publish`` do.
 
         A create without an answer may still take effect, after this process has gone on. The intent then
-        stays until its lease has passed, so that nothing is freed before the id is spent.
+        stays until its lease has passed, so that nothing is freed before the id is tombstoned.
         """
         self.require_alive()
         try:
@@ -100,10 +100,10 @@ def hold_intent(
 
     Raises:
         RepositoryBusyError: If a prune has not ended in time.
-        SavepointSpentError: If an earlier holder with the same ``publishes`` was given up.
+        SavepointTombstonedError: If an earlier holder with the same ``publishes`` was given up.
     """
     if publishes is not None:
-        repository.require_unspent(publishes)
+        repository.require_not_tombstoned(publishes)
     intent = Intent(
         kind=kind,
         holder=holder,
@@ -180,5 +180,5 @@ def give_up(repository: SavepointRepository, expired: dict[str, Intent]) -> None
     for key, intent in expired.items():
         log.warning("Gave up the %s: it was not renewed for %g s", intent, intent.lease_s)
         if intent.publishes is not None:
-            repository.spend(intent.publishes, f"the {intent}, was not renewed for {intent.lease_s:g} s")
+            repository.tombstone(intent.publishes, f"the {intent}, was not renewed for {intent.lease_s:g} s")
         repository.store.delete(key)

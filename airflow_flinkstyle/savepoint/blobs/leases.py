@@ -6,12 +6,13 @@ import logging
 import threading
 import time
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Annotated, Generic, TypeVar
 
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.protocol.records import Record
 from airflow_flinkstyle.savepoint.errors import IntentBrokenError
 from airflow_flinkstyle.storage.errors import ObjectChangedError, StoreError
+from airflow_flinkstyle.typed_json import Check
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.storage.base import ObjectStore
@@ -23,6 +24,8 @@ LEASE_S = 30.0
 _LONGEST_LEASE_S = 1e9
 _LATEST_MS = 1 << 47
 """In the year 6429; ``time.gmtime`` ends somewhere later."""
+LeaseSeconds = Annotated[float, Check("a lease in seconds", lambda lease_s: 0 <= lease_s < _LONGEST_LEASE_S)]
+EpochMs = Annotated[int, Check("epoch milliseconds", lambda at_ms: 0 <= at_ms < _LATEST_MS)]
 _RENEWALS_PER_LEASE = 4
 _LEAST_RENEWAL_S = 0.05
 
@@ -33,24 +36,11 @@ class Leased(Record):
 
     holder: str | None
     """For people: which task, driver or command; None if nobody holds it."""
-    lease_s: float
-    begun_at_ms: int
+    lease_s: LeaseSeconds
+    begun_at_ms: EpochMs
     """By the holder's clock: for people, never for the lease."""
     beat: int = 0
     """Grows with every renewal, so that the record changes."""
-
-    @classmethod
-    def _revive(cls, values: dict[str, object]) -> dict[str, object]:
-        holder, lease_s, begun_at_ms = (values[name] for name in ("holder", "lease_s", "begun_at_ms"))
-        if not (holder is None or isinstance(holder, str)):
-            raise ValueError(f"holder {holder!r:.80}")
-        if not (isinstance(lease_s, (int, float)) and 0 <= lease_s < _LONGEST_LEASE_S):
-            raise ValueError(f"lease_s {lease_s!r:.80}")
-        if not (type(begun_at_ms) is int and 0 <= begun_at_ms < _LATEST_MS):
-            raise ValueError(f"begun_at_ms {begun_at_ms!r:.80}")
-        if type(values.get("beat", 0)) is not int:
-            raise ValueError(f"beat {values['beat']!r:.80}")
-        return values
 
     def __str__(self) -> str:
         """Name it as a message does."""

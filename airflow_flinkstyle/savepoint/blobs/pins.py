@@ -41,7 +41,7 @@ def pin(repository: SavepointRepository, savepoint_id: str, *, reason: str, by: 
     if not reason.strip():
         raise BadInputError(
             f"Expected a reason to keep savepoint {savepoint_id}, found none.",
-            left="Nothing was pinned.",
+            state_after="Nothing was pinned.",
             remedy="Say why it is kept, for those who clean up later.",
         )
     made = Pin(reason=reason, by=by, at_ms=at_ms)

@@ -18,6 +18,7 @@ from airflow_flinkstyle.protocol.records import Record
 from airflow_flinkstyle.savepoint.blobs.leases import Leased, Seen
 from airflow_flinkstyle.savepoint.repository.stored import parse_stored
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
+from airflow_flinkstyle.storage.keys import Name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,23 +42,12 @@ class Condemned(Record):
     """``condemned/<prune id>.json``: what one prune is deleting; ``altered-<savepoint id>``: what is bad."""
 
     what: ClassVar[str] = "list of condemned blobs"
-    names: ClassVar = {"savepoints": tuple}
 
     holder: str | None
     """Once this process has certainly ended, a list that was left can be deleted by hand."""
-    savepoints: tuple[str, ...]
-    """Ids whose manifests may still be deleted; empty once they were spent."""
+    savepoints: tuple[Name, ...]
+    """Ids whose manifests may still be deleted; empty once they were tombstoned."""
     blobs: tuple[str, ...]
-
-    @classmethod
-    def _revive(cls, values: dict[str, object]) -> dict[str, object]:
-        return {**values, **{name: _texts(name, values[name]) for name in ("savepoints", "blobs")}}
-
-
-def _texts(name: str, value: object) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise ValueError(f"{name} {value!r:.80}")
-    return tuple(value)
 
 
 def read_slot(repository: SavepointRepository) -> Seen[PruneSlot] | None:
@@ -86,7 +76,7 @@ def take_slot(
         return None
     if seen is not None and seen.record.holder is not None:
         log.warning("Gave up the %s: it was not renewed for %g s", seen.record, seen.record.lease_s)
-        _spend_condemned(repository)
+        _tombstone_condemned(repository)
     return Seen(record=mine, version=version)
 
 
@@ -114,14 +104,14 @@ def condemned_key(repository: SavepointRepository, prune_id: str) -> str:
     return f"{repository.job}/condemned/{prune_id}.json"
 
 
-def _spend_condemned(repository: SavepointRepository) -> None:
+def _tombstone_condemned(repository: SavepointRepository) -> None:
     """Dispose of the savepoints of which the prune that was given up may still delete the blobs."""
     for key, condemned, version in _condemned(repository):
         for savepoint_id in condemned.savepoints:
-            repository.dispose_as_spent(savepoint_id, "a prune that was given up was disposing of it")
+            repository.dispose_with_tombstone(savepoint_id, "a prune that was given up was disposing of it")
         try:
-            spent = replace(condemned, savepoints=())
-            repository.store.replace(key, spent.to_bytes(), expected=version)
+            tombstoned = replace(condemned, savepoints=())
+            repository.store.replace(key, tombstoned.to_bytes(), expected=version)
         except ObjectChangedError:
             log.info("%s was changed by another process", key)
 

@@ -133,7 +133,7 @@ def capture_query(
         )
     raise BadInputError(
         f"Expected at least one attempt, found {attempts}.",
-        left="No savepoint was made.",
+        state_after="No savepoint was made.",
         remedy="Pass attempts=1 or more.",
     )
 
@@ -195,7 +195,7 @@ def _positions(offsets: OffsetLog, kafka: Mapping[str, KafkaLog], query: str) ->
             raise BadInputError(
                 f"Query {query}: source {source} reads Kafka topics {sorted(read)}, expected the "
                 f"cluster id and topic ids of all of them, found {topics}.",
-                left="No savepoint was made.",
+                state_after="No savepoint was made.",
                 remedy="Run the job under the launcher, which records them when the query starts.",
             )
         positions[source] = KafkaPosition(

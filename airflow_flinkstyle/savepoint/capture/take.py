@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.checkpoint.inventory import read_inventory
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
-from airflow_flinkstyle.savepoint.blobs.freeing import free_unreferenced
+from airflow_flinkstyle.savepoint.blobs.garbage_collection import free_unreferenced
 from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
 from airflow_flinkstyle.savepoint.capture.copier import ignore, never
 from airflow_flinkstyle.savepoint.capture.query import capture_query
@@ -26,7 +26,7 @@ from airflow_flinkstyle.savepoint.manifest import KafkaLog, Manifest
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from airflow_flinkstyle.protocol.records import QueryBeat
+    from airflow_flinkstyle.protocol.records import QueryStatus
     from airflow_flinkstyle.protocol.sink_records import Sinks
     from airflow_flinkstyle.savepoint.capture.copier import CaptureProgress
     from airflow_flinkstyle.savepoint.manifest import QuerySnapshot
@@ -58,7 +58,7 @@ class QuerySource:
     """The query has gone on from ``batch_id``: cut it there all the same."""
 
     @staticmethod
-    def at_rest(name: str, checkpoint: ObjectStore, told: QueryBeat) -> QuerySource:
+    def at_rest(name: str, checkpoint: ObjectStore, told: QueryStatus) -> QuerySource:
         """Describe a query that nobody runs by what its last run said of it."""
         logs = {
             source: KafkaLog(cluster_id=seen.cluster_id, topic_ids=dict(seen.topic_ids), log_range={})
@@ -231,6 +231,6 @@ def _require_names(queries: Sequence[QuerySource]) -> None:
     if not names or len(set(names)) != len(names) or not all(names):
         raise BadInputError(
             f"Expected at least one query, each with a name of its own, found {names}.",
-            left="No savepoint was made.",
+            state_after="No savepoint was made.",
             remedy="Give each query a name with queryName().",
         )

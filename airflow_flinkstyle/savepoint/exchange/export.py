@@ -123,7 +123,7 @@ class _Export:
         outcomes = each_file(
             partial(self._copy, target), entries, threads=self.threads, progress=self.progress
         )
-        copied = require_whole(self.manifest, outcomes, left=_NO_MANIFEST)
+        copied = require_whole(self.manifest, outcomes, state_after=_NO_MANIFEST)
         digests = {entry.blob: done.sha256 for entry, done in zip(entries, copied, strict=True)}
         portable = with_files(
             self.manifest,
@@ -152,7 +152,9 @@ class _Export:
         return copy_file(by_content, self.repository.place(entry.blob), (target, BLOBS + sha256))
 
 
-def require_whole(manifest: Manifest, outcomes: Iterator[Copied | Damaged], *, left: str) -> list[Copied]:
+def require_whole(
+    manifest: Manifest, outcomes: Iterator[Copied | Damaged], *, state_after: str
+) -> list[Copied]:
     """Return what was copied; every damaged file is named in one error."""
     copied, findings = [], []
     for outcome in outcomes:
@@ -161,7 +163,7 @@ def require_whole(manifest: Manifest, outcomes: Iterator[Copied | Damaged], *, l
         else:
             findings.append(outcome.finding)
     if findings:
-        raise SavepointDamagedError.of(manifest.savepoint_id, findings, left=left)
+        raise SavepointDamagedError.of(manifest.savepoint_id, findings, state_after=state_after)
     return copied
 
 

@@ -106,7 +106,7 @@ def import_savepoint(
             return copy_file(entry, (source, key), repository.place(entry.blob))
 
         outcomes = each_file(copy, missing, threads=threads, progress=progress)
-        require_whole(manifest, outcomes, left=_ONLY_BLOBS)
+        require_whole(manifest, outcomes, state_after=_ONLY_BLOBS)
         verify_savepoint(manifest, repository, level="full")  # as stored now, those of before included
         held.publish(repository, manifest)
     log.info("Savepoint %s: imported from %s", manifest.savepoint_id, source.uri)
@@ -165,7 +165,7 @@ def _adopted(manifest: Manifest, job: str, from_job: str | None) -> Manifest:
     if from_job != manifest.job:
         raise BadInputError(
             f"Expected an export of a savepoint of job {from_job or job}, found one of job {manifest.job}.",
-            left="Nothing was written.",
+            state_after="Nothing was written.",
             remedy=f"To import it as a savepoint of job {job}, say from_job={manifest.job!r}.",
         )
     return replace(manifest, job=job, taken_from_generation=None)

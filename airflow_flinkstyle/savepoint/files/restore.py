@@ -71,7 +71,7 @@ def restore_savepoint(
         open_target: Returns the store at a query's new checkpoint location, by the query's name.
         claim_mode: ``no_claim`` leaves the savepoint to whoever made it; ``claim`` makes it the restored
             job's, to go once a newer complete one has taken its place. The files are copied in both.
-        carry_pending: Also write the offsets of pending batches, where there are any.
+        carry_pending: Also write the offsets of planned batches, where there are any.
         complete: False for a pre-copy.
         progress: Told after each file that had to be written, per query.
 
@@ -119,7 +119,7 @@ def restore_query(
         repository: Where its files are.
         target: The store of the new checkpoint location.
         prefix: The location inside ``target``; empty for its root.
-        carry_pending: Also write the pending batch's offsets, so that Spark runs it again under its id.
+        carry_pending: Also write the planned batch's offsets, so that Spark runs it again under its id.
         complete: False copies everything but leaves the seal, so that only the files that differ are left
             for the final savepoint.
         threads: Files written at a time.
@@ -154,7 +154,7 @@ def _restore(writer: _Writer, pending: bytes | None, *, complete: bool) -> Resto
     kept.discard(last)
     missing = [entry for entry in query.files if entry.path not in kept and entry.path != last]
     missing.sort(key=lambda entry: entry.path != "metadata")  # early, so that no start gives it another id
-    for path in sorted(extra, key=_batch_of):  # above the new seal, an older one may stand: it goes last
+    for path in _newest_log_last(extra):  # above the new seal, an older one may stand: it goes last
         target.delete(writer.prefix + path)
     bytes_written = writer.write_all(missing)
     if complete:
@@ -173,9 +173,9 @@ def _pending_content(query: QuerySnapshot, *, carry: bool) -> bytes | None:
         return None
     if query.pending_offsets is None:
         raise BadInputError(
-            f"Expected a pending batch after batch {query.batch_id} of query {query.name}, found none.",
-            left="Nothing was written.",
-            remedy="Restore without carrying a pending batch over.",
+            f"Expected a planned batch after batch {query.batch_id} of query {query.name}, found none.",
+            state_after="Nothing was written.",
+            remedy="Restore without carrying a planned batch over.",
         )
     return query.pending_offsets.encode()
 
@@ -216,9 +216,9 @@ def _require_free(writer: _Writer, listed: Mapping[str, int], *, newest: int) ->
         raise writer.occupied(expected, f"its checkpoint with {len(commits)} committed batches up to {done}")
 
 
-def _batch_of(path: str) -> int:
-    """Return the number of a batch whose offset log this is, and -1 for every other file."""
-    return max(_batches([path], "offsets"), default=-1)
+def _newest_log_last(paths: Collection[str]) -> list[str]:
+    """Order files so that offset logs come behind all others, by the numbers of their batches."""
+    return sorted(sorted(paths), key=lambda path: sorted(_batches([path], "offsets")))
 
 
 def _batches(paths: Collection[str], folder: str) -> set[int]:
@@ -295,7 +295,7 @@ class _Writer:
         outcomes = each_file(self._write, entries, threads=self.threads, progress=self.progress)
         findings = [outcome.finding for outcome in outcomes if isinstance(outcome, Damaged)]
         if findings:
-            raise SavepointDamagedError.of(self.manifest.savepoint_id, findings, left=_SEALED)
+            raise SavepointDamagedError.of(self.manifest.savepoint_id, findings, state_after=_SEALED)
         return sum(entry.size_bytes for entry in entries)
 
     def _write(self, entry: FileEntry) -> Copied | Damaged | None:

@@ -14,12 +14,12 @@ from airflow_flinkstyle.savepoint.blobs.notes import note_key, read_notes
 from airflow_flinkstyle.savepoint.blobs.prune_slot import Condemned, condemned_key
 from airflow_flinkstyle.savepoint.errors import SavepointDamagedError
 from airflow_flinkstyle.savepoint.files.transfer import ignore
-from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
+from airflow_flinkstyle.savepoint.files.verify import Level, verify_savepoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from airflow_flinkstyle.savepoint.files.verify import Level, Verified
+    from airflow_flinkstyle.savepoint.files.verify import Verified
     from airflow_flinkstyle.savepoint.progress import FileProgress
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 

@@ -1,4 +1,4 @@
-"""``<job>/savepoints/<id>.json``: a savepoint's manifest, or the mark of an id that is spent."""
+"""``<job>/savepoints/<id>.json``: a savepoint's manifest, or the tombstone of an id."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.savepoint.repository.job_folder import JobFolder
 
-_SPENT = b'{"spent": '
-"""How the mark of a spent id begins; it stands where its manifest would."""
+_TOMBSTONE = b'{"tombstone": '
+"""How the tombstone of an id begins; it stands where its manifest would."""
 
 
 def manifest_key(job: str, savepoint_id: str) -> str:
@@ -36,12 +36,12 @@ def find_manifest(repository: JobFolder, savepoint_id: str) -> tuple[Manifest, s
 
 
 def parse_manifest(repository: JobFolder, savepoint_id: str, data: bytes) -> Manifest | None:
-    """Return the manifest that stands in the store under an id, or None where the id is spent.
+    """Return the manifest that stands in the store under an id, or None where a tombstone stands.
 
     Raises:
         ManifestFormatError: If it is malformed, or belongs to another job or id; the object is named.
     """
-    if is_spent(data):
+    if is_tombstone(data):
         return None
     try:
         manifest = manifest_json.from_json(data.decode("utf-8", "replace"))
@@ -58,19 +58,19 @@ def require_own(manifest: Manifest, job: str, savepoint_id: str) -> None:
         raise ManifestFormatError.of("job and savepoint_id", f"{(job, savepoint_id)}", found)
 
 
-def spent_mark(why: str) -> bytes:
+def tombstone_of(why: str) -> bytes:
     """Return what stands under an id that no savepoint may get any more."""
-    return json.dumps({"spent": why}).encode()
+    return json.dumps({"tombstone": why}).encode()
 
 
-def is_spent(data: bytes) -> bool:
-    """Tell whether an id is spent, by the object under it."""
-    return data.startswith(_SPENT)
+def is_tombstone(data: bytes) -> bool:
+    """Tell whether an id is tombstoned, by the object under it."""
+    return data.startswith(_TOMBSTONE)
 
 
 def reason_of(data: bytes, key: str) -> str:
     """Return the reason that a mark gives."""
     try:
-        return str(json.loads(data)["spent"])
-    except (ValueError, RecursionError):  # the beginning alone says that it is spent
+        return str(json.loads(data)["tombstone"])
+    except (ValueError, RecursionError):  # the beginning alone says that it is a tombstone
         return f"the mark, {key}, was altered and does not say why any more"

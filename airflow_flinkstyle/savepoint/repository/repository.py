@@ -17,15 +17,15 @@ from airflow_flinkstyle.savepoint.digests import matches
 from airflow_flinkstyle.savepoint.errors import (
     SavepointConflictError,
     SavepointMissingError,
-    SavepointSpentError,
+    SavepointTombstonedError,
 )
 from airflow_flinkstyle.savepoint.repository.manifest_objects import (
     find_manifest,
-    is_spent,
+    is_tombstone,
     manifest_key,
     reason_of,
     require_own,
-    spent_mark,
+    tombstone_of,
 )
 from airflow_flinkstyle.savepoint.repository.summary import list_savepoints
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
@@ -72,7 +72,7 @@ class SavepointRepository:
         return tuple(self.versions())
 
     def versions(self) -> Mapping[str, str]:
-        """Return the version of each manifest by savepoint id, spent ids included, by one listing."""
+        """Return the version of each manifest by savepoint id, tombstoned ids included, by one listing."""
         folder = f"{self._job}/savepoints/"
         return {
             info.key.removeprefix(folder).removesuffix(".json"): info.version
@@ -120,7 +120,7 @@ class SavepointRepository:
 
         Raises:
             SavepointConflictError: If another savepoint of this id exists.
-            SavepointSpentError: If the id was taken from its taker, whose intent had expired.
+            SavepointTombstonedError: If the id was taken from its taker, whose intent had expired.
         """
         require_own(manifest, self._job, manifest.savepoint_id)
         text = manifest_json.to_json(manifest)
@@ -129,46 +129,46 @@ class SavepointRepository:
         try:
             self._store.create(key, text.encode())
         except ObjectExistsError:
-            self.require_unspent(manifest.savepoint_id)
+            self.require_not_tombstoned(manifest.savepoint_id)
             if self.find(manifest.savepoint_id) != manifest:
                 raise SavepointConflictError.of(manifest.savepoint_id, self.uri) from None
 
-    def spend(self, savepoint_id: str, why: str) -> None:
+    def tombstone(self, savepoint_id: str, why: str) -> None:
         """Let every later publishing under this id fail; a savepoint that exists stays."""
         try:
-            self._store.create(self._manifest_key(savepoint_id), spent_mark(why))
+            self._store.create(self._manifest_key(savepoint_id), tombstone_of(why))
         except ObjectExistsError:
             return
 
-    def dispose_as_spent(self, savepoint_id: str, why: str) -> None:
+    def dispose_with_tombstone(self, savepoint_id: str, why: str) -> None:
         """Let the savepoint be gone, and every later publishing under its id fail."""
         key = self._manifest_key(savepoint_id)
         found = self._store.get(key)
         if found is None:
-            self.spend(savepoint_id, why)
-        elif not is_spent(found.data):
+            self.tombstone(savepoint_id, why)
+        elif not is_tombstone(found.data):
             with contextlib.suppress(ObjectChangedError):
-                self._store.replace(key, spent_mark(why), expected=found.version)
+                self._store.replace(key, tombstone_of(why), expected=found.version)
 
     def delete_manifest(self, savepoint_id: str) -> None:
-        """Let the savepoint be gone; its blobs stay. Only under ``freeing.hold_prune``."""
+        """Let the savepoint be gone; its blobs stay. Only under ``garbage_collection.hold_prune``."""
         self._store.delete(self._manifest_key(savepoint_id))
 
     def delete_blob(self, blob: str) -> None:
-        """Delete a blob. Only under ``freeing.hold_prune``."""
+        """Delete a blob. Only under ``garbage_collection.hold_prune``."""
         self._store.delete(self._blob_key(blob))
 
-    def require_unspent(self, savepoint_id: str) -> None:
-        """Require that a savepoint of this id can still be published; raises ``SavepointSpentError``."""
-        why = self.why_spent(savepoint_id)
+    def require_not_tombstoned(self, savepoint_id: str) -> None:
+        """Require that a savepoint of this id can still be published; raises ``SavepointTombstonedError``."""
+        why = self.why_tombstoned(savepoint_id)
         if why is not None:
-            raise SavepointSpentError.of(savepoint_id, self.uri, why)
+            raise SavepointTombstonedError.of(savepoint_id, self.uri, why)
 
-    def why_spent(self, savepoint_id: str) -> str | None:
+    def why_tombstoned(self, savepoint_id: str) -> str | None:
         """Return why no savepoint of this id can be published any more; None if one can, or exists."""
         key = self._manifest_key(savepoint_id)
         found = self._store.get(key)
-        return reason_of(found.data, key) if found is not None and is_spent(found.data) else None
+        return reason_of(found.data, key) if found is not None and is_tombstone(found.data) else None
 
     def blob_sizes(self) -> Mapping[str, int]:
         """Return key and size in bytes of every blob, by one listing."""

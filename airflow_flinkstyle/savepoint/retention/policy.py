@@ -29,7 +29,7 @@ class RetentionPolicy:
             if value is not None and not value > 0:
                 raise BadInputError(
                     f"Retention: expected {name} to be more than 0, or none, found {value}.",
-                    left="Nothing was disposed of.",
+                    state_after="Nothing was disposed of.",
                     remedy="Correct the limit; to dispose of one savepoint, name it.",
                 )
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.agent.board import takeover
-from airflow_flinkstyle.agent.board.heartbeat import Pulse
+from airflow_flinkstyle.agent.board.heartbeat import HeartbeatWriter
 from airflow_flinkstyle.agent.board.inbox import Inbox
 from airflow_flinkstyle.agent.jvm.process import DriverProcess
 from airflow_flinkstyle.agent.jvm.sources import Source
@@ -19,7 +19,7 @@ from airflow_flinkstyle.agent.run.admission import Admission
 from airflow_flinkstyle.agent.run.serving import Serving
 from airflow_flinkstyle.agent.run.taking import Taking
 from airflow_flinkstyle.protocol.board import JobBoard
-from airflow_flinkstyle.protocol.records import Go, Request
+from airflow_flinkstyle.protocol.records import Request, TakeoverOrder
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.memory import MemoryStore
 from tests.declared import AS_BEFORE
@@ -61,17 +61,17 @@ class SmallDriver:
             self.board.create_claim(generation, a_claim(**place))
         self.repository = SavepointRepository(self.board.store, "orders")
         self.process = DriverProcess()
-        self.turn = takeover.begin(self.board, generation, self.process)
-        self.queries = Queries(self.turn.claim.checkpoint_location)
+        self.driver_run = takeover.begin(self.board, generation, self.process)
+        self.queries = Queries(self.driver_run.claim.checkpoint_location)
         self.queries.spark = self.spark = Session()
         self.held, self.jvm, self.spark_version = Hold(self.queries), None, "4.2.0"
         self.commits: Any = None  # nothing commits offsets to Kafka
-        self.pulse = Pulse(
+        self.heartbeat_writer = HeartbeatWriter(
             self.board,
             generation,
-            self.turn.incarnation,
-            lease_s=self.turn.claim.lease_s,
-            seen=self.turn.prior.version if self.turn.prior else None,
+            self.driver_run.incarnation,
+            lease_s=self.driver_run.claim.lease_s,
+            seen=self.driver_run.prior.version if self.driver_run.prior else None,
             queries=self.queries.beats,
             before={},
         )
@@ -79,21 +79,21 @@ class SmallDriver:
         self.ended_by: list[Ending] = []
         self.admission = Admission(self)
         self.serving = Serving(self, self.admission, Taking(self, self.admission))
-        self.inbox = Inbox(self.board, generation, self.turn.incarnation, self.serving)
+        self.inbox = Inbox(self.board, generation, self.driver_run.incarnation, self.serving)
 
     @property
     def claim(self) -> Claim:
-        return self.turn.claim
+        return self.driver_run.claim
 
     def followed_by(self, generation: Generation, *, adopts: bool) -> SmallDriver:
         """Return the next generation's first process; it may adopt the checkpoint of this one."""
         place = {"checkpoint_location": self.claim.checkpoint_location} if adopts else {}
-        follows = self.turn.generation
+        follows = self.driver_run.generation
         return SmallDriver(self.root, board=self.board, generation=generation, follows=follows, **place)
 
     def relaunched(self) -> SmallDriver:
         """Return the next process of this generation."""
-        return SmallDriver(self.root, board=self.board, generation=self.turn.generation)
+        return SmallDriver(self.root, board=self.board, generation=self.driver_run.generation)
 
     def describe(self, source: object) -> ClusterView:
         raise AssertionError(f"no query of this driver reads Kafka, not {source} either")
@@ -106,9 +106,11 @@ class SmallDriver:
         if self.ending.is_set():
             raise SystemExit
 
-    def tell_go(self, **changes: Any) -> None:
+    def tell_order(self, **changes: Any) -> None:
         said: dict[str, Any] = {"savepoint_id": None, "carry_pending": False, "closed_at": None}
-        self.board.create_go(self.turn.generation, Go(**{**said, "expected": {}, **changes}))
+        self.board.create_takeover_order(
+            self.driver_run.generation, TakeoverOrder(**{**said, "expected": {}, **changes})
+        )
 
     def register(self, name: str) -> JobQuery:
         return self.queries.register(name, None, lambda: None, [_RATE], AS_BEFORE)

@@ -26,7 +26,7 @@ def plan(monkeypatch: pytest.MonkeyPatch) -> str:
     raise AssertionError
 
 
-@pytest.mark.parametrize("error", [ValueError, lambda text: BadInputError(text, left=KEY, remedy="")])
+@pytest.mark.parametrize("error", [ValueError, lambda text: BadInputError(text, state_after=KEY, remedy="")])
 def test_failure_shows_no_part_of_a_key(plan: str, error: type[Exception]):
     assert "MIGH" not in Failure.of(error(f"Output mode not supported;\n{plan}")).text
 

@@ -105,7 +105,7 @@ def stage(
     for name in ("old", "new"):
         connections.set(name, "kafka", {"bootstrap.servers": f"{name}:9092"})
         setattr(logs, name, KafkaCluster(name=name, config={"bootstrap.servers": f"{name}:9092"}))
-    logs.target_topics, logs.ways = sorted, PROVED
+    logs.target_topics, logs.strategies = sorted, PROVED
     stage = Stage(world, tmp_path)
     for room in (migration, approval):
         monkeypatch.setattr(room, "live_kafka", stage.live_kafka)
@@ -114,7 +114,7 @@ def stage(
 
 
 def starts(moving: Migration) -> dict[tuple[str, int], int]:
-    rules = moving.ways.sources["orders/0"].start
+    rules = moving.strategies.sources["orders/0"].start
     assert rules is not None
     assert isinstance(rules.default, AtOffsets)
     return dict(rules.default.offsets)

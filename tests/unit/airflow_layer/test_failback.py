@@ -13,8 +13,8 @@ import pytest
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.hooks import migration
 from airflow_flinkstyle.hooks.failback import (
+    FailBack,
     FinishedMigration,
-    WayBack,
     last_migration,
     mirror_begins,
     require_there,
@@ -90,7 +90,7 @@ def test_mirror_back_begins_at_the_end_that_was_proved_and_nowhere_else():
 
 def test_many_topics_are_counted_in_the_approval():
     rename = {f"old.t{number:02d}": f"t{number:02d}" for number in range(60)}
-    text = WayBack(migration_id="m", rename=rename, noted={}).as_markdown()
+    text = FailBack(migration_id="m", rename=rename, noted={}).as_markdown()
     assert "old.t00 -> t00" in text
     assert "and 10 more" in text
 
@@ -120,7 +120,7 @@ def test_only_a_migration_that_has_finished_can_be_reversed(world: World, monkey
     logs = world.logs
     logs.old = KafkaCluster(name="old", config={"bootstrap.servers": "old:9092"})
     logs.new = KafkaCluster(name="new", config={"bootstrap.servers": "new:9092"})
-    logs.target_topics, logs.ways = sorted, PROVED
+    logs.target_topics, logs.strategies = sorted, PROVED
     monkeypatch.setattr(migration, "live_kafka", lambda hook, moving: logs)
     with pytest.raises(BadInputError, match="found none"):
         last_migration(world.store, world.job)

@@ -47,7 +47,7 @@ def findings(world: World, connections: SimpleNamespace, monkeypatch: pytest.Mon
     logs.old = KafkaCluster(name="old", config={"bootstrap.servers": "old:9092"})
     logs.new = KafkaCluster(name="new", config={"bootstrap.servers": "new:9092"})
     logs.target_topics = sorted
-    logs.ways = PROVED
+    logs.strategies = PROVED
     for name in ("old", "new"):
         connections.set(name, "kafka", {"bootstrap.servers": f"{name}:9092"})
     for room in (migration, approval):
@@ -81,7 +81,7 @@ def test_migration_moves_the_job_and_every_task_after_it_agrees(world: World, fi
 def test_refused_translation_goes_back_and_fails_the_task(world: World, findings: list[Finding]):
     world.start()
     world.logs.refuse = True
-    with pytest.raises(AirflowFailException, match="WENT_BACK"):
+    with pytest.raises(AirflowFailException, match="ROLLED_BACK"):
         MigrateStreamingJobOperator(task_id="migrate", **arguments(world)).execute(a_context("migrate"))
     with pytest.raises(AirflowFailException, match="MIGRATION_ENDED"):
         VerifyMigrationOperator(task_id="verify", **arguments(world)).execute(a_context("verify"))

@@ -281,7 +281,7 @@ def test_upgrade_to_a_broken_version_goes_back_and_says_so(world: World, mood: t
     operator = UpgradeStreamingJobOperator(
         task_id="up", job=world.job, script="v2.py", first_commit_timeout_s="10"
     )
-    with pytest.raises(AirflowFailException, match="UPGRADE_WENT_BACK"):
+    with pytest.raises(AirflowFailException, match="UPGRADE_ROLLED_BACK"):
         operator.execute(a_context("up"))
     world.logs.produce(3)
     world.judge()

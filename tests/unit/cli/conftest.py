@@ -13,7 +13,14 @@ from typer.testing import CliRunner, Result
 
 from airflow_flinkstyle.cli.app import app
 from airflow_flinkstyle.protocol.board import JobBoard
-from airflow_flinkstyle.protocol.records import Claim, Current, Go, Heartbeat, IncarnationRecord, QueryBeat
+from airflow_flinkstyle.protocol.records import (
+    Claim,
+    Current,
+    Heartbeat,
+    IncarnationRecord,
+    QueryStatus,
+    TakeoverOrder,
+)
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.local import LocalStore
@@ -23,7 +30,7 @@ from tests import hearts
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_flinkstyle.protocol.records import AgentState, GroupBeat
+    from airflow_flinkstyle.protocol.records import AgentState, GroupStatus
     from airflow_flinkstyle.savepoint.manifest import Manifest
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -84,7 +91,7 @@ class Root:
         *,
         state: AgentState = "running",
         query_id: str = "q-1",
-        groups: Mapping[str, GroupBeat] | None = None,
+        groups: Mapping[str, GroupStatus] | None = None,
         lease_s: float = 30.0,
         beats: bool = True,
     ) -> None:
@@ -101,12 +108,12 @@ class Root:
         )
         first, only = Generation(1), Incarnation(1)
         self.board.create_claim(first, claim)
-        go = Go(savepoint_id=None, carry_pending=False, closed_at=None, expected={})
-        self.board.create_go(first, go)
+        order = TakeoverOrder(savepoint_id=None, carry_pending=False, closed_at=None, expected={})
+        self.board.create_takeover_order(first, order)
         process = IncarnationRecord(host="elsewhere", pid=1, jvm_pid=1, pid_started="", started_at_ms=0)
         self.board.create_incarnation(first, only, process)
         self.board.take_current(Current(generation=first, incarnation=only), seen=None)
-        totals = QueryBeat(
+        totals = QueryStatus(
             query_id=query_id,
             batch_id=BatchId(4),
             batch_committed_at_ms=0,

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from airflow_flinkstyle.protocol.records import GroupBeat
+from airflow_flinkstyle.protocol.records import GroupStatus
 from airflow_flinkstyle.types import BatchId
 
 Root = Any
@@ -32,7 +32,7 @@ def test_status_gives_batches_and_where_the_checkpoints_are(root: Root):
 
 
 def test_status_tells_what_was_committed_for_consumer_groups(root: Root):
-    group = GroupBeat(
+    group = GroupStatus(
         group="billing",
         batch_id=BatchId(3),
         offsets={"orders": {"0": 7}},

@@ -179,7 +179,7 @@ def test_an_error_as_json_stands_on_standard_error(root: Root):
     assert result.stdout == ""
     error = json.loads(result.stderr)["error"]
     assert error.pop("code") == "SAVEPOINT_MISSING"
-    assert sorted(error) == ["left", "problem", "remedy", "retryable"]
+    assert sorted(error) == ["problem", "remedy", "retryable", "state_after"]
 
 
 @pytest.mark.parametrize(

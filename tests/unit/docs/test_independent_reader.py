@@ -43,7 +43,7 @@ def repository(tmp_path: Path) -> SavepointRepository:
         savepoint_id="sp-1", taken_at_ms=7, spark_version=NEWEST.name, taken_from_generation=None
     )
     take_savepoint(repository, queries, label)
-    repository.spend("sp-0", "its taker was given up")
+    repository.tombstone("sp-0", "its taker was given up")
     return repository
 
 

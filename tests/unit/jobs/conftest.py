@@ -39,7 +39,7 @@ from airflow_flinkstyle.protocol.records import (
     Heartbeat,
     IncarnationRecord,
     KafkaOverride,
-    QueryBeat,
+    QueryStatus,
     SourceIdentity,
 )
 from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
@@ -67,7 +67,7 @@ class Logs:
         self.mirrored = 0
         self.mirror_runs = True
         self.refuse = False
-        self.unruly = False  # a producer that ignores the switch
+        self.writes_late = False  # a producer that ignores the switch
         self.strayed = 0  # records that somebody wrote to the old cluster and no mirror sees
         self.fenced = self.group_has_members = False
         self.groups: dict[str, int] = {}
@@ -91,9 +91,9 @@ class Logs:
 
     def who_writes(self, side: str, topics: Any, window_s: float) -> str | None:
         assert list(topics) == [TOPIC]
-        if self.unruly:
+        if self.writes_late:
             self.produce(1)
-        return f"Records arrived on {TOPIC}-0." if self.unruly else None
+        return f"Records arrived on {TOPIC}-0." if self.writes_late else None
 
     def await_mirrored(self, topics: Any, timeout_s: float) -> None:
         if self.mirrored < len(self.records):
@@ -139,7 +139,7 @@ class Logs:
     def ends(self, topics: Any) -> dict[str, dict[str, int]]:
         return {topic: {"0": self.end("old") + self.strayed} for topic in topics}
 
-    def strays(self, ends: Any) -> str | None:
+    def late_writes(self, ends: Any) -> str | None:
         now = self.ends([TOPIC])
         return None if now == ends else f"records arrived on {TOPIC}-0 ({ends} to {now})"
 
@@ -154,7 +154,7 @@ class LoggedFence:
         return FenceRecord(kind="acl", cluster_id="old", topics=tuple(topics))
 
     def put(self, record: Any) -> None:
-        assert not self.logs.unruly, "a fence refuses what an obedient producer is still flushing"
+        assert not self.logs.writes_late, "a fence refuses what an obedient producer is still flushing"
         self.logs.fenced = True
 
     def lift(self, record: Any) -> None:
@@ -209,9 +209,9 @@ class Driver(threading.Thread):
 
     def run(self) -> None:
         with contextlib.suppress(_Leave, takeover.NotOursError, ObjectChangedError, ObjectExistsError):
-            self.turn = takeover.begin(self.board, self.generation, self.process, submit=self.submit)
-            self.incarnation = self.turn.incarnation
-            self.version = self.turn.prior.version if self.turn.prior else None
+            self.driver_run = takeover.begin(self.board, self.generation, self.process, submit=self.submit)
+            self.incarnation = self.driver_run.incarnation
+            self.version = self.driver_run.prior.version if self.driver_run.prior else None
             try:
                 self.live()
             except PredecessorError as error:
@@ -226,13 +226,13 @@ class Driver(threading.Thread):
         if self.killed.wait(seconds):
             raise _Leave
 
-    def require_turn(self) -> None:
-        takeover.require_turn(self.board.current(), self.generation, self.claim)
+    def require_may_take_over(self) -> None:
+        takeover.require_may_take_over(self.board.current(), self.generation, self.claim)
 
     def wait(self) -> None:
         """Look at what a driver looks at while it waits."""
         self.pause()
-        self.require_turn()
+        self.require_may_take_over()
         self.obey(standby=True)
 
     def live(self) -> None:
@@ -241,28 +241,28 @@ class Driver(threading.Thread):
             raise RuntimeError("ImportError: no module named nonsense")
         self.application_id = "app"
         self.beat("standby")
-        while (go := self.board.go(self.generation)) is None:
+        while (order := self.board.takeover_order(self.generation)) is None:
             self.wait()
-        seen = self.turn.seen
+        seen = self.driver_run.seen
         if seen is None or seen.value.generation != self.generation:
             seen = self.board.current()
-        takeover.require_turn(seen, self.generation, self.claim)
+        takeover.require_may_take_over(seen, self.generation, self.claim)
         if seen is None or seen.value.generation != self.generation:
-            takeover.require_predecessor(self.board, self.claim, go, self.wait)
-            if go.savepoint_id:
-                manifest = self.world.repository.read(go.savepoint_id)
+            takeover.require_predecessor(self.board, self.claim, order, self.wait)
+            if order.savepoint_id:
+                manifest = self.world.repository.read(order.savepoint_id)
                 restore_query(
                     manifest, manifest.queries[0], self.world.repository, self.checkpoint,
-                    carry_pending=go.carry_pending and manifest.queries[0].pending_offsets is not None,
+                    carry_pending=order.carry_pending and manifest.queries[0].pending_offsets is not None,
                 )  # fmt: skip
-        expected = go.expected.get(QUERY, {}).get("0")
+        expected = order.expected.get(QUERY, {}).get("0")
         if self.mood.fails_guard or (expected and expected.cluster_id != self.cluster):
             raise RuntimeError("CLUSTER_MISMATCH")
         if self.mood.out_of_reach:
             self.mood.out_of_reach -= 1
             raise ConnectionError("no broker answered")
         self.pause()
-        takeover.take_current(self.board, self.turn, seen)
+        takeover.take_current(self.board, self.driver_run, seen)
         self.beat("running")
         if self.mood.loses_reach:
             raise ConnectionError("no broker answered any more")
@@ -424,7 +424,7 @@ class Driver(threading.Thread):
         if self.checkpoint.head("metadata") is not None:
             committed, _, _ = self.logs()
             query_id = json.loads(self.checkpoint.read("metadata"))["id"]
-            queries[QUERY] = QueryBeat(
+            queries[QUERY] = QueryStatus(
                 query_id=query_id,
                 batch_id=None if committed < 0 else committed,
                 batch_committed_at_ms=time.time_ns() // 1_000_000,
@@ -435,7 +435,7 @@ class Driver(threading.Thread):
                 sinks=self.sinks(),
             )
         if self.mood.adds_query:
-            queries["more"] = QueryBeat(query_id="", batch_id=None, batch_committed_at_ms=None, sources={})
+            queries["more"] = QueryStatus(query_id="", batch_id=None, batch_committed_at_ms=None, sources={})
         self.beats += 1
         heartbeat = Heartbeat(
             incarnation=self.incarnation,

@@ -42,7 +42,7 @@ class Host:
 
     def submit(self, submission: Any) -> dict[str, str]:
         if self.broken is not None:
-            raise DriverFailedError(f"No {self.broken}.", left="No driver runs.", remedy="Correct it.")
+            raise DriverFailedError(f"No {self.broken}.", state_after="No driver runs.", remedy="Correct it.")
         return {**self.world.submit_on(self.host, submission), "host": self.host}
 
     def find(self, submission: Any) -> dict[str, str] | None:

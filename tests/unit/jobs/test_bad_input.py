@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.jobs.errors import JobNotRunningError, JobRunningError, WentBackError
-from airflow_flinkstyle.jobs.running.lineage import FromSavepoint
+from airflow_flinkstyle.jobs.errors import JobNotRunningError, JobRunningError, RolledBackError
+from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
 from airflow_flinkstyle.savepoint.errors import ManifestFormatError, SavepointMissingError
 from tests.unit.jobs.cutovers import a_cutover, position
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from tests.unit.jobs.conftest import World
 
 
-def says(error: FlinkstyleError, *, found: str, left: str, remedy: str) -> bool:
+def says(error: FlinkstyleError, *, found: str, state_after: str, remedy: str) -> bool:
     """Return whether the message is the three sentences, each with these words."""
-    whole = (error.problem, error.left, error.remedy)
+    whole = (error.problem, error.state_after, error.remedy)
     assert str(error) == " ".join(whole)
     return (
         "expected" in error.problem.lower()
         and found in error.problem
-        and left in error.left
+        and state_after in error.state_after
         and remedy in error.remedy
     )
 
@@ -62,7 +62,9 @@ def test_start_from_a_hostile_manifest_claims_nothing_and_the_job_stays_startabl
     before = records(world)
     with pytest.raises(ManifestFormatError) as refused:
         start_from(client, world, savepoint_id, "hostile")
-    assert says(refused.value, found=repr(path), left="nothing was written", remedy="use another savepoint")
+    assert says(
+        refused.value, found=repr(path), state_after="nothing was written", remedy="use another savepoint"
+    )
     assert records(world) == before
     assert len(world.drivers) == 1
 
@@ -80,7 +82,7 @@ def test_start_from_a_savepoint_that_does_not_exist_claims_nothing(world: World)
     assert says(
         refused.value,
         found=f"the newest are {savepoint_id}",
-        left="Nothing",
+        state_after="Nothing",
         remedy="Correct the savepoint id",
     )
     assert records(world) == before
@@ -98,7 +100,7 @@ def test_job_that_does_not_run_is_asked_nothing(world: World):
         assert says(
             refused.value,
             found="generation 1 has closed",
-            left="Nothing was asked",
+            state_after="Nothing was asked",
             remedy="StartStreamingJobOperator",
         )
     assert records(world) == before
@@ -111,7 +113,7 @@ def test_second_start_claims_nothing_and_the_first_runs_on(world: World):
     assert says(
         refused.value,
         found="generation 1 (start) is running",
-        left="that run continues",
+        state_after="that run continues",
         remedy="StopStreamingJobOperator",
     )
     assert client.board.generations() == [1]
@@ -123,7 +125,11 @@ def test_second_start_claims_nothing_and_the_first_runs_on(world: World):
 @pytest.mark.parametrize(
     ("trouble", "found", "remedy"),
     [
-        ("unruly", "Records arrived on orders-0", "Make every producer of these partitions obey the switch"),
+        (
+            "writes_late",
+            "Records arrived on orders-0",
+            "Make every producer of these partitions obey the switch",
+        ),
         ("mirror stopped", "MirrorMaker was expected", "Start it"),
     ],
 )
@@ -131,16 +137,18 @@ def test_window_that_cannot_begin_leaves_the_job_and_its_producers_on_the_old_cl
     world: World, trouble: str, found: str, remedy: str
 ):
     world.start()
-    if trouble == "unruly":
-        world.logs.unruly = True
+    if trouble == "writes_late":
+        world.logs.writes_late = True
     else:
         world.logs.mirror_runs = False
         world.logs.produce(3)
-    with pytest.raises(WentBackError) as refused:
+    with pytest.raises(RolledBackError) as refused:
         a_cutover(world).run()
-    assert says(refused.value, found=found, left="is on the old cluster as generation 1", remedy=remedy)
+    assert says(
+        refused.value, found=found, state_after="is on the old cluster as generation 1", remedy=remedy
+    )
     assert position(world) == "release_old"
-    world.logs.unruly = False
+    world.logs.writes_late = False
     world.logs.produce(5)
     world.judge()
     world.until(lambda: world.alive() == [1])

@@ -55,10 +55,10 @@ def test_records_of_a_version_with_fewer_phases_are_found_by_name_and_completed_
     first = begun(store)
     first.close(first.open("hold", {}), {"done": 1})
     first.open("stop", {"by": "first"})
-    newer = CutoverJournal(store, "job", "m1", ("hold", "fence", "stop", "back"))
+    newer = CutoverJournal(store, "job", "m1", ("hold", "fence", "stop", "rollback"))
     newer.begin(lambda: 9)
     assert newer.result("hold") == {"done": 1}
-    assert newer.read("back") is None
+    assert newer.read("rollback") is None
     stop = newer.open("stop", {"by": "newer"})
     newer.close(stop, {"done": 2})
     assert (stop.record.intent, first.result("stop")) == ({"by": "first"}, {"done": 2})

@@ -7,8 +7,8 @@ import pytest
 
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.retention import dispose_of, prune_job, savepoints_in_use
-from airflow_flinkstyle.jobs.running import lineage, start_plan
-from airflow_flinkstyle.jobs.running.lineage import FromSavepoint
+from airflow_flinkstyle.jobs.running import start_choice, start_plan
+from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES
 from airflow_flinkstyle.savepoint.blobs.owned import claim_savepoint
 from airflow_flinkstyle.savepoint.errors import SavepointMissingError, SavepointProtectedError
@@ -80,7 +80,7 @@ def test_savepoints_of_a_journal_are_in_use_until_it_ends(world: World):
     assert used(world) == {"sp-7": "migration or upgrade up-1 has not ended"}
     journal.close(journal.open("verify", {}), {"failure": "it did not start", "batches": None})
     assert "sp-7" in used(world)
-    journal.close(journal.open("back", {}), {"generation": 3, "how": "as it was"})
+    journal.close(journal.open("rollback", {}), {"generation": 3, "how": "as it was"})
     assert used(world) == {}
 
 
@@ -109,9 +109,9 @@ def test_prune_in_the_midst_of_a_start_waits_for_nothing_and_the_start_learns_wh
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
     savepoint_id = stopped_with_savepoint(world)
-    plan_start = start_plan.plan_start
+    plan_start = start_choice.plan_start
 
-    def and_dispose(*arguments: Any) -> lineage.StartPlan:
+    def and_dispose(*arguments: Any) -> start_plan.StartPlan:
         plan = plan_start(*arguments)
         dispose_of(
             world.board,
@@ -123,7 +123,7 @@ def test_prune_in_the_midst_of_a_start_waits_for_nothing_and_the_start_learns_wh
         )
         return plan
 
-    monkeypatch.setattr(start_plan, "plan_start", and_dispose)
+    monkeypatch.setattr(start_choice, "plan_start", and_dispose)
     client, before = world.client(), world.board.generations()
     with pytest.raises(SavepointMissingError):
         client.start(

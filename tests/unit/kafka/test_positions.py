@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
-from airflow_flinkstyle.kafka.changes import changes_between
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
 from airflow_flinkstyle.kafka.errors import (
     ClusterMismatchError,
@@ -19,8 +18,9 @@ from airflow_flinkstyle.kafka.errors import (
     name_partitions,
 )
 from airflow_flinkstyle.kafka.fence.fencing import Moving, Steady, compare_ends, ends_of
+from airflow_flinkstyle.kafka.log_drift import drift_between
 from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
-from airflow_flinkstyle.kafka.positions import judged, require_within_log
+from airflow_flinkstyle.kafka.positions import require_within_log, validate_position
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.kafka.start.kinds import AtOffsets, Earliest, LogIdentity, StartRules
 from airflow_flinkstyle.kafka.start.resolve import require_known
@@ -94,7 +94,7 @@ def test_each_wrong_position_has_its_own_error(
 def test_picked_position_says_what_it_skips_and_repeats_or_why_it_cannot_be_used(
     offset: int, before: int | None, verdict: Chosen | str
 ):
-    found = judged(offset, a_range(10, 20), before)
+    found = validate_position(offset, a_range(10, 20), before)
     assert found == verdict or (isinstance(found, Refused) and str(verdict) in found.reason)
 
 
@@ -172,9 +172,9 @@ def test_table_is_judged_only_where_its_offsets_are_taken():
 
 def test_logs_are_compared_only_with_themselves():
     grown = a_view(p0=a_range(12, 25), p1=a_range(0, 0))
-    found = changes_between(VIEW, grown)
+    found = drift_between(VIEW, grown)
     assert (found.grown, found.deleted, found.truncated) == ({("t", 0): 5}, {("t", 0): 2}, {})
-    assert changes_between(grown, VIEW).truncated == {("t", 0): 5}
-    assert changes_between(VIEW, VIEW).describe() == "the logs are as they were planned on"
+    assert drift_between(grown, VIEW).truncated == {("t", 0): 5}
+    assert drift_between(VIEW, VIEW).describe() == "the logs are as they were planned on"
     elsewhere = replace(grown, cluster_id="other")
-    assert changes_between(VIEW, elsewhere).describe() == "the logs are as they were planned on"
+    assert drift_between(VIEW, elsewhere).describe() == "the logs are as they were planned on"

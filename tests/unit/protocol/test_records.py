@@ -11,18 +11,18 @@ from airflow_flinkstyle.protocol.records import (
     Command,
     Current,
     End,
-    Go,
-    GroupBeat,
+    GroupStatus,
     Heartbeat,
     IncarnationRecord,
     KafkaOverride,
     Progress,
-    QueryBeat,
+    QueryStatus,
     Record,
     Request,
     RequestState,
     SourceIdentity,
     Submit,
+    TakeoverOrder,
 )
 from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
 from airflow_flinkstyle.types import Alignment, BatchId, Generation, Incarnation, NextOffset
@@ -43,7 +43,7 @@ RECORDS: list[Record] = [
         launch={"spec": {"args": ["a"]}},
         claimed_at_ms=1,
     ),
-    Go(
+    TakeoverOrder(
         savepoint_id="sp-1",
         carry_pending=False,
         closed_at={"orders": 7},
@@ -59,7 +59,7 @@ RECORDS: list[Record] = [
         spark_version="4.2.0",
         application_id="app-1",
         queries={
-            "orders": QueryBeat(
+            "orders": QueryStatus(
                 query_id="q",
                 batch_id=BatchId(4),
                 batch_committed_at_ms=6,
@@ -79,7 +79,7 @@ RECORDS: list[Record] = [
                     begins="3",
                 ),
                 groups={
-                    "0": GroupBeat(
+                    "0": GroupStatus(
                         group="billing",
                         batch_id=BatchId(3),
                         offsets={"orders": {"0": 7}},
@@ -128,23 +128,31 @@ def test_record_survives_a_round_trip(record: Record) -> None:
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
 def test_another_protocol_version_is_refused_naming_both(record: Record) -> None:
     values = {**json.loads(record.to_bytes()), "version": 7}
-    with pytest.raises(ProtocolVersionError, match=r"speaks protocol 7, this package speaks 1"):
+    with pytest.raises(ProtocolVersionError, match=r"speaks protocol 7, this package speaks 2"):
         type(record).from_bytes(json.dumps(values).encode())
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"not json", b'"text"', b"7", b"null"])
 def test_what_is_no_record_is_refused(data: bytes) -> None:
-    with pytest.raises(MessageFormatError, match=r"current\.json of protocol version 1 was expected"):
+    with pytest.raises(MessageFormatError, match=r"current\.json of protocol version 2 was expected"):
         Current.from_bytes(data)
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
 def test_unknown_and_missing_fields_are_refused(record: Record) -> None:
     values = json.loads(record.to_bytes())
-    with pytest.raises(MessageFormatError, match="unknown fields"):
+    with pytest.raises(MessageFormatError, match=r"no further fields, found .'surprise'"):
         type(record).from_bytes(json.dumps({**values, "surprise": 1}).encode())
     with pytest.raises(MessageFormatError):
-        type(record).from_bytes(json.dumps({"version": 1}).encode())
+        type(record).from_bytes(json.dumps({"version": 2}).encode())
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
+def test_field_of_another_type_is_refused_with_its_name(record: Record) -> None:
+    values = json.loads(record.to_bytes())
+    for name in values.keys() - {"version"}:
+        with pytest.raises(MessageFormatError, match=f"{name}.*expected"):
+            type(record).from_bytes(json.dumps({**values, name: [["x"]]}).encode())
 
 
 def test_heartbeat_names_only_the_queries_that_have_committed() -> None:
@@ -156,8 +164,8 @@ def test_heartbeat_names_only_the_queries_that_have_committed() -> None:
         spark_version="4.2.0",
         application_id="a",
         queries={
-            "new": QueryBeat(query_id="q1", batch_id=None, batch_committed_at_ms=None, sources={}),
-            "old": QueryBeat(query_id="q2", batch_id=BatchId(0), batch_committed_at_ms=1, sources={}),
+            "new": QueryStatus(query_id="q1", batch_id=None, batch_committed_at_ms=None, sources={}),
+            "old": QueryStatus(query_id="q2", batch_id=BatchId(0), batch_committed_at_ms=1, sources={}),
         },
     )
     assert heartbeat.batches() == {"old": 0}

@@ -12,7 +12,7 @@ from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
 from airflow_flinkstyle.kafka.errors import OffsetBeyondEndError, PartitionSetError
-from airflow_flinkstyle.rewrite.errors import PendingBatchError
+from airflow_flinkstyle.rewrite.errors import PlannedBatchError
 from airflow_flinkstyle.rewrite.identity import change_sources, preview_changes
 from airflow_flinkstyle.rewrite.position import checked_position
 from airflow_flinkstyle.rewrite.source_changes import (
@@ -216,13 +216,13 @@ def test_contradicting_changes_are_refused():
     assert "Spark finds them by name" in Savepoint("named-sources").refusal(named).problem
 
 
-def test_pending_batch_is_refused():
+def test_planned_batch_is_refused():
     savepoint = Savepoint("kafka")
     pending = savepoint.text("offsets/4").replace('"0":5', '"0":6')
     query = replace(savepoint.manifest.queries[0], pending_offsets=pending)
     manifest = replace(savepoint.manifest, queries=(query,))
     change = ReplacePosition(query=QUERY, source="0", position=a_position(0))
-    with pytest.raises(PendingBatchError, match="batch 5"):
+    with pytest.raises(PlannedBatchError, match="batch 5"):
         change_sources(manifest, savepoint.repository, [change])
 
 

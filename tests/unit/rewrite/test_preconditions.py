@@ -20,8 +20,8 @@ from airflow_flinkstyle.kafka.verdict import Bounded, Chosen, Exact, Refused, Ve
 from airflow_flinkstyle.rewrite.errors import (
     NOTHING_WRITTEN,
     MovesRefusedError,
-    PendingBatchError,
     PlanMismatchError,
+    PlannedBatchError,
     PreviewOnlyError,
     RewriteRefusedError,
 )
@@ -29,7 +29,7 @@ from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
 from airflow_flinkstyle.rewrite.preconditions import (
     Precondition,
     RequireClusterId,
-    RequireNoPending,
+    RequireNoPlannedBatch,
     RequireNoRefusal,
     RequirePartitions,
     RequireSavepoint,
@@ -42,7 +42,7 @@ from airflow_flinkstyle.rewrite.preconditions import (
     check_all,
     default_preconditions,
 )
-from airflow_flinkstyle.rewrite.rows import PartitionMove, SourceWay
+from airflow_flinkstyle.rewrite.rows import PartitionMove, SourceStrategy
 from airflow_flinkstyle.savepoint.manifest import QuerySnapshot
 from airflow_flinkstyle.types import BatchId, NextOffset
 from tests.manifests import a_manifest
@@ -173,7 +173,7 @@ def test_partitions_are_compared_source_by_source_under_their_new_names():
     refusal(PartitionSetError, RequirePartitions(), a_plan(*both), live)
 
 
-def test_offsets_of_committed_and_pending_batch_must_lie_in_the_live_log():
+def test_offsets_of_committed_and_planned_batch_must_lie_in_the_live_log():
     planned = a_view({"t": {0: 10}}, start=0)
     check, live = RequireWithinLog(), a_view({"t": {0: 10}}, start=2)
     assert failure(check, a_plan(a_move(2), view=planned, pending=(a_move(10),)), live) is None
@@ -192,13 +192,13 @@ def test_log_that_lost_its_end_since_the_plan_is_refused_though_the_offsets_fit(
     assert "t-0" in found.problem
 
 
-def a_way(way: str, source: str = "0") -> SourceWay:
-    return SourceWay(query="totals", source=source, way=way, precondition="p", consequence="c")  # type: ignore[arg-type]
+def a_strategy(strategy: str, source: str = "0") -> SourceStrategy:
+    return SourceStrategy(query="totals", source=source, strategy=strategy, precondition="p", consequence="c")  # type: ignore[arg-type]
 
 
 def test_target_of_a_drained_source_must_be_as_empty_as_it_was():
     moves = [a_move(10, partition=number) for number in range(3)]
-    plan = a_plan(*moves, ways=(a_way("producers_first"),))
+    plan = a_plan(*moves, strategies=(a_strategy("producers_first"),))
     assert failure(RequireStillEmpty(), plan, a_view({"t": {0: 10, 1: 10, 2: 10}})) is None
     found = refusal(MovesRefusedError, RequireStillEmpty(), plan, a_view({"t": {0: 10, 1: 11, 2: 12}}))
     assert found.problem.startswith("2 partitions of the target were expected to be empty still")
@@ -210,14 +210,14 @@ def test_target_of_a_drained_source_must_be_as_empty_as_it_was():
 def test_source_that_is_not_drained_may_have_records_behind_its_position():
     live = a_view({"t": {0: 99}, "u": {0: 99}})
     moves = [a_move(10), a_move(99, "u", source="1")]
-    for ways in ((), (a_way("mirror"), a_way("producers_first", "1"))):
-        assert failure(RequireStillEmpty(), a_plan(*moves, ways=ways), live) is None
-    picked = a_plan(a_move(Chosen(NextOffset(10), None, None)), ways=(a_way("producers_first"),))
+    for strategies in ((), (a_strategy("mirror"), a_strategy("producers_first", "1"))):
+        assert failure(RequireStillEmpty(), a_plan(*moves, strategies=strategies), live) is None
+    picked = a_plan(a_move(Chosen(NextOffset(10), None, None)), strategies=(a_strategy("producers_first"),))
     assert failure(RequireStillEmpty(), picked, live) is None
 
 
 def test_partition_that_a_drained_sources_target_lacks_is_left_to_others():
-    plan = a_plan(a_move(10, "gone"), ways=(a_way("producers_first"),))
+    plan = a_plan(a_move(10, "gone"), strategies=(a_strategy("producers_first"),))
     assert failure(RequireStillEmpty(), plan, a_view({"t": {0: 1}})) is None
 
 
@@ -250,39 +250,41 @@ PLANNED = a_query(pending="the log of batch 8")
 def test_planned_batch_moves_only_if_each_partition_has_both_ends_exactly(
     moves: dict[int, Verdict | int], ends: dict[int, Verdict | int], inexact: int | None
 ):
-    found = failure(RequireNoPending(), a_pending(moves, ends), None, PLANNED)
+    found = failure(RequireNoPlannedBatch(), a_pending(moves, ends), None, PLANNED)
     if inexact is None:
         assert found is None
     else:
-        assert isinstance(found, PendingBatchError)
+        assert isinstance(found, PlannedBatchError)
         assert found.problem == (
             "Query totals planned batch 8 and did not commit it; "
             f"{inexact} of its offsets have no exact place there."
         )
-        assert found.left == NOTHING_WRITTEN
+        assert found.state_after == NOTHING_WRITTEN
         assert "StopStreamingJobOperator" in found.remedy
 
 
 def test_planned_batch_of_a_query_that_does_not_move_is_no_obstacle():
     other, quiet = a_query("other", pending="the log of batch 8"), a_query("quiet")
     plan = a_pending({0: 1}, {0: 2})
-    assert failure(RequireNoPending(), plan, None, other, quiet, PLANNED) is None
+    assert failure(RequireNoPlannedBatch(), plan, None, other, quiet, PLANNED) is None
     nothing_planned = a_query()
-    assert failure(RequireNoPending(), a_pending({0: BOUNDED}, {}), None, nothing_planned) is None
+    assert failure(RequireNoPlannedBatch(), a_pending({0: BOUNDED}, {}), None, nothing_planned) is None
     # Each query is looked at, behind one that is no obstacle too.
-    refusal(PendingBatchError, RequireNoPending(), a_pending({0: 1}, {}), None, other, quiet, PLANNED)
+    refusal(PlannedBatchError, RequireNoPlannedBatch(), a_pending({0: 1}, {}), None, other, quiet, PLANNED)
 
 
 def test_planned_batches_of_two_queries_are_judged_apart():
     late = a_query("late", pending="the log of batch 8")
     moves = [a_move(1), a_move(1, query="late")]
     ends = (a_move(2), a_move(BOUNDED, query="late"))
-    found = refusal(PendingBatchError, RequireNoPending(), a_plan(*moves, pending=ends), None, PLANNED, late)
+    found = refusal(
+        PlannedBatchError, RequireNoPlannedBatch(), a_plan(*moves, pending=ends), None, PLANNED, late
+    )
     assert found.problem.startswith("Query late planned batch 8")
-    assert failure(RequireNoPending(), a_plan(*moves, pending=ends), None, PLANNED) is None
+    assert failure(RequireNoPlannedBatch(), a_plan(*moves, pending=ends), None, PLANNED) is None
     # The same topic and partition, but of another source.
     apart = a_plan(a_move(1), pending=(a_move(2, source="1"),))
-    refusal(PendingBatchError, RequireNoPending(), apart, None, PLANNED)
+    refusal(PlannedBatchError, RequireNoPlannedBatch(), apart, None, PLANNED)
 
 
 def test_refused_rows_are_told_with_their_number():
@@ -310,7 +312,7 @@ def test_preview_is_refused_with_its_savepoint():
     assert failure(RequireSettled(), a_plan()) is None
     found = refusal(PreviewOnlyError, RequireSettled(), a_plan(settled=False))
     assert found.problem.startswith("The plan for savepoint sp-1 ")
-    assert found.left == NOTHING_WRITTEN
+    assert found.state_after == NOTHING_WRITTEN
     assert found.remedy.startswith("Hold the producers")
 
 
@@ -320,7 +322,7 @@ def test_every_precondition_is_checked_by_default_with_the_plans_cluster_and_pol
     expected = (
         *(RequireSavepoint(), RequireClusterId("new"), RequireTopicIds(), RequirePartitions()),
         *(RequireWithinLog(), RequireStillEmpty(), RequireSettled(), RequireNoRefusal()),
-        *(RequireVerdictPolicy(allowed), RequireNoPending()),
+        *(RequireVerdictPolicy(allowed), RequireNoPlannedBatch()),
     )
     assert all(one in found for one in expected)
     assert len(found) == len(expected)

@@ -137,7 +137,7 @@ def test_the_batch_that_was_planned_and_not_committed_has_a_table_of_its_own():
         moves=(a_move(0),),
         pending=(a_move(0, REFUSED),),
     )
-    before, _, behind = plan.as_markdown().partition("planned and not committed:")
+    before, _, behind = plan.as_markdown().partition("The end of the planned batch:")
     assert "17 exact" in before
     assert "refused" not in before
     assert "refused" in behind

@@ -21,9 +21,9 @@ from airflow_flinkstyle.kafka.verdict import Bounded, Chosen, Exact, Refused, Ve
 from airflow_flinkstyle.rewrite.apply import apply_plan, rewritten_id
 from airflow_flinkstyle.rewrite.errors import (
     MovesRefusedError,
-    PendingBatchError,
     PlanFormatError,
     PlanMismatchError,
+    PlannedBatchError,
     PreviewOnlyError,
     RewriteRefusedError,
 )
@@ -80,14 +80,14 @@ def test_plan_survives_json(verdict: Verdict):
     assert from_json(to_json(plan)) == plan
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format_version":3}', '{"format_version":2,"job":"x"}'])
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format_version":4}', '{"format_version":3,"job":"x"}'])
 def test_malformed_or_newer_plan_is_refused(text: str):
     with pytest.raises(PlanFormatError):
         from_json(text)
 
 
 def test_plan_of_an_older_format_is_refused_by_its_number():
-    with pytest.raises(PlanFormatError, match="format_version 2, found 1"):
+    with pytest.raises(PlanFormatError, match="format_version 3, found 1"):
         from_json('{"format_version":1,"job":"x"}')
 
 
@@ -242,7 +242,7 @@ def test_all_failures_are_reported_at_once():
     assert caught.value.remedy.startswith("(1) ")
 
 
-def test_pending_batch_is_refused_unless_both_its_ends_are_exact():
+def test_planned_batch_is_refused_unless_both_its_ends_are_exact():
     shop = Shop(pending=PENDING)
     assert isinstance(shop.failure(shop.plan()), MovesRefusedError | RewriteRefusedError)
     guessed: dict[tuple[str, int], Verdict] = {
@@ -250,11 +250,11 @@ def test_pending_batch_is_refused_unless_both_its_ends_are_exact():
         ("orders", 1): Bounded(NextOffset(2046), {"duplicate": 1}),
     }
     error = shop.failure(shop.plan(pending=guessed), allow="exact,bounded")
-    assert isinstance(error, PendingBatchError)
+    assert isinstance(error, PlannedBatchError)
     assert "batch 8" in error.problem
 
 
-def test_pending_batch_with_exact_ends_is_carried_over():
+def test_planned_batch_with_exact_ends_is_carried_over():
     shop = Shop(pending=PENDING)
     ends: dict[tuple[str, int], Verdict] = {
         ("orders", 0): Exact(NextOffset(960)),

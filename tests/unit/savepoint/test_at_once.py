@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.savepoint.blobs.freeing import free_unreferenced, hold_prune
+from airflow_flinkstyle.savepoint.blobs.garbage_collection import free_unreferenced, hold_prune
 from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
 from airflow_flinkstyle.savepoint.capture import take as taking
 from airflow_flinkstyle.savepoint.errors import (

@@ -68,5 +68,5 @@ def test_equal_settings_and_those_nobody_made_are_no_findings() -> None:
 def test_all_findings_are_named_at_once(manifest: Manifest) -> None:
     findings = check(manifest, SparkRuntime(version="3.5.9", confs={PARTITIONS: "16"}))
     with pytest.raises(SparkIncompatibleError, match=r"Spark is 4\.2\.1 there.*is 8 there and 16 here"):
-        require_compatible("savepoint sp-1", findings, left="Nothing was stopped.")
-    require_compatible("savepoint sp-1", (), left="Nothing was stopped.")
+        require_compatible("savepoint sp-1", findings, state_after="Nothing was stopped.")
+    require_compatible("savepoint sp-1", (), state_after="Nothing was stopped.")

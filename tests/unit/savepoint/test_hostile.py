@@ -88,18 +88,18 @@ def test_no_hostile_name_passes_in_a_record(name: str):
 
 @pytest.mark.parametrize("name", hostile.NAMES, ids=ascii)
 def test_no_hostile_name_passes_in_a_plan(name: str):
-    way = {"query": "q", "source": "0", "way": "proved", "precondition": "", "consequence": ""}
+    strategy = {"query": "q", "source": "0", "strategy": "proved", "precondition": "", "consequence": ""}
     good: dict[str, Any] = {
-        "format_version": 2, "savepoint_id": "sp-1", "job": "orders", "batches": {"q": 1},
+        "format_version": 3, "savepoint_id": "sp-1", "job": "orders", "batches": {"q": 1},
         "target": {"cluster_id": "c", "topics": {}}, "moves": [], "pending": [], "settled": True,
-        "evidence": {}, "ways": [way], "source_cluster_id": None,
+        "evidence": {}, "strategies": [strategy], "source_cluster_id": None,
     }  # fmt: skip
     assert plan_json.from_json(json.dumps(good)).job == "orders"
     for wrong in (
         {"savepoint_id": name},
         {"job": name},
         {"batches": {name: 1}},
-        {"ways": [{**way, "query": name}]},
+        {"strategies": [{**strategy, "query": name}]},
     ):
         with pytest.raises(PlanFormatError):
             plan_json.from_json(json.dumps({**good, **wrong}))

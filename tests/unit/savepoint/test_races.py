@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.savepoint.blobs.freeing import hold_prune
+from airflow_flinkstyle.savepoint.blobs.garbage_collection import hold_prune
 from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
 from airflow_flinkstyle.savepoint.capture import take as taking
 from airflow_flinkstyle.savepoint.errors import SavepointDamagedError, SavepointError

@@ -166,7 +166,7 @@ def test_who_listens_hears_of_a_new_place_only_and_may_end_the_batch(query_id: s
 
 
 def test_refusal_is_kept_by_query_until_it_goes_on(query_id: str):
-    error = LineageError("Found another.", left="Nothing was written.", remedy="Fork.")
+    error = LineageError("Found another.", state_after="Nothing was written.", remedy="Fork.")
     note_failure(query_id, error)
     assert failure(query_id) is error
     assert failure("another query") is None

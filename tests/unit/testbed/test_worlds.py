@@ -190,12 +190,12 @@ def test_limit_others_before_the_first_copies_of_what_was_compared():
     assert verdict(replace(world, context=12)) == Bounded(NextOffset(13), {"passed_over": 1})
 
 
-def test_limit_record_of_others_that_equals_the_newest_shows_a_mirror_as_level():
+def test_limit_record_of_others_that_equals_the_newest_shows_a_mirror_as_in_sync():
     world = World(
         source=LONG,
         target=(*copies(LONG, *range(29)), *others(30)),
         position=20,
-        level=False,
+        in_sync=False,
         stopped_short=True,
     )
     assert verdict(world) == Exact(NextOffset(20))
@@ -208,7 +208,7 @@ def test_limit_mirror_that_says_it_is_level_and_is_not():
         source=equal, target=equal[:25], position=28, source_start=10, sole_writer=True, stopped_short=True
     )
     assert verdict(world) == Exact(NextOffset(23)), "five more are to come, and would be read twice"
-    assert isinstance(verdict(replace(world, level=False)), Refused)
+    assert isinstance(verdict(replace(world, in_sync=False)), Refused)
 
 
 def test_limit_second_copies_whose_originals_are_deleted_or_far_back_look_like_records_of_others():
@@ -235,7 +235,7 @@ def test_limit_deleted_record_as_new_as_the_newest_one_and_equal_to_it():
     late = an_entry(30, 0)
     log = (late, *(an_entry(value, value) for value in range(1, 21)), an_entry(30, 21))
     target = (*copies(log, *range(1, 21)), late)
-    world = World(source=log, source_start=1, target=target, position=21, level=False, stopped_short=True)
+    world = World(source=log, source_start=1, target=target, position=21, in_sync=False, stopped_short=True)
     assert verdict(world) == Exact(NextOffset(20))
     assert isinstance(verdict(replace(world, source_start=0)), Refused)
     assert isinstance(verdict(replace(world, target=target[:-1])), Refused)

@@ -89,8 +89,8 @@ def test_mutants_are_read_with_their_readable_place_change_and_outcome(
     ("was", "now", "expected"),
     [
         ("raise AnError('bad')", "raise AnError('XXbadXX')", True),
-        ("raise Some.of('bad', left='l')", "raise Some.of('bad', left='L')", True),
-        ("raise SomeError.of(x, left='l')", "raise SomeError.of(x, left=None)", False),
+        ("raise Some.of('bad', state_after='l')", "raise Some.of('bad', state_after='L')", True),
+        ("raise SomeError.of(x, state_after='l')", "raise SomeError.of(x, state_after=None)", False),
         ("raise SomeError.of(x)", "raise SomeError.of(None)", False),
         ("return SomeError(f'{a} ' 'is')", "return SomeError(f'{a} ' 'IS')", True),
         ("log.info('read %s', x)", "log.info('read %s', None)", True),

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.agent.board import heartbeat
-from airflow_flinkstyle.agent.board.heartbeat import Pulse, PulseThread
+from airflow_flinkstyle.agent.board.heartbeat import HeartbeatThread, HeartbeatWriter
 from airflow_flinkstyle.agent.errors import SupersededError
 from airflow_flinkstyle.agent.jvm.process import DriverProcess
 from airflow_flinkstyle.protocol.board import JobBoard
-from airflow_flinkstyle.protocol.records import Current, QueryBeat
+from airflow_flinkstyle.protocol.records import Current, QueryStatus
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.storage.s3 import S3Store
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
-def a_pulse(board: JobBoard, **changes: object) -> Pulse:
+def a_writer(board: JobBoard, **changes: object) -> HeartbeatWriter:
     values: dict[str, object] = {"lease_s": 6.0, "seen": None, "queries": dict, "before": {}}
-    return Pulse(board, G1, I2, **{**values, **changes})  # type: ignore[arg-type]
+    return HeartbeatWriter(board, G1, I2, **{**values, **changes})  # type: ignore[arg-type]
 
 
 def state_of(board: JobBoard) -> str:
@@ -41,58 +41,58 @@ def test_beat_in_the_background_takes_back_no_state() -> None:
 
     def queries() -> dict[str, object]:  # a beat looks at every checkpoint, which takes its time
         if looks.pop():
-            pulse.beat("running")
+            writer.beat("running")
         return {}
 
     looks = [False, True, False]  # at the beat of the take-over, at the one in the background, at the first
-    pulse = a_pulse(board, queries=queries)
-    pulse.beat("standby")
-    pulse.beat()
+    writer = a_writer(board, queries=queries)
+    writer.beat("standby")
+    writer.beat()
     assert state_of(board) == "running"
 
 
 def test_driver_that_dies_before_its_queries_start_hands_on_what_was_known_of_them() -> None:
     board = JobBoard(MemoryStore(), "orders")
     before = {
-        name: QueryBeat(query_id=name, batch_id=BatchId(7), batch_committed_at_ms=1, sources={})
+        name: QueryStatus(query_id=name, batch_id=BatchId(7), batch_committed_at_ms=1, sources={})
         for name in "ab"
     }
-    own: dict[str, QueryBeat] = {}
-    pulse = a_pulse(board, queries=lambda: own, before=before)
+    own: dict[str, QueryStatus] = {}
+    writer = a_writer(board, queries=lambda: own, before=before)
 
     def said() -> dict[str, int]:
         slot = board.heartbeat(G1)
         assert slot is not None
         return slot.value.batches()
 
-    pulse.beat("starting")
+    writer.beat("starting")
     assert said() == {"a": 7, "b": 7}
     own["a"] = replace(before["a"], batch_id=BatchId(8))
-    pulse.beat("running")
+    writer.beat("running")
     assert said() == {"a": 8, "b": 7}
-    pulse.end("closed")
+    writer.end("closed")
     assert said() == {"a": 8}, "it would be believed, and b may have gone on since"
 
 
 def test_last_word_stays_the_last_one() -> None:
     board = JobBoard(MemoryStore(), "orders")
-    pulse = a_pulse(board)
-    pulse.beat()
-    pulse.end("closed", request_id="r", savepoint_id="s")
-    pulse.beat("running")
+    writer = a_writer(board)
+    writer.beat()
+    writer.end("closed", request_id="r", savepoint_id="s")
+    writer.beat("running")
     assert state_of(board) == "closed"
-    assert not pulse.lease_is_lost()
+    assert not writer.lease_is_lost()
 
 
 @pytest.mark.parametrize("call", [1, 2, 3, 4])
 def test_write_that_took_effect_and_seemed_to_fail_is_followed_by_the_next(call: int) -> None:
     store = MemoryStore()
     board = JobBoard(store, "orders")
-    pulse = a_pulse(board)
+    writer = a_writer(board)
     store.fail_at(call, lost_answer=True)
     for state in ("starting", "standby", "running", "draining", "draining"):
         try:
-            pulse.beat(state)  # type: ignore[arg-type]
+            writer.beat(state)  # type: ignore[arg-type]
         except StoreUnavailableError:
             continue
     assert state_of(board) == "draining"
@@ -100,13 +100,13 @@ def test_write_that_took_effect_and_seemed_to_fail_is_followed_by_the_next(call:
 
 def test_heartbeat_of_another_incarnation_supersedes_this_one() -> None:
     board = JobBoard(MemoryStore(), "orders")
-    pulse = a_pulse(board)
-    pulse.beat("running")
+    writer = a_writer(board)
+    writer.beat("running")
     slot = board.heartbeat(G1)
     assert slot is not None
     board.beat(G1, a_heartbeat(incarnation=I1), seen=slot.version)
     with pytest.raises(SupersededError, match="incarnation 1"):
-        pulse.beat()
+        writer.beat()
 
 
 def test_lease_is_lost_from_the_begin_of_the_last_write_that_succeeded(
@@ -115,24 +115,24 @@ def test_lease_is_lost_from_the_begin_of_the_last_write_that_succeeded(
     now_s = [100.0]
     monkeypatch.setattr(heartbeat, "lease_clock_s", lambda: now_s[0])
     store = MemoryStore()
-    pulse = a_pulse(JobBoard(store, "orders"))
-    pulse.beat("running")
+    writer = a_writer(JobBoard(store, "orders"))
+    writer.beat("running")
     now_s[0] = 105.0
     store.fail_at(1)
     with pytest.raises(StoreUnavailableError):
-        pulse.beat()
-    assert not pulse.lease_is_lost()
+        writer.beat()
+    assert not writer.lease_is_lost()
     now_s[0] = 106.1
-    assert pulse.lease_is_lost()
+    assert writer.lease_is_lost()
 
 
 def test_other_driver_in_current_is_noticed() -> None:
     board = JobBoard(MemoryStore(), "orders")
-    pulse = a_pulse(board)
+    writer = a_writer(board)
     board.take_current(Current(generation=G1, incarnation=I2), seen=None)
-    assert pulse.is_current()
+    assert writer.is_current()
     board.take_current(Current(generation=G2, incarnation=I1), seen=board.current())
-    assert not pulse.is_current()
+    assert not writer.is_current()
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -146,27 +146,27 @@ def test_lease_is_kept_while_a_look_at_the_checkpoints_hangs() -> None:
     board = JobBoard(MemoryStore(), "orders")
     now_running, hangs, goes_on = threading.Event(), threading.Event(), threading.Event()
 
-    def queries() -> dict[str, QueryBeat]:
+    def queries() -> dict[str, QueryStatus]:
         if now_running.is_set():
             hangs.set()
             goes_on.wait(30)
-        return {"a": QueryBeat(query_id="a", batch_id=BatchId(3), batch_committed_at_ms=1, sources={})}
+        return {"a": QueryStatus(query_id="a", batch_id=BatchId(3), batch_committed_at_ms=1, sources={})}
 
-    pulse = a_pulse(board, lease_s=0.6, queries=queries)
-    pulse.beat("running")
+    writer = a_writer(board, lease_s=0.6, queries=queries)
+    writer.beat("running")
     board.take_current(Current(generation=G1, incarnation=I2), seen=None)
-    thread = PulseThread(pulse, DriverProcess(), news=lambda: False)
-    pulse.renew()
+    thread = HeartbeatThread(writer, DriverProcess(), news=lambda: False)
+    writer.renew()
     now_running.set()
     thread.start()
     assert hangs.wait(30)
-    begun = pulse.confirmed_at_s
-    until(lambda: pulse.confirmed_at_s > begun + 2 * pulse.lease_s)
+    begun = writer.confirmed_at_s
+    until(lambda: writer.confirmed_at_s > begun + 2 * writer.lease_s)
     slot = board.heartbeat(G1)
     assert slot is not None
     assert slot.value.batches() == {"a": 3}, "what was known is said again"
     goes_on.set()
-    pulse.end("closed")
+    writer.end("closed")
     thread.join(30)
 
 
@@ -174,21 +174,21 @@ def test_look_that_began_earlier_takes_nothing_back_when_it_ends_later() -> None
     """A query that was just admitted must stay named, or a relaunch would not know what it stands for."""
     board = JobBoard(MemoryStore(), "orders")
     slow, goes_on = threading.Event(), threading.Event()
-    named: dict[str, QueryBeat] = {}
+    named: dict[str, QueryStatus] = {}
 
-    def queries() -> dict[str, QueryBeat]:
+    def queries() -> dict[str, QueryStatus]:
         found = dict(named)
         if threading.current_thread() is background:
             slow.set()
             goes_on.wait(30)
         return found
 
-    pulse = a_pulse(board, queries=queries)
-    background = threading.Thread(target=pulse.beat)
+    writer = a_writer(board, queries=queries)
+    background = threading.Thread(target=writer.beat)
     background.start()
     assert slow.wait(30)
-    named["a"] = QueryBeat(query_id="a", batch_id=None, batch_committed_at_ms=None, sources={})
-    pulse.beat("running")
+    named["a"] = QueryStatus(query_id="a", batch_id=None, batch_committed_at_ms=None, sources={})
+    writer.beat("running")
     goes_on.set()
     background.join(30)
     slot = board.heartbeat(G1)
@@ -206,11 +206,11 @@ def stalled() -> Iterator[str]:
 def test_stalled_answer_leaves_time_to_try_again_within_the_lease(stalled: str) -> None:
     settings = S3Settings(endpoint=stalled, region="us-east-1", access_key="a", secret_key="b")  # noqa: S106
     store = S3Store(bucket="b", prefix="p", settings=settings)
-    pulse = a_pulse(JobBoard(store, "orders"), lease_s=8.0)
+    writer = a_writer(JobBoard(store, "orders"), lease_s=8.0)
     with pytest.raises(StoreUnavailableError):
-        pulse.beat()  # makes the client, which takes its time on a busy machine
+        writer.beat()  # makes the client, which takes its time on a busy machine
     begun_s = time.monotonic()
     with pytest.raises(StoreUnavailableError):
-        pulse.beat()
-    assert time.monotonic() - begun_s < pulse.lease_s / 2
-    assert pulse.board.store.uri == store.uri
+        writer.beat()
+    assert time.monotonic() - begun_s < writer.lease_s / 2
+    assert writer.board.store.uri == store.uri

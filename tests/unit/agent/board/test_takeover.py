@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.agent.board import takeover
-from airflow_flinkstyle.agent.board.takeover import NotOursError, Turn
+from airflow_flinkstyle.agent.board.takeover import DriverRun, NotOursError
 from airflow_flinkstyle.agent.errors import NotClaimedError, PredecessorError
 from airflow_flinkstyle.agent.jvm.process import DriverProcess
 from airflow_flinkstyle.protocol.board import JobBoard
-from airflow_flinkstyle.protocol.records import Current, Go, QueryBeat, Submit
+from airflow_flinkstyle.protocol.records import Current, QueryStatus, Submit, TakeoverOrder
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.types import BatchId
@@ -32,12 +32,12 @@ def make_current(board: JobBoard, generation: Generation, incarnation: Incarnati
     board.take_current(Current(generation=generation, incarnation=incarnation), seen=board.current())
 
 
-def a_go(closed_at: Mapping[str, int] | None = None) -> Go:
-    return Go(savepoint_id=None, carry_pending=False, closed_at=closed_at, expected={})
+def an_order(closed_at: Mapping[str, int] | None = None) -> TakeoverOrder:
+    return TakeoverOrder(savepoint_id=None, carry_pending=False, closed_at=closed_at, expected={})
 
 
-def at_batch(batch: int) -> dict[str, QueryBeat]:
-    beat = QueryBeat(query_id="q", batch_id=BatchId(batch), batch_committed_at_ms=0, sources={})
+def at_batch(batch: int) -> dict[str, QueryStatus]:
+    beat = QueryStatus(query_id="q", batch_id=BatchId(batch), batch_committed_at_ms=0, sources={})
     return {"orders": beat}
 
 
@@ -74,11 +74,11 @@ def test_relaunch_waits_for_the_lease_of_the_earlier_incarnation(board: JobBoard
     make_current(board, G1)
     version = board.beat(G1, a_heartbeat(), seen=None)
     clock.at[1003.0] = lambda: board.beat(G1, a_heartbeat(beat=2), seen=version)
-    turn = takeover.begin(board, G1, DriverProcess())
-    assert turn.incarnation == 2
+    driver_run = takeover.begin(board, G1, DriverProcess())
+    assert driver_run.incarnation == 2
     assert 1009.0 <= clock.now_s < 1011.0  # 6 s after the beat at 1003 s
-    assert turn.prior is not None
-    assert turn.prior.value.beat == 2
+    assert driver_run.prior is not None
+    assert driver_run.prior.value.beat == 2
 
 
 def a_submit() -> Submit:
@@ -136,8 +136,8 @@ def test_relaunch_leaves_if_the_earlier_incarnation_closes_meanwhile(board: JobB
         takeover.begin(board, G1, DriverProcess())
 
 
-def followed(board: JobBoard, claim: Claim, go: Go) -> None:
-    takeover.require_predecessor(board, claim, go, lambda: None)
+def followed(board: JobBoard, claim: Claim, order: TakeoverOrder) -> None:
+    takeover.require_predecessor(board, claim, order, lambda: None)
 
 
 def test_predecessor_must_have_closed_at_exactly_the_named_batches(board: JobBoard, clock: Clock) -> None:
@@ -145,26 +145,26 @@ def test_predecessor_must_have_closed_at_exactly_the_named_batches(board: JobBoa
     board.create_claim(G1, a_claim(checkpoint_location="/checkpoints/1"))
     version = board.beat(G1, a_heartbeat(queries=at_batch(7)), seen=None)
     with pytest.raises(PredecessorError, match="found it running at"):
-        followed(board, claim, a_go({"orders": 7}))
+        followed(board, claim, an_order({"orders": 7}))
     board.beat(G1, a_heartbeat(state="closed", queries=at_batch(7)), seen=version)
-    followed(board, claim, a_go({"orders": 7}))
+    followed(board, claim, an_order({"orders": 7}))
     with pytest.raises(PredecessorError, match=r"\{'orders': 8\}, found it closed at \{'orders': 7\}"):
-        followed(board, claim, a_go({"orders": 8}))
+        followed(board, claim, an_order({"orders": 8}))
 
 
 def test_checkpoint_of_a_predecessor_that_did_not_close_is_not_adopted(board: JobBoard, clock: Clock) -> None:
     board.create_claim(G1, a_claim(checkpoint_location="/checkpoints/1"))
     board.beat(G1, a_heartbeat(), seen=None)
     with pytest.raises(PredecessorError, match="/checkpoints/1 is adopted"):
-        followed(board, a_claim(follows=G1, checkpoint_location="/checkpoints/1"), a_go())
-    followed(board, a_claim(follows=G1), a_go())
+        followed(board, a_claim(follows=G1, checkpoint_location="/checkpoints/1"), an_order())
+    followed(board, a_claim(follows=G1), an_order())
     assert clock.now_s >= 1012.0  # both waited for the lease
 
 
-def a_turn(board: JobBoard, generation: Generation, incarnation: Incarnation = I1) -> Turn:
+def a_turn(board: JobBoard, generation: Generation, incarnation: Incarnation = I1) -> DriverRun:
     claim = a_claim(follows=G1)
     seen = board.current()
-    return Turn(generation=generation, incarnation=incarnation, claim=claim, prior=None, seen=seen)
+    return DriverRun(generation=generation, incarnation=incarnation, claim=claim, prior=None, seen=seen)
 
 
 def test_of_two_drivers_that_follow_the_same_generation_one_takes_over(board: JobBoard) -> None:
@@ -180,20 +180,20 @@ def test_of_two_drivers_that_follow_the_same_generation_one_takes_over(board: Jo
 
 def test_driver_that_slept_through_a_takeover_of_its_own_generation_leaves(board: JobBoard) -> None:
     make_current(board, G2, I1)
-    turn = a_turn(board, G2, I1)
+    driver_run = a_turn(board, G2, I1)
     make_current(board, G2, I2)
     with pytest.raises(NotOursError):
-        takeover.take_current(board, turn, turn.seen)
+        takeover.take_current(board, driver_run, driver_run.seen)
 
 
 def test_takeover_whose_answer_was_lost_counts_when_it_is_tried_again() -> None:
     store = MemoryStore()
     board = JobBoard(store, "orders")
-    turn = a_turn(board, G1)
+    driver_run = a_turn(board, G1)
     store.fail_at(1, lost_answer=True)
     with pytest.raises(StoreUnavailableError):
-        takeover.take_current(board, turn, None)
-    takeover.take_current(board, turn, None)
+        takeover.take_current(board, driver_run, None)
+    takeover.take_current(board, driver_run, None)
 
 
 def test_driver_that_reaches_another_store_of_the_same_name_is_refused(board: JobBoard) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from airflow_flinkstyle.agent.job_query import JobQuery
-    from airflow_flinkstyle.protocol.records import GroupBeat
+    from airflow_flinkstyle.protocol.records import GroupStatus
 
 
 def a_source(position: int = 0, **options: str) -> Source:
@@ -52,7 +52,7 @@ class Job:
         self.write("offsets", batch, "\n".join(["v1", "{}", *map(json.dumps, offsets)]))
         self.write("commits", batch, "v1\n{}")
 
-    def groups(self) -> Mapping[str, GroupBeat]:
+    def groups(self) -> Mapping[str, GroupStatus]:
         for committer in self.watch._committers.values():
             assert committer.wait_idle(10)
         return self.watch.with_groups({"orders": self.query.beat()})["orders"].groups

@@ -94,7 +94,7 @@ def test_newer_batch_replaces_the_one_that_waits_with_a_warning(
 def test_failures_are_counted_told_once_and_forgotten_with_the_next_success(
     committer: GroupCommitter, group: SlowGroup, caplog: pytest.LogCaptureFixture
 ):
-    gone = ClusterUnreachableError("No broker answered.", left="The job runs on.", remedy="Wait.")
+    gone = ClusterUnreachableError("No broker answered.", state_after="The job runs on.", remedy="Wait.")
     with caplog.at_level(logging.INFO):
         for batch, answer in enumerate((None, gone, gone, OSError("the JVM has gone")), 1):
             committer.complete(after(batch))

@@ -21,7 +21,7 @@ from airflow_flinkstyle.kafka.errors import (
     OffsetBeyondEndError,
     TopicRecreatedError,
 )
-from airflow_flinkstyle.protocol.records import Go, QueryBeat, SourceIdentity
+from airflow_flinkstyle.protocol.records import QueryStatus, SourceIdentity, TakeoverOrder
 from airflow_flinkstyle.savepoint.blobs.owned import owners
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
 from airflow_flinkstyle.savepoint.manifest import KafkaLog, KafkaPosition, QuerySnapshot
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from tests.unit.agent.conftest import Clock
 
 
-def a_go(**changes: Any) -> Go:
+def an_order(**changes: Any) -> TakeoverOrder:
     values: dict[str, Any] = {"savepoint_id": None, "carry_pending": False, "closed_at": None, "expected": {}}
-    return Go(**{**values, **changes})
+    return TakeoverOrder(**{**values, **changes})
 
 
 def test_planned_batch_that_is_refused_is_left_as_it_is() -> None:
@@ -83,11 +83,13 @@ def test_kafka_that_cannot_be_reached_leaves_what_the_error_says(
     look: Callable[[Describe, JobQuery], object], left: str, clock: Clock
 ) -> None:
     def out_of_reach(_: object) -> ClusterView:
-        raise ClusterUnreachableError("Timeout.", left="The query was not started.", remedy="Check it.")
+        raise ClusterUnreachableError(
+            "Timeout.", state_after="The query was not started.", remedy="Check it."
+        )
 
     with pytest.raises(ClusterUnreachableError) as refused:
         look(out_of_reach, a_query_of_two_batches(committed=2))
-    assert left in refused.value.left
+    assert left in refused.value.state_after
 
 
 def an_identity(cluster_id: str) -> SourceIdentity:
@@ -110,17 +112,17 @@ def a_snapshot(name: str, *sources: str) -> QuerySnapshot:
     )
 
 
-def a_beat(**sources: SourceIdentity) -> QueryBeat:
-    return QueryBeat(query_id="q", batch_id=None, batch_committed_at_ms=None, sources=sources)
+def a_beat(**sources: SourceIdentity) -> QueryStatus:
+    return QueryStatus(query_id="q", batch_id=None, batch_committed_at_ms=None, sources=sources)
 
 
 def test_source_must_read_what_caller_savepoint_and_earlier_incarnation_have_recorded() -> None:
-    go = a_go(expected={"a": {"x": an_identity("of the caller")}, "b": {"y": an_identity("of b")}})
+    order = an_order(expected={"a": {"x": an_identity("of the caller")}, "b": {"y": an_identity("of b")}})
     prior = a_heartbeat(
         queries={"a": a_beat(x=an_identity("of the heartbeat")), "c": a_beat(z=an_identity("of c"))}
     )
     manifest = a_manifest(a_snapshot("a", "x", "w"))
-    assert checks.expected_identities(go, manifest, prior) == {
+    assert checks.expected_identities(order, manifest, prior) == {
         "a": {
             "x": [
                 an_identity("of the caller"),
@@ -132,7 +134,7 @@ def test_source_must_read_what_caller_savepoint_and_earlier_incarnation_have_rec
         "b": {"y": [an_identity("of b")]},
         "c": {"z": [an_identity("of c")]},
     }
-    assert checks.expected_identities(a_go(), None, None) == {}
+    assert checks.expected_identities(an_order(), None, None) == {}
 
 
 def test_queries_of_savepoint_predecessor_and_earlier_incarnation_go_on_where_their_checkpoints_are() -> None:
@@ -141,7 +143,7 @@ def test_queries_of_savepoint_predecessor_and_earlier_incarnation_go_on_where_th
         there[name].write("metadata", b"{}")
     manifest = a_manifest(a_snapshot("restored"), a_snapshot("gone"))
     prior = a_heartbeat(queries={"own": a_beat()})
-    found = checks.queries_to_go_on(there.__getitem__, a_go(closed_at={"adopted": 7}), manifest, prior)
+    found = checks.queries_to_continue(there.__getitem__, an_order(closed_at={"adopted": 7}), manifest, prior)
     assert found == {"restored", "adopted", "own"}
 
 
@@ -210,14 +212,14 @@ def test_restore_prepares_or_completes_every_query_as_it_was_asked() -> None:
 def test_only_queries_whose_checkpoints_stand_in_the_location_go_on(tmp_path: Path) -> None:
     (tmp_path / "orders").mkdir()
     (tmp_path / "orders" / "metadata").write_text('{"id":"q"}')
-    go = a_go(closed_at={"orders": 7, "dropped": 3})
-    assert checks.queries_to_go_on(Queries(str(tmp_path)).checkpoint, go, None, None) == {"orders"}
+    order = an_order(closed_at={"orders": 7, "dropped": 3})
+    assert checks.queries_to_continue(Queries(str(tmp_path)).checkpoint, order, None, None) == {"orders"}
     elsewhere = Queries(str(tmp_path / "fresh"))
-    assert checks.queries_to_go_on(elsewhere.checkpoint, go, None, None) == set()
+    assert checks.queries_to_continue(elsewhere.checkpoint, order, None, None) == set()
 
 
 def test_checkpoint_that_is_gone_is_never_begun_anew(tmp_path: Path) -> None:
-    beat = QueryBeat(query_id="q", batch_id=BatchId(7), batch_committed_at_ms=None, sources={})
+    beat = QueryStatus(query_id="q", batch_id=BatchId(7), batch_committed_at_ms=None, sources={})
     idle = replace(beat, batch_id=None)
     words = a_heartbeat(queries={"orders": beat, "idle": idle})
     opened = Queries(str(tmp_path)).checkpoint
@@ -236,7 +238,7 @@ def test_query_under_another_name_is_refused_while_the_old_ones_state_waits() ->
         checks.require_known(a_query("orders2"), {"orders", "done", "a"}, {"orders2", "done"})
     assert "continue the queries a, done, orders, found orders2" in refused.value.problem
     assert "would start anew without the state of a, orders." in refused.value.problem
-    assert refused.value.left == NOT_STARTED
+    assert refused.value.state_after == NOT_STARTED
     assert "Keep the query's name" in refused.value.remedy
 
 

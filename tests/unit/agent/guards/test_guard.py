@@ -70,7 +70,7 @@ def test_same_topics_on_another_cluster_are_refused_before_any_offset_is_compare
         "Source 0 of query orders: its positions belong to Kafka cluster old, "
         "but its options reach cluster c."
     )
-    assert refused.value.left == "The query was not started; its checkpoint is as it was."
+    assert refused.value.state_after == "The query was not started; its checkpoint is as it was."
     assert "PlanOffsetRewriteOperator" in refused.value.remedy
 
 
@@ -78,7 +78,7 @@ def test_topic_that_was_created_again_is_refused_under_its_old_name() -> None:
     expected = "Topic t on source 0 of query orders was expected to have id id-0, but has id id:"
     with pytest.raises(TopicRecreatedError, match=f"Source 0 of query orders: {expected}") as refused:
         check(a_view({0: 5}), None, None, an_identity(t="id-0"))
-    assert refused.value.left == "The query was not started; its checkpoint is as it was."
+    assert refused.value.state_after == "The query was not started; its checkpoint is as it was."
 
 
 def test_topic_that_is_gone_is_refused_by_name() -> None:
@@ -109,7 +109,7 @@ def test_source_that_its_checkpoint_does_not_name_yet_starts_where_its_options_s
         check(a_view({0: 5}), log, key="a")
 
 
-def test_source_that_came_with_the_pending_batch_is_checked_at_that_batchs_end_only() -> None:
+def test_source_that_came_with_the_planned_batch_is_checked_at_that_batchs_end_only() -> None:
     begun = offset_log.parse('v2\n{"conf":{}}\na:{"t":{"0":2}}')
     planned = offset_log.parse('v2\n{"conf":{}}\na:{"t":{"0":2}}\nb:{"t":{"0":4}}')
     check(a_view({0: 5}), begun, planned, key="b")
@@ -117,7 +117,7 @@ def test_source_that_came_with_the_pending_batch_is_checked_at_that_batchs_end_o
         check(a_view({0: 3}), begun, planned, key="b")
 
 
-def test_both_ends_of_the_pending_batch_must_lie_in_the_log() -> None:
+def test_both_ends_of_the_planned_batch_must_lie_in_the_log() -> None:
     with pytest.raises(OffsetBeyondEndError, match="Position 8 of t-0 on source 0 of query orders"):
         check(a_view({0: 5}), a_log({"t": {"0": 8}}), a_log({"t": {"0": 5}}))
 
@@ -128,13 +128,13 @@ def test_first_batch_of_a_query_is_checked_although_none_is_committed() -> None:
         check(a_view({0: 4}), None, a_log({"t": {"0": 5}}))
 
 
-def test_pending_batch_is_checked_like_the_committed_one() -> None:
+def test_planned_batch_is_checked_like_the_committed_one() -> None:
     check(a_view({0: 5}), a_log({"t": {"0": 3}}), a_log({"t": {"0": 5}}))
     with pytest.raises(OffsetBeyondEndError, match="Source 0 of query orders"):
         check(a_view({0: 4}), a_log({"t": {"0": 3}}), a_log({"t": {"0": 5}}))
 
 
-def test_partition_that_came_with_the_pending_batch_is_no_difference() -> None:
+def test_partition_that_came_with_the_planned_batch_is_no_difference() -> None:
     check(a_view({0: 5, 1: 9}), a_log({"t": {"0": 3}}), a_log({"t": {"0": 5, "1": 2}}))
     with pytest.raises(PartitionSetError, match="t-1"):
         check(a_view({0: 5, 1: 9}), a_log({"t": {"0": 3}}), a_log({"t": {"0": 5}}))
@@ -180,12 +180,12 @@ def test_other_number_of_sources_is_refused_where_sources_have_no_names() -> Non
         with pytest.raises(SourcesChangedError) as refused:
             require_same_sources("q", [a_source(n) for n in range(found)], positions)
         assert f"read 2 sources like its checkpoint, found {found} in the script" in refused.value.problem
-        assert refused.value.left == "The query was not started; its checkpoint is as it was."
+        assert refused.value.state_after == "The query was not started; its checkpoint is as it was."
         assert "ChangeSourcesOperator" in refused.value.remedy
     require_same_sources("q", [a_source(0)], CheckpointPositions(committed=None, pending=None))
 
 
-def test_sources_of_the_pending_batch_count_and_not_those_before_it() -> None:
+def test_sources_of_the_planned_batch_count_and_not_those_before_it() -> None:
     before, now = a_log({"t": {"0": 1}}), a_log({"t": {"0": 1}}, {"u": {"0": 1}})
     positions = CheckpointPositions(committed=before, pending=now)
     require_same_sources("q", [a_source(0), a_source(1)], positions)

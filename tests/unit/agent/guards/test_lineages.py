@@ -11,7 +11,7 @@ from airflow_flinkstyle.agent.guards import lineages
 from airflow_flinkstyle.agent.guards.lineages import Origin, carried, origins, resumes
 from airflow_flinkstyle.agent.job_query import recorded
 from airflow_flinkstyle.agent.queries.registry import Queries
-from airflow_flinkstyle.protocol.records import Go, Heartbeat, QueryBeat
+from airflow_flinkstyle.protocol.records import Heartbeat, QueryStatus, TakeoverOrder
 from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
 from airflow_flinkstyle.savepoint import manifest_json
 from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
@@ -49,17 +49,19 @@ def a_savepoint(sinks: Sinks | None, *, pending: bool = False) -> Manifest:
     )  # fmt: skip
 
 
-def a_go(rewind: Rewind = "continue", **changes: Any) -> Go:
-    go = Go(savepoint_id="sp-1", carry_pending=False, closed_at=None, expected={}, rewind=rewind)
-    return replace(go, **changes)
+def an_order(rewind: Rewind = "continue", **changes: Any) -> TakeoverOrder:
+    order = TakeoverOrder(
+        savepoint_id="sp-1", carry_pending=False, closed_at=None, expected={}, rewind=rewind
+    )
+    return replace(order, **changes)
 
 
 def an_origin(rewind: Rewind = "continue", sinks: Sinks | None = SAVED, *, generation: int = 7) -> Origin:
-    return origins(a_go(rewind), a_savepoint(sinks), None, Generation(generation))["totals"]
+    return origins(an_order(rewind), a_savepoint(sinks), None, Generation(generation))["totals"]
 
 
 def last_words(sinks: Sinks | None) -> Heartbeat:
-    beat = QueryBeat(query_id="q", batch_id=K, batch_committed_at_ms=1, sources={}, sinks=sinks)
+    beat = QueryStatus(query_id="q", batch_id=K, batch_committed_at_ms=1, sources={}, sinks=sinks)
     return Heartbeat(
         incarnation=Incarnation(1), state="closed", beat=9, written_at_ms=1, spark_version="4.2.0",
         application_id="a", queries={"totals": beat},
@@ -90,9 +92,9 @@ def test_continue_goes_on_with_the_lineage_and_cluster_of_the_savepoint():
 
 
 def test_adopted_checkpoint_says_the_same_as_a_savepoint():
-    go = a_go(savepoint_id=None)
-    assert origins(go, None, last_words(SAVED), Generation(7))["totals"] == an_origin()
-    assert origins(go, None, None, Generation(7)) == {}
+    order = an_order(savepoint_id=None)
+    assert origins(order, None, last_words(SAVED), Generation(7))["totals"] == an_origin()
+    assert origins(order, None, None, Generation(7)) == {}
 
 
 @pytest.mark.parametrize("rewind", ["fork", "re-emit"])
@@ -133,23 +135,23 @@ def test_sink_that_moved_in_this_generation_does_not_move_again_at_a_relaunch():
 
 @pytest.mark.parametrize("comes_along", [True, False])
 def test_planned_batch_keeps_the_sink_where_it_may_have_written_a_part_of_it(comes_along: bool):
-    go, manifest = a_go(carry_pending=comes_along), a_savepoint(SAVED, pending=True)
-    found = goes_on(origins(go, manifest, None, Generation(7))["totals"])
+    order, manifest = an_order(carry_pending=comes_along), a_savepoint(SAVED, pending=True)
+    found = goes_on(origins(order, manifest, None, Generation(7))["totals"])
     with pytest.raises(LineageError, match="batch 11 was planned already"):
         begins(found, "new", None)
     assert begins(found, "old", K) is None
 
 
 def test_batch_that_may_be_half_written_is_handed_on_until_a_sink_has_looked():
-    go, planned = a_go(), a_savepoint(SAVED, pending=True)
-    first = origins(go, planned, None, Generation(7))["totals"]
+    order, planned = an_order(), a_savepoint(SAVED, pending=True)
+    first = origins(order, planned, None, Generation(7))["totals"]
     told = carried(first, None, is_new=False)
     assert told == replace(SAVED, under_way=True)
     # That driver dies before its first batch: nothing is planned in its checkpoint.
     manifest = a_savepoint(told)
     assert manifest_json.from_json(manifest_json.to_json(manifest)) == manifest
-    adopted = origins(a_go(savepoint_id=None), None, last_words(told), Generation(8))
-    for origin in (origins(go, manifest, None, Generation(8))["totals"], adopted["totals"]):
+    adopted = origins(an_order(savepoint_id=None), None, last_words(told), Generation(8))
+    for origin in (origins(order, manifest, None, Generation(8))["totals"], adopted["totals"]):
         with pytest.raises(LineageError, match="batch 11 was planned already"):
             begins(goes_on(origin), "new", None)
 
@@ -166,8 +168,8 @@ def test_what_nobody_recorded_changes_nothing():
 
 
 def test_savepoint_that_is_gone_leaves_what_this_generation_told():
-    go, told = a_go(), Sinks(lineages=(a_lineage("out.7"),))
-    assert origins(go, None, last_words(SAVED), Generation(7)) == {}
+    order, told = an_order(), Sinks(lineages=(a_lineage("out.7"),))
+    assert origins(order, None, last_words(SAVED), Generation(7)) == {}
     found = goes_on(None, told)
     assert found is not None
     assert found.lineage_of("out") == "out.7"

@@ -8,7 +8,7 @@ import pytest
 from airflow_flinkstyle.agent.guards.sinks import admit, counted_on, left_out, sink_of
 from airflow_flinkstyle.agent.job_query import JobQuery, Sink
 from airflow_flinkstyle.agent.stream_options import StreamOptions
-from airflow_flinkstyle.protocol.records import Go
+from airflow_flinkstyle.protocol.records import TakeoverOrder
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
 from airflow_flinkstyle.savepoint.errors import RenumberError, SinkSkipsError
 from airflow_flinkstyle.savepoint.files.restore import restore_savepoint
@@ -42,11 +42,11 @@ def a_query(checkpoint: MemoryStore) -> JobQuery:
     )  # fmt: skip
 
 
-def a_go(
+def an_order(
     rewind: Rewind = "continue", *, skip_known_batches: bool = False, counts_behind: int | None = None
-) -> Go:
+) -> TakeoverOrder:
     numbers = {} if counts_behind is None else {"files": counts_behind}
-    return Go(
+    return TakeoverOrder(
         savepoint_id=None, carry_pending=False, closed_at=None, expected={}, rewind=rewind,
         skip_known_batches=skip_known_batches, counts_behind=numbers,
     )  # fmt: skip
@@ -76,10 +76,10 @@ def test_batches_that_the_sink_knows_are_refused_unless_accepted() -> None:
     with pytest.raises(
         SinkSkipsError, match=r"json of query files in /out, .* leave out batches 3 to 5"
     ) as refused:
-        admit(query, BatchId(5), a_go("re-emit"), None, repository)
+        admit(query, BatchId(5), an_order("re-emit"), None, repository)
     assert "rewind='fork'" in refused.value.remedy
-    admit(query, BatchId(5), a_go("re-emit", skip_known_batches=True), None, repository)
-    admit(query, BatchId(2), a_go(), None, repository)
+    admit(query, BatchId(5), an_order("re-emit", skip_known_batches=True), None, repository)
+    admit(query, BatchId(2), an_order(), None, repository)
 
 
 def test_sink_is_known_by_what_the_script_set() -> None:
@@ -155,9 +155,9 @@ class Restored:
     def restore(self, manifest: Manifest) -> None:
         restore_savepoint(manifest, self.repository, lambda _: self.query.checkpoint)
 
-    def admit(self, go: Go) -> int:
+    def admit(self, order: TakeoverOrder) -> int:
         """Return the savepoint's last batch as it is from then on."""
-        found = admit(self.query, None, go, self.manifest, self.repository)
+        found = admit(self.query, None, order, self.manifest, self.repository)
         assert found is not None
         return found.queries[0].batch_id
 
@@ -170,20 +170,20 @@ OFFSETS = b'v1\n{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}\n{"logOffs
 
 
 def test_fork_into_a_function_counts_on_behind_every_batch_of_the_job_and_stays_there() -> None:
-    restored, go = Restored(), a_go("fork", counts_behind=70)
-    assert restored.admit(go) == 70
+    restored, order = Restored(), an_order("fork", counts_behind=70)
+    assert restored.admit(order) == 70
     assert restored.query.look() == 70
-    assert restored.admit(go) == 70  # a relaunch before its first batch
+    assert restored.admit(order) == 70  # a relaunch before its first batch
     restored.run(71)
-    assert restored.admit(go) == 70  # and behind it
+    assert restored.admit(order) == 70  # and behind it
     assert restored.query.look() == 71
 
 
 def test_fork_that_is_restored_for_its_first_query_has_the_number_at_once() -> None:
-    restored, go = Restored(), a_go("fork", counts_behind=70)
-    moved = counted_on(restored.manifest, restored.query, None, go)
+    restored, order = Restored(), an_order("fork", counts_behind=70)
+    moved = counted_on(restored.manifest, restored.query, None, order)
     assert moved.queries[0].batch_id == 70
-    assert counted_on(moved, restored.query, None, go) is moved
+    assert counted_on(moved, restored.query, None, order) is moved
 
 
 def test_fork_into_a_function_that_may_have_seen_any_batch_is_refused_unless_accepted() -> None:
@@ -191,11 +191,11 @@ def test_fork_into_a_function_that_may_have_seen_any_batch_is_refused_unless_acc
     with pytest.raises(
         SinkSkipsError, match="foreachBatch of query files has seen, found that this"
     ) as refused:
-        restored.admit(a_go("fork"))
+        restored.admit(an_order("fork"))
     assert "another txnAppId" in refused.value.remedy
-    assert restored.admit(a_go("fork", skip_known_batches=True)) == 2
+    assert restored.admit(an_order("fork", skip_known_batches=True)) == 2
     restored.run(3)
-    assert restored.admit(a_go("fork", skip_known_batches=True)) == 2
+    assert restored.admit(an_order("fork", skip_known_batches=True)) == 2
 
 
 def test_fork_into_a_function_is_refused_unless_accepted_if_its_state_keeps_its_number() -> None:
@@ -204,23 +204,23 @@ def test_fork_into_a_function_is_refused_unless_accepted_if_its_state_keeps_its_
     stuck = replace(young, files=(*young.files, replace(young.files[0], path="state/0/0/3.delta")))
     restored.manifest = replace(restored.manifest, queries=(stuck,))
     with pytest.raises(RenumberError, match="no full version of the state") as refused:
-        restored.admit(a_go("fork", counts_behind=70))
+        restored.admit(an_order("fork", counts_behind=70))
     assert "skip_known_batches=True" in refused.value.remedy
-    assert restored.admit(a_go("fork", counts_behind=70, skip_known_batches=True)) == 2
+    assert restored.admit(an_order("fork", counts_behind=70, skip_known_batches=True)) == 2
 
 
 def test_ids_used_again_are_refused_for_a_function_unless_accepted() -> None:
     restored = Restored()
     with pytest.raises(SinkSkipsError, match=r"may leave out batch ids .* behind 2 are used again"):
-        restored.admit(a_go("re-emit"))
-    assert restored.admit(a_go("re-emit", skip_known_batches=True)) == 2
+        restored.admit(an_order("re-emit"))
+    assert restored.admit(an_order("re-emit", skip_known_batches=True)) == 2
     restored.run(3)
-    restored.admit(a_go("re-emit"))  # a relaunch: whoever started it had accepted
+    restored.admit(an_order("re-emit"))  # a relaunch: whoever started it had accepted
 
 
 def test_function_that_keeps_lineages_of_its_own_or_is_handed_no_ids_is_left_alone() -> None:
     restored = Restored()
     restored.query.sink = Sink(name="foreachBatch")
-    assert restored.admit(a_go("fork", counts_behind=70)) == 2
-    assert restored.admit(a_go("re-emit")) == 2
-    assert Restored().admit(a_go("continue")) == 2
+    assert restored.admit(an_order("fork", counts_behind=70)) == 2
+    assert restored.admit(an_order("re-emit")) == 2
+    assert Restored().admit(an_order("continue")) == 2

@@ -13,7 +13,7 @@ from airflow_flinkstyle.agent.queries.registry import Queries
 from airflow_flinkstyle.agent.run import capture
 from airflow_flinkstyle.agent.run.serving import Serving
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.protocol.records import Declared, QueryBeat, Request, SourceIdentity
+from airflow_flinkstyle.protocol.records import Declared, QueryStatus, Request, SourceIdentity
 from airflow_flinkstyle.protocol.sink_records import Sinks
 from airflow_flinkstyle.savepoint.manifest import KafkaPosition, QuerySnapshot
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 LOG = SourceIdentity(cluster_id="c", topic_ids={"orders": "t"})
 SAID = Declared(location="l", sink="s", sources="r")
-BEAT = QueryBeat(
+BEAT = QueryStatus(
     query_id="old",
     batch_id=BatchId(0),
     batch_committed_at_ms=5,
@@ -51,7 +51,7 @@ def a_checkpoint(*, planned: int = 1, committed: int = 1) -> MemoryStore:
     return store
 
 
-def look(checkpoint: MemoryStore, beat: QueryBeat = BEAT) -> Waiting:
+def look(checkpoint: MemoryStore, beat: QueryStatus = BEAT) -> Waiting:
     (found,) = waiting.look(
         {"b"}, lambda _: checkpoint, {"b": beat}, a_heartbeat(queries={"b": beat}), origins={}
     )

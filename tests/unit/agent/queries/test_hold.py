@@ -11,7 +11,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from airflow_flinkstyle.agent.board.takeover import Turn
+from airflow_flinkstyle.agent.board.takeover import DriverRun
 from airflow_flinkstyle.agent.errors import QueryEndedError
 from airflow_flinkstyle.agent.jvm.process import DriverProcess
 from airflow_flinkstyle.agent.queries.hold import Hold
@@ -174,11 +174,11 @@ def test_cancel_before_the_boundary_lets_queries_go_on_at_once_but_for_the_one_i
 
 
 def test_query_that_has_ended_is_in_no_aligned_cut(tmp_path: Path) -> None:
-    board, turn = (
+    board, driver_run = (
         JobBoard(MemoryStore(), "orders"),
-        Turn(generation=G1, incarnation=I1, claim=a_claim(), prior=None, seen=None),
+        DriverRun(generation=G1, incarnation=I1, claim=a_claim(), prior=None, seen=None),
     )
-    runtime = Runtime(board, SavepointRepository(MemoryStore(), "orders"), turn, DriverProcess())
+    runtime = Runtime(board, SavepointRepository(MemoryStore(), "orders"), driver_run, DriverProcess())
     runtime.admission.taken_over, runtime.queries.root = True, str(tmp_path)
     runs = [a_running_query(runtime.queries, name)[0] for name in ("fast", "slow")]
     for name in ("fast", "slow"):
@@ -256,7 +256,7 @@ def test_held_query_goes_on_once_kafka_and_store_can_be_reached_again(
 
     def describe(_: object) -> ClusterView:
         if not reachable.is_set():
-            raise error("out of reach", left="", remedy="")
+            raise error("out of reach", state_after="", remedy="")
         return a_view({0: 9})
 
     clock.at[clock.now_s + 5] = reachable.set

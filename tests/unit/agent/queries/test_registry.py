@@ -14,7 +14,7 @@ from airflow_flinkstyle.agent.guards import checks
 from airflow_flinkstyle.agent.queries.registry import Queries
 from airflow_flinkstyle.agent.stream_options import StreamOptions
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.protocol.records import QueryBeat
+from airflow_flinkstyle.protocol.records import QueryStatus
 from tests.unit.agent.conftest import a_heartbeat
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def test_start_that_spark_refused_leaves_its_name_free() -> None:
 
 def after_a_relaunch(said: Declaration) -> Queries:
     """Return the queries of a driver whose predecessor ran one called ``orders``."""
-    beat = QueryBeat(
+    beat = QueryStatus(
         query_id="q", batch_id=None, batch_committed_at_ms=None, sources={}, declared=said.recorded()
     )
     return Queries("/checkpoints", {"orders": beat})
@@ -189,7 +189,7 @@ def test_relaunched_driver_compares_its_own_starts_among_themselves() -> None:
 
 
 def test_driver_of_a_release_that_recorded_nothing_is_gone_on_from() -> None:
-    beat = QueryBeat(query_id="q", batch_id=None, batch_committed_at_ms=None, sources={})
+    beat = QueryStatus(query_id="q", batch_id=None, batch_committed_at_ms=None, sources={})
     assert register(Queries("/checkpoints", {"orders": beat}), "orders").name == "orders"
 
 

@@ -9,7 +9,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from airflow_flinkstyle.agent.errors import PendingBatchError
+from airflow_flinkstyle.agent.errors import PlannedBatchError
 from airflow_flinkstyle.agent.queries.stopping import commit_pending, stop_at_boundary, wait_until_stopped
 from tests.unit.agent.drivers import commit, plan
 from tests.unit.agent.job_queries import a_query
@@ -131,6 +131,6 @@ def test_query_without_a_planned_batch_is_not_started() -> None:
 
 def test_batch_that_is_not_committed_by_that_run_is_refused() -> None:
     query, _ = pending(commits=False)
-    with pytest.raises(PendingBatchError, match="found one that is planned only") as refused:
+    with pytest.raises(PlannedBatchError, match="found one that is planned only") as refused:
         commit_pending(query)
-    assert query.location in refused.value.left
+    assert query.location in refused.value.state_after

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def first(tmp_path: Path) -> SmallDriver:
     driver = SmallDriver(tmp_path)
-    driver.tell_go()
+    driver.tell_order()
     return driver
 
 
@@ -39,7 +39,7 @@ def holder(driver: SmallDriver) -> int | None:
 
 
 def state(driver: SmallDriver) -> str:
-    slot = driver.board.heartbeat(driver.turn.generation)
+    slot = driver.board.heartbeat(driver.driver_run.generation)
     assert slot is not None
     return slot.value.state
 
@@ -51,7 +51,7 @@ def closed_at(driver: SmallDriver, **batches: int) -> SmallDriver:
         for number in range(batch + 1):
             commit(query, number)
         end_run(query)
-    driver.pulse.end("closed")
+    driver.heartbeat_writer.end("closed")
     return driver
 
 
@@ -78,7 +78,7 @@ def test_driver_stands_by_until_it_is_told_to_go(tmp_path: Path) -> None:
     while driver.board.heartbeat(G1) is None:
         wait.wait(0.01)
     assert (state(driver), holder(driver)) == ("standby", None)
-    driver.tell_go()
+    driver.tell_order()
     admitting.join(60)
     assert (state(driver), holder(driver)) == ("running", G1)
 
@@ -112,7 +112,7 @@ def left(driver: SmallDriver) -> None:
 def test_adopted_checkpoint_goes_on_where_the_run_before_closed(first: SmallDriver) -> None:
     closed_at(first, orders=1, other=0)
     second = first.followed_by(G2, adopts=True)
-    second.tell_go(closed_at={"orders": 1, "other": 0})
+    second.tell_order(closed_at={"orders": 1, "other": 0})
     query = second.start("orders")
     assert (holder(second), query.look()) == (G2, 1)
     slot = second.board.heartbeat(G2)
@@ -124,7 +124,7 @@ def test_adopted_checkpoint_goes_on_where_the_run_before_closed(first: SmallDriv
 def test_checkpoint_of_a_run_that_did_not_close_is_not_adopted(first: SmallDriver, clock: Clock) -> None:
     commit(first.start("orders"), 0)
     second = first.followed_by(G2, adopts=True)
-    second.tell_go()
+    second.tell_order()
     with pytest.raises(PredecessorError, match="is adopted, found it running"):
         second.start("orders")
     assert holder(second) == G1
@@ -134,7 +134,7 @@ def test_checkpoint_that_is_gone_is_refused_before_the_job_is_taken(first: Small
     closed_at(first, orders=0)
     first.queries.checkpoint("orders").delete("metadata")
     second = first.followed_by(G2, adopts=True)
-    second.tell_go(closed_at={"orders": 0})
+    second.tell_order(closed_at={"orders": 0})
     with pytest.raises(CheckpointLostError):
         second.start("orders")
     assert holder(second) == G1
@@ -145,7 +145,7 @@ def test_query_that_the_job_has_under_another_name_is_refused_unless_it_was_drop
 ) -> None:
     closed_at(first, orders=0)
     second = first.followed_by(G2, adopts=True)
-    second.tell_go(closed_at={"orders": 0})
+    second.tell_order(closed_at={"orders": 0})
     with pytest.raises(QueryUnknownError, match="found renamed"):
         second.start("renamed")
     assert holder(second) == G1
@@ -164,7 +164,7 @@ def test_what_a_killed_run_left_of_its_first_write_is_deleted_once_the_job_is_he
     checkpoint.write("offsets/.0.67b1b5be.tmp", b"")
     loser = SmallDriver(first.root)
     loser.board.take_current(Current(generation=G3, incarnation=I1), seen=None)
-    loser.tell_go()
+    loser.tell_order()
     with pytest.raises(NotOursError):
         loser.start("orders")
     assert checkpoint.head("offsets/.0.67b1b5be.tmp") is not None
@@ -176,9 +176,9 @@ def test_savepoint_is_restored_before_the_job_is_taken_and_kept_as_the_newest(fi
     commit(first.start("orders"), 0)
     saved = first.serving._taking.take(a_request(), stopped_at={"orders": 0}, cancelled=lambda: False)
     assert first.admission.manifest == saved
-    first.pulse.end("closed")
+    first.heartbeat_writer.end("closed")
     second = first.followed_by(G2, adopts=False)
-    second.tell_go(savepoint_id="sp-1", closed_at={"orders": 0})
+    second.tell_order(savepoint_id="sp-1", closed_at={"orders": 0})
     query = second.start("orders")
     assert query.checkpoint.uri != first.queries.checkpoint("orders").uri
     assert (query.look(), second.admission.manifest) == (0, saved)
@@ -190,7 +190,7 @@ def test_relaunch_waits_for_the_process_before_and_goes_on_in_its_own_checkpoint
     query = first.start("orders")
     commit(query, 0)
     plan(query, 1)
-    first.pulse.beat()
+    first.heartbeat_writer.beat()
     began_s = clock.now_s
     second = first.relaunched()
     assert clock.now_s - began_s >= first.claim.lease_s
@@ -204,7 +204,7 @@ def test_relaunch_does_not_let_a_script_leave_out_the_query_that_was_refused(
     first: SmallDriver, clock: Clock
 ) -> None:
     commit(first.start("orders"), 0)
-    error = QueryNameError("two queries have one name", left="", remedy="")
-    first.pulse.end("failed", error=(error.code, str(error)))
+    error = QueryNameError("two queries have one name", state_after="", remedy="")
+    first.heartbeat_writer.end("failed", error=(error.code, str(error)))
     with pytest.raises(QueryNameError):
         first.relaunched().start("orders")

@@ -112,7 +112,7 @@ def test_barrier_behind_a_query_is_refused():
         BarrierBehindError, match=r"offset 9 of orders-0 was expected .* found it at 10"
     ) as error:
         plan_batch(a_stand(), places(9, 30))
-    assert "Nothing was written" in error.value.left
+    assert "Nothing was written" in error.value.state_after
 
 
 @pytest.mark.parametrize(("end", "stable"), [(100, 40), (40, None)])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.agent.board.takeover import Turn
+from airflow_flinkstyle.agent.board.takeover import DriverRun
 from airflow_flinkstyle.agent.jvm.process import DriverProcess
 from airflow_flinkstyle.agent.run.admission import FIRST_PATIENCE_S, GUARD_PATIENCE_S
 from airflow_flinkstyle.agent.run.reasons import Failure
@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 @pytest.fixture
 def runtime() -> Runtime:
     store = MemoryStore()
-    turn = Turn(generation=G1, incarnation=I1, claim=a_claim(lease_s=6.0), prior=None, seen=None)
-    return Runtime(JobBoard(store, "orders"), SavepointRepository(store, "orders"), turn, DriverProcess())
+    driver_run = DriverRun(generation=G1, incarnation=I1, claim=a_claim(lease_s=6.0), prior=None, seen=None)
+    return Runtime(
+        JobBoard(store, "orders"), SavepointRepository(store, "orders"), driver_run, DriverProcess()
+    )
 
 
 def out_of_reach_until(clock: Clock, until_s: float) -> Callable[[], None]:

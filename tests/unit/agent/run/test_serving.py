@@ -23,7 +23,7 @@ ALIGNED = a_request("stop", alignment="aligned")
 @pytest.fixture
 def driver(tmp_path: Path) -> SmallDriver:
     driver = SmallDriver(tmp_path)
-    driver.tell_go()
+    driver.tell_order()
     return driver
 
 
@@ -84,12 +84,12 @@ def test_an_aligned_request_waits_its_time_for_queries_that_were_not_started(
     tmp_path: Path, hold_s: float
 ) -> None:
     before = SmallDriver(tmp_path)
-    before.tell_go()
+    before.tell_order()
     for name in ("orders", "late"):
         commit(before.start(name), 0)
-    before.pulse.end("closed")
+    before.heartbeat_writer.end("closed")
     driver = before.followed_by(G2, adopts=True)
-    driver.tell_go(closed_at={"orders": 0, "late": 0})
+    driver.tell_order(closed_at={"orders": 0, "late": 0})
     driver.start("orders")
     request = a_request("stop", alignment="aligned", hold_s=hold_s)
     assert driver.serving.is_ready(request) == (hold_s == 0)

@@ -26,7 +26,7 @@ from airflow_flinkstyle.kafka.start.kinds import (
     Shifted,
     StartRules,
 )
-from airflow_flinkstyle.rewrite.rules import SourceRule, WayRules
+from airflow_flinkstyle.rewrite.rules import SourceRule, StrategyRules
 from airflow_flinkstyle.storage.memory import MemoryStore
 
 LOGS = {"orders": LogIdentity(cluster_id="c", topic_id="t")}
@@ -60,9 +60,9 @@ FULL = replace(
         sole_writer=True,
     ),
     rename={"a": "b,c"},
-    ways=WayRules(
-        default=SourceRule(way="producers_first", topology="repartitioned"),
-        sources={"q/0": SourceRule(way="new_identity", start=STARTS), "q/1": SourceRule()},
+    strategies=StrategyRules(
+        default=SourceRule(strategy="producers_first", topology="repartitioned"),
+        sources={"q/0": SourceRule(strategy="new_identity", start=STARTS), "q/1": SourceRule()},
     ),
     isolation="read_committed",
     allow=parse_policies("exact,duplicate<=100,superseded,chosen"),
@@ -131,13 +131,13 @@ def test_other_answers_are_named_with_both_values():
     "spoilt",
     [
         {},
-        {"format_version": 2},
-        {"format_version": 1, "migration": {}, "told": {}},
-        {"format_version": 1, "migration": {**PLAIN.as_fields(), "allow": "anything"}, "told": {}},
-        {"format_version": 1, "migration": {**PLAIN.as_fields(), "height": 3}, "told": {}},
-        {"format_version": 1, "migration": [], "told": {}},
+        {"format_version": 3},
+        {"format_version": 2, "migration": {}, "told": {}},
+        {"format_version": 2, "migration": {**PLAIN.as_fields(), "allow": "anything"}, "told": {}},
+        {"format_version": 2, "migration": {**PLAIN.as_fields(), "height": 3}, "told": {}},
+        {"format_version": 2, "migration": [], "told": {}},
     ],
 )
 def test_what_is_no_approved_migration_is_refused(spoilt: dict[str, Any]):
-    with pytest.raises(MessageFormatError, match="approved migration of format 1"):
+    with pytest.raises(MessageFormatError, match="approved migration of format 2"):
         Approved.from_fields(spoilt)

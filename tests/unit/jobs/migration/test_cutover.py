@@ -12,8 +12,8 @@ from airflow_flinkstyle.jobs.errors import (
     MigrationEndedError,
     MirrorBehindError,
     ProducersNotHeldError,
+    RolledBackError,
     StepTimeoutError,
-    WentBackError,
 )
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.migration.cutover import PHASES, Cutover
@@ -44,7 +44,7 @@ def test_migration_moves_the_job_and_counts_every_record_once(world: World):
     assert (report.generation, position(world)) == (2, "release_new")
     move = report.plan.moves[0]
     assert move.shift == -100
-    assert set(report.phases_s) == set(PHASES) - {"back"}
+    assert set(report.phases_s) == set(PHASES) - {"rollback"}
     world.until(lambda: world.alive() == [2])
 
 
@@ -74,8 +74,8 @@ def test_job_that_does_not_run_is_not_migrated(world: World):
 
 def test_producer_that_ignores_the_switch_is_named_and_the_job_stays(world: World):
     world.start()
-    world.logs.unruly = True
-    with pytest.raises(WentBackError, match=r"orders-0"):
+    world.logs.writes_late = True
+    with pytest.raises(RolledBackError, match=r"orders-0"):
         a_cutover(world).run()
     assert (runs_on(world), position(world)) == (1, "release_old")
     world.until(lambda: world.alive() == [1])
@@ -86,7 +86,7 @@ def test_mirror_that_stopped_leaves_the_job_on_the_old_cluster(world: World):
     world.start()
     world.logs.mirror_runs = False
     world.logs.produce(3)
-    with pytest.raises(WentBackError, match="MirrorMaker"):
+    with pytest.raises(RolledBackError, match="MirrorMaker"):
         a_cutover(world).run()
     assert (runs_on(world), position(world)) == (1, "release_old")
     world.judge()
@@ -95,7 +95,7 @@ def test_mirror_that_stopped_leaves_the_job_on_the_old_cluster(world: World):
 def test_refused_translation_resumes_the_job_on_the_old_cluster(world: World):
     world.start()
     world.logs.refuse = True
-    with pytest.raises(WentBackError, match="not on the target"):
+    with pytest.raises(RolledBackError, match="not on the target"):
         a_cutover(world).run()
     assert position(world) == "release_old"
     world.logs.produce(5)
@@ -108,7 +108,7 @@ def test_refused_translation_resumes_the_job_on_the_old_cluster(world: World):
 def test_new_driver_that_fails_before_it_took_over_goes_back(world: World, mood: type[Mood], how: str):
     world.moods[NEW] = mood(**{how: True})
     world.start()
-    with pytest.raises(WentBackError):
+    with pytest.raises(RolledBackError):
         a_cutover(world).run()
     assert position(world) == (None if how == "fails_at_import" else "release_old")  # None: never held
     world.logs.produce(5)
@@ -118,7 +118,7 @@ def test_new_driver_that_fails_before_it_took_over_goes_back(world: World, mood:
 def test_went_back_is_final_for_this_migration(world: World):
     world.start()
     world.logs.refuse = True
-    with pytest.raises(WentBackError):
+    with pytest.raises(RolledBackError):
         a_cutover(world).run()
     world.logs.refuse = False
     with pytest.raises(MigrationEndedError, match="went back"):
@@ -158,7 +158,7 @@ def test_way_back_killed_at_any_journal_write_is_completed(world: World, at: int
     world.start()
     world.logs.refuse = True
     cutover = a_cutover(world, DyingStore(world.store, at + 14, after=True))
-    with pytest.raises((Killed, WentBackError)):
+    with pytest.raises((Killed, RolledBackError)):
         cutover.run()
     assert a_cutover(world).settle().where == "old"
     assert position(world) == "release_old"
@@ -198,8 +198,10 @@ def test_store_that_fails_midway_leaves_the_migration_to_a_retry(world: World):
 def test_new_driver_and_way_back_race_and_only_one_runs(world: World, mood: type[Mood]):
     world.start()
     with pytest.raises(Killed):
-        a_cutover(world, DyingStore(world.store, 19, after=True)).run()  # go is given, takeover is open
-    assert world.client().board.go(2) is not None
+        a_cutover(
+            world, DyingStore(world.store, 19, after=True)
+        ).run()  # the order is given, takeover is open
+    assert world.client().board.takeover_order(2) is not None
     settled = a_cutover(world).settle()
     world.logs.produce(5)
     world.judge()
@@ -212,7 +214,7 @@ def test_new_driver_and_way_back_race_and_only_one_runs(world: World, mood: type
 def test_stop_that_the_driver_refuses_leaves_it_running(world: World):
     world.start()
     world.refuses = True
-    with pytest.raises(WentBackError, match="nothing to save yet"):
+    with pytest.raises(RolledBackError, match="nothing to save yet"):
         a_cutover(world).run()
     assert (runs_on(world), position(world), len(world.drivers)) == (1, "release_old", 2)
     world.logs.produce(5)
@@ -222,7 +224,7 @@ def test_stop_that_the_driver_refuses_leaves_it_running(world: World):
 def test_settling_a_given_up_migration_late_does_not_undo_a_newer_one(world: World):
     world.start()
     world.logs.refuse = True
-    with pytest.raises(WentBackError):
+    with pytest.raises(RolledBackError):
         a_cutover(world).run()
     world.logs.refuse = False
     newer = a_cutover(world)
@@ -235,7 +237,7 @@ def test_settling_a_given_up_migration_late_does_not_undo_a_newer_one(world: Wor
 def test_savepoint_that_fails_after_the_drain_leaves_the_old_driver_running_again(world: World):
     world.start()
     world.takes_fail = True
-    with pytest.raises(WentBackError, match="the disk is full"):
+    with pytest.raises(RolledBackError, match="the disk is full"):
         a_cutover(world).run()
     world.until(lambda: world.client().board.heartbeat(1).value.incarnation == 2)
     world.logs.produce(5)
@@ -278,7 +280,7 @@ def test_drained_stop_that_leads_nowhere_goes_back_and_loses_nothing(world: Worl
     world.logs.refuse = True
     cutover = a_cutover(world)
     cutover.stop_mode = DRAINED
-    with pytest.raises(WentBackError):
+    with pytest.raises(RolledBackError):
         cutover.run()
     world.logs.produce(5)
     world.judge()
@@ -290,7 +292,7 @@ def test_drained_stop_that_nobody_answers_is_taken_back(world: World):
     world.deaf = True
     cutover = a_cutover(world)
     cutover.stop_mode, cutover.settings = DRAINED, replace(QUICK, stop_timeout_s=0.2)
-    with pytest.raises(WentBackError):
+    with pytest.raises(RolledBackError):
         cutover.run()
     assert world.board.request(1).value.state == "cancelled"
     world.deaf = False
@@ -306,7 +308,7 @@ def test_cluster_that_is_gone_half_way_brings_the_job_back(world: World):
         raise ClusterUnreachableError("Cluster new was expected to answer.", "Nothing.", "Start it.")
 
     world.logs.plan = unreachable  # type: ignore[method-assign]
-    with pytest.raises(WentBackError, match="Cluster new was expected to answer"):
+    with pytest.raises(RolledBackError, match="Cluster new was expected to answer"):
         a_cutover(world).run()
     assert (runs_on(world), position(world)) == (3, "release_old")
     world.logs.produce(5)
@@ -322,7 +324,7 @@ def test_record_that_somebody_writes_behind_the_proof_brings_the_job_back_unfenc
         return plan(manifest)
 
     world.logs.plan = write_meanwhile  # type: ignore[method-assign]
-    with pytest.raises(WentBackError, match=r"records arrived on orders-0"):
+    with pytest.raises(RolledBackError, match=r"records arrived on orders-0"):
         a_cutover(world).run()
     assert (runs_on(world), position(world), world.logs.fenced) == (3, "release_old", False)
     world.logs.produce(5)
@@ -333,7 +335,7 @@ def test_topic_that_the_driver_did_not_tell_of_is_never_moved_unwatched(world: W
     world.start()
     ends = world.logs.ends
     world.logs.ends = lambda topics: {"other": ends(topics)["orders"]}  # type: ignore[method-assign]
-    with pytest.raises(WentBackError, match="that orders were not"):
+    with pytest.raises(RolledBackError, match="that orders were not"):
         a_cutover(world).run()
     assert (runs_on(world), position(world)) == (3, "release_old")
     world.logs.produce(5)
@@ -421,7 +423,7 @@ def test_of_two_migrations_that_begin_at_the_same_moment_none_goes_on_beside_the
         return standby(*args, **kwargs)
 
     cutover.client.standby = begin_too  # type: ignore[method-assign]
-    with pytest.raises(WentBackError, match="m2 under way"):
+    with pytest.raises(RolledBackError, match="m2 under way"):
         cutover.run()
     assert (runs_on(world), position(world)) == (1, None)
     assert another(world, "m2").run().plan.moves[0].shift == -100
@@ -433,11 +435,11 @@ def test_run_that_a_migration_brought_back_is_not_moved_before_that_one_rests(wo
     world.start()
     world.logs.refuse = True
     first = a_cutover(world)
-    with pytest.raises(WentBackError):
+    with pytest.raises(RolledBackError):
         first.run()
     world.logs.refuse = False
-    record = first.journal.read("back")
-    (key,) = (info.key for info in world.store.list(f"{world.job}/migrations/m1/") if "back" in info.key)
+    record = first.journal.read("rollback")
+    (key,) = (info.key for info in world.store.list(f"{world.job}/migrations/m1/") if "rollback" in info.key)
     world.store.write(key, replace(record, result=None).to_bytes())  # it died before it could say so
     with pytest.raises(MigrationBusyError, match="m1 under way"):
         another(world, "m2").run()
@@ -470,8 +472,8 @@ def test_settling_a_migration_that_rests_touches_no_producers_that_a_newer_one_h
 
 def test_settling_a_migration_that_went_back_lets_go_of_no_producers_that_a_newer_one_holds(world: World):
     world.start()
-    world.logs.unruly = True
-    with pytest.raises(WentBackError):
+    world.logs.writes_late = True
+    with pytest.raises(RolledBackError):
         a_cutover(world).run()
     newer = another(world, "m2")
     newer.begin()
@@ -491,7 +493,7 @@ def test_producer_left_on_the_old_cluster_is_named_also_when_the_new_driver_took
     with pytest.raises(MigrationEndedError, match="failed late"):
         cutover.run()
     assert position(world) == "release_new"
-    world.logs.unruly = True
+    world.logs.writes_late = True
     with pytest.raises(ProducersNotHeldError, match=r"orders-0"):
         a_cutover(world).settle()
 
@@ -522,7 +524,7 @@ def test_way_back_of_a_job_whose_host_is_lost_says_that_it_runs_once_it_does(wor
         raise MirrorBehindError("MirrorMaker was expected to catch up.", "Nothing.", "Start it.")
 
     world.logs.await_mirrored = lost
-    with pytest.raises(WentBackError, match=r"As seen now, generation 1 \(start\) is running"):
+    with pytest.raises(RolledBackError, match=r"As seen now, generation 1 \(start\) is running"):
         cutover.run()
     (driver,) = [one for one in world.drivers.values() if one.generation == 1 and not one.killed.is_set()]
     assert (driver.host, driver.incarnation) == ("b", 2)

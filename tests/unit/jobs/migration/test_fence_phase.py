@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.jobs.errors import AttemptSupersededError, FenceStandsError, RogueProducerError
+from airflow_flinkstyle.jobs.errors import AttemptSupersededError, FenceStandsError, LateWritesError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.migration import fence_phase
 from airflow_flinkstyle.jobs.migration.fence_phase import (
     drop_fence,
+    late_writes,
     note_ends,
     raise_fence,
     require_quiet,
-    strays,
 )
 from airflow_flinkstyle.kafka.errors import ClusterUnreachableError, FenceDownError
 from airflow_flinkstyle.kafka.fence.acls import EVERYBODY, AclRule
@@ -35,7 +35,7 @@ THEIRS = AclRule(name="orders", principal="User:shop", operation="READ", permiss
 class Cluster:
     """What a cluster holds, and the fence around it."""
 
-    standing: set[AclRule] = field(default_factory=lambda: {THEIRS})
+    entries: set[AclRule] = field(default_factory=lambda: {THEIRS})
     end: int = 10
 
     @property
@@ -43,22 +43,22 @@ class Cluster:
         return self
 
     def plan(self, topics: Collection[str]) -> FenceRecord:
-        added, stood = ((), (OURS,)) if OURS in self.standing else ((OURS,), ())
+        added, stood = ((), (OURS,)) if OURS in self.entries else ((OURS,), ())
         return FenceRecord(kind="acl", cluster_id="c", topics=tuple(topics), rules=added, stood=stood)
 
     def put(self, record: FenceRecord) -> None:
-        self.standing |= set(record.rules)
+        self.entries |= set(record.rules)
 
     def missing(self, record: FenceRecord) -> tuple[AclRule, ...]:
-        return tuple(rule for rule in record.needed if rule not in self.standing)
+        return tuple(rule for rule in record.needed if rule not in self.entries)
 
     def lift(self, record: FenceRecord) -> None:
-        self.standing -= set(record.rules)
+        self.entries -= set(record.rules)
 
     def ends(self, topics: Collection[str]) -> Ends:
         return {topic: {"0": self.end} for topic in topics}
 
-    def strays(self, ends: Ends) -> str | None:
+    def late_writes(self, ends: Ends) -> str | None:
         earlier = ends["orders"]["0"]
         return None if earlier == self.end else f"records arrived on orders-0 ({earlier} to {self.end})"
 
@@ -67,7 +67,7 @@ class Killed(BaseException):
     """The process died."""
 
 
-PHASES = ("hold", fence_phase.PHASE, fence_phase.ENDS_PHASE, "back")
+PHASES = ("hold", fence_phase.PHASE, fence_phase.ENDS_PHASE, "rollback")
 
 
 def an_attempt(store: MemoryStore, number: int) -> CutoverJournal:
@@ -90,9 +90,9 @@ def test_what_a_fence_adds_stands_in_the_journal_before_it_is_added(store: Memor
     cluster = DyingCluster()
     with pytest.raises(Killed):
         raise_fence(an_attempt(store, 1), cluster, ["orders"])
-    assert cluster.standing == {OURS, THEIRS}
+    assert cluster.entries == {OURS, THEIRS}
     drop_fence(an_attempt(store, 2), cluster)
-    assert cluster.standing == {THEIRS}
+    assert cluster.entries == {THEIRS}
 
 
 def test_a_later_attempt_puts_up_what_the_first_one_planned(store: MemoryStore):
@@ -102,25 +102,25 @@ def test_a_later_attempt_puts_up_what_the_first_one_planned(store: MemoryStore):
     raise_fence(again, cluster, ["orders"])  # which finds the first one's entries: they are ours all the same
     drop_fence(again, cluster)
     drop_fence(again, cluster)
-    assert cluster.standing == {THEIRS}
+    assert cluster.entries == {THEIRS}
 
 
 def test_a_fence_that_was_never_raised_is_dropped_without_a_word(store: MemoryStore):
-    cluster = Cluster(standing={OURS, THEIRS})
+    cluster = Cluster(entries={OURS, THEIRS})
     drop_fence(an_attempt(store, 1), cluster)
-    assert cluster.standing == {OURS, THEIRS}
+    assert cluster.entries == {OURS, THEIRS}
 
 
 @pytest.mark.parametrize("answered", [False, True])
-@pytest.mark.parametrize("gone_back", [False, True])
+@pytest.mark.parametrize("rolled_back", [False, True])
 def test_an_attempt_that_slept_leaves_no_fence_behind_one_that_went_back(
-    store: MemoryStore, gone_back: bool, answered: bool
+    store: MemoryStore, rolled_back: bool, answered: bool
 ):
     class SlowCluster(Cluster):
         def put(self, record: FenceRecord) -> None:
             later = an_attempt(store, 2)
-            if gone_back:
-                later.close(later.open("back", {}), {"winner": 1})
+            if rolled_back:
+                later.close(later.open("rollback", {}), {"winner": 1})
             super().put(record)
             if not answered:
                 raise ClusterUnreachableError("The cluster was expected to answer.", "Nothing.", "Wait.")
@@ -128,7 +128,7 @@ def test_an_attempt_that_slept_leaves_no_fence_behind_one_that_went_back(
     cluster = SlowCluster()
     with pytest.raises(AttemptSupersededError):
         raise_fence(an_attempt(store, 1), cluster, ["orders"])
-    assert (OURS in cluster.standing) is not gone_back
+    assert (OURS in cluster.entries) is not rolled_back
 
 
 def test_records_behind_the_noted_ends_are_refused_with_their_offsets(store: MemoryStore):
@@ -138,9 +138,9 @@ def test_records_behind_the_noted_ends_are_refused_with_their_offsets(store: Mem
     require_quiet(journal, cluster)
     cluster.end = 12
     assert note_ends(journal, cluster, ["orders"]) == {"ends": {"orders": {"0": 10}}}
-    with pytest.raises(RogueProducerError, match=r"orders-0 \(10 to 12\)"):
+    with pytest.raises(LateWritesError, match=r"orders-0 \(10 to 12\)"):
         require_quiet(journal, cluster)
-    assert "10 to 12" in (strays(journal, cluster) or "")
+    assert "10 to 12" in (late_writes(journal, cluster) or "")
 
 
 def test_a_fence_that_cannot_be_taken_down_says_that_producers_are_held(store: MemoryStore):
@@ -159,20 +159,20 @@ def test_a_fence_that_cannot_be_taken_down_says_that_producers_are_held(store: M
     assert "Start it. Then clear this task" in found.value.remedy
     cluster.up = True
     drop_fence(journal, cluster)
-    assert cluster.standing == {THEIRS}
+    assert cluster.entries == {THEIRS}
 
 
 @pytest.mark.parametrize("stood", [False, True], ids=["our own", "somebody else's"])
 def test_a_fence_that_somebody_took_down_is_refused(store: MemoryStore, stood: bool):
     cluster, journal = Cluster(), an_attempt(store, 1)
     if stood:
-        cluster.standing.add(OURS)
+        cluster.entries.add(OURS)
     raise_fence(journal, cluster, ["orders"])
     note_ends(journal, cluster, ["orders"])
-    cluster.standing.clear()
+    cluster.entries.clear()
     with pytest.raises(FenceDownError, match="deny"):
         require_quiet(journal, cluster)
 
 
-def test_without_noted_ends_nothing_is_a_stray(store: MemoryStore):
-    assert strays(an_attempt(store, 1), Cluster()) is None
+def test_without_noted_ends_nothing_is_a_late_write(store: MemoryStore):
+    assert late_writes(an_attempt(store, 1), Cluster()) is None

@@ -8,7 +8,7 @@ import pytest
 
 from airflow_flinkstyle.jobs.running.batch_numbers import UNSEEN_BATCHES, counts_behind
 from airflow_flinkstyle.protocol.board import JobBoard
-from airflow_flinkstyle.protocol.records import Claim, Go, Heartbeat, QueryBeat
+from airflow_flinkstyle.protocol.records import Claim, Heartbeat, QueryStatus, TakeoverOrder
 from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
 from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.types import BatchId, Generation, Incarnation
@@ -55,13 +55,13 @@ class Runs:
             overrides=(), lease_s=1.0, launch={}, claimed_at_ms=1,
         )  # fmt: skip
         self.board.create_claim(generation, claim)
-        go = Go(
+        order = TakeoverOrder(
             savepoint_id=None, carry_pending=False, closed_at=None, expected={}, counts_behind=begun or {}
         )
-        self.board.create_go(generation, go)
+        self.board.create_takeover_order(generation, order)
         told = {}
         if batch is not None:
-            told["totals"] = QueryBeat(
+            told["totals"] = QueryStatus(
                 query_id=query_id, batch_id=BatchId(batch), batch_committed_at_ms=1, sources={}
             )
         words = Heartbeat(

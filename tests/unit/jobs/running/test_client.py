@@ -19,7 +19,7 @@ from airflow_flinkstyle.jobs.errors import (
 )
 from airflow_flinkstyle.jobs.requests import Ended, TooLate, Withdrawn, request_for
 from airflow_flinkstyle.jobs.running.client import SavepointOnly, Stopped
-from airflow_flinkstyle.jobs.running.lineage import FromCheckpoint, FromSavepoint
+from airflow_flinkstyle.jobs.running.start_plan import FromCheckpoint, FromSavepoint
 from airflow_flinkstyle.jobs.running.stopped import take_stopped
 from airflow_flinkstyle.jobs.status import Closed, Dead, NeverStarted, Running, Starting
 from airflow_flinkstyle.kafka.errors import LoginMissingError
@@ -117,7 +117,7 @@ def test_savepoint_that_the_job_has_run_past_needs_a_choice(world: World):
     origin = FromSavepoint(savepoint_id=hot.savepoint_id, rewind="fork")
     handle = client.start(world.spec(), world.target(), claim_key="s3", origin=origin)
     client.wait_running(handle.generation, timeout_s=10)
-    forked = world.repository.read(client.board.go(handle.generation).savepoint_id)
+    forked = world.repository.read(client.board.takeover_order(handle.generation).savepoint_id)
     assert forked.parent == hot.savepoint_id
     world.until(lambda: client.status().heartbeat.queries)
     new_id = client.status().heartbeat.queries["orders"].query_id
@@ -165,13 +165,13 @@ def test_batch_ids_are_not_used_again_where_the_sink_remembers_them(world: World
     again = FromSavepoint(savepoint_id="sp-files", rewind="re-emit")
     with pytest.raises(SinkSkipsError, match="parquet of query orders") as refused:
         client.start(world.spec(), world.target(), claim_key="s2", origin=again)
-    assert refused.value.left == "Nothing was started."
+    assert refused.value.state_after == "Nothing was started."
     assert client.own_claim("s2") is None
     accepted = replace(again, skip_known_batches=True)
-    go = client.board.go(
+    order = client.board.takeover_order(
         client.start(world.spec(), world.target(), claim_key="s3", origin=accepted).generation
     )
-    assert (go.rewind, go.skip_known_batches) == ("re-emit", True)
+    assert (order.rewind, order.skip_known_batches) == ("re-emit", True)
 
 
 @pytest.mark.parametrize(("sink", "has_it_at_once"), [("foreachBatch", True), ("foreach", False)])
@@ -188,16 +188,16 @@ def test_fork_is_told_a_number_that_no_batch_of_the_job_had(
     for key in ("first", "second"):
         origin = FromSavepoint(savepoint_id=hot.savepoint_id, rewind="fork")
         generation = client.start(world.spec(), world.target(), claim_key=key, origin=origin).generation
-        go = client.board.go(generation)
-        numbers.append(go.counts_behind["orders"])
-        saved = world.repository.read(go.savepoint_id).queries[0].batch_id
+        order = client.board.takeover_order(generation)
+        numbers.append(order.counts_behind["orders"])
+        saved = world.repository.read(order.savepoint_id).queries[0].batch_id
         assert saved == (numbers[-1] if has_it_at_once else 0)
         client.wait_running(generation, timeout_s=10)
         client.stop(f"stop {key}", savepoint=False, timeout_s=10)
     # Each fork commits one more; this world's driver does not look at the script.
     assert numbers == ([2, 4] if has_it_at_once else [2, 3])
     went_on = client.start(world.spec(), world.target(), claim_key="on", origin=FromCheckpoint())
-    assert client.board.go(went_on.generation).counts_behind == {}
+    assert client.board.takeover_order(went_on.generation).counts_behind == {}
 
 
 def test_killed_driver_is_relaunched_under_the_same_generation(world: World):
@@ -356,13 +356,13 @@ def test_state_files_that_a_savepoint_has_are_not_read_again_for_a_stopped_job(w
 def test_retry_of_a_caller_that_was_given_up_while_it_was_frozen_takes_under_another_id(world: World):
     client = world.start()
     client.stop("stop", savepoint=False, timeout_s=10)
-    spent = new_savepoint_id(client.board.job, "nightly")
-    client.repository.spend(spent, "its intent was not renewed")
+    tombstoned = new_savepoint_id(client.board.job, "nightly")
+    client.repository.tombstone(tombstoned, "its intent was not renewed")
     manifest = take_stopped(client, "nightly")
-    assert manifest.savepoint_id != spent
+    assert manifest.savepoint_id != tombstoned
     assert take_stopped(client, "nightly") == manifest
-    client.repository.dispose_as_spent(manifest.savepoint_id, "that one froze too")
-    assert take_stopped(client, "nightly").savepoint_id not in {spent, manifest.savepoint_id}
+    client.repository.dispose_with_tombstone(manifest.savepoint_id, "that one froze too")
+    assert take_stopped(client, "nightly").savepoint_id not in {tombstoned, manifest.savepoint_id}
 
 
 def test_running_job_is_not_saved_by_the_caller(world: World):
@@ -371,13 +371,13 @@ def test_running_job_is_not_saved_by_the_caller(world: World):
         take_stopped(client, "nightly")
 
 
-def test_start_from_the_checkpoint_of_a_killed_run_copies_it_behind_a_fence(world: World):
+def test_start_from_the_checkpoint_of_a_killed_run_copies_it_under_an_offline_lock(world: World):
     client = world.start()
     world.kill(1)
     world.logs.produce(4)
     handle = client.start(world.spec("v2.py"), world.target(), claim_key="second", origin=FromCheckpoint())
     assert handle.generation == 3
-    assert client.run(2).claim.claim_key == "fence:second/checkpoint"
+    assert client.run(2).claim.claim_key == "lock:second/checkpoint"
     world.judge()
 
 
@@ -389,9 +389,9 @@ def test_batch_that_was_under_way_is_told_to_who_goes_on_behind_a_savepoint_of_t
     checkpoint.write("offsets/1", checkpoint.read("offsets/0"))
     take_stopped(client, "nightly")  # says that the run has closed
     handle = client.start(world.spec(), world.target(), claim_key="second", origin=FromCheckpoint())
-    go = client.board.go(handle.generation)
-    assert go.carry_pending
-    assert world.repository.read(go.savepoint_id).queries[0].pending_offsets is not None
+    order = client.board.takeover_order(handle.generation)
+    assert order.carry_pending
+    assert world.repository.read(order.savepoint_id).queries[0].pending_offsets is not None
     world.logs.produce(4)
     world.judge()
 
@@ -415,7 +415,7 @@ def test_savepoint_without_the_batch_that_sinks_may_have_written_in_part_cannot_
         client.start(world.spec(), world.target(), claim_key="s2", origin=FromSavepoint(savepoint_id=hot))
     origin = FromSavepoint(savepoint_id=since.savepoint_id)
     handle = client.start(world.spec(), world.target(), claim_key="s3", origin=origin)
-    assert client.board.go(handle.generation).carry_pending
+    assert client.board.takeover_order(handle.generation).carry_pending
     world.logs.produce(4)
     world.judge()
 
@@ -451,7 +451,7 @@ def test_batch_that_a_rewound_run_left_half_written_is_not_the_one_that_its_save
     again = world.drivers[2].checkpoint
     again.write("offsets/1", again.read("offsets/0"))
     take_stopped(client, "again")  # says that the run has closed, at the batch of the savepoint
-    restored = FromSavepoint(savepoint_id=client.board.go(generation).savepoint_id)
+    restored = FromSavepoint(savepoint_id=client.board.takeover_order(generation).savepoint_id)
     with pytest.raises(
         RewindError, match="went back and used" if rewind == "re-emit" else "no offsets of it"
     ):

@@ -200,7 +200,7 @@ def test_next_run_starts_the_job_after_a_submit_that_failed(world: World, hosts:
 
 
 def killed_before_its_submit(world: World, host: Host) -> None:
-    """A worker that claims, says go, and dies."""
+    """A worker that claims, orders the takeover, and dies."""
     host.broken = "time left"
     client = host.client()
     client.board.create_submit = lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)  # type: ignore[method-assign]

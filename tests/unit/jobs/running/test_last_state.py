@@ -14,9 +14,9 @@ from airflow_flinkstyle.jobs.errors import (
     HistoryError,
     LastStateError,
 )
-from airflow_flinkstyle.jobs.running.lineage import Fresh, FromCheckpoint, FromSavepoint, LastState
-from airflow_flinkstyle.jobs.running.start_plan import plan_start
-from airflow_flinkstyle.jobs.running.stopped import raise_fence, take_stopped
+from airflow_flinkstyle.jobs.running.start_choice import plan_start
+from airflow_flinkstyle.jobs.running.start_plan import Fresh, FromCheckpoint, FromSavepoint, LastState
+from airflow_flinkstyle.jobs.running.stopped import lock_offline, take_stopped
 from airflow_flinkstyle.jobs.status import Starting
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from airflow_flinkstyle.storage.local import LocalStore
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from airflow_flinkstyle.jobs.running.client import JobClient
-    from airflow_flinkstyle.jobs.running.lineage import Origin
+    from airflow_flinkstyle.jobs.running.start_plan import Origin
     from airflow_flinkstyle.jobs.running.starts import RunHandle
     from tests.unit.jobs.conftest import Mood, World
 
@@ -77,7 +77,7 @@ def test_job_without_a_history_begins_anew(world: World, caplog: pytest.LogCaptu
     world.logs.produce(10)
     with caplog.at_level(logging.INFO):
         handle = start(world, "first")
-    assert (handle.generation, world.board.go(1).savepoint_id) == (1, None)
+    assert (handle.generation, world.board.takeover_order(1).savepoint_id) == (1, None)
     assert "no run of it has planned a batch" in caplog.text
     world.judge()
 
@@ -109,13 +109,13 @@ def test_version_that_never_took_over_leaves_the_closed_checkpoint_before_it(wor
     world.judge()
 
 
-def test_dead_driver_s_checkpoint_is_copied_behind_a_fence(world: World):
+def test_dead_driver_s_checkpoint_is_copied_under_an_offline_lock(world: World):
     client = world.start()
     world.kill(1)
     world.logs.produce(4)
     handle = start(world, "again", "v2.py")
-    assert client.run(2).claim.claim_key == "fence:again/checkpoint"
-    assert world.board.go(handle.generation).savepoint_id is not None
+    assert client.run(2).claim.claim_key == "lock:again/checkpoint"
+    assert world.board.takeover_order(handle.generation).savepoint_id is not None
     world.judge()
 
 
@@ -128,7 +128,7 @@ def test_dead_driver_s_checkpoint_is_copied_without_a_query_that_spark_had_not_b
     world.kill(1)
     world.logs.produce(4)
     handle = start(world, "again", "v2.py")
-    saved = world.repository.read(world.board.go(handle.generation).savepoint_id)
+    saved = world.repository.read(world.board.takeover_order(handle.generation).savepoint_id)
     assert [query.name for query in saved.queries] == ["orders"]
     world.judge()
 
@@ -161,7 +161,9 @@ def test_dead_driver_of_which_one_query_has_committed_nothing_yet_is_followed_in
         shutil.rmtree(f"{location}/second/{log}")
     handle = start(world, "again", origin=origin)
     assert handle.checkpoint_location == location
-    assert client.board.go(handle.generation).closed_at == batches(world, 1), "what was closed in its place"
+    assert client.board.takeover_order(handle.generation).closed_at == batches(world, 1), (
+        "what was closed in its place"
+    )
     assert not world.repository.ids()
     world.judge()
 
@@ -194,7 +196,7 @@ def test_vanished_checkpoint_of_a_closed_run_is_replaced_by_the_savepoint_of_its
     world.logs.produce(5)
     with caplog.at_level(logging.INFO):
         handle = start(world, "again")
-    assert client.board.go(handle.generation).savepoint_id == savepoint_id
+    assert client.board.takeover_order(handle.generation).savepoint_id == savepoint_id
     assert savepoint_id in caplog.text
     world.judge()
 
@@ -211,7 +213,7 @@ def test_vanished_checkpoint_and_a_savepoint_that_is_older_is_refused_with_what_
         client.start(world.spec(), world.target(), claim_key="again")
     said = refused.value
     assert client.run(1).claim.checkpoint_location in said.problem
-    assert (said.left, records(world)) == ("Nothing was started.", before)
+    assert (said.state_after, records(world)) == ("Nothing was started.", before)
     for choice in (f"savepoint_id={hot.savepoint_id!r}", "rewind='fork'", "discard_history='generation 1'"):
         assert choice in said.remedy
 
@@ -293,7 +295,7 @@ def test_job_with_savepoints_and_no_run_goes_on_from_the_newest(world: World):
     with pytest.raises(HistoryError, match=savepoint_id):
         client.start(world.spec(), world.target(), claim_key="fresh", origin=Fresh())
     start(world, "again")
-    assert client.board.go(1).savepoint_id == savepoint_id
+    assert client.board.takeover_order(1).savepoint_id == savepoint_id
     world.judge()
 
 
@@ -328,14 +330,14 @@ def test_job_that_was_told_to_begin_anew_and_planned_no_batch_begins_anew_again(
     client.stop("stop again", savepoint=False, timeout_s=10)
     world.reads_slowly = False
     handle = start(world, "again")
-    assert world.board.go(handle.generation).savepoint_id is None
+    assert world.board.takeover_order(handle.generation).savepoint_id is None
     world.until(lambda: world.logs.counted[0] == 2)
 
 
-def test_retry_finds_the_fence_that_its_killed_attempt_had_raised(world: World):
+def test_retry_finds_the_offline_lock_of_its_killed_attempt(world: World):
     client = world.start()
     world.kill(1)
-    raise_fence(client, "again/checkpoint")
+    lock_offline(client, "again/checkpoint")
     assert isinstance(client.status(), Starting), "for another start, until its grace has passed"
     world.logs.produce(4)
     start(world, "again")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.jobs.errors import UpgradeChoiceError, UpgradeWentBackError
+from airflow_flinkstyle.jobs.errors import UpgradeChoiceError, UpgradeRolledBackError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.migration.preflight import spark_finding
 from airflow_flinkstyle.jobs.running.compat import spark_findings
@@ -63,7 +63,7 @@ def test_new_version_with_nothing_to_read_is_a_success(world: World):
 def test_version_that_fails_before_it_commits_goes_back_by_itself(world: World, mood: type[Mood], how: str):
     world.moods["v2.py"] = mood(**{how: True})
     world.start()
-    with pytest.raises(UpgradeWentBackError, match="The old version runs again"):
+    with pytest.raises(UpgradeRolledBackError, match="The old version runs again"):
         an_upgrade_with_news(world).run()
     world.logs.produce(5)
     world.judge()
@@ -71,20 +71,20 @@ def test_version_that_fails_before_it_commits_goes_back_by_itself(world: World, 
     assert isinstance(status, Running)
     assert status.run.claim.launch["spec"]["script"] == "v1.py"
     world.until(lambda: world.alive() == [status.run.generation])
-    with pytest.raises(UpgradeWentBackError):
+    with pytest.raises(UpgradeRolledBackError):
         an_upgrade(world).run()  # a retry goes back to nothing, it only says so
 
 
 @pytest.mark.parametrize("tells_no_sinks", [False, True])
-def test_pending_batch_of_the_new_version_is_carried_over_with_its_offsets(
+def test_planned_batch_of_the_new_version_is_carried_over_with_its_offsets(
     world: World, mood: type[Mood], tells_no_sinks: bool
 ):
     world.moods["v2.py"] = mood(fails_in_batch=True, tells_no_sinks=tells_no_sinks)
     world.start()
-    with pytest.raises(UpgradeWentBackError, match=r"pending batch of \['orders'\] carried over"):
+    with pytest.raises(UpgradeRolledBackError, match=r"planned batch of \['orders'\] carried over"):
         an_upgrade_with_news(world).run()
     generation = world.client().status().run.generation
-    carried = world.repository.read(world.board.go(generation).savepoint_id)
+    carried = world.repository.read(world.board.takeover_order(generation).savepoint_id)
     assert '{"orders":{"0":115}}' in carried.queries[0].pending_offsets
     # A part of the batch may stand where the new one wrote; where it told nothing, the lineage stays known.
     assert carried.queries[0].sinks == written_by(1 if tells_no_sinks else 2)
@@ -98,7 +98,7 @@ def test_version_that_moved_its_sink_and_may_have_written_goes_back_by_choice_on
     with pytest.raises(UpgradeChoiceError, match="a part of that batch may be on cluster another"):
         an_upgrade_with_news(world).run()
     assert isinstance(world.client().status(), Closed)
-    with pytest.raises(UpgradeWentBackError, match="re-emit"):
+    with pytest.raises(UpgradeRolledBackError, match="re-emit"):
         an_upgrade(world, if_committed="re-emit").run()
     assert world.client().status().run.claim.launch["spec"]["script"] == "v1.py"
 
@@ -108,7 +108,7 @@ def test_version_goes_back_by_itself_though_a_query_that_it_added_has_no_checkpo
 ):
     world.moods["v2.py"] = mood(fails_in_batch=True, adds_query=True)
     world.start()
-    with pytest.raises(UpgradeWentBackError, match=r"pending batch of \['orders'\] carried over"):
+    with pytest.raises(UpgradeRolledBackError, match=r"planned batch of \['orders'\] carried over"):
         an_upgrade_with_news(world).run()
     world.logs.produce(5)
     world.judge()
@@ -119,7 +119,7 @@ def test_version_that_would_have_moved_its_sink_but_planned_no_batch_goes_back_b
 ):
     world.moods["v2.py"] = mood(fails_guard=True, moves_sink=True)
     world.start()
-    with pytest.raises(UpgradeWentBackError, match="The old version runs again"):
+    with pytest.raises(UpgradeRolledBackError, match="The old version runs again"):
         an_upgrade(world).run()
 
 
@@ -137,7 +137,7 @@ def test_version_that_committed_goes_back_by_choice_only(world: World, mood: typ
     undecided._verify = lambda new, before: {"failure": "it broke", "batches": None}  # type: ignore[method-assign]
     with pytest.raises(UpgradeChoiceError, match=r"batches \{'orders': 1\}"):
         undecided.run()
-    with pytest.raises(UpgradeWentBackError, match=choice):
+    with pytest.raises(UpgradeRolledBackError, match=choice):
         an_upgrade(world, if_committed=choice).run()
     assert world.client().status().run.claim.launch["spec"]["script"] == "v1.py"
 
@@ -150,11 +150,11 @@ def test_way_back_that_a_sink_may_skip_is_refused_before_anything_stops(
     world.start()
     with pytest.raises(SinkSkipsError, match=f"{sink} of query orders, which leaves out, or may") as refused:
         an_upgrade(world, if_committed="re-emit").run()
-    assert refused.value.left == "Nothing was stopped; the job keeps running."
+    assert refused.value.state_after == "Nothing was stopped; the job keeps running."
     assert isinstance(world.client().status(), Running)
     for settings in ({"if_committed": "fork"}, {"if_committed": "re-emit", "skip_known_batches": True}):
         upgrade = an_upgrade(world, **settings)
-        upgrade._require_way_back()
+        upgrade._require_rollback_possible()
 
 
 def test_version_that_could_not_go_on_is_refused_before_anything_stops(world: World, tmp_path: Path):
@@ -166,7 +166,7 @@ def test_version_that_could_not_go_on_is_refused_before_anything_stops(world: Wo
     with pytest.raises(SparkIncompatibleError, match=r"Spark is 4\.2\.0 there and 3\.5\.9 here") as refused:
         upgrade.run()
     assert "spark.sql.shuffle.partitions of query orders is 2 there and 5 here" in refused.value.problem
-    assert refused.value.left == "Nothing was stopped; the job keeps running."
+    assert refused.value.state_after == "Nothing was stopped; the job keeps running."
     status = world.client().status()
     assert isinstance(status, Running)
     assert status.run.generation == 1

@@ -32,35 +32,35 @@ def a_rule(
 
 
 def test_where_topics_without_entries_are_open_a_fence_keeps_them_open_for_readers():
-    assert rules_for(FENCE, "orders", standing=[], others=[], is_open=True) == [
+    assert rules_for(FENCE, "orders", entries=[], others=[], is_open=True) == [
         a_rule(operation="ALL", allow=True),
         a_rule(),
     ]
 
 
-@pytest.mark.parametrize("standing", [[], [a_rule("User:a", "READ", allow=True)]])
-def test_a_fence_allows_nobody_anything_that_was_closed_before(standing: list[AclRule]):
-    assert rules_for(FENCE, "orders", standing=standing, others=[], is_open=bool(standing)) == [a_rule()]
+@pytest.mark.parametrize("entries", [[], [a_rule("User:a", "READ", allow=True)]])
+def test_a_fence_allows_nobody_anything_that_was_closed_before(entries: list[AclRule]):
+    assert rules_for(FENCE, "orders", entries=entries, others=[], is_open=bool(entries)) == [a_rule()]
 
 
 def test_a_prefix_is_used_only_if_it_names_no_other_topic():
-    (rule,) = rules_for(FENCE, "orders", standing=[], others=["orders-retry"], is_open=False)
+    (rule,) = rules_for(FENCE, "orders", entries=[], others=["orders-retry"], is_open=False)
     assert rule == a_rule(pattern="literal")
 
 
 def test_whoever_is_spared_is_left_out_of_those_denied_by_name():
     fence = AclFence(cluster=CLUSTER, spare=("User:mirror",))
-    standing = [a_rule(f"User:{name}", "WRITE", allow=True) for name in ("mirror", "shop")]
-    standing += [a_rule("User:job", "READ", allow=True), a_rule("User:root", "ALL", allow=True)]
-    found = rules_for(fence, "orders", standing=standing, others=[], is_open=False)
+    entries = [a_rule(f"User:{name}", "WRITE", allow=True) for name in ("mirror", "shop")]
+    entries += [a_rule("User:job", "READ", allow=True), a_rule("User:root", "ALL", allow=True)]
+    found = rules_for(fence, "orders", entries=entries, others=[], is_open=False)
     assert found == [a_rule("User:root"), a_rule("User:shop")]
 
 
-@pytest.mark.parametrize("standing", [[], [a_rule(EVERYBODY, "ALL", allow=True)]])
-def test_nobody_can_be_spared_where_everybody_may_write(standing: list[AclRule]):
+@pytest.mark.parametrize("entries", [[], [a_rule(EVERYBODY, "ALL", allow=True)]])
+def test_nobody_can_be_spared_where_everybody_may_write(entries: list[AclRule]):
     fence = AclFence(cluster=CLUSTER, spare=("User:mirror",))
     with pytest.raises(FenceScopeError, match="orders"):
-        rules_for(fence, "orders", standing=standing, others=[], is_open=True)
+        rules_for(fence, "orders", entries=entries, others=[], is_open=True)
 
 
 def test_a_record_comes_back_from_a_journal_as_it_was():

@@ -61,21 +61,21 @@ def a_status(
     )
 
 
-def test_mirror_is_level_only_if_every_partition_is():
-    level = a_status(positions={0: 9, 1: 9}, lag={0: 0, 1: 0}, copies={0: 12, 1: 10})
+def test_mirror_is_in_sync_only_if_every_partition_is():
+    in_sync = a_status(positions={0: 9, 1: 9}, lag={0: 0, 1: 0}, copies={0: 12, 1: 10})
     behind = a_status(positions={0: 9, 1: 4}, lag={0: 0, 1: 5}, copies={0: 12, 1: 5})
     halved = a_status(positions={0: 9}, lag={0: 0, 1: 0}, copies={0: 12})
-    assert [status.level for status in (level, behind, halved)] == [True, False, False]
-    assert [(one.partition, one.lag_records) for one in behind.partitions if not one.level] == [(1, 5)]
+    assert [status.in_sync for status in (in_sync, behind, halved)] == [True, False, False]
+    assert [(one.partition, one.lag_records) for one in behind.partitions if not one.in_sync] == [(1, 5)]
     assert [(one.mirrored_to, one.target_end) for one in halved.partitions] == [(9, 12), (None, None)]
     assert halved.partitions[1].target_topic == "old.t"
 
 
-def test_mirror_without_a_partition_is_not_level():
+def test_mirror_without_a_partition_is_not_in_sync():
     """Another alias or connector has no positions: nothing would be behind."""
     nothing = ClusterView(cluster_id="c", topics={})
     notes = MirrorNotes(positions={}, syncs={}, checkpoints=(), absent=())
-    assert not status_of(MIRROR, notes, {}, source=nothing, target=nothing, looked_at_ms=NOW_MS).level
+    assert not status_of(MIRROR, notes, {}, source=nothing, target=nothing, looked_at_ms=NOW_MS).in_sync
 
 
 def test_only_mirrormakers_own_heartbeats_are_left_out():
@@ -105,9 +105,9 @@ def test_groups_show_what_they_would_read_on_either_side_and_foreign_topics_are_
 
 
 def test_group_whose_topic_was_created_again_has_no_number_of_unread_records():
-    level: dict[str, Any] = {"positions": {0: 9, 1: 9}, "lag": {0: 0, 1: 0}, "copies": {0: 12, 1: 10}}
+    in_sync: dict[str, Any] = {"positions": {0: 9, 1: 9}, "lag": {0: 0, 1: 0}, "copies": {0: 12, 1: 10}}
     checkpoints = (a_checkpoint("old.t", 8, 13),)
-    status = a_status(**level, checkpoints=checkpoints)
+    status = a_status(**in_sync, checkpoints=checkpoints)
     assert [(one.unread_on_source, one.unread_on_target) for one in status.groups] == [(2, None)]
-    again = a_status(**level, checkpoints=(a_checkpoint("old.t", 90, 7),))
+    again = a_status(**in_sync, checkpoints=(a_checkpoint("old.t", 90, 7),))
     assert [(one.unread_on_source, one.unread_on_target) for one in again.groups] == [(None, 5)]

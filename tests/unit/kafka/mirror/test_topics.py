@@ -95,7 +95,7 @@ def test_records_of_another_shape_are_refused_whole(
     parts[side] = spoil(parts[side])
     with pytest.raises(MessageFormatError, match="Record 3 of notes-0 should be") as caught:
         decode(a_record(**parts))
-    assert "Nothing was written" in caught.value.left
+    assert "Nothing was written" in caught.value.state_after
     assert "newer MirrorMaker" in caught.value.remedy
 
 

@@ -7,17 +7,20 @@ from typing import Any
 import pytest
 
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicSettings, TopicView
+from airflow_flinkstyle.kafka.fingerprints import Fingerprints
 from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
+from airflow_flinkstyle.kafka.reading import Identity
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.kafka.translation.alignment import Rules
-from airflow_flinkstyle.kafka.translation.compare import Round, prove_round
-from airflow_flinkstyle.kafka.translation.moment import Moment
+from airflow_flinkstyle.kafka.translation.cluster_snapshot import ClusterSnapshot
+from airflow_flinkstyle.kafka.translation.compare import Round, _evidence, prove_round
 from airflow_flinkstyle.kafka.translation.pairs import Pair
+from airflow_flinkstyle.kafka.translation.proof import Proof
 from airflow_flinkstyle.kafka.translation.request import ProofRequest
-from airflow_flinkstyle.kafka.verdict import Refused
+from airflow_flinkstyle.kafka.verdict import Bounded, Refused
 from airflow_flinkstyle.types import NextOffset
 
-NOWHERE = KafkaCluster(name="nowhere", config={"bootstrap.servers": "127.0.0.1:1"})
+NOWHERE = KafkaCluster(name="nowhere", config={"bootstrap.servers": "127.0.0.1:1"}, request_timeout_s=0.2)
 TP, COPY = ("orders", 1), ("sales", 1)
 
 
@@ -49,7 +52,7 @@ def a_round(
         source=NOWHERE,
         target=NOWHERE,
         request=ProofRequest(**given),
-        moment=Moment(
+        snapshot=ClusterSnapshot(
             source=a_view("old", "orders", source),
             target=a_view("new", "sales", target),
             mirrored={} if mirrored is None else {TP: mirrored},
@@ -118,9 +121,35 @@ def test_refused_partition_keeps_what_was_known_of_both_logs():
     assert (evidence.source_log, evidence.target_log) == ((0, 50), (3, 60))
     assert (evidence.unread_records, evidence.matched_records, evidence.digest) == (None, None, None)
     assert (evidence.context_records, evidence.extras, evidence.absent) == (None, {}, {})
-    assert (evidence.source_window, evidence.target_window) == (None, None)
+    assert (evidence.source_range, evidence.target_range) == (None, None)
     (evidence,) = prove_round(a_round({}, {})).values()
     assert (evidence.source_log, evidence.target_log) == (None, None)
+
+
+def test_proved_partition_keeps_what_its_proof_rests_on():
+    proof = Proof(
+        verdict=Bounded(NextOffset(37), {"duplicate": 2}, {"superseded": 1}), unread=10, matched=9,
+        context=32, digest="d1", extras={"duplicate": 2}, absent={"superseded": 1},
+    )  # fmt: skip
+    pair = Pair(
+        tp=TP, target_tp=COPY, position=40, identity=Identity(),
+        source=Fingerprints(low=8, high=50, log_start=0),
+        target=Fingerprints(low=5, high=60, log_start=3), longest=100,
+    )  # fmt: skip
+    state = a_round(FULL, {1: (3, 60, 60)})
+    evidence = _evidence(state, TP, proof.verdict, proof=proof, pair=pair)
+    assert (evidence.verdict, evidence.target_offset) == (proof.verdict, 37)
+    assert (evidence.unread_records, evidence.matched_records, evidence.context_records) == (10, 9, 32)
+    assert (evidence.digest, evidence.extras, evidence.absent) == ("d1", proof.extras, proof.absent)
+    assert (evidence.source_range, evidence.target_range) == ((8, 50), (5, 60))
+
+
+def test_partition_that_is_refused_for_good_is_not_asked_of_the_mirror():
+    ends = {0: (41, 5_000_000, 5_000_000), 1: (0, 5_000_000, 5_000_000)}
+    state = a_round(ends, ends, mirrored=7, positions={("orders", 0): 40, TP: 4_999_990}, mirror=a_mirror())
+    found = {tp: str(entry.verdict) for tp, entry in prove_round(state).items()}
+    assert "records are deleted" in found["orders", 0]
+    assert "MirrorMaker is" in found[TP]
 
 
 def test_each_partition_is_refused_by_itself_in_the_order_of_their_names():
@@ -153,7 +182,7 @@ def test_records_are_the_same_by_what_both_logs_and_the_mirror_keep():
 
 
 def a_pair(state: Round, **changed: Any) -> Pair:
-    given = {"longest": 1_000, "kept": False, **changed}
+    given = {"longest": 1_000, "same_offsets": False, **changed}
     return Pair.around(TP, COPY, 40, state.ranges(TP), state.identity(TP), **given)
 
 

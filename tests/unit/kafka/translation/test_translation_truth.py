@@ -1,4 +1,4 @@
-"""The suffix proof against a hidden truth: which source record each target record is a copy of."""
+"""The proof against a hidden truth: which source record each target record is a copy of."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from airflow_flinkstyle.kafka.fingerprints import Fingerprints
 from airflow_flinkstyle.kafka.translation.alignment import Rules, Widen
-from airflow_flinkstyle.kafka.translation.translate import Proof, translate
+from airflow_flinkstyle.kafka.translation.proof import Proof, prove_position
 from airflow_flinkstyle.kafka.verdict import Bounded, Exact, Refused
-from airflow_flinkstyle.kafka.window import Window
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,12 +42,12 @@ class World:
     aborted: frozenset[int] = frozenset()
 
     def prove(self, at: int, *, context: int = 32) -> Proof:
-        """Translate as the caller does: begin with short windows and lengthen what does not decide."""
+        """Translate as the caller does: begin with short ranges and lengthen what does not decide."""
         unread = len(self.source) - at
         low, target_low = at - context, len(self.target) - unread - 2 * context
         while True:
-            source = a_window(self.source, self.source_deleted, low)
-            target = a_window([copy.content for copy in self.target], self.target_deleted, target_low)
+            source = fingerprints_of(self.source, self.source_deleted, low)
+            target = fingerprints_of([copy.content for copy in self.target], self.target_deleted, target_low)
             rules = Rules(
                 caught_up=self.caught_up,
                 dated=self.dated,
@@ -55,7 +55,7 @@ class World:
                 aborted=self.aborted,
                 oldest_copy=self.oldest_copy(source) if self.dated else 0,
             )
-            outcome = translate(source, target, at, rules)
+            outcome = prove_position(source, target, at, rules)
             if not isinstance(outcome, Widen):
                 return outcome
             if outcome.side == "source":
@@ -63,7 +63,7 @@ class World:
             else:
                 target_low = len(self.target) - 4 * max(len(self.target) - target_low, 1)
 
-    def oldest_copy(self, source: Window) -> int:
+    def oldest_copy(self, source: Fingerprints) -> int:
         """Answer as a broker does that is asked for the time of the oldest record compared.
 
         Equal records have equal times, so here contents are times.
@@ -73,12 +73,12 @@ class World:
         return next((i for i, ms in copies if i >= self.target_deleted and ms >= since), len(self.target))
 
 
-def a_window(log: Sequence[int], deleted: int, low: int) -> Window:
+def fingerprints_of(log: Sequence[int], deleted: int, low: int) -> Fingerprints:
     low = max(deleted, low)
-    window = Window(low=low, high=len(log), log_start=deleted)
+    fingerprints = Fingerprints(low=low, high=len(log), log_start=deleted)
     for offset in range(low, len(log)):
-        window.add(offset, log[offset], 0, tombstone=False)
-    return window
+        fingerprints.add(offset, log[offset], 0, tombstone=False)
+    return fingerprints
 
 
 def judge(world: World, at: int) -> Exact | Bounded | Refused:

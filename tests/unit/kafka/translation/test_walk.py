@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from airflow_flinkstyle.kafka.fingerprints import NO_KEY, Fingerprints
 from airflow_flinkstyle.kafka.translation.walk import Match, equal_run, walk_back
-from airflow_flinkstyle.kafka.window import NO_KEY, Window
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     """Content, key, whether it is a deletion."""
 
 
-def a_window(records: Sequence[Record]) -> Window:
-    window = Window(low=0, high=len(records), log_start=0)
+def fingerprints_of(records: Sequence[Record]) -> Fingerprints:
+    fingerprints = Fingerprints(low=0, high=len(records), log_start=0)
     for offset, (content, key, tombstone) in enumerate(records):
-        window.add(offset, content, key, tombstone=tombstone)
-    return window
+        fingerprints.add(offset, content, key, tombstone=tombstone)
+    return fingerprints
 
 
 @dataclass
@@ -52,9 +52,9 @@ def simply(
     newer = {key for _, key, _ in source[records.stop :]}
     for i in reversed(records):
         content, key, tombstone = source[i]
-        standing = [j for j in range(found.at) if target[j][0] == content]
-        if standing:
-            found.at = standing[-1]
+        copies = [j for j in range(found.at) if target[j][0] == content]
+        if copies:
+            found.at = copies[-1]
             found.places.append(found.at)
             newer.add(key)
         elif compacted and key != NO_KEY and key in newer:
@@ -89,7 +89,9 @@ def two_logs(draw: st.DrawFn) -> tuple[list[Record], list[Record], range, int]:
 def test_records_are_found_as_if_each_was_looked_for_by_itself(logs, compacted: bool, holes: bool):  # noqa: ANN001
     source, target, records, end = logs
     expected = simply(source, records, target, end, compacted=compacted, holes=holes)
-    match = walk_back(a_window(source), records, a_window(target), end, compacted=compacted, holes=holes)
+    match = walk_back(
+        fingerprints_of(source), records, fingerprints_of(target), end, compacted=compacted, holes=holes
+    )
     places = [j for low, high in match.runs for j in reversed(range(low, high))]
     assert places == expected.places
     assert (match.at, match.missing) == (expected.at, expected.missing)
@@ -108,7 +110,7 @@ def test_windows_that_differ_in_many_places_are_searched_by_an_index_with_the_sa
     for i in range(swapped):
         target[4 * i], target[4 * i + 1] = target[4 * i + 1], target[4 * i]
     expected = simply(source, range(200), target, 200, compacted=False, holes=False)
-    match = walk_back(a_window(source), range(200), a_window(target), 200, compacted=False)
+    match = walk_back(fingerprints_of(source), range(200), fingerprints_of(target), 200, compacted=False)
     assert match.missing == expected.missing
     assert len(match.missing) == swapped
     assert match.at == expected.at
@@ -117,7 +119,9 @@ def test_windows_that_differ_in_many_places_are_searched_by_an_index_with_the_sa
 def test_deletion_that_is_searched_by_an_index_is_absent_only_if_what_it_deletes_is():
     source = [(1000 + n, 1 + n, True) for n in range(60)]
     target = [(n, 1 + n, False) for n in range(0, 60, 2)]
-    match = walk_back(a_window(source), range(60), a_window(target), len(target), compacted=True)
+    match = walk_back(
+        fingerprints_of(source), range(60), fingerprints_of(target), len(target), compacted=True
+    )
     assert match.missing == list(range(58, -1, -2))
     assert match.absent == Counter(tombstone=30)
 
@@ -143,13 +147,13 @@ def test_equal_run_of_many_records_is_counted_to_the_last():
 
 def test_stretches_of_the_target_that_adjoin_are_noted_as_one():
     source, target = [(1, 0, False), (2, 0, False), (3, 0, False)], [(1, 0, False), (3, 0, False)]
-    match = walk_back(a_window(source), range(3), a_window(target), 2, compacted=False)
+    match = walk_back(fingerprints_of(source), range(3), fingerprints_of(target), 2, compacted=False)
     assert (match.runs, match.missing, match.found, match.end) == ([(0, 2)], [1], 2, 2)
 
 
 def test_each_older_version_of_a_key_that_is_absent_is_counted():
     source = [(content, 7, False) for content in (1, 2, 3)]
-    match = walk_back(a_window(source), range(3), a_window(source[2:]), 1, compacted=True)
+    match = walk_back(fingerprints_of(source), range(3), fingerprints_of(source[2:]), 1, compacted=True)
     assert (match.absent, match.missing) == (Counter(superseded=2), [])
 
 

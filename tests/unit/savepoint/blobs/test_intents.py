@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.savepoint.blobs.freeing import free_unreferenced, hold_prune
+from airflow_flinkstyle.savepoint.blobs.garbage_collection import free_unreferenced, hold_prune
 from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
 from airflow_flinkstyle.savepoint.blobs.pins import pin, pins
 from airflow_flinkstyle.savepoint.errors import (
     IntentBrokenError,
     RepositoryBusyError,
-    SavepointSpentError,
+    SavepointTombstonedError,
 )
 from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
@@ -106,17 +106,17 @@ def test_expired_intent_is_given_up_and_its_holder_can_publish_nothing(
     with hold_intent(repository, "take", holder="task a", publishes="sp-1", **DEAD) as held:
         with hold_prune(repository, holder="task b", **SOON):
             assert intents(repository) == []
-        with pytest.raises(SavepointSpentError, match="take intent of task a"):
+        with pytest.raises(SavepointTombstonedError, match="take intent of task a"):
             repository.publish(manifest)
         with pytest.raises(IntentBrokenError, match="take intent of task a"):
             held.require_alive()
     assert repository.find("sp-1") is None
     assert repository.manifests() == ()
     with (
-        pytest.raises(SavepointSpentError),
+        pytest.raises(SavepointTombstonedError),
         hold_intent(repository, "take", holder="task a, try 2", publishes="sp-1"),
     ):
-        pytest.fail("the id is spent")
+        pytest.fail("the id is tombstoned")
 
 
 def test_savepoint_published_before_its_intent_expired_stays(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.savepoint.blobs.freeing import free_unreferenced
+from airflow_flinkstyle.savepoint.blobs.garbage_collection import free_unreferenced
 from airflow_flinkstyle.savepoint.blobs.needs import Needs
 from airflow_flinkstyle.savepoint.errors import ManifestFormatError
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
@@ -114,7 +114,7 @@ def test_savepoint_that_another_took_the_place_of_is_read_again(
     repository.delete_manifest("sp-1")
     repository.publish(a_manifest(savepoint_id="sp-1", taken_at_ms=77))
     assert needs.read()["sp-1"].taken_at_ms == 77
-    repository.dispose_as_spent("sp-1", "its taker was too slow")
+    repository.dispose_with_tombstone("sp-1", "its taker was too slow")
     assert needs.read().keys() == {f"sp-{number}" for number in range(COUNT)} - {"sp-1"}
 
 

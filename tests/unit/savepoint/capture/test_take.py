@@ -50,7 +50,7 @@ def test_first_batch_has_no_batch_before(repository: Repository, a_checkpoint: M
     assert [entry.path for entry in manifest.queries[0].files if "offsets" in entry.path] == ["offsets/0"]
 
 
-def test_pending_batch_is_kept_raw(repository: Repository, a_checkpoint: Make, take: Make):
+def test_planned_batch_is_kept_raw(repository: Repository, a_checkpoint: Make, take: Make):
     checkpoint = a_checkpoint(batches=2)
     checkpoint.plan(2)
     (query,) = take(repository, checkpoint).queries

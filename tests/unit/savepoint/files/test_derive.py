@@ -72,7 +72,7 @@ def test_no_blob_is_freed_while_a_savepoint_is_derived(
         return replace(query, files=files)
 
     publish_derived(take(repository, a_checkpoint()), repository, "sp-2", change)
-    assert published == ["sp-2"]  # if it is given up, the id is spent
+    assert published == ["sp-2"]  # if it is given up, the id is tombstoned
     assert read_intents(repository, Watch())[0] == {}
 
 

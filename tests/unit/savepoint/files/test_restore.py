@@ -252,7 +252,7 @@ def test_leftover_state_and_hidden_checksums_are_removed(
     assert_startable(target, manifest, checkpoint.store)
 
 
-def test_pending_batch_is_carried_over_only_when_asked(
+def test_planned_batch_is_carried_over_only_when_asked(
     repository: Repository, a_checkpoint: Make, take: Make
 ):
     checkpoint = a_checkpoint()
@@ -299,10 +299,10 @@ def test_each_query_carries_its_planned_batch_only_when_asked_and_where_it_has_o
 
 
 def test_carrying_over_nothing_is_refused(repository: Repository, a_checkpoint: Make, take: Make):
-    with pytest.raises(BadInputError, match="pending batch after batch 2 of query totals") as refused:
+    with pytest.raises(BadInputError, match="planned batch after batch 2 of query totals") as refused:
         restored(take(repository, a_checkpoint()), repository, MemoryStore(), carry_pending=True)
-    assert refused.value.left == "Nothing was written."
-    assert refused.value.remedy == "Restore without carrying a pending batch over."
+    assert refused.value.state_after == "Nothing was written."
+    assert refused.value.remedy == "Restore without carrying a planned batch over."
 
 
 def test_another_querys_checkpoint_is_refused_and_unchanged(
@@ -598,6 +598,7 @@ def test_only_claim_mode_makes_the_savepoint_the_restored_jobs(
     targets = {"sp-1": MemoryStore("a"), "sp-2": MemoryStore("b")}
     restore_savepoint(first, repository, lambda _: targets["sp-1"])
     restore_savepoint(second, repository, lambda _: targets["sp-2"], claim_mode="claim", complete=False)
+    assert is_sealed(targets["sp-2"])
     assert owners(repository) == {}
     for at_once in (restore_savepoint, restore_savepoint):
         at_once(second, repository, lambda _: targets["sp-2"], claim_mode="claim")
@@ -705,5 +706,5 @@ def test_damaged_file_that_names_the_checkpoints_place_is_refused(
         with pytest.raises(SavepointDamagedError, match=METADATA) as refused:
             restored(manifest, repository, target)
         assert is_sealed(target)
-        assert "unfinished restore" in refused.value.left
+        assert "unfinished restore" in refused.value.state_after
         target.write(METADATA, b"what stood there")

@@ -72,7 +72,7 @@ def test_savepoints_that_were_listed_before_are_not_read_again(
 def test_disposed_and_spent_savepoints_are_listed_no_more(repository: SavepointRepository):
     list_savepoints(repository)
     repository.delete_manifest("sp-3")
-    repository.dispose_as_spent("sp-4", "its taker was too slow")
+    repository.dispose_with_tombstone("sp-4", "its taker was too slow")
     listed = {one.savepoint_id for one in list_savepoints(repository)}
     assert listed == {f"sp-{number}" for number in range(COUNT)} - {"sp-3", "sp-4"}
 

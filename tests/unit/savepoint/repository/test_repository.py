@@ -11,7 +11,7 @@ from airflow_flinkstyle.savepoint.errors import (
     ManifestFormatError,
     SavepointConflictError,
     SavepointMissingError,
-    SavepointSpentError,
+    SavepointTombstonedError,
 )
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.errors import ObjectMissingError
@@ -41,13 +41,14 @@ def test_missing_savepoint_lists_the_newest_ids(repository: Repository, a_checkp
 
 
 @pytest.mark.parametrize(
-    "mark", [b'{"spent": ', b'{"spent": "\xff', b'{"spent": 1}{', b'{"spent": ' + b"[" * 99_999]
+    "mark",
+    [b'{"tombstone": ', b'{"tombstone": "\xff', b'{"tombstone": 1}{', b'{"tombstone": ' + b"[" * 99_999],
 )
 def test_mark_of_a_spent_id_that_was_altered_still_spends_it_and_is_named(
     repository: Repository, a_checkpoint: Make, take: Make, mark: bytes
 ):
     repository.store.write("orders/savepoints/sp-1.json", mark)
-    with pytest.raises(SavepointSpentError, match=r"orders/savepoints/sp-1\.json, was altered"):
+    with pytest.raises(SavepointTombstonedError, match=r"orders/savepoints/sp-1\.json, was altered"):
         take(repository, a_checkpoint(), "sp-1")
 
 

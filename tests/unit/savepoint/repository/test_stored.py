@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_flinkstyle.errors import FlinkstyleError, MessageFormatError, ProtocolVersionError
-from airflow_flinkstyle.savepoint.blobs.freeing import hold_prune
+from airflow_flinkstyle.savepoint.blobs.garbage_collection import hold_prune
 from airflow_flinkstyle.savepoint.blobs.intents import Intent, hold_intent
 from airflow_flinkstyle.savepoint.blobs.pins import pin, pins
 from airflow_flinkstyle.savepoint.blobs.prune_slot import PruneSlot
@@ -88,7 +88,7 @@ def test_garbage_among_the_intents_is_named_and_keeps_everything(two: SavepointR
 
 
 @pytest.mark.parametrize("folder", ["condemned", "pins", "verified", "owned"])
-@pytest.mark.parametrize("data", [*NO_JSON, b'{"version": 1, "holder": null, "savepoints": [1], "blobs": 3}'])
+@pytest.mark.parametrize("data", [*NO_JSON, b'{"version": 2, "holder": null, "savepoints": [1], "blobs": 3}'])
 def test_garbage_in_other_records_is_named_and_keeps_everything(
     two: SavepointRepository, folder: str, data: bytes
 ):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.savepoint.blobs import freeing
+from airflow_flinkstyle.savepoint.blobs import garbage_collection
 from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
 from airflow_flinkstyle.savepoint.blobs.needs import Needs
 from airflow_flinkstyle.savepoint.blobs.owned import Owner, claim_savepoint
@@ -57,7 +57,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(freeing, "time", clock)
+    monkeypatch.setattr(garbage_collection, "time", clock)
     return clock
 
 
@@ -341,7 +341,7 @@ def test_nothing_is_disposed_of_while_a_restore_runs(three: Repository):
 def test_blobs_are_condemned_some_at_a_time_so_that_a_dead_prune_leaves_a_short_list(
     repository: Repository, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(freeing, "_BATCH", 3)
+    monkeypatch.setattr(garbage_collection, "_BATCH", 3)
     lists = []
     write = repository.store.write
 

@@ -1,0 +1,51 @@
+"""Make the library's clients from a root and a job's name."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
+from airflow_flinkstyle.jobs.running.client import JobClient
+from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.savepoint.ids import is_job_name
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+from airflow_flinkstyle.storage.open import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def jobs_of(root: str) -> Iterator[str]:
+    """Yield the jobs below a savepoint root, in order; other folders there are none."""
+    store = open_store(root)
+    for name in store.folders():
+        if is_job_name(name) and not {"runs", "savepoints"}.isdisjoint(store.folders(f"{name}/")):
+            yield name
+
+
+def repository_of(root: str, job: str) -> SavepointRepository:
+    """Return the savepoints of a job."""
+    return SavepointRepository(open_store(root), job)
+
+
+def board_of(root: str, job: str) -> JobBoard:
+    """Return the records of a job."""
+    return JobBoard(open_store(root), job)
+
+
+def client_of(root: str, job: str) -> JobClient:
+    """Return a job's client; credentials of drivers it starts again come from this environment."""
+    store = open_store(root)
+    return JobClient(
+        board=JobBoard(store, job),
+        repository=SavepointRepository(store, job),
+        deployment=DetachedDeployment(),
+    )
+
+
+def whoami() -> str:
+    """Name this caller for people who wait for it, or wonder later."""
+    user = os.environ.get("USER") or f"uid {os.getuid()}"  # a container's user may have no name
+    return f"{user}@{socket.gethostname()} (flinkstyle)"

@@ -1,0 +1,128 @@
+"""``flinkstyle savepoint pin|unpin|dispose|prune``: what stays, what goes, and why."""
+
+from enum import StrEnum
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from airflow_flinkstyle.cli.factories import board_of, repository_of, whoami
+from airflow_flinkstyle.cli.options import AsJson, Job, Root, SavepointId, TimeoutS, Yes
+from airflow_flinkstyle.cli.output import ExitCode, confirm, note, now_ms, show, size
+from airflow_flinkstyle.jobs.retention import dispose_of, prune_job
+from airflow_flinkstyle.savepoint.blobs import pins
+from airflow_flinkstyle.savepoint.retention.dispose import PROTECTIONS
+from airflow_flinkstyle.savepoint.retention.policy import Dispose, RetentionPolicy
+from airflow_flinkstyle.savepoint.retention.prune import PruneReport
+
+
+class Despite(StrEnum):
+    """The protections of a savepoint, as Typer wants choices of which several may be given."""
+
+    PINNED = "pinned"
+    IN_USE = "in_use"
+    LAST_GOOD = "last_good"
+
+
+def pin(
+    savepoint_id: SavepointId,
+    root: Root,
+    job: Job,
+    reason: Annotated[str, typer.Option(help="Why it is kept; shown to everyone who cleans up later.")],
+    as_json: AsJson = False,
+) -> None:
+    """Keep a savepoint whatever the policy says, until it is unpinned."""
+    made = pins.pin(repository_of(root, job), savepoint_id, reason=reason, by=whoami(), at_ms=now_ms())
+    document = {"savepoint_id": savepoint_id, "pinned": True, "reason": made.reason, "by": made.by}
+    show(document, f"Savepoint {savepoint_id} is pinned by {made.by}: {made.reason}", as_json=as_json)
+
+
+def unpin(savepoint_id: SavepointId, root: Root, job: Job, as_json: AsJson = False) -> None:
+    """Let the policy decide on a savepoint again; it stays until the next prune."""
+    repository = repository_of(root, job)
+    repository.read(savepoint_id)  # a wrong id must not look like a success
+    pins.unpin(repository, savepoint_id)
+    document = {"savepoint_id": savepoint_id, "pinned": False, "reason": None, "by": None}
+    show(document, f"Savepoint {savepoint_id} is not pinned.", as_json=as_json)
+
+
+def dispose(
+    savepoint_id: SavepointId,
+    root: Root,
+    job: Job,
+    despite: Annotated[
+        list[Despite] | None,
+        typer.Option(help="Override this protection; can be given again."),
+    ] = None,
+    yes: Yes = False,
+    timeout_s: TimeoutS = 300.0,
+    as_json: AsJson = False,
+) -> None:
+    """Delete one savepoint, and free what only it needed.
+
+    A pinned one, one that the job needs, and the last good one are protected.
+    """
+    repository = repository_of(root, job)
+    repository.read(savepoint_id)  # before somebody is asked about it
+    confirm(f"Dispose of savepoint {savepoint_id} of job {job}?", yes=yes)
+    done = dispose_of(
+        board_of(root, job),
+        repository,
+        savepoint_id,
+        holder=whoami(),
+        despite=[protection for protection in PROTECTIONS if protection in (despite or ())],
+        wait_s=timeout_s,
+    )
+    said = f"{done.freed_blobs} blobs freed, {size(done.freed_bytes)}"
+    show(done, f"Savepoint {savepoint_id} is gone: {said}", as_json=as_json)
+
+
+def prune(
+    root: Root,
+    job: Job,
+    max_count: Annotated[int | None, typer.Option(help="Savepoints to keep.")] = None,
+    max_age_s: Annotated[
+        float | None, typer.Option("--max-age", help="Seconds after which one is not kept.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be done; ends with 3 if that is anything.")
+    ] = False,
+    yes: Yes = False,
+    timeout_s: TimeoutS = 300.0,
+    as_json: AsJson = False,
+) -> None:
+    """Dispose of what the policy does not keep, and free what nothing needs any more.
+
+    Pinned savepoints, those that the job needs, and the last good one always stay.
+    """
+    apply = partial(
+        prune_job,
+        board_of(root, job),
+        repository_of(root, job),
+        RetentionPolicy(max_count=max_count, max_age_s=max_age_s),
+        holder=whoami(),
+        wait_s=timeout_s,
+    )
+    if not (dry_run or yes):
+        note(apply(dry_run=True).as_markdown())
+        confirm(f"Prune the savepoints of job {job}?", yes=yes)
+    report = apply(dry_run=dry_run)
+    show(_pruned(report), report.as_markdown(), as_json=as_json)
+    if dry_run and (report.plan.disposed or report.freed_blobs):
+        raise typer.Exit(ExitCode.PARTLY)
+
+
+def _pruned(report: PruneReport) -> dict[str, object]:
+    return {
+        "dry_run": report.dry_run,
+        "decisions": [
+            {
+                "savepoint_id": decision.savepoint_id,
+                "decision": "dispose" if isinstance(decision, Dispose) else "keep",
+                "reason": decision.reason,
+            }
+            for decision in report.plan.decisions
+        ],
+        "freed_blobs": report.freed_blobs,
+        "freed_bytes": report.freed_bytes,
+    }

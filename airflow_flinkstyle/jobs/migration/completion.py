@@ -1,0 +1,103 @@
+"""What the phases of a migration's window do once the new driver may take over: complete it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.jobs.errors import DriverFailedError, StepTimeoutError
+from airflow_flinkstyle.jobs.migration import fence_phase
+from airflow_flinkstyle.jobs.migration.context import late
+from airflow_flinkstyle.jobs.status import Dead, describe_status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from airflow_flinkstyle.jobs.migration.context import MigrationContext
+    from airflow_flinkstyle.savepoint.manifest import Manifest
+
+log = logging.getLogger(__name__)
+
+
+def takeover(context: MigrationContext) -> Mapping[str, Any]:
+    """Wait until ``current.json`` names the new driver; start it again if it dies without a word."""
+    client, new = context.client, context.generation("new")
+    deadline = time.monotonic() + context.settings.takeover_timeout_s
+    while True:
+        current = client.board.current()
+        if current is not None and current.value.generation == new:
+            return {"generation": new}
+        named = current.value.generation if current else None
+        if named is not None and named != context.generation("old"):
+            raise DriverFailedError(
+                f"Generation {new} was expected to take over, found that generation {named} did.",
+                state_after="The job runs there.",
+                remedy="Look at the newest attempt of this migration.",
+            )
+        client.ensure_running()
+        if time.monotonic() > deadline:
+            raise late("The new driver", "take over", context.settings.takeover_timeout_s)
+        context.journal.check()
+        time.sleep(client.poll_s)
+
+
+def release(context: MigrationContext) -> None:
+    """Release the producers to the new cluster, where the job has taken over; once."""
+    context.phase("release", {"position": "release_new"}, lambda: _release_new(context))
+
+
+def _release_new(context: MigrationContext) -> Mapping[str, Any]:
+    """Release the producers to the new cluster; records left behind on the old one are named, never lost."""
+    written = warned(lambda: fence_phase.late_writes(context.journal, context.kafka.watch))
+    context.switch.apply("release_new", context.journal.token)
+    return {"position": "release_new", "late_writes": written}
+
+
+def complete_cutover(context: MigrationContext, rewritten: Manifest) -> Mapping[str, Any]:
+    """Wait for the first batch, then look back once more and tell whoever watches the group's lag."""
+    first_ms = _first_commit(context, rewritten)
+    group = context.group
+    return {
+        "first_commit_at_ms": first_ms,
+        "late_writes": warned(lambda: fence_phase.late_writes(context.journal, context.kafka.watch)),
+        "group": warned(lambda: context.kafka.commit_for(group, rewritten)) if group else None,
+    }
+
+
+def warned(look: Callable[[], str | None]) -> str | None:
+    """Return what a look says, or why it could not look: the job has moved, nothing may fail it now."""
+    try:
+        return look()
+    except FlinkstyleError as error:
+        log.warning("The migration is done, but: %s", error)
+        return f"WARNING: {error}"
+
+
+def _first_commit(context: MigrationContext, rewritten: Manifest) -> int | None:
+    """Wait for a batch beyond the savepoint's, or for proof that there is nothing to read."""
+    client, new = context.client, context.generation("new")
+    before = {query.name: query.batch_id for query in rewritten.queries}
+    timeout_s = context.settings.first_commit_timeout_s
+    deadline = time.monotonic() + timeout_s
+    while True:
+        status = client.ensure_running()
+        slot = client.board.heartbeat(new)
+        commits = [
+            beat.batch_committed_at_ms
+            for name, beat in (slot.value.queries if slot else {}).items()
+            if beat.batch_id is not None and beat.batch_id > before.get(name, -1)
+        ]
+        if commits:
+            return min(at for at in commits if at is not None)
+        if time.monotonic() > deadline and not isinstance(status, Dead):
+            if context.kafka.unread(rewritten) == 0:
+                return None
+            raise StepTimeoutError(
+                f"Generation {new} was expected to commit a batch on the new cluster within "
+                f"{timeout_s:g} s, found that {describe_status(status)}.",
+                state_after="The job has moved: it runs on the new cluster and producers write there.",
+                remedy="Look at the driver's log; correct it there (UpgradeStreamingJobOperator).",
+            )
+        time.sleep(client.poll_s)

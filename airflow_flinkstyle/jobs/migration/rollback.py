@@ -1,0 +1,193 @@
+"""The rollback to where the job ran before the window, and the last task of a migration.
+
+The rollback's driver and the new one both follow the old generation, after it has closed. The first to take
+``current.json`` over runs, the other exits. Producers are released only then, to the winner's side.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.jobs.errors import ProducersNotHeldError, StepTimeoutError
+from airflow_flinkstyle.jobs.migration import completion, fence_phase
+from airflow_flinkstyle.jobs.requests import Ended, TooLate, request_for
+from airflow_flinkstyle.jobs.status import Starting, describe_status
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_flinkstyle.jobs.migration.context import MigrationContext
+    from airflow_flinkstyle.types import Generation
+
+log = logging.getLogger(__name__)
+
+Where = Literal["untouched", "old", "new"]
+_WHERE: dict[str, Where] = {"release_new": "new", "release_old": "old", "untouched": "untouched"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """How a migration rests."""
+
+    where: Where
+    generation: int | None
+    detail: str
+
+
+UNTOUCHED = Settled(where="untouched", generation=None, detail="The window never began.")
+
+
+def roll_back(context: MigrationContext) -> Mapping[str, Any]:
+    """Let the job run where it ran before, unless the new driver has taken over; a retry goes on with it.
+
+    Returns:
+        ``winner``, the generation that runs, and ``position``, where producers were released to.
+    """
+    phase = context.journal.open("rollback", {})
+    if phase.record.result is not None:
+        return phase.record.result
+    if context.journal.read("standby") is None:
+        return context.journal.close(phase, {"winner": None, "position": "untouched"})
+    winner, new = _winner(context)
+    position: Literal["release_new", "release_old"] = "release_new" if winner == new else "release_old"
+    context.journal.check()
+    if context.journal.read("hold") is not None:
+        if position == "release_old":
+            fence_phase.drop_fence(context.journal, context.kafka.watch)
+        context.switch.apply(position, context.journal.token)
+    return context.journal.close(phase, {"winner": winner, "position": position})
+
+
+def _winner(context: MigrationContext) -> tuple[Generation, Generation | None]:
+    """Return who runs, and the new generation if it was ever claimed."""
+    client, old = context.client, context.old()
+    new = client.own_claim(f"{context.journal.migration_id}/next")
+    current = client.board.current()
+    if current is not None and current.value.generation == new:
+        return current.value.generation, new
+    if _old_has_closed(context, old):
+        return _race(context, old, new), new
+    if new is not None:
+        client.dismiss(new)
+    client.ensure_running(relaunch_failed=True)
+    return old, new
+
+
+def _old_has_closed(context: MigrationContext, old: Generation) -> bool:
+    """Take the stop request back; if it was accepted before, wait for how it ends."""
+    client, deadline = context.client, time.monotonic() + context.settings.stop_timeout_s
+    relaunch_failed = True
+    while True:
+        slot = client.board.heartbeat(old)
+        if slot is None:
+            return False
+        if slot.value.state == "closed":
+            return True
+        pending = request_for(
+            context.stop_key, "stop_with_savepoint", old, slot.value.incarnation, context.stop_mode
+        )
+        if not isinstance(client.cancel(pending), TooLate):
+            again = client.board.heartbeat(old)  # it may have closed by itself meanwhile
+            return again is not None and again.value.state == "closed"
+        state = client.poll(pending)
+        if isinstance(state, Ended) and state.outcome in ("done", "refused", "cancelled"):
+            return state.outcome == "done"
+        status = client.ensure_running(relaunch_failed=relaunch_failed)
+        relaunch_failed = not isinstance(status, Starting) and relaunch_failed
+        if time.monotonic() > deadline:
+            raise StepTimeoutError(
+                f"The old driver had accepted its stop and was expected to close within "
+                f"{context.settings.stop_timeout_s:g} s.",
+                state_after="Producers are held. The driver still drains, or is starting again.",
+                remedy="Clear this task: it continues the rollback.",
+            )
+        time.sleep(client.poll_s)
+
+
+def _race(context: MigrationContext, old: Generation, new: Generation | None) -> Generation:
+    """Start the rollback, and wait for whoever takes over."""
+    client, key = context.client, f"{context.journal.migration_id}/rollback"
+    if new is not None and client.board.takeover_order(new) is None:
+        client.dismiss(new)
+    back = client.follow(old, claim_key=key).generation
+    client.ensure_running(relaunch_failed=True)
+    deadline = time.monotonic() + context.settings.takeover_timeout_s
+    while True:
+        current = client.board.current()
+        if current is not None and current.value.generation != old:
+            return current.value.generation
+        client.ensure_running()
+        if time.monotonic() > deadline:
+            raise StepTimeoutError(
+                f"The rollback (generation {back}) was expected to take over within "
+                f"{context.settings.takeover_timeout_s:g} s.",
+                state_after="The job is stopped, producers are held. Log: "
+                + client.log_tail(client.run(back)),
+                remedy="Clear this task: it continues the rollback.",
+            )
+        context.journal.check()
+        time.sleep(client.poll_s)
+
+
+def settle(context: MigrationContext) -> Settled:
+    """Finish a migration in whichever direction it can still go, and prove where producers write."""
+    journal, client = context.journal, context.client
+    if not journal.has_begun:
+        return UNTOUCHED
+    context.begin()
+    named, new = _named(context), client.own_claim(f"{journal.migration_id}/next")
+    if journal.read("rollback") is None and (
+        named == new is not None or journal.result("takeover") is not None
+    ):
+        completion.release(context)
+        if named == new:
+            return _on_the_new_cluster(context, named)
+        return Settled(where="new", generation=named, detail="It had moved; later runs are not its matter.")
+    found = roll_back(context)
+    if found["position"] == "release_new" and found["winner"] == _named(context):
+        return _on_the_new_cluster(context, found["winner"])
+    where = _WHERE[found["position"]]
+    detail = f"Producers: {found['position']}. {job_after(context)}"
+    return Settled(where=where, generation=found["winner"], detail=detail)
+
+
+def job_after(context: MigrationContext) -> str:
+    """Start the job again if its driver died, and say what it does once that was seen; for messages."""
+    client, timeout_s = context.client, context.settings.takeover_timeout_s
+    until_s = time.monotonic() + timeout_s
+    while True:
+        try:
+            status = client.ensure_running(client.settled_status(at_most_s=timeout_s, afresh=True))
+        except FlinkstyleError as error:
+            return f"It does not run: {error.problem}"
+        if not isinstance(status, Starting) or time.monotonic() > until_s:
+            return f"As seen now, {describe_status(status)}."
+        time.sleep(client.poll_s)
+
+
+def _named(context: MigrationContext) -> Generation | None:
+    current = context.client.board.current()
+    return current.value.generation if current else None
+
+
+def _on_the_new_cluster(context: MigrationContext, generation: Generation | None) -> Settled:
+    job = job_after(context)
+    _require_quiet_old(context)
+    written = fence_phase.late_writes(context.journal, context.kafka.watch)
+    detail = f" WARNING: a producer wrote to the old one after the proof. {written}" if written else ""
+    return Settled(where="new", generation=generation, detail=f"The job is on the new cluster. {job}{detail}")
+
+
+def _require_quiet_old(context: MigrationContext) -> None:
+    """Where people switch by hand, prove that nobody was left behind on the old cluster."""
+    writes = context.kafka.who_writes("old", context.topics, context.settings.steady_window_s)
+    if writes is not None:
+        raise ProducersNotHeldError(
+            f"No producer was expected to write to the old cluster any more. {writes}",
+            state_after="The job runs on the new cluster and gets these records only while MirrorMaker runs.",
+            remedy="Move them to the new cluster before MirrorMaker is stopped, then clear this task.",
+        )

@@ -1,0 +1,150 @@
+"""Which start a caller gets: the one that it named, or where the job was by the job's own records.
+
+Nothing is begun anew by itself: only a job without a history starts fresh unless somebody names what that
+gives up. And nothing takes the place of a state that is out of reach, unless it is the same state.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, assert_never
+
+from airflow_flinkstyle.jobs.errors import HistoryError, LastStateError, RewindError
+from airflow_flinkstyle.jobs.running import last_run, start_plan
+from airflow_flinkstyle.jobs.running.start_plan import (
+    Fresh,
+    FromCheckpoint,
+    FromSavepoint,
+    LastState,
+    StartPlan,
+)
+from airflow_flinkstyle.savepoint.repository.summary import list_savepoints
+
+if TYPE_CHECKING:
+    from airflow_flinkstyle.errors import FlinkstyleError
+    from airflow_flinkstyle.jobs.running.start_plan import Origin
+    from airflow_flinkstyle.jobs.view import JobView
+    from airflow_flinkstyle.savepoint.repository.summary import Summary
+
+_SHOWN = 5
+"""How many savepoints a message names."""
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """What a job has behind it: the batches of its last run, or savepoints that no run of it has made."""
+
+    name: str
+    """Names this history and no other, for who gives it up: ``generation 3``, or a savepoint's id."""
+    where: str
+    """How far it came."""
+    savepoints: tuple[Summary, ...]
+    """The newest first."""
+
+    def __str__(self) -> str:
+        """Describe it for messages."""
+        named = ", ".join(one.savepoint_id for one in self.savepoints[:_SHOWN])
+        more = f" and {len(self.savepoints) - _SHOWN} older ones" if len(self.savepoints) > _SHOWN else ""
+        return f"{self.where}; savepoints: {named or 'none'}{more}"
+
+
+def plan_start(runs: JobView, origin: Origin, claim_key: str) -> StartPlan:
+    """Decide what a start goes on from; may take a savepoint of a job whose driver died."""
+    match origin:
+        case LastState():
+            plan = _last_state(runs, claim_key)
+        case Fresh():
+            plan = _fresh(runs, origin)
+        case FromSavepoint():
+            plan = start_plan.plan_savepoint(runs, origin, claim_key)
+        case FromCheckpoint():
+            plan = start_plan.plan_checkpoint(runs, claim_key)
+        case _:
+            assert_never(origin)
+    log.info("Job %s starts %s", runs.board.job, plan.why)
+    return plan
+
+
+def history_of(runs: JobView) -> History | None:
+    """Return what a job has behind it; None if it is, or was told to be, at its beginning.
+
+    A run that planned no batch is none: whatever it had gone on from would stand in its checkpoint.
+    """
+    run, words = start_plan.last_words(runs)
+    if run is None or words is None:
+        found = list_savepoints(runs.repository)
+        if not found:
+            return None
+        newest = found[0]
+        return History(
+            name=newest.savepoint_id,
+            where=f"no run, savepoint {newest.savepoint_id} at {dict(newest.batches)}",
+            savepoints=found,
+        )
+    seen = last_run.look(runs, run, words)
+    if isinstance(seen, last_run.Seen) and seen.is_empty:
+        return None
+    batches = {**words.batches(), **(seen.committed if isinstance(seen, last_run.Seen) else {})}
+    ran = last_run.driver_of(runs, run)
+    where = f"generation {ran}, at {batches or 'a batch that is not known here'}"
+    return History(name=f"generation {ran}", where=where, savepoints=list_savepoints(runs.repository))
+
+
+def _fresh(runs: JobView, origin: Fresh) -> StartPlan:
+    history = history_of(runs)
+    if history is None:
+        return start_plan.plan_fresh(runs, "fresh; it has no history")
+    if origin.discard_history != history.name:
+        confirmed = f", and discard_history={origin.discard_history!r}" if origin.discard_history else ""
+        raise HistoryError(
+            f"Job {runs.board.job} was expected to have no history, so that it can start fresh, found "
+            f"{history}{confirmed}.",
+            state_after="Nothing was started.",
+            remedy="Start it from its last state (the default) to continue; or confirm for this start that "
+            f"its batches and state are given up, with discard_history={history.name!r}.",
+        )
+    log.warning("Job %s gives up %s; they stay where they are", runs.board.job, history)
+    return start_plan.plan_fresh(runs, f"fresh, as confirmed for {history.name}")
+
+
+def _last_state(runs: JobView, claim_key: str) -> StartPlan:
+    """Go on where the job was: in its last run's checkpoint, or from a savepoint of the very same state."""
+    history = history_of(runs)
+    if history is None:
+        return start_plan.plan_fresh(runs, "fresh: no run of it has planned a batch")
+    if start_plan.last_words(runs)[0] is None:
+        newest = history.savepoints[0].savepoint_id
+        return start_plan.plan_savepoint(runs, FromSavepoint(savepoint_id=newest), claim_key)
+    try:
+        return start_plan.plan_checkpoint(runs, claim_key)
+    except last_run.OUT_OF_REACH as error:
+        return _from_same_state(runs, history, error, claim_key)
+
+
+def _from_same_state(runs: JobView, history: History, why_not: FlinkstyleError, claim_key: str) -> StartPlan:
+    """Go on from the newest savepoint if the job committed nothing after it; else there is a choice to make.
+
+    Raises:
+        LastStateError: If there is none, or the job has gone on since; the choices are named.
+    """
+    found = "and it has no savepoint"
+    if history.savepoints:
+        newest = history.savepoints[0].savepoint_id
+        try:
+            plan = start_plan.plan_savepoint(runs, FromSavepoint(savepoint_id=newest), claim_key)
+        except RewindError as error:
+            found = f"and its newest savepoint is not that state: {error.problem}"
+        else:
+            log.warning("Job %s: %s Its newest savepoint is the same state", runs.board.job, why_not.problem)
+            return plan
+    back = f"savepoint_id={history.savepoints[0].savepoint_id!r}, " if history.savepoints else ""
+    chosen = f"go back with start_from='savepoint', {back}rewind='fork' or 're-emit'; or " if back else ""
+    raise LastStateError(
+        f"Job {runs.board.job} was expected to continue where it was ({history}), found: {why_not.problem}; "
+        f"{found}",
+        state_after="Nothing was started.",
+        remedy=f"{why_not.remedy} Or choose what is lost or repeated: {chosen}start fresh with "
+        f"start_from='fresh', discard_history={history.name!r}.",
+    ) from why_not

@@ -1,0 +1,186 @@
+"""A savepoint's positions beside the live logs, a group's offsets, or another savepoint. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from airflow_flinkstyle.rewrite.plan import flat
+from airflow_flinkstyle.rewrite.route import sources_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicPartition
+    from airflow_flinkstyle.rewrite.rows import SourceRef
+    from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest
+    from airflow_flinkstyle.types import NextOffset
+
+Trouble = Literal[
+    "topic gone", "topic recreated", "partition gone", "partition new", "deleted", "beyond the end"
+]
+"""Why the start guard would refuse a position on the cluster as it is now:
+
+- ``topic recreated``: the same name with another id, so the offsets count in another log.
+- ``partition new``: a live partition that the savepoint has no position for.
+- ``deleted``: the records from the position on are no longer all there.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionLag:
+    """How far a partition's position in a savepoint is behind its live log."""
+
+    query: str
+    source: str
+    """Source name (offset log v2) or position in the query (v1)."""
+    cluster_id: str
+    topic: str
+    partition: int
+    offset: NextOffset | None
+    """Next offset to read; None for a partition that the savepoint does not have."""
+    log: LogRange | None
+    """As it is now; None if it does not exist, or if nobody looked at the cluster."""
+    trouble: Trouble | None
+
+    @property
+    def behind(self) -> int | None:
+        """Offsets from the position to the log's end; None where that says nothing."""
+        if self.offset is None or self.log is None or self.trouble == "topic recreated":
+            return None
+        return max(0, self.log.end - self.offset)
+
+    @property
+    def deleted(self) -> int:
+        """Offsets from the position on that exist no more."""
+        if self.trouble != "deleted" or self.offset is None or self.log is None:
+            return 0
+        return self.log.start - self.offset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distance:
+    """One partition in two places."""
+
+    query: str
+    source: str
+    topic: str
+    partition: int
+    offset: NextOffset | None
+    """In the savepoint; None where only the other one has the partition."""
+    other: NextOffset | None
+    same_log: bool
+    """Whether both count in one log; else their difference means nothing."""
+
+    @property
+    def behind(self) -> int | None:
+        """How many offsets the savepoint is behind the other one; negative if it is ahead."""
+        if self.offset is None or self.other is None or not self.same_log:
+            return None
+        return self.other - self.offset
+
+
+def partition_lags(manifest: Manifest, live: Iterable[ClusterView]) -> list[PartitionLag]:
+    """Return the lag of each position of a savepoint.
+
+    Args:
+        manifest: The savepoint.
+        live: The clusters that were looked at, described with those topics of the savepoint that exist.
+    """
+    views = {view.cluster_id: view for view in live}
+    found: list[PartitionLag] = []
+    for ref, position in sorted(sources_of(manifest).items()):
+        view = views.get(position.cluster_id)
+        offsets: dict[TopicPartition, NextOffset | None] = {**flat(position.offsets)}
+        if view is not None:
+            new = {tp for tp in view.partitions if tp[0] in position.offsets} - offsets.keys()
+            offsets.update(dict.fromkeys(new))
+        found += [_partition_lag(ref, position, tp, offset, view) for tp, offset in sorted(offsets.items())]
+    return found
+
+
+def distances_to(
+    manifest: Manifest, view: ClusterView, others: Mapping[TopicPartition, NextOffset]
+) -> list[Distance]:
+    """Compare the positions on one cluster with offsets there: a group's, or the logs' ends.
+
+    Args:
+        manifest: The savepoint.
+        view: The cluster, described with those topics of the savepoint that exist.
+        others: Partitions that only this has are left out: a group may read more than the job.
+    """
+    return [
+        Distance(
+            query=ref.query,
+            source=ref.source,
+            topic=topic,
+            partition=number,
+            offset=offset,
+            other=others.get((topic, number)),
+            same_log=topic in view.topics and view.topics[topic].topic_id == position.topic_ids.get(topic),
+        )
+        for ref, position in sorted(sources_of(manifest).items())
+        if position.cluster_id == view.cluster_id
+        for (topic, number), offset in sorted(flat(position.offsets).items())
+    ]
+
+
+def distances_between(one: Manifest, other: Manifest) -> list[Distance]:
+    """Compare two savepoints, source by source."""
+    here, there = sources_of(one), sources_of(other)
+    return [row for ref in sorted({*here, *there}) for row in _between(ref, here.get(ref), there.get(ref))]
+
+
+def _between(ref: SourceRef, one: KafkaPosition | None, other: KafkaPosition | None) -> Iterator[Distance]:
+    here, there = flat(one.offsets) if one else {}, flat(other.offsets) if other else {}
+    for topic, number in sorted(here.keys() | there.keys()):
+        yield Distance(
+            query=ref.query,
+            source=ref.source,
+            topic=topic,
+            partition=number,
+            offset=here.get((topic, number)),
+            other=there.get((topic, number)),
+            same_log=bool(
+                one
+                and other
+                and one.cluster_id == other.cluster_id
+                and one.topic_ids.get(topic) == other.topic_ids.get(topic)
+            ),
+        )
+
+
+def _partition_lag(
+    ref: SourceRef,
+    position: KafkaPosition,
+    tp: TopicPartition,
+    offset: NextOffset | None,
+    view: ClusterView | None,
+) -> PartitionLag:
+    return PartitionLag(
+        query=ref.query,
+        source=ref.source,
+        cluster_id=position.cluster_id,
+        topic=tp[0],
+        partition=tp[1],
+        offset=offset,
+        log=view.log_range(tp) if view else None,
+        trouble=_trouble(position, tp, offset, view) if view else None,
+    )
+
+
+def _trouble(
+    position: KafkaPosition, tp: TopicPartition, offset: NextOffset | None, view: ClusterView
+) -> Trouble | None:
+    topic, log = view.topics.get(tp[0]), view.log_range(tp)
+    if topic is None:
+        return "topic gone"
+    if topic.topic_id != position.topic_ids.get(tp[0], topic.topic_id):
+        return "topic recreated"
+    if log is None:
+        return "partition gone"
+    if offset is None:
+        return "partition new"
+    if offset < log.start:
+        return "deleted"
+    return "beyond the end" if offset > log.end else None

@@ -1,0 +1,94 @@
+"""``continue`` from a savepoint that lacks a query: it would begin anew."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_flinkstyle.jobs.errors import RewindError
+from airflow_flinkstyle.jobs.running.start_plan import require_newest
+from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.protocol.records import Heartbeat, QueryStatus
+from airflow_flinkstyle.savepoint.manifest import QuerySnapshot
+from airflow_flinkstyle.storage.memory import MemoryStore
+from airflow_flinkstyle.types import BatchId, Generation, Incarnation
+from tests.manifests import a_manifest
+from tests.unit.agent.conftest import a_claim
+
+if TYPE_CHECKING:
+    from airflow_flinkstyle.protocol.records import AgentState
+
+AT = 4
+
+
+def a_beat(query_id: str, batch: int | None, *, waiting: bool = False) -> QueryStatus:
+    batch_id = None if batch is None else BatchId(batch)
+    return QueryStatus(
+        query_id=query_id, batch_id=batch_id, batch_committed_at_ms=None, sources={}, waiting=waiting
+    )
+
+
+class Runs:
+    """The last words of a job's runs, the first one the one that the savepoint was taken from."""
+
+    def __init__(self) -> None:
+        self.board, self.newest = JobBoard(MemoryStore(), "shop"), 0
+
+    def add(self, state: AgentState = "closed", **queries: QueryStatus) -> Runs:
+        self.newest += 1
+        words = Heartbeat(
+            incarnation=Incarnation(1), state=state, beat=1, written_at_ms=1, spark_version="4.2.0",
+            application_id="app", queries=queries,
+        )  # fmt: skip
+        self.board.create_claim(Generation(self.newest), a_claim())
+        self.board.beat(Generation(self.newest), words, seen=None)
+        return self
+
+    def go_on(self) -> None:
+        saved = QuerySnapshot(
+            name="a", query_id="qa", batch_id=BatchId(AT), checkpoint_location="x", pending_offsets=None,
+            pinned_confs={}, kafka={}, files=(),
+        )  # fmt: skip
+        runs: Any = SimpleNamespace(board=self.board)
+        require_newest(runs, a_manifest(saved))
+
+
+IDLE = a_beat("qa", AT)
+"""A query that the savepoint holds, and that has committed nothing since."""
+
+
+@pytest.mark.parametrize(
+    ("runs", "found"),
+    [
+        (
+            Runs().add(a=IDLE, b=a_beat("qb", 0)),
+            "query b, which was started after it was taken, is at batch 0",
+        ),
+        (Runs().add(a=IDLE).add(a=IDLE, b=a_beat("qb", 7)), "query b, .* is at batch 7"),
+    ],
+)
+def test_query_that_was_started_behind_the_savepoint_is_refused(runs: Runs, found: str) -> None:
+    with pytest.raises(RewindError, match=found):
+        runs.go_on()
+
+
+def test_query_of_which_a_dead_driver_told_no_batch_may_have_run() -> None:
+    # A caller has closed for the dead driver since, and says how far the saved query was.
+    runs = Runs().add("running", a=IDLE, b=a_beat("qb", None)).add(a=IDLE)
+    with pytest.raises(RewindError, match="query b, which was started after it was taken, may have run"):
+        runs.go_on()
+    Runs().add("running", a=IDLE, b=a_beat("qb", None)).add(a=IDLE, b=a_beat("qb", None)).go_on()
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [
+        Runs().add(a=IDLE),
+        Runs().add(a=IDLE, b=a_beat("", None)),  # Spark was never told to start it
+        Runs().add(a=IDLE).add(a=a_beat("another lineage", 1), b=a_beat("qb", 1)),
+    ],
+)
+def test_savepoint_that_lacks_nothing_is_gone_on_from(runs: Runs) -> None:
+    runs.go_on()
