@@ -26,7 +26,7 @@ def main() -> int:
         sys.stderr.write(f"No run of {DAG} is running. Nothing was approved. Trigger it first.\n")
         return 1
     run = runs[0]["dag_run_id"]
-    api.wait_for_task(DAG, run, TASK, WAITING, timeout_s=120)
+    api.wait_for_task(DAG, run, TASK, WAITING)
     narrator = Narrator()
     narrator.show(from_markdown("The plan to approve", api.xcom(DAG, run, "plan", "markdown")))
     api.respond(DAG, run, TASK, ["Approve"])

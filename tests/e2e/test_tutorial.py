@@ -6,22 +6,20 @@ import os
 import re
 import signal
 import subprocess
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from testbed import paths
 from testbed.page_steps import Step, shows, steps
+from testbed.waiting import PATIENCE_S, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
 pytestmark = [pytest.mark.e2e, pytest.mark.airflow]
 
-TIMEOUT_S = 240
-"""How long a step may take on a busy machine, the start of the demo included."""
 PAGE = paths.ROOT / "docs" / "tutorial.md"
 FOREIGN = ("AIRFLOW", "MAKE", "MFLAGS", "PYTEST", "FLINKSTYLE", "AWS_")
 """Variables of pytest, make and Airflow that a reader's terminal does not have."""
@@ -67,14 +65,7 @@ def end(process: subprocess.Popen[bytes], signal_number: int) -> None:
         os.killpg(process.pid, signal_number)
     assert process.stdin is not None
     process.stdin.close()
-    process.wait(TIMEOUT_S)
-
-
-def wait_until(what: str, met: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + TIMEOUT_S
-    while not met():
-        assert time.monotonic() < deadline, f"Not within {TIMEOUT_S} s: {what}"
-        time.sleep(0.3)
+    process.wait(PATIENCE_S)
 
 
 def follow(terminal: Terminal, step: Step) -> None:
