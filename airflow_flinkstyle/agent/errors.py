@@ -57,7 +57,8 @@ class QueryNameError(FlinkstyleError):
             "would share one checkpoint, and the second would leave out what the first has read.",
             state_after=NOT_STARTED,
             remedy="Give every query a name of its own with .queryName(...). A query that is to be started "
-            "again and go on needs its own checkpointLocation, and the same sources and output each time.",
+            "again and to continue needs its own checkpointLocation, and the same sources and output each "
+            "time.",
         )
 
     @classmethod

@@ -83,9 +83,9 @@ def plan(
     start: Annotated[
         str | None,
         typer.Option(
-            help="Where to begin what begins anew: earliest, latest, timestamp:2026-11-21T10:00:00Z, "
-            "group:NAME, file:PATH, savepoint:ID, shift:-100 or shift:-5m; or rules by topic and partition, "
-            "as JSON."
+            help="Where to begin what has no position to continue from: earliest, latest, "
+            "timestamp:2026-11-21T10:00:00Z, group:NAME, file:PATH, savepoint:ID, shift:-100 or "
+            "shift:-5m; or rules by topic and partition, as JSON."
         ),
     ] = None,
     topology: Annotated[

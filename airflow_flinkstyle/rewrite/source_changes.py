@@ -129,8 +129,8 @@ def _consequence(log: OffsetLog, change: SourceChange) -> str:
         case RemoveSource():
             role = "holds it back no longer" if policy == "min" else "drives it no longer"
             return (
-                f"state keeps what came from it; the watermark stays at {log.watermark_ms} ms and goes on by "
-                f"the other sources alone: this one {role} (policy {policy})"
+                f"state keeps what came from it; the watermark stays at {log.watermark_ms} ms and advances "
+                f"by the other sources alone: this one {role} (policy {policy})"
             )
         case ReorderSources():
             return "each keeps its position, under its new place; nothing is read twice or left out"

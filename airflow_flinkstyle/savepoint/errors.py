@@ -294,8 +294,8 @@ class SinkSkipsError(SavepointError):
         return cls(
             f"Expected a sink that takes every batch to come, found {found}.",
             state_after=state_after,
-            remedy="Go on from the newest savepoint or the checkpoint; or choose rewind='fork', which counts "
-            "on behind the sink's newest batch; or start from scratch into an output of its own. "
+            remedy="Continue from the newest savepoint or the checkpoint; or choose rewind='fork', which "
+            "continues after the sink's newest batch; or start from scratch into an output of its own. "
             "skip_known_batches=True accepts the loss; there is none if a function takes every batch id.",
         )
 

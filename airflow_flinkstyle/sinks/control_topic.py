@@ -224,5 +224,5 @@ def _missing(settings: SinkSettings, what: str) -> ControlTopicError:
         f"expected to hold their markers, but {what} does not exist on {settings.cluster}.",
         state_after="Nothing was written.",
         remedy="Restore the topic. If it is lost, find out which batch the output ends with, and begin a new "
-        "lineage behind it (begin_lineage).",
+        "lineage after it (begin_lineage).",
     )

@@ -247,7 +247,7 @@ def require_nothing_half_written(
         raise LineageError(
             f"Lineage {settings.lineage} was expected to have left {settings.cluster} behind batch "
             f"{_done(completed)}, found that shards {sorted(beyond)} have written up to batch {newest} "
-            "there: a driver that was taken for dead has gone on after the sink moved away.",
+            "there: a driver that was taken for dead kept writing after the sink moved away.",
             state_after="Nothing was written; those records are in the output a second time.",
             remedy="Remove them from what reads the output, and start with rewind=fork (a new lineage).",
         )

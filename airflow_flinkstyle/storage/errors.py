@@ -40,8 +40,8 @@ class CredentialsExpiredError(StoreUnavailableError):
         return cls(
             f"The store {uri} refused to {action}: {cause}.",
             state_after="Nothing was changed.",
-            remedy="Try again: credentials of a role are fetched again. A session token that stands in a "
-            "connection must be replaced there; better, name the role in it (role_arn).",
+            remedy="Try again: credentials of a role are fetched again. A session token that is written in "
+            "a connection must be replaced there; better, name the role in it (role_arn).",
         )
 
 

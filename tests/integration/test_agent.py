@@ -328,7 +328,10 @@ def test_query_under_another_name_is_refused_instead_of_losing_its_state(lab: La
     assert renamed.wait() == 1
     code, text = lab.heartbeat(2).error
     assert code == "QUERY_UNKNOWN"
-    assert "found totals, which has no checkpoint and would start anew without the state of counts" in text
+    assert (
+        "found totals, which has no checkpoint and would start from nothing, without the state of counts"
+        in text
+    )
     assert lab.current().generation == 1
     assert lab.out.read_text() == counted
 

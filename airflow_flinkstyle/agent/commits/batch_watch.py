@@ -131,7 +131,7 @@ class BatchWatch(threading.Thread):
         if late or not found:
             log.warning(
                 "The offsets of the last batch were not committed within %g s (%s): the lag of the group is "
-                "too high until the job goes on.", STOP_S, ", ".join(late) or "no batch found",
+                "too high until the job runs again.", STOP_S, ", ".join(late) or "no batch found",
             )  # fmt: skip
 
     def with_groups(self, beats: dict[str, QueryStatus]) -> dict[str, QueryStatus]:

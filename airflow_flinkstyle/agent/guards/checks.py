@@ -128,7 +128,7 @@ def require_known(query: JobQuery, to_continue: Collection[str], script: Collect
         return
     raise QueryUnknownError(
         f"The script was expected to continue the queries {', '.join(sorted(to_continue))}, found "
-        f"{query.name}, which has no checkpoint and would start anew without the state of "
+        f"{query.name}, which has no checkpoint and would start from nothing, without the state of "
         f"{', '.join(waiting)}.",
         state_after=NOT_STARTED,
         remedy="Keep the query's name; start queries that are new after all that are not; or name those that "

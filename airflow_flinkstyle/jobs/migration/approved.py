@@ -157,8 +157,8 @@ class Approved:
         """Render for the approval."""
         rows = "\n".join(f"| {name} | {value} |" for name, value in self._rows())
         return (
-            f"What is approved has the digest `{self.digest}`. It is stored, and applied as it stands here, "
-            "whatever becomes of the form, its files or the DAG.\n\n"
+            f"What is approved has the digest `{self.digest}`. It is stored and applied exactly as shown "
+            "here, even if the form, its files or the DAG change later.\n\n"
             f"| | |\n|---|---|\n{rows}"
         )
 

@@ -118,7 +118,7 @@ def drop_fence(journal: CutoverJournal, watch: Watch) -> None:
         raise FenceStandsError(
             f"The fence was expected to come down again, found: {error.problem}",
             state_after=f"The job runs on the old cluster, its producers are held. {record.describe()}",
-            remedy=f"{error.remedy} Then clear this task: it goes on with the rollback.",
+            remedy=f"{error.remedy} Then clear this task: it continues the rollback.",
         ) from error
 
 

@@ -186,7 +186,7 @@ def _denied(cluster: KafkaCluster) -> ClusterDeniedError:
         "says whose transactions are open, but were denied it.",
         state_after=NOTHING_CHANGED,
         remedy=f"Allow their principal READ and DESCRIBE on topic {_TOPIC}; or ask with "
-        "kafka-transactions.sh list, as somebody who has DESCRIBE on the transactional ids.",
+        "kafka-transactions.sh list, as a user who has DESCRIBE on the transactional ids.",
     )
 
 

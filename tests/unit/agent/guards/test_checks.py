@@ -237,7 +237,7 @@ def test_query_under_another_name_is_refused_while_the_old_ones_state_waits() ->
     with pytest.raises(QueryUnknownError) as refused:
         checks.require_known(a_query("orders2"), {"orders", "done", "a"}, {"orders2", "done"})
     assert "continue the queries a, done, orders, found orders2" in refused.value.problem
-    assert "would start anew without the state of a, orders." in refused.value.problem
+    assert "would start from nothing, without the state of a, orders." in refused.value.problem
     assert refused.value.state_after == NOT_STARTED
     assert "Keep the query's name" in refused.value.remedy
 
