@@ -124,9 +124,9 @@ def test_new_identity_drops_the_old_position_and_takes_the_targets_partitions(be
         ("w.more", 0): 4, ("w.more", 1): 4, ("w.more", 2): 4,
     }  # fmt: skip
     assert all(isinstance(verdict, Chosen) for verdict in verdicts(plan).values())
-    (way,) = plan.ways
-    assert "11 offsets are unread on the old cluster, 0 offsets follow" in way.consequence
-    assert "about as many are left out" in way.consequence
+    (strategy,) = plan.strategies
+    assert "11 offsets are unread on the old cluster, 0 offsets follow" in strategy.consequence
+    assert "about as many are left out" in strategy.consequence
 
 
 def test_new_identity_beside_a_proved_source_leaves_the_proof_alone(bed: Bed):
@@ -182,7 +182,7 @@ def test_other_partition_count_is_refused_with_the_reason_and_can_begin_anew(bed
     assert [verdicts(plan)["w.more", number].offset for number in range(3)] == [0, 0, 0]
     assert isinstance(verdicts(plan)["w.same", 1], Exact)
     assert "w.more: the old positions are dropped, begins at earliest" in plan.strategies[0].consequence
-    assert "11 offsets are unread on the old cluster, 12 offsets stand" in plan.strategies[0].consequence
+    assert "11 offsets are unread on the old cluster, 12 offsets follow" in plan.strategies[0].consequence
 
 
 def test_split_topic_is_refused_and_can_begin_anew_in_both_halves(bed: Bed):

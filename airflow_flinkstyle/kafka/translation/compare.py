@@ -111,7 +111,6 @@ def _static_refusal(state: Round, tp: TopicPartition) -> Refused | None:
     source, target = snapshot.source.log_range(tp), snapshot.target.log_range(target_tp)
     position = request.positions[tp]
     known_id, live_id = request.topic_ids.get(tp[0]), snapshot.source.topics[tp[0]].topic_id
-    reason = ""
     if known_id is not None and known_id != live_id:
         reason = f"topic {tp[0]} was created again (id {live_id}, the savepoint has {known_id})"
     elif source is None:
@@ -128,7 +127,9 @@ def _static_refusal(state: Round, tp: TopicPartition) -> Refused | None:
         reason = f"a transaction is open on the source from offset {source.last_stable} on"
     elif not request.preview and target.last_stable < target.end:
         reason = f"a transaction is open on the target from offset {target.last_stable} on"
-    return Refused(reason, None) if reason else None
+    else:
+        return None
+    return Refused(reason, None)
 
 
 def _mirror_refusals(
