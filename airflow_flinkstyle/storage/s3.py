@@ -41,7 +41,7 @@ from airflow_flinkstyle.storage.s3_settings import S3Settings
 from airflow_flinkstyle.storage.streams import LARGE_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from io import BufferedReader
     from pathlib import Path
 
@@ -102,7 +102,17 @@ class S3Store:
                 for entry in page.get("Contents", ()):
                     key = entry["Key"].removeprefix(self._prefix)
                     if key and not key.endswith("/"):  # folder markers of other tools
-                        yield ObjectInfo(key=key, size_bytes=entry["Size"], version=tag_of(entry))
+                        yield from self._listed(key, entry)
+
+    def _listed(self, key: str, entry: Mapping[str, Any]) -> Iterator[ObjectInfo]:
+        """Yield an entry of a listing, unless it has gone meanwhile.
+
+        Some services list an object that is replaced at this moment without a version.
+        """
+        if "ETag" in entry:
+            yield ObjectInfo(key=key, size_bytes=entry["Size"], version=tag_of(entry))
+        elif (found := self.head(key)) is not None:
+            yield found
 
     def folders(self, prefix: str = "") -> Iterator[str]:
         """Yield, in order, the names of the folders directly below ``prefix``."""

@@ -1,4 +1,4 @@
-"""What is believed of an S3 service's answer to a copy."""
+"""What is believed of the answers of an S3 service."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import base64
 import hashlib
 
 import pytest
+from botocore.stub import Stubber
 
+from airflow_flinkstyle.storage.s3 import S3Store
 from airflow_flinkstyle.storage.s3_errors import digest_of_copy
+from airflow_flinkstyle.storage.s3_settings import S3Settings
 
 SHA256 = hashlib.sha256(b"x")
 MD5 = hashlib.md5(b"x", usedforsecurity=False).hexdigest()
@@ -30,3 +33,19 @@ def test_only_what_the_whole_content_gives_becomes_a_digest(
 ):
     answer = {"CopyObjectResult": result, "ServerSideEncryption": encryption}
     assert digest_of_copy(answer) == digest
+
+
+def test_object_that_is_listed_while_it_is_replaced_is_looked_at_by_itself():
+    settings = S3Settings(endpoint="http://127.0.0.1:1", access_key="key", secret_key="any")  # noqa: S106
+    store = S3Store(bucket="bucket", prefix="root", settings=settings)
+    entries = [
+        {"Key": "root/a", "Size": 1, "ETag": '"1"'},
+        {"Key": "root/b", "Size": 2},
+        {"Key": "root/c", "Size": 3},
+    ]
+    with Stubber(store._client) as answers:
+        answers.add_response("list_objects_v2", {"IsTruncated": False, "Contents": entries})
+        answers.add_response("head_object", {"ContentLength": 5, "ETag": '"2"'})
+        answers.add_client_error("head_object", "404", http_status_code=404)
+        found = [(info.key, info.size_bytes, info.version) for info in store.list()]
+    assert found == [("a", 1, '"1"'), ("b", 5, '"2"')]
