@@ -8,7 +8,7 @@ export TMPDIR := $(CURDIR)/.flinkstyle/tmp
 export JDK_JAVA_OPTIONS := "-Djava.io.tmpdir=$(TMPDIR)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint test test-unit fuzz demo demo-ui bench soak chaos mutants worlds differential lock clean
+.PHONY: help setup lint test test-unit fuzz demo demo-ui tutorial bench soak chaos mutants worlds differential lock clean
 
 help: ## Print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +35,9 @@ demo: setup ## Migrate a stateful job between two Kafka clusters, for real, and 
 
 demo-ui: setup ## The same, approved by you in Airflow's UI, which stays open
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m demo --ui
+
+tutorial: setup ## Run every command of docs/tutorial.md and compare what it shows (8 minutes)
+	@$(GUARDED) $(AIRFLOW_BIN)/python -m pytest -q tests/tutorial
 
 bench: setup ## Measure against others and write docs/benchmarks.md; BENCH=name for one, QUICK=1 to try
 	@$(PYTHON) -m tools.bench

@@ -1,4 +1,4 @@
-"""The tutorial's commands can be followed; ``tests/e2e/test_tutorial.py`` runs them."""
+"""The tutorial's commands can be followed; ``make tutorial`` runs them."""
 
 from __future__ import annotations
 
