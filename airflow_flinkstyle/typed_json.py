@@ -7,7 +7,7 @@ with their place. A text is never taken for a number, a bool never for an int.
 An annotation is one of: ``str``, ``int``, ``float``, ``bool``, ``Any``, a ``Literal`` of texts, a ``NewType``
 (of an int: 0 or more, as all numbers of ``types`` are), ``tuple[X, ...]``, ``tuple[X, Y]``, ``Mapping[K, V]``
 with texts or numbers as keys, a class marked with ``stored``, a union of such classes that have a ``kind``,
-``Annotated`` with a ``Check``, and each of these ``| None``.
+a class marked with ``stored_as``, ``Annotated`` with a ``Check``, and each of these ``| None``.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ T = TypeVar("T")
 Reader = Callable[[Any], Any]
 _NUMBER: Final = re.compile("0|[1-9][0-9]{0,18}")
 _KIND: Final = "kind"
+_FORM: Final = "__stored_form__"
 _MOST: Final = 1 << 63
 """Whole numbers beyond it are no floats."""
 _LEAVES: Final = frozenset({str, int, float, bool})
@@ -50,6 +51,19 @@ def complete(cls: type[T]) -> type[T]:
     """Mark a stored dataclass of which every field must be there, those with a default too."""
     cls.__is_complete__ = True  # type: ignore[attr-defined]
     return stored(cls)
+
+
+def stored_as(form: Any) -> Callable[[type[T]], type[T]]:
+    """Mark a class that does not stand in a store as its fields, but as what the annotation ``form`` reads.
+
+    Its ``from_stored`` makes one of that, and its ``to_stored`` is the inverse.
+    """
+
+    def mark(cls: type[T]) -> type[T]:
+        cls.__stored_form__ = form  # type: ignore[attr-defined]
+        return cls
+
+    return mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +106,8 @@ def encode(value: Any) -> Any:
     """Return what ``json.dumps`` can render, and ``decode`` turns back."""
     if value is None or type(value) in _LEAVES:
         return value
+    if hasattr(value, _FORM):
+        return encode(value.to_stored())
     if isinstance(value, Mapping):
         return {key: encode(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
@@ -121,6 +137,8 @@ def _reader(annotation: Any) -> Reader:
         return _list(arguments[0]) if arguments[-1] is Ellipsis else _row(arguments)
     if origin is Mapping:
         return _mapping(*arguments)
+    if (form := getattr(annotation, _FORM, None)) is not None:
+        return _formed(annotation, _reader(form))
     if getattr(annotation, "__is_stored__", False):
         return _object(annotation)
     if annotation in _PLAIN:
@@ -172,6 +190,10 @@ def _checked(read_plain: Reader, check: Check) -> Reader:
         return found
 
     return read
+
+
+def _formed(cls: Any, read_form: Reader) -> Reader:
+    return lambda value: cls.from_stored(read_form(value))
 
 
 def _literal(allowed: tuple[Any, ...]) -> Reader:

@@ -18,6 +18,9 @@ StateVersion = NewType("StateVersion", int)
 NextOffset = NewType("NextOffset", int)
 """Kafka offset of the next record to read; never the last one read."""
 
+TopicPartition = tuple[str, int]
+"""Topic name and partition number."""
+
 ClaimMode = Literal["no_claim", "claim"]
 """Whose a savepoint is after a restore: whoever's it was, or the restored job's (Flink's words)."""
 

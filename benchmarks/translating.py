@@ -17,6 +17,7 @@ from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.kafka.translation.request import ProofRequest
 from airflow_flinkstyle.kafka.translation.translator import translate_positions
 from airflow_flinkstyle.kafka.verdict import Exact
+from airflow_flinkstyle.offsets import Offsets
 
 MIRROR = MirrorSettings(source_alias="left", target_alias="right")
 
@@ -29,7 +30,7 @@ def main() -> None:
         KafkaCluster(name=name, config={"bootstrap.servers": task[name]}, request_timeout_s=60)
         for name in ("old", "new")
     )
-    positions = {(topic, number): offset for topic, number, offset in task["positions"]}
+    positions = Offsets({(topic, number): offset for topic, number, offset in task["positions"]})
     request = ProofRequest(positions=positions, mirror=MIRROR, isolation="read_uncommitted")
     began_s = time.monotonic()
     verdicts = translate_positions(old, new, request).verdicts

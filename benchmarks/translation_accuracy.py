@@ -20,6 +20,8 @@ from airflow_flinkstyle.kafka.policies import parse_policies
 from airflow_flinkstyle.kafka.translation.request import ProofRequest
 from airflow_flinkstyle.kafka.translation.translator import translate_positions
 from airflow_flinkstyle.kafka.verdict import Bounded, Exact, Refused, Verdict
+from airflow_flinkstyle.offsets import Offsets
+from airflow_flinkstyle.types import NextOffset
 from benchmarks.common import Report, Spread, Table, Target
 from benchmarks.translation_ledger import NUMBER, SEED
 from benchmarks.translation_methods import Answers, by_checkpoints, by_interpolation, by_timestamp
@@ -29,8 +31,8 @@ from benchmarks.translation_truth import Judged, Truth, judge, missing
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from airflow_flinkstyle.kafka.cluster import TopicPartition
     from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
+    from airflow_flinkstyle.types import TopicPartition
 
 RECORDS, QUICK_RECORDS = 3000, 600
 GROUPS, QUICK_GROUPS = 44, 5
@@ -43,7 +45,7 @@ _QUIET_S, _MOST_S = 12.0, 90.0
 POLICIES = parse_policies("exact,bounded")
 """What an approver would let pass: nothing that is never read."""
 
-Positions = dict["TopicPartition", int]
+Positions = dict["TopicPartition", NextOffset]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +84,7 @@ def run(*, quick: bool) -> Report:
         with stage.mirrored():
             positions = pick(stage, groups)
             for group, offsets in positions.items():
-                set_group_offsets(stage.old, group, offsets)
+                set_group_offsets(stage.old, group, Offsets(offsets))
             await_checkpoints(stage)
         stage.fall_behind()
         answers = [answer for flow in MIRRORS for answer in ask(stage, flow, positions)]
@@ -100,7 +102,7 @@ def pick(stage: Stage, groups: int) -> dict[str, Positions]:
             start = 0 if truth.kind in ("head-deleted", "hole") else log_range.start
             near = max(start, log_range.end - 500)
             low = rng.choice((log_range.end, near, near, start, start))
-            own[tp] = rng.randint(low, log_range.end)
+            own[tp] = NextOffset(rng.randint(low, log_range.end))
     return positions
 
 
@@ -142,7 +144,7 @@ def proved(stage: Stage, mirror: MirrorSettings, positions: Positions) -> dict[T
         asked = {tp: at for tp, at in positions.items() if (stage.truths[tp].kind != "own") == sole_writer}
         if asked:
             request = ProofRequest(
-                positions=asked,
+                positions=Offsets(asked),
                 mirror=replace(mirror, sole_writer=sole_writer),
                 isolation="read_committed",
                 ignored_headers=frozenset({NUMBER}),

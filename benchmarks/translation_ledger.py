@@ -13,8 +13,8 @@ from benchmarks.translation_truth import Entry, Truth
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer
 
-    from airflow_flinkstyle.kafka.cluster import TopicPartition
     from airflow_flinkstyle.kafka.settings import KafkaCluster
+    from airflow_flinkstyle.types import TopicPartition
 
 NUMBER = "n"
 """Header with a record's number; the translation is told to ignore it."""

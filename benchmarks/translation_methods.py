@@ -10,9 +10,9 @@ from airflow_flinkstyle.kafka.cluster import first_offsets_since
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from airflow_flinkstyle.kafka.cluster import TopicPartition
     from airflow_flinkstyle.kafka.mirror.topics import Checkpoint, OffsetSync
     from airflow_flinkstyle.kafka.settings import KafkaCluster
+    from airflow_flinkstyle.types import TopicPartition
     from benchmarks.translation_truth import Truth
 
 Answers = dict["TopicPartition", int | None]

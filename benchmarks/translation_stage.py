@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from airflow_flinkstyle.kafka.cluster import TopicPartition
     from airflow_flinkstyle.kafka.reading import Record
+    from airflow_flinkstyle.types import TopicPartition
 
 Flow = Literal["once", "least"]
 

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
-KNOWN_FORMATS = (1, 2, 3)
+KNOWN_FORMATS = (1, 2, 3, 4)
 SEAL = "v2147483647\n"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 UNSAFE = re.compile(r"[\\\x00-\x1f\x7f]")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.hooks.failback import mirror_begins
+from airflow_flinkstyle.jobs.migration.fail_back import mirror_begins
 from airflow_flinkstyle.jobs.migration.producers import SwappedSwitch
 from airflow_flinkstyle.jobs.running.client import Stopped
 from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
@@ -17,6 +17,7 @@ from airflow_flinkstyle.kafka.mirror.lag import CaughtUp
 from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.mirror.start import set_mirror_start, wait_copied
 from airflow_flinkstyle.kafka.settings import KafkaCluster
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.types import Generation
 from testbed.exactly_once import QUERIES
 from testbed.keeper import Keeper
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from airflow_flinkstyle.jobs.spec import JobSpec
-    from airflow_flinkstyle.kafka.cluster import TopicPartition
     from testbed.exactly_once import ExactlyOnceJob
     from testbed.judge import Judgement, StateReader
     from testbed.kafka import Broker
@@ -99,7 +99,7 @@ class Moves:
         self._shards, self._on_new = 2, False
         self.mirrors_restarted = 0
         """How often a mirror died while the job moved, and was started again."""
-        self._begins: Mapping[TopicPartition, int] = {}
+        self._begins = Offsets()
         """First record that the next mirror is to copy, per partition of the cluster that the job reads."""
 
     @property

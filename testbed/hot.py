@@ -209,7 +209,7 @@ class Judge:
             if answer["batch"] != query.batch_id + 1:
                 detail = f"batch {answer['batch']} ran, {query.batch_id + 1} was expected"
                 return Verdict(query=name, result="wrong", detail=detail)
-            compared.append((query.kafka["0"].offsets[self._topic], answer["read"]))
+            compared.append((query.kafka["0"].offsets.by_topic[self._topic], answer["read"]))
         for positions, values in compared:
             totals = totals_of(values)
             if not totals or totals != self._truth.at(positions):

@@ -347,7 +347,7 @@ class OrdersScenario:
 
     def native_ids(self, generation: Generation) -> list[Mapping[str, str]]:
         """Return every driver process known of a generation, the submitted one first."""
-        submit = self.board.submit(generation, self.board.newest_submit(generation))
+        submit = self.board.submit(generation)
         numbers = self.board.incarnations(generation)
         records = [self.board.incarnation(generation, number) for number in numbers]
         begun = [self.client.deployment.native_id(record) for record in records if record is not None]

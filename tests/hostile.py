@@ -47,7 +47,7 @@ _HEARTBEAT: dict[str, Any] = {
     "dropped": ["old"],
 }  # fmt: skip
 _GO: dict[str, Any] = {
-    "version": 2, "savepoint_id": "sp-1", "carry_pending": False, "closed_at": {"orders": 1},
+    "version": 2, "savepoint_id": "sp-1", "carry_planned": False, "closed_at": {"orders": 1},
     "expected": {"orders": {}}, "counts_behind": {"orders": 1},
 }  # fmt: skip
 _END: dict[str, Any] = {

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow_flinkstyle.agent.jvm.process import now_ms
 from airflow_flinkstyle.checkpoint.inventory import list_batches
+from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.protocol.records import QueryStatus
 from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
 from airflow_flinkstyle.sinks import resume

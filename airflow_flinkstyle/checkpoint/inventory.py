@@ -20,14 +20,14 @@ class Inventory:
 
     committed: BatchId
     """Newest batch that is done (K)."""
-    pending: BatchId | None
+    planned: BatchId | None
     """K + 1 if it was planned and is not done; Spark runs it again, with the same offsets."""
 
 
 def read_inventory(checkpoint: ObjectStore) -> Inventory:
     """List the logs of a checkpoint, of a running query too.
 
-    Commits are listed first: a batch that ends between the two listings then only looks pending, and one
+    Commits are listed first: a batch that ends between the two listings then only looks planned, and one
     more listing of the commits tells a batch that went on from a gap.
     """
     commits = list_batches(checkpoint, "commits")
@@ -84,4 +84,4 @@ def take_inventory(offsets: Iterable[int], commits: Iterable[int], *, location: 
     for needed in (newest, newest - 1):
         if needed >= 0 and needed not in planned:
             raise InvariantError.of(location, f"offsets/{needed}, which a restart reads", "no such file")
-    return Inventory(committed=BatchId(newest), pending=BatchId(last) if last > newest else None)
+    return Inventory(committed=BatchId(newest), planned=BatchId(last) if last > newest else None)

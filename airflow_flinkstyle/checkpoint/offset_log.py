@@ -6,19 +6,21 @@ Spark: ``OffsetSeqLog``, ``OffsetSeq``, ``OffsetMap``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_flinkstyle.checkpoint.errors import LogFormatError
 from airflow_flinkstyle.checkpoint.logfile import compact_json, is_number, json_object, split_version
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.types import NextOffset
+from airflow_flinkstyle.offsets import Offsets
+from airflow_flinkstyle.types import NextOffset, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 KNOWN_VERSIONS = (1, 2)
 _NO_OFFSET = "-"
+_NONE = Offsets()
 _Key = TypeVar("_Key", str, int)
 
 
@@ -32,6 +34,8 @@ class OffsetLog:
     """The second line: watermark, timestamp and pinned confs as raw JSON."""
     sources: Mapping[str, str]
     """Raw offset JSON per source, in the file's order; the key is the position in v1, the id in v2."""
+    _parsed: dict[str, Offsets | None] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """What was asked for: a source's line is parsed once."""
 
     def render(self) -> str:
         """Return the file's content; for an unchanged log exactly the text that was parsed."""
@@ -62,18 +66,22 @@ class OffsetLog:
     @property
     def kafka_sources(self) -> tuple[str, ...]:
         """The sources whose offsets have the Kafka connector's form."""
-        return tuple(source for source, raw in self.sources.items() if _as_kafka(raw) is not None)
+        return tuple(source for source in self.sources if self._kafka(source) is not None)
 
-    def kafka_offsets(self, source: str) -> Mapping[str, Mapping[int, NextOffset]]:
-        """Return the next offset to read per topic and partition; empty if the source has none yet.
+    def kafka_offsets(self, source: str) -> Offsets:
+        """Return where a Kafka source stands; empty if it has no offsets yet.
 
         Raises:
             BadInputError: If there is no such source, or it is not a Kafka source.
         """
-        raw = self._raw(source)
-        if raw == _NO_OFFSET:
-            return {}
-        offsets = _as_kafka(raw)
+        if source not in self.sources:
+            raise BadInputError(
+                f"Expected a source {source!r} in the offset log, found {list(self.sources)}.",
+                state_after="Nothing was changed.",
+                remedy="Use the position of the source (log v1) or its name (log v2).",
+            )
+        raw = self.sources[source]
+        offsets = _NONE if raw == _NO_OFFSET else self._kafka(source)
         if offsets is None:
             raise BadInputError(
                 f"Expected offsets of a Kafka source under {source!r}, found {raw[:80]!r}.",
@@ -82,20 +90,13 @@ class OffsetLog:
             )
         return offsets
 
-    def with_kafka_offsets(self, source: str, offsets: Mapping[str, Mapping[int, NextOffset]]) -> OffsetLog:
+    def with_kafka_offsets(self, source: str, offsets: Offsets) -> OffsetLog:
         """Return a log in which one source stands elsewhere; every other byte stays.
 
         Topics and partitions that were there keep their order, since Spark writes them in no fixed one.
         """
-        before = self.kafka_offsets(source)
-        rendered = {
-            topic: {
-                str(partition): int(offsets[topic][partition])
-                for partition in _ordered(offsets[topic], before.get(topic, {}))
-            }
-            for topic in _ordered(offsets, before)
-        }
-        return replace(self, sources={**self.sources, source: compact_json(rendered)})
+        raw = kafka_offset(offsets, self.kafka_offsets(source))
+        return replace(self, sources={**self.sources, source: raw})
 
     @property
     def by_position(self) -> bool:
@@ -130,14 +131,10 @@ class OffsetLog:
         times = {"batchWatermarkMs": watermark_ms, "batchTimestampMs": timestamp_ms}
         return replace(self, header=compact_json({**fields, **times}))
 
-    def _raw(self, source: str) -> str:
-        if source not in self.sources:
-            raise BadInputError(
-                f"Expected a source {source!r} in the offset log, found {list(self.sources)}.",
-                state_after="Nothing was changed.",
-                remedy="Use the position of the source (log v1) or its name (log v2).",
-            )
-        return self.sources[source]
+    def _kafka(self, source: str) -> Offsets | None:
+        if source not in self._parsed:
+            self._parsed[source] = _as_kafka(self.sources[source])
+        return self._parsed[source]
 
     def _header_fields(self) -> dict[str, Any]:
         return json_object(self.header, "Offset log's second line") if self.header else {}
@@ -171,10 +168,14 @@ def parse(text: str) -> OffsetLog:
     return log
 
 
-def kafka_offset(offsets: Mapping[str, Mapping[int, NextOffset]]) -> str:
-    """Return the raw offset of a Kafka source, sorted."""
+def kafka_offset(offsets: Offsets, before: Offsets = _NONE) -> str:
+    """Return the raw offset of a Kafka source: what was there before keeps its order, the rest is sorted."""
+    now, then = offsets.by_topic, before.by_topic
     return compact_json(
-        {t: {str(p): int(offsets[t][p]) for p in sorted(offsets[t])} for t in sorted(offsets)}
+        {
+            topic: {str(number): now[topic][number] for number in _ordered(now[topic], then.get(topic, {}))}
+            for topic in _ordered(now, then)
+        }
     )
 
 
@@ -185,20 +186,20 @@ def _source_and_offset(line: str) -> tuple[str, str]:
     return source, offset
 
 
-def _as_kafka(raw: str) -> dict[str, dict[int, NextOffset]] | None:
+def _as_kafka(raw: str) -> Offsets | None:
     """Return the offsets if they have the form ``{"topic":{"0":123}}``, else None."""
     if not raw.startswith("{"):
         return None
     topics = json_object(raw, "Offset of a source")
-    if not topics or not all(isinstance(partitions, dict) for partitions in topics.values()):
+    if not topics or not all(partitions and isinstance(partitions, dict) for partitions in topics.values()):
         return None
-    found: dict[str, dict[int, NextOffset]] = {}
+    found: dict[TopicPartition, NextOffset] = {}
     for topic, partitions in topics.items():
         for partition, offset in partitions.items():
             if not is_number(partition) or type(offset) is not int:
                 return None
-            found.setdefault(topic, {})[int(partition)] = NextOffset(offset)
-    return found if len(found) == len(topics) else None
+            found[topic, int(partition)] = NextOffset(offset)
+    return Offsets(found)
 
 
 def _ordered(wanted: Mapping[_Key, object], before: Mapping[_Key, object]) -> list[_Key]:

@@ -95,7 +95,7 @@ def _query_tables(query: QuerySnapshot, *, files: bool) -> Iterator[RenderableTy
     total = sum(entry.size_bytes for entry in query.files)
     about = [
         ("query id", query.query_id),
-        ("batch", f"{query.batch_id}{' and one pending' if query.pending_offsets else ''}"),
+        ("batch", f"{query.batch_id}{' and one planned' if query.planned_offsets else ''}"),
         ("sink", query.sink),
         ("copied from", query.checkpoint_location),
         ("files", f"{len(query.files)}, {size(total)}"),
@@ -105,8 +105,7 @@ def _query_tables(query: QuerySnapshot, *, files: bool) -> Iterator[RenderableTy
     positions = [
         (source, position.cluster_id, topic, partition, offset)
         for source, position in query.kafka.items()
-        for topic, offsets in position.offsets.items()
-        for partition, offset in offsets.items()
+        for (topic, partition), offset in position.offsets.items()
     ]
     if positions:
         yield table("source", "cluster", "topic", "#partition", "#next offset", rows=positions)

@@ -23,6 +23,7 @@ from airflow_flinkstyle.jobs.status import (
     describe_status,
 )
 from airflow_flinkstyle.protocol.records import Heartbeat
+from airflow_flinkstyle.typed_json import encode
 from airflow_flinkstyle.types import Generation
 
 _CERTAIN_S = 60.0
@@ -100,7 +101,7 @@ def _document(job: str, status: JobStatus) -> dict[str, object]:
         "generation": run.generation if run else None,
         "incarnation": run.incarnation if run else None,
         "batches": heartbeat.batches() if heartbeat else {},
-        "groups": {query: beat.groups for query, beat in heartbeat.queries.items()} if heartbeat else {},
+        "groups": {name: encode(one.groups) for name, one in heartbeat.queries.items()} if heartbeat else {},
         "transient": run.may_be_retried if run else False,
         "retry": run.retry if run else 0,
         "heartbeat_at_ms": heartbeat.written_at_ms if heartbeat else None,

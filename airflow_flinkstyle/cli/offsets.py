@@ -190,7 +190,7 @@ def apply(
 
 def _tables(found: OffsetRewritePlan) -> Iterator[RenderableType]:
     yield text_plot(found)
-    for title, moves in (("", found.moves), ("\nThe end of the batch that is not committed", found.pending)):
+    for title, moves in (("", found.moves), ("\nThe end of the batch that is not committed", found.planned)):
         chosen = listing(moves)
         if chosen.moves:
             columns = ("query", "topic", "#partition", "#from", "to", "#shift")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from dataclasses import asdict, is_dataclass
 from datetime import UTC, datetime
 from enum import IntEnum
@@ -105,11 +104,6 @@ def table(*columns: str, rows: Sequence[Sequence[object]], title: str | None = N
 def size(size_bytes: int) -> str:
     """Return a size as people read it."""
     return decimal(size_bytes)
-
-
-def now_ms() -> int:
-    """Return epoch milliseconds, UTC, by this machine's clock."""
-    return time.time_ns() // 1_000_000
 
 
 def moment(at_ms: int) -> str:

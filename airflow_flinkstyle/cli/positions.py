@@ -87,10 +87,7 @@ def compare(
         against = f"group {group}" if group is not None else "the logs' ends"
         found = []
         for view, cluster in _one_or_more(_look(manifest, all_clusters(kafka_configs, kafka_conn_ids))):
-            if group is not None:
-                others = group_offsets(cluster, group, view.topics)
-            else:
-                others = {tp: log.end for tp in view.partitions if (log := view.log_range(tp))}
+            others = view.ends if group is None else group_offsets(cluster, group, view.topics)
             found += distances_to(manifest, view, others)
     unlike = [one for one in found if one.behind is None]
     document = {
@@ -108,7 +105,7 @@ def _look(manifest: Manifest, clusters: Sequence[KafkaCluster]) -> list[tuple[Cl
     """Look at the clusters, as far as the savepoint reads them; a topic that is gone is left out."""
     by_cluster: dict[str, set[str]] = {}
     for position in sources_of(manifest).values():
-        by_cluster.setdefault(position.cluster_id, set()).update(position.offsets)
+        by_cluster.setdefault(position.cluster_id, set()).update(position.offsets.topics)
     views = []
     for cluster in clusters:
         cluster_id = describe(cluster, ()).cluster_id

@@ -8,7 +8,8 @@ import typer
 
 from airflow_flinkstyle.cli.factories import board_of, repository_of, whoami
 from airflow_flinkstyle.cli.options import AsJson, Job, Root, SavepointId, TimeoutS, Yes
-from airflow_flinkstyle.cli.output import ExitCode, confirm, note, now_ms, show, size
+from airflow_flinkstyle.cli.output import ExitCode, confirm, note, show, size
+from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.jobs.retention import dispose_of, prune_job
 from airflow_flinkstyle.savepoint.blobs import pins
 from airflow_flinkstyle.savepoint.retention.dispose import PROTECTIONS

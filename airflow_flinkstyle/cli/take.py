@@ -120,9 +120,9 @@ def restore(
             help="The restored job owns the savepoint: it is deleted once a newer one took its place.",
         ),
     ] = False,
-    carry_pending: Annotated[
+    carry_planned: Annotated[
         bool,
-        typer.Option("--carry-pending", help="Write the planned batch too: Spark repeats it, as it was."),
+        typer.Option("--carry-planned", help="Write the planned batch too: Spark repeats it, as it was."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -139,7 +139,7 @@ def restore(
             repository,
             lambda name: open_store(places[name]),
             claim_mode="claim" if claim else "no_claim",
-            carry_pending=carry_pending,
+            carry_planned=carry_planned,
             progress=move,
         )
     found = batches_of(manifest)

@@ -10,7 +10,8 @@ from rich.console import Group, RenderableType
 from airflow_flinkstyle.cli.factories import client_of, jobs_of
 from airflow_flinkstyle.cli.kafka_options import KafkaConfig, KafkaConn, the_cluster
 from airflow_flinkstyle.cli.options import AsJson, Yes
-from airflow_flinkstyle.cli.output import confirm, moment, now_ms, show, table
+from airflow_flinkstyle.cli.output import confirm, moment, show, table
+from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.jobs.status import JobStatus, NeverStarted, Running, Starting, describe_status
 from airflow_flinkstyle.kafka.audit.open_transactions import OpenTransaction, open_transactions
 from airflow_flinkstyle.kafka.audit.transactions import (

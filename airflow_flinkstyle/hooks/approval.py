@@ -9,19 +9,20 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.hooks.migration import cutover, live_kafka
-from airflow_flinkstyle.hooks.migration_form import read_form
+from airflow_flinkstyle.hooks.migration import cutover
 from airflow_flinkstyle.jobs.errors import NotAsApprovedError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.migration.approved import Approved
 from airflow_flinkstyle.jobs.migration.cutover import PHASES
+from airflow_flinkstyle.jobs.migration.form_reader import read_form
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError
 from airflow_flinkstyle.rewrite.errors import MovesRefusedError
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.hooks.job import StreamingJobHook
-    from airflow_flinkstyle.hooks.migration_form import MigrationForm
+    from airflow_flinkstyle.jobs.migration.approved import Migration
     from airflow_flinkstyle.jobs.migration.cutover import Cutover
+    from airflow_flinkstyle.jobs.migration.form import MigrationForm
     from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
 
 log = logging.getLogger(__name__)
@@ -54,7 +55,17 @@ def stored(hook: StreamingJobHook, form: MigrationForm, migration_id: str) -> Ap
 def approved_or_read(hook: StreamingJobHook, form: MigrationForm, migration_id: str) -> Approved:
     """Return what was approved, or what the form says where nothing is stored yet; stores nothing."""
     found = stored(hook, form, migration_id)
-    return found or Approved(migration=read_form(hook, form), told=form.told())
+    return found or Approved(migration=read(hook, form), told=form.told())
+
+
+def read(hook: StreamingJobHook, form: MigrationForm) -> Migration:
+    """Read the form, with the hook's connections."""
+    return read_form(
+        form,
+        servers=lambda conn_id: hook.kafka(conn_id).bootstrap_servers,
+        repository=hook.repository(form.job),
+        producer_switch=hook.switch_name(None),
+    )
 
 
 def plan_and_store(
@@ -69,7 +80,7 @@ def plan_and_store(
     """
     asked = approved_or_read(hook, form, migration_id)
     manifest = hook.repository(form.job).read(savepoint_id)
-    plan = live_kafka(hook, asked.migration).plan(manifest, preview=True)
+    plan = hook.live_kafka(asked.migration).plan(manifest, preview=True)
     if plan.refused:
         log.info("Plan for savepoint %s:\n%s", savepoint_id, plan.as_markdown())
         raise MovesRefusedError.of(

@@ -14,7 +14,7 @@ SAVEPOINTS = AssetAlias("flinkstyle-savepoints")
 
 
 def savepoint_asset(job: str, flinkstyle_conn_id: str = "flinkstyle_default") -> Asset:
-    """Return the asset that stands for the savepoints of a job under a connection's root."""
+    """Return the asset of the savepoints of a job under a connection's root."""
     return Asset(name=f"{flinkstyle_conn_id}/{job}", uri=f"flinkstyle://{flinkstyle_conn_id}/{job}")
 
 

@@ -88,7 +88,7 @@ def _not_by_itself(conn_id: str, found: str) -> BadInputError:
 def s3_environment(settings: S3Settings) -> dict[str, str]:
     """Return the settings as the environment variables that the driver's agent, and S3A, read.
 
-    An empty variable is to be taken out of what the driver inherits: it belongs to somebody else.
+    An empty variable is to be taken out of what the driver inherits: it belongs to another login.
     """
     values = {
         "AWS_ENDPOINT_URL_S3": settings.endpoint,

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.hooks.connections import Defaults
     from airflow_flinkstyle.jobs.deployments.base import Deployment
+    from airflow_flinkstyle.jobs.migration.approved import ClusterRef, Migration
+    from airflow_flinkstyle.jobs.migration.kafka_side import LiveKafka
     from airflow_flinkstyle.jobs.migration.producers import ProducerSwitch
     from airflow_flinkstyle.jobs.requests import PendingRequest
     from airflow_flinkstyle.jobs.running.client import JobClient
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.files.verify import Level, Verified
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+    from airflow_flinkstyle.savepoint.repository.summary import Summary
     from airflow_flinkstyle.savepoint.retention.dispose import Disposed, Protection
     from airflow_flinkstyle.savepoint.retention.policy import RetentionPolicy
     from airflow_flinkstyle.savepoint.retention.prune import PruneReport
@@ -85,6 +88,20 @@ class StreamingJobHook(BaseHook):
     def kafka(self, conn_id: str) -> KafkaCluster:
         """Return the cluster of an apache-kafka connection."""
         return connections.kafka_cluster(self.get_connection(conn_id))
+
+    def live_kafka(self, moving: Migration) -> LiveKafka:
+        """Return both clusters of a migration, and the rules between them."""
+        return moving.on(old=self._cluster(moving.source), new=self._cluster(moving.target))
+
+    def _cluster(self, ref: ClusterRef) -> KafkaCluster:
+        """Return a cluster; without a login where its connection is gone: no task fails for that alone."""
+        from airflow.sdk.exceptions import AirflowNotFoundException
+
+        try:
+            return self.kafka(ref.conn_id)
+        except AirflowNotFoundException:
+            self.log.warning("Connection %s is gone: %s is tried without a login", ref.conn_id, ref.servers)
+            return ref.without_login()
 
     def kafka_logins(self, conn_ids: Collection[str]) -> dict[str, str]:
         """Return the environment that brings a driver the logins of apache-kafka connections."""
@@ -208,7 +225,7 @@ class StreamingJobHook(BaseHook):
         )
 
     def finish_savepoint(self, job: str, pending: PendingRequest, *, timeout_s: float) -> Manifest:
-        """Wait for a savepoint asked for, and return it; one that died with its driver is asked for anew."""
+        """Wait for a savepoint asked for, and return it; one that died with its driver is asked for again."""
         from airflow_flinkstyle.hooks.progress import ProgressLog
         from airflow_flinkstyle.jobs.running.savepoints import finish_savepoint
 
@@ -220,13 +237,13 @@ class StreamingJobHook(BaseHook):
             watch=lambda _, progress: shown.reported(progress),
         )
 
-    def newest_savepoint(self, job: str) -> Manifest | None:
-        """Return the newest savepoint of a job, by the time it was taken."""
-        from airflow_flinkstyle.savepoint.repository.summary import newest_savepoint
+    def newest_savepoint(self, job: str) -> Summary | None:
+        """Return what a list shows of the newest savepoint of a job, in its own sequence."""
+        from airflow_flinkstyle.savepoint.repository.summary import newest_summary
 
-        return newest_savepoint(self.repository(job))
+        return newest_summary(self.repository(job))
 
-    def fresh_savepoint(self, job: str, max_age_s: float) -> Manifest | None:
+    def fresh_savepoint(self, job: str, max_age_s: float) -> Summary | None:
         """Return the newest savepoint if it is at most ``max_age_s`` old."""
         newest = self.newest_savepoint(job)
         if newest is None or time.time() - newest.taken_at_ms / 1000 > max_age_s:
@@ -305,7 +322,7 @@ class StreamingJobHook(BaseHook):
         return True, f"The savepoint root {self.store.uri} can be listed."
 
 
-def _load(path: str) -> Any:  # noqa: ANN401 - whatever stands there
+def _load(path: str) -> Any:  # noqa: ANN401 - any attribute
     module, _, attribute = path.partition(":")
     try:
         return getattr(import_module(module), attribute)

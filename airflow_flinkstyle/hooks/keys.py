@@ -23,7 +23,7 @@ def run_key(context: Context) -> str:
 
 
 def _key(*parts: str) -> str:
-    """Join into a name that can stand in an object's key: readable first, unique by its digest."""
+    """Join into a name that can be part of an object's key: readable first, unique by its digest."""
     readable = re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(parts[:2])).strip("._-")[:60]
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
     return f"{readable or 'run'}-{digest}"

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import logging
-import time
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.hooks.launches import recorded_launch
 from airflow_flinkstyle.jobs.errors import MigrationEndedError, StepTimeoutError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.migration.cutover import PHASES, Cutover
-from airflow_flinkstyle.jobs.migration.kafka_side import LiveKafka
 from airflow_flinkstyle.jobs.migration.moved_spec import moved_spec, renamed_topics
 from airflow_flinkstyle.jobs.migration.preflight import run_preflight
 from airflow_flinkstyle.jobs.migration.producers import SwappedSwitch
@@ -18,42 +15,13 @@ from airflow_flinkstyle.jobs.migration.report import build_report
 from airflow_flinkstyle.jobs.requests import AS_IT_IS, DRAINED
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError
 from airflow_flinkstyle.kafka.login.driver import moved_options
-from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.types import Generation
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.hooks.job import StreamingJobHook
-    from airflow_flinkstyle.jobs.migration.approved import ClusterRef, Migration
+    from airflow_flinkstyle.jobs.migration.approved import Migration
     from airflow_flinkstyle.jobs.migration.preflight import Preflight
     from airflow_flinkstyle.jobs.migration.producers import ProducerSwitch
-
-log = logging.getLogger(__name__)
-
-
-def live_kafka(hook: StreamingJobHook, moving: Migration) -> LiveKafka:
-    """Return both clusters, and the rules between them."""
-    old = _cluster(hook, moving.source)
-    return LiveKafka(
-        old=old,
-        new=_cluster(hook, moving.target),
-        mirror=moving.mirror,
-        rename=moving.rename,
-        isolation=moving.isolation,
-        allow=moving.allow,
-        strategies=moving.strategies,
-        fence=moving.fence.around(old),
-    )
-
-
-def _cluster(hook: StreamingJobHook, ref: ClusterRef) -> KafkaCluster:
-    """Return a cluster; without a login where its connection is gone: no task fails for that alone."""
-    from airflow.sdk.exceptions import AirflowNotFoundException
-
-    try:
-        return hook.kafka(ref.conn_id)
-    except AirflowNotFoundException:
-        log.warning("Connection %s is gone: %s is tried without a login", ref.conn_id, ref.servers)
-        return KafkaCluster(name=ref.conn_id, config={"bootstrap.servers": ref.servers})
 
 
 def producer_switch(hook: StreamingJobHook, moving: Migration) -> ProducerSwitch:
@@ -64,7 +32,7 @@ def producer_switch(hook: StreamingJobHook, moving: Migration) -> ProducerSwitch
 
 def preflight(hook: StreamingJobHook, moving: Migration, *, savepoint_id: str | None = None) -> Preflight:
     """Look at everything a migration needs; with a savepoint also at what the job has not read yet."""
-    kafka = live_kafka(hook, moving)
+    kafka = hook.live_kafka(moving)
     moved_options(kafka.new, moving.kafka_options)  # refuses what no driver can log in with
     return run_preflight(
         hook.client(moving.job),
@@ -92,7 +60,7 @@ def cutover(
         hot_savepoint_id: Restored by the next driver while it waits.
         starts_driver: Whether it may have to start the next driver, for which connections must be good.
     """
-    client, kafka = hook.client(moving.job), live_kafka(hook, moving)
+    client, kafka = hook.client(moving.job), hook.live_kafka(moving)
     journal = CutoverJournal(hook.store, moving.job, migration_id, PHASES)
     spec, target = recorded_launch(client)
     if starts_driver and journal.result("standby") is None:  # else the old cluster may be gone
@@ -140,7 +108,7 @@ def verify_moved(moved: Cutover | None, migration_id: str, *, timeout_s: float) 
     client, kafka = moved.client, moved.kafka
     report = build_report(client, moved.journal)
     target_id = report.plan.target_cluster_id
-    deadline = time.monotonic() + timeout_s
+    wait = client.clock.wait(timeout_s, every_s=1.0)
     while True:
         beat = client.wait_running(Generation(report.generation), timeout_s=timeout_s).heartbeat
         for ref in report.plan.sources:
@@ -153,11 +121,10 @@ def verify_moved(moved: Cutover | None, migration_id: str, *, timeout_s: float) 
         behind = [name for name, batch in report.plan.batches.items() if batches.get(name, -1) <= batch]
         if not behind or kafka.unread(client.repository.read(report.rewritten_id)) == 0:
             return {"cluster_id": target_id, "batches": batches, "generation": report.generation}
-        if time.monotonic() > deadline:
+        if not wait.again():
             raise StepTimeoutError(
                 f"Queries {behind} of job {report.job} were expected to commit a batch on the target within "
                 f"{timeout_s:g} s.",
                 state_after="The job has moved: it runs on the target, and producers write there.",
                 remedy="Look at the driver's log; correct it there (UpgradeStreamingJobOperator).",
             )
-        time.sleep(1.0)

@@ -49,7 +49,7 @@ class RequestFailedError(JobError):
 
 
 class CutFailedError(JobError):
-    """Several jobs could not be cut together; they go on uncut."""
+    """Several jobs could not be cut together; they continue uncut."""
 
     code = "CUT_FAILED"
     retryable = True
@@ -75,13 +75,13 @@ class RewindError(JobError):
 
 
 class LastStateError(JobError):
-    """A job cannot go on where it was: its state is out of reach, and nothing else is that state."""
+    """A job cannot continue where it was: its state is out of reach, and nothing else is that state."""
 
     code = "LAST_STATE"
 
 
 class HistoryError(JobError):
-    """A job with a history would begin anew, and nobody named what that gives up."""
+    """A job with a history would start without it, and what that gives up was not named."""
 
     code = "HISTORY"
 

@@ -13,19 +13,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.jobs.errors import AttemptSupersededError
-from airflow_flinkstyle.jobs.status import now_ms
 from airflow_flinkstyle.protocol.board import check_name
 from airflow_flinkstyle.protocol.records import Record
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterable
 
     from airflow_flinkstyle.storage.base import ObjectStore, Versioned
 
 log = logging.getLogger(__name__)
 _FOLDER, _ATTEMPT = "migrations", "0-attempt.json"
+_LAST_PHASES = frozenset({"running", "verify", "rollback"})
+"""A journal with the result of one of these has ended; a verification that failed is followed by ``back``."""
 APPROVED = "approved"
 """A phase before the first: what was approved stands in its intent, and it has no result."""
 
@@ -79,6 +81,24 @@ def read_phases(
         if found is not None:
             journals.setdefault(migration_id, []).append(PhaseRecord.from_bytes(found.data))
     return journals
+
+
+def has_ended(phases: Iterable[PhaseRecord]) -> bool:
+    """Return whether the migration or upgrade with these phases has ended."""
+    return any(
+        phase.phase in _LAST_PHASES and phase.result is not None and not phase.result.get("failure")
+        for phase in phases
+    )
+
+
+def open_since_ms(store: ObjectStore, job: str) -> int | None:
+    """Return when the oldest migration or upgrade began that has not ended; None if all have."""
+    begun = [
+        min(phase.intent_at_ms for phase in phases)
+        for phases in read_phases(store, job).values()
+        if not has_ended(phases)
+    ]
+    return min(begun, default=None)
 
 
 def _phase_of(key: str) -> str:

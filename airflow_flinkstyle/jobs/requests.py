@@ -6,9 +6,9 @@ import hashlib
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
+from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.errors import RequestBusyError
-from airflow_flinkstyle.jobs.status import now_ms
 from airflow_flinkstyle.protocol.records import Request
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
 from airflow_flinkstyle.types import Alignment

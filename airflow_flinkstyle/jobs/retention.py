@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.jobs.journal import read_phases
+from airflow_flinkstyle.clock import now_ms
+from airflow_flinkstyle.jobs.journal import has_ended, read_phases
+from airflow_flinkstyle.jobs.old_records import prune_records
 from airflow_flinkstyle.savepoint.blobs.owned import owners
 from airflow_flinkstyle.savepoint.retention.dispose import dispose_savepoint
 from airflow_flinkstyle.savepoint.retention.prune import prune
@@ -12,16 +14,12 @@ from airflow_flinkstyle.savepoint.retention.prune import prune
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from airflow_flinkstyle.jobs.journal import PhaseRecord
     from airflow_flinkstyle.protocol.board import JobBoard
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
     from airflow_flinkstyle.savepoint.retention.dispose import Disposed, Protection
     from airflow_flinkstyle.savepoint.retention.policy import RetentionPolicy
     from airflow_flinkstyle.savepoint.retention.prune import PruneReport
     from airflow_flinkstyle.types import Generation
-
-_LAST_PHASES = frozenset({"running", "verify", "rollback"})
-"""A journal with the result of one of these has ended; a verification that failed is followed by ``back``."""
 
 
 def prune_job(
@@ -33,8 +31,11 @@ def prune_job(
     dry_run: bool = False,
     wait_s: float = 300.0,
 ) -> PruneReport:
-    """Dispose of what the policy does not keep and the job does not need; raises as ``prune`` does."""
-    return prune(
+    """Dispose of what the policy does not keep and the job does not need; raises as ``prune`` does.
+
+    Records of requests and processes that nobody asks for any more go too (``old_records``).
+    """
+    report = prune(
         repository,
         policy,
         in_use=lambda: savepoints_in_use(board, repository),
@@ -42,6 +43,9 @@ def prune_job(
         dry_run=dry_run,
         wait_s=wait_s,
     )
+    if not dry_run:
+        prune_records(board, now_ms=now_ms())
+    return report
 
 
 def dispose_of(
@@ -107,13 +111,9 @@ def _of_waiting(board: JobBoard, generation: Generation) -> dict[str, str]:
 def _of_migrations(board: JobBoard) -> Iterator[tuple[str, str]]:
     """Yield the savepoints that journals without an end name, each with its migration."""
     for migration_id, phases in read_phases(board.store, board.job).items():
-        if any(_is_end(phase) for phase in phases):
+        if has_ended(phases):
             continue
         for phase in phases:
             for part in (phase.intent, phase.result or {}):
                 if isinstance(part.get("savepoint_id"), str):
                     yield part["savepoint_id"], migration_id
-
-
-def _is_end(phase: PhaseRecord) -> bool:
-    return phase.phase in _LAST_PHASES and phase.result is not None and not phase.result.get("failure")

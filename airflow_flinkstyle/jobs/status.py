@@ -6,7 +6,6 @@ on a clock of its own knows that the driver is dead, on whichever host it ran.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
@@ -23,11 +22,6 @@ START_GRACE_S = 300.0
 """How long a driver that was submitted where nobody here can see it counts as starting without a word."""
 FROZEN_S = 60.0
 """How long a process that is seen here may be silent at least: its own watchdog had to end it long before."""
-
-
-def now_ms() -> int:
-    """Return epoch milliseconds, UTC, by this machine's clock."""
-    return time.time_ns() // 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import os
-import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from airflow_flinkstyle.clock import CLOCK, Clock, Wait
 from airflow_flinkstyle.jobs.deployments.base import Alive, DriverState, Gone, Unknown
 from airflow_flinkstyle.jobs.errors import JobNotRunningError
 from airflow_flinkstyle.jobs.lease import OF_THIS_PROCESS, Sightings
@@ -21,6 +21,7 @@ from airflow_flinkstyle.jobs.status import (
     Successor,
     classify,
 )
+from airflow_flinkstyle.protocol.records import AsRecorded
 from airflow_flinkstyle.storage.open import open_store
 
 if TYPE_CHECKING:
@@ -28,11 +29,18 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.jobs.deployments.base import Deployment
     from airflow_flinkstyle.jobs.spec import Submission
-    from airflow_flinkstyle.protocol.board import JobBoard
-    from airflow_flinkstyle.protocol.records import Claim, Current, IncarnationRecord, Submit, TakeoverOrder
+    from airflow_flinkstyle.protocol.board import Behind, JobBoard, Slot
+    from airflow_flinkstyle.protocol.records import (
+        Claim,
+        Current,
+        Heartbeat,
+        IncarnationRecord,
+        Submit,
+        TakeoverOrder,
+    )
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
     from airflow_flinkstyle.storage.base import ObjectStore
-    from airflow_flinkstyle.types import Generation
+    from airflow_flinkstyle.types import Generation, Incarnation
 
 
 @dataclass(kw_only=True)
@@ -47,17 +55,26 @@ class JobView:
     open_checkpoint: Callable[[str], ObjectStore] = open_store
     """Opens a checkpoint location, for what callers do with stopped jobs."""
     poll_s: float = 0.25
+    clock: Clock = field(default=CLOCK, repr=False)
     sightings: Sightings = field(default_factory=lambda: OF_THIS_PROCESS, repr=False)
     """What this process has seen of the jobs' heartbeats."""
     base_env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ), repr=False)
 
+    def waiting(self, timeout_s: float) -> Wait:
+        """Begin to wait for something of the job."""
+        return self.clock.wait(timeout_s, every_s=self.poll_s)
+
     def status(self) -> JobStatus:
         """Return what the run that may run is doing, as far as this process has seen so far."""
-        current = self.board.current()
-        run = self._active(current.value if current else None)
-        if run is None:
-            return NeverStarted()
-        return classify(run, is_current=current is not None and current.value.generation == run.generation)
+        begun_s = self.sightings.clock_s()
+        slot = self.board.current()
+        current = slot.value if slot is not None else None
+        behind = self.board.behind(current)
+        named = current.generation if current is not None else None
+        run = self._told_to_go(named, behind)
+        if run is None and current is not None:
+            run = self._as_recorded(current, behind, begun_s) or self.run(current.generation)
+        return NeverStarted() if run is None else classify(run, is_current=named == run.generation)
 
     def settled_status(
         self,
@@ -76,21 +93,20 @@ class JobView:
             unless: Says of which run nothing more has to be known.
             afresh: Believe no sign of life but one that this call sees come, though the lease has not passed.
         """
-        until_s = time.monotonic() + at_most_s
-        status, before = self.status(), None
-        while not isinstance(status, NeverStarted) and not unless(status.run):
+        wait, before = self.waiting(at_most_s), None
+        while True:
+            status = self.status()
+            if isinstance(status, NeverStarted) or unless(status.run):
+                return status
             before = before or status.run.heartbeat
             is_old = afresh and status.run.speaks and status.run.heartbeat == before
-            if time.monotonic() > until_s or (status.run.is_certain and not is_old):
-                break
-            time.sleep(self.poll_s)
-            status = self.status()
-        return status
+            if (status.run.is_certain and not is_old) or not wait.again():
+                return status
 
     def settled_run(self, generation: Generation) -> Run:
         """Return a run once it is certain whether a driver must be expected under it."""
         while not (run := self.run(generation)).is_certain:
-            time.sleep(self.poll_s)
+            self.clock.sleep(self.poll_s)
         return run
 
     def run(self, generation: Generation) -> Run:
@@ -99,6 +115,21 @@ class JobView:
         Raises:
             JobNotRunningError: If nobody claimed it.
         """
+        claim = self.claim(generation)
+        begun_s = self.sightings.clock_s()
+        incarnations, beat = self.board.incarnations(generation), self.board.heartbeat(generation)
+        submit = self.board.submit(generation)
+        recorded = AsRecorded(
+            claim=claim,
+            order=self.board.takeover_order(generation),
+            process=self.board.incarnation(generation, beat.value.incarnation) if beat else None,
+            submit=submit.value if submit else None,
+            submit_version=submit.version if submit else "",
+        )
+        return self._made(generation, recorded, incarnations[-1] if incarnations else None, beat, begun_s)
+
+    def claim(self, generation: Generation) -> Claim:
+        """Return the claim of a generation; raises as ``run`` does."""
         claim = self.board.claim(generation)
         if claim is None:
             raise JobNotRunningError(
@@ -106,34 +137,60 @@ class JobView:
                 state_after="Nothing was changed.",
                 remedy="List the job's runs; the savepoint root or the job name may be another one.",
             )
-        begun_s = self.sightings.clock_s()
-        incarnations, beat = self.board.incarnations(generation), self.board.heartbeat(generation)
-        number = self.board.newest_submit(generation)
-        submit = self.board.submit(generation, number) if number else None
-        newest = incarnations[-1] if incarnations else None
-        version, state = beat.version if beat else None, submit.version if submit else None
-        speaker = self.board.incarnation(generation, beat.value.incarnation) if beat else None
+        return claim
+
+    def _as_recorded(self, current: Current, behind: Behind, begun_s: float) -> Run | None:
+        """Return the run that took over last, from what ``current.json`` repeats of its records.
+
+        None if they do not tell: a later driver process has begun, or spoke.
+        """
+        generation, recorded = current.generation, current.recorded
+        if recorded is None or behind.has_incarnation(generation):
+            return None
+        version = behind.submit_version(generation)
+        if (version or "") != recorded.submit_version:
+            submit = self.board.submit(generation)
+            recorded = replace(
+                recorded,
+                submit=submit.value if submit else None,
+                submit_version=submit.version if submit else "",
+            )
+        beat = self.board.heartbeat(generation)
+        if beat is None or beat.value.incarnation != current.incarnation:
+            return None
+        return self._made(generation, recorded, current.incarnation or None, beat, begun_s)
+
+    def _made(
+        self,
+        generation: Generation,
+        recorded: AsRecorded,
+        newest: Incarnation | None,
+        beat: Slot[Heartbeat] | None,
+        begun_s: float,
+    ) -> Run:
+        """Put a run together, with what is seen of it from here."""
+        claim, submit, version = recorded.claim, recorded.submit, beat.version if beat else None
+        mark = (version, newest, recorded.submit_version)
         run = Run(
             generation=generation,
             claim=claim,
-            order=self.board.takeover_order(generation),
-            submit=submit.value if submit else None,
-            submit_number=number,
+            order=recorded.order,
+            submit=submit,
+            submit_number=submit.number if submit else 0,
             incarnation=newest,
             heartbeat=beat.value if beat else None,
-            speaker=self._state(speaker, submit.value if submit else None)
+            speaker=self._state(recorded.process, submit)
             if beat is not None and beat.value.incarnation
             else Gone(),  # nobody spoke, or a caller in a driver's place
             successor=None,
             silence=self.sightings.note(f"{claim.claim_id}/heartbeat", version, begun_s=begun_s),
-            stillness=self.sightings.note(claim.claim_id, (version, newest, state), begun_s=begun_s),
+            stillness=self.sightings.note(claim.claim_id, mark, begun_s=begun_s),
         )
-        return replace(run, successor=self._successor(run, speaker))
+        return replace(run, successor=self._successor(run, recorded.process))
 
-    def _active(self, current: Current | None) -> Run | None:
-        """Return the newest run that was told to go and may take over, else the current one."""
-        named = current.generation if current else None
-        for generation in reversed(self.board.generations()):
+    def _told_to_go(self, named: Generation | None, behind: Behind) -> Run | None:
+        """Return the newest run behind the current one that was told to go and may take over."""
+        for generation in reversed(behind.told_to_go()):
             if named is not None and generation <= named:
                 break
             claim, order = self.board.claim(generation), self.board.takeover_order(generation)
@@ -144,7 +201,7 @@ class JobView:
                 and self._may_follow(named, order)
             ):
                 return self.run(generation)
-        return self.run(named) if named is not None else None
+        return None
 
     def _may_follow(self, named: Generation | None, order: TakeoverOrder) -> bool:
         """Return whether the guard would let a driver with this ``order`` take over now."""

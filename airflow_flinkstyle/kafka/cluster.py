@@ -10,20 +10,17 @@ from typing import TYPE_CHECKING, Any
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.kafka.errors import NOTHING_CHANGED, TopicMissingError
 from airflow_flinkstyle.kafka.settings import admin_client
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.typed_json import complete
-from airflow_flinkstyle.types import NextOffset
+from airflow_flinkstyle.types import NextOffset, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from confluent_kafka import IsolationLevel
     from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 
     from airflow_flinkstyle.kafka.settings import KafkaCluster
-
-TopicPartition = tuple[str, int]
-"""Topic name and partition number."""
-
 
 _LEADER_WAIT_S = 5.0
 _NO_LEADER_YET = frozenset(
@@ -69,6 +66,24 @@ class ClusterView:
     def partitions(self) -> frozenset[TopicPartition]:
         """Every live partition of the topics."""
         return frozenset((topic, p) for topic, view in self.topics.items() for p in view.partitions)
+
+    @property
+    def starts(self) -> Offsets:
+        """Where each log begins."""
+        return self._offsets(lambda log: log.start)
+
+    @property
+    def ends(self) -> Offsets:
+        """Where each log ends."""
+        return self._offsets(lambda log: log.end)
+
+    def _offsets(self, of: Callable[[LogRange], NextOffset]) -> Offsets:
+        return Offsets.of(
+            {
+                topic: {number: of(log) for number, log in view.partitions.items()}
+                for topic, view in self.topics.items()
+            }
+        )
 
     def only(self, topics: Collection[str]) -> ClusterView:
         """Return the view with these topics only; those it lacks stay absent."""
@@ -183,17 +198,12 @@ def _list_ranges(
     stable = _list_offsets(cluster, admin, wanted, latest, IsolationLevel.READ_COMMITTED)
     ends = _list_offsets(cluster, admin, wanted, latest, IsolationLevel.READ_UNCOMMITTED)
     starts = _list_offsets(cluster, admin, wanted, earliest, IsolationLevel.READ_UNCOMMITTED)
-    return {
-        tp: LogRange(
-            start=NextOffset(starts[tp]), end=NextOffset(ends[tp]), last_stable=NextOffset(stable[tp])
-        )
-        for tp in wanted
-    }
+    return {tp: LogRange(start=starts[tp], end=ends[tp], last_stable=stable[tp]) for tp in wanted}
 
 
 def first_offsets_since(
     cluster: KafkaCluster, since_ms: Mapping[TopicPartition, int]
-) -> dict[TopicPartition, int | None]:
+) -> dict[TopicPartition, NextOffset | None]:
     """Return per partition the first offset, in the log's order, whose timestamp is no less, or None.
 
     What stands there may be a transaction's marker or an aborted record.
@@ -206,7 +216,7 @@ def first_offsets_since(
     specs = {tp: OffsetSpec.for_timestamp(max(0, ms)) for tp, ms in since_ms.items()}
     with admin_client(cluster) as admin:
         found = _look_up(cluster, admin, specs, IsolationLevel.READ_UNCOMMITTED)
-    return {tp: seen.offset if seen.offset >= 0 else None for tp, seen in found.items()}
+    return {tp: NextOffset(seen.offset) if seen.offset >= 0 else None for tp, seen in found.items()}
 
 
 def _list_offsets(
@@ -215,9 +225,9 @@ def _list_offsets(
     partitions: list[TopicPartition],
     spec: OffsetSpec,
     isolation: IsolationLevel,
-) -> dict[TopicPartition, int]:
+) -> dict[TopicPartition, NextOffset]:
     found = _look_up(cluster, admin, dict.fromkeys(partitions, spec), isolation)
-    return {tp: seen.offset for tp, seen in found.items()}
+    return {tp: NextOffset(seen.offset) for tp, seen in found.items()}
 
 
 def _look_up(
@@ -269,7 +279,7 @@ def _settings_of(config: Mapping[str, str]) -> TopicSettings:
     )
 
 
-def require_positions(positions: Mapping[TopicPartition, int]) -> None:
+def require_positions(positions: Offsets) -> None:
     """Refuse an empty set of positions and the numbers that stand for earliest and latest."""
     symbolic = sorted(tp for tp, offset in positions.items() if offset < 0)
     if symbolic or not positions:

@@ -14,15 +14,16 @@ from airflow_flinkstyle.kafka.errors import (
     name_partitions,
 )
 from airflow_flinkstyle.kafka.settings import admin_client, consumer
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.types import NextOffset
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable
 
     from confluent_kafka import Consumer, KafkaError
 
-    from airflow_flinkstyle.kafka.cluster import TopicPartition
     from airflow_flinkstyle.kafka.settings import KafkaCluster
+    from airflow_flinkstyle.types import TopicPartition
 
 _HAS_MEMBERS = frozenset(
     (
@@ -43,8 +44,8 @@ class GroupCommit:
     """Offsets that were committed for a group."""
 
     group: str
-    offsets: Mapping[TopicPartition, NextOffset]
-    before: Mapping[TopicPartition, NextOffset]
+    offsets: Offsets
+    before: Offsets
     """What it had committed until then, on the topics concerned."""
 
     def describe(self) -> str:
@@ -55,9 +56,7 @@ class GroupCommit:
         )
 
 
-def group_offsets(
-    cluster: KafkaCluster, group: str, topics: Collection[str]
-) -> dict[TopicPartition, NextOffset]:
+def group_offsets(cluster: KafkaCluster, group: str, topics: Collection[str]) -> Offsets:
     """Return what a group has committed on these topics; partitions without a commit are left out.
 
     Raises:
@@ -74,9 +73,7 @@ def group_offsets(
     return found
 
 
-def set_group_offsets(
-    cluster: KafkaCluster, group: str, offsets: Mapping[TopicPartition, int]
-) -> GroupCommit:
+def set_group_offsets(cluster: KafkaCluster, group: str, offsets: Offsets) -> GroupCommit:
     """Commit offsets for a group, so that whoever watches its lag goes on; back or on, whatever it had.
 
     Args:
@@ -106,20 +103,16 @@ def set_group_offsets(
             after = _committed(client, cluster, offsets)
             missed = [tp for tp, offset in offsets.items() if after.get(tp) != offset]
             raise _refused(cluster, group, missed, len(offsets) - len(missed), cause) from error
-    return GroupCommit(
-        group=group, offsets={tp: NextOffset(offset) for tp, offset in offsets.items()}, before=before
-    )
+    return GroupCommit(group=group, offsets=offsets, before=before)
 
 
-def _committed(
-    client: Consumer, cluster: KafkaCluster, partitions: Iterable[TopicPartition]
-) -> dict[TopicPartition, NextOffset]:
+def _committed(client: Consumer, cluster: KafkaCluster, partitions: Iterable[TopicPartition]) -> Offsets:
     """Ask as a consumer: the admin client's call crashes the process while the coordinator loads."""
     from confluent_kafka import TopicPartition as ClientPartition
 
     asked = [ClientPartition(topic, number) for topic, number in partitions]
     answers = client.committed(asked, timeout=cluster.request_timeout_s) if asked else []
-    return {(tp.topic, tp.partition): NextOffset(tp.offset) for tp in answers if tp.offset >= 0}
+    return Offsets({(tp.topic, tp.partition): NextOffset(tp.offset) for tp in answers if tp.offset >= 0})
 
 
 def _require_group(cluster: KafkaCluster, group: str) -> None:

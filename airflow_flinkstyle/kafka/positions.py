@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicPartition, require_positions
+from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, require_positions
 from airflow_flinkstyle.kafka.errors import (
     NOTHING_CHANGED,
     OffsetBeforeStartError,
@@ -13,13 +13,15 @@ from airflow_flinkstyle.kafka.errors import (
     TopicMissingError,
 )
 from airflow_flinkstyle.kafka.verdict import Chosen, Refused
-from airflow_flinkstyle.types import NextOffset
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
+
+    from airflow_flinkstyle.offsets import Offsets
+    from airflow_flinkstyle.types import NextOffset, TopicPartition
 
 
-def require_within_log(positions: Mapping[TopicPartition, int], view: ClusterView, where: str) -> None:
+def require_within_log(positions: Offsets, view: ClusterView, where: str) -> None:
     """Check that there is one position per live partition, and that each lies in its log.
 
     Args:
@@ -55,7 +57,7 @@ def require_partitions(partitions: Collection[TopicPartition], view: ClusterView
         raise PartitionSetError.between(where, missing=live - given, unknown=given - live)
 
 
-def require_inside(positions: Mapping[TopicPartition, int], view: ClusterView, where: str) -> None:
+def require_inside(positions: Offsets, view: ClusterView, where: str) -> None:
     """Check that each position lies in its log; partitions the view lacks are left to others.
 
     Raises:
@@ -68,7 +70,7 @@ def require_inside(positions: Mapping[TopicPartition, int], view: ClusterView, w
             _require_inside(*tp, offset, log_range, where)
 
 
-def _require_inside(topic: str, number: int, offset: int, log: LogRange, where: str) -> None:
+def _require_inside(topic: str, number: int, offset: NextOffset, log: LogRange, where: str) -> None:
     name = f"Position {offset} of {topic}-{number} on {where}"
     if offset < log.start:
         raise OffsetBeforeStartError(
@@ -88,7 +90,7 @@ def _require_inside(topic: str, number: int, offset: int, log: LogRange, where: 
         )
 
 
-def validate_position(offset: int, log: LogRange, before: int | None) -> Chosen | Refused:
+def validate_position(offset: NextOffset, log: LogRange, before: NextOffset | None) -> Chosen | Refused:
     """Return a position that a person picked with what it skips and repeats, or why it cannot be used.
 
     Args:
@@ -107,9 +109,9 @@ def validate_position(offset: int, log: LogRange, before: int | None) -> Chosen 
             f"position {offset} lies {offset - log.end} offsets behind the log's end {log.end}", None
         )
     if before is None:
-        return Chosen(NextOffset(offset), skipped_records=None, repeated_records=None)
+        return Chosen(offset, skipped_records=None, repeated_records=None)
     return Chosen(
-        NextOffset(offset),
+        offset,
         skipped_records=max(0, offset - before),
         repeated_records=max(0, before - offset),
     )

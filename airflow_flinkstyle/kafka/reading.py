@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from confluent_kafka import KafkaError
 
-    from airflow_flinkstyle.kafka.cluster import TopicPartition
     from airflow_flinkstyle.kafka.settings import Isolation, KafkaCluster
+    from airflow_flinkstyle.types import TopicPartition
 
 log = logging.getLogger(__name__)
 

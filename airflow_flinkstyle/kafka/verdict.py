@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, assert_never
 
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.typed_json import stored
-from airflow_flinkstyle.types import NextOffset
+from airflow_flinkstyle.types import NextOffset, TopicPartition
 
 ExtraClass = Literal[
     "duplicate", "copy_before", "phantom_aborted", "superseded", "tombstone", "new", "passed_over"
@@ -121,6 +122,11 @@ def describe(verdict: Verdict) -> str:
             return f"refused: {reason}{where}"
         case _:
             assert_never(verdict)
+
+
+def offsets_of(verdicts: Mapping[TopicPartition, Verdict]) -> Offsets:
+    """Return where reading goes on, of those that are not refused."""
+    return Offsets({tp: at for tp, verdict in verdicts.items() if (at := offset_of(verdict)) is not None})
 
 
 def offset_of(verdict: Verdict) -> NextOffset | None:

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from airflow_flinkstyle.hooks.failback import Topics
+    from airflow_flinkstyle.jobs.migration.fail_back import Topics
 
 
 class BeginFailBackOperator(MigrationOperator):
-    """Prepare the way back from a finished migration; the operators of a migration then go it.
+    """Prepare the fail-back of a finished migration; the operators of a migration then do it.
 
     Notes for a mirror back where it is to begin, takes down the fence that the migration left on the old
     topics, and fails while records are only on the cluster that the job reads now, counted by partition.
@@ -41,19 +41,22 @@ class BeginFailBackOperator(MigrationOperator):
         mirror_timeout_s: float = 90.0,
         **kwargs: Any,
     ) -> None:
-        super().__init__(back=True, **kwargs)
+        super().__init__(**kwargs)
         self.migration_id = migration_id
         self.topics = topics
         self.mirror_timeout_s = mirror_timeout_s
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Prepare, and say what the way back is."""
-        from airflow_flinkstyle.hooks.failback import begin_fail_back
+        """Prepare, and say what the fail-back is."""
+        from airflow_flinkstyle.jobs.migration.fail_back import begin_fail_back
 
+        hook, form = self.hook, self.form()
         with airflow_errors():
             found = begin_fail_back(
-                self.hook,
-                self.form(),
+                hook.store,
+                form,
+                now=hook.kafka(form.source_kafka_conn_id),
+                then=hook.kafka(form.target_kafka_conn_id),
                 migration_id=self.migration_id,
                 topics=self.topics,
                 mirror_timeout_s=float(self.mirror_timeout_s),

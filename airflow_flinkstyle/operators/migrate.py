@@ -11,109 +11,34 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from airflow_flinkstyle.hooks.migration_form import MigrationForm
+    from airflow_flinkstyle.jobs.migration.form import MigrationForm
 
 
 class MigrationOperator(StreamingJobOperator):
     """Base of the operators of a migration; all tasks of one DAG run belong to the same migration.
 
-    Tell all of them the same. The arguments are read once: what ``PlanMigrationOperator`` shows for the
+    Tell all of them the same. The answers are read once: what ``PlanMigrationOperator`` shows for the
     approval is stored, and every task behind it applies that, whatever becomes of files that they name. Until
     the window begins, a task that is told something else fails; then it completes what was approved.
 
-    :param source_kafka_conn_id: Connection of type ``kafka``: the cluster the job reads. (templated)
-    :param target_kafka_conn_id: Connection of type ``kafka``: the cluster to move to. (templated)
-    :param mirror: MirrorMaker 2's settings: ``source_alias``, ``target_alias``, and if they differ from
-        the defaults any other field of ``kafka.mirror.lag.MirrorSettings``. Needed where positions are
-        proved. (templated)
-    :param rename: Source topic -> target topic, or several with commas, beyond what the mirror's policy
-        says. (templated)
-    :param way: How sources move: ``proved`` (where their unread records stand), ``new_identity`` (at
-        ``start``) or ``producers_first`` (drained, then the target from its start). (templated)
-    :param start: Where what begins anew begins: ``earliest``, ``latest``, ``timestamp:...``,
-        ``group:...``, ``offsets:...`` and more (``kafka.start.text``), or a mapping per topic. (templated)
-    :param topology: ``repartitioned`` lets topics whose partitions do not fit one by one begin at
-        ``start``; ``refuse`` refuses them. (templated)
-    :param sources: ``query/source`` -> any of ``way``, ``start``, ``topology``. (templated)
-    :param fence: ``acl`` also keeps producers away from the old topics by ACL; ``passive`` only watches.
-        (templated)
-    :param fence_spare: Principals that an ``acl`` fence leaves alone; as text with semicolons between.
-        (templated)
-    :param group: Consumer group whose offsets on the target are set after the move. (templated)
-    :param isolation: The job's own ``kafka.isolation.level``. (templated)
-    :param allow: Kinds of verdict that are good enough: ``exact``, ``bounded``, ``chosen``, or classes:
-        ``duplicate<=100,superseded``. (templated)
-    :param producer_switch: ``store``, ``manual`` or ``module:attribute``; None: as the ``flinkstyle``
-        connection says. (templated)
-    :param script_servers: ``kafka.bootstrap.servers`` as the script writes it, if the source's connection
-        has it otherwise. (templated)
-    :param kafka_options: More options of Spark's Kafka source on the target; no secrets. The driver logs in
-        as the target's connection says, or as the one that the option ``flinkstyle.connection`` names.
-        (templated)
-    :param timeouts: Seconds by the names of ``jobs.migration.context.CutoverSettings``. (templated)
-    :param spark_conn_id: Where the next driver runs; None: where the job runs now. (templated)
-    :param back: It reverses an earlier migration: producers know the two clusters by each other's names.
+    :param migration: The answers, by the names of ``jobs.migration.form.MigrationForm``, which explains each:
+        ``source_kafka_conn_id`` and ``target_kafka_conn_id``, and where they differ from the defaults
+        ``mirror``, ``rename``, ``way``, ``start``, ``topology``, ``sources``, ``fence``, ``fence_spare``,
+        ``group``, ``isolation``, ``allow``, ``producer_switch``, ``script_servers``, ``kafka_options``,
+        ``timeouts``, ``spark_conn_id``, ``back``. (templated)
     """
 
-    template_fields: Sequence[str] = (
-        *StreamingJobOperator.template_fields,
-        *("source_kafka_conn_id", "target_kafka_conn_id", "mirror", "rename", "isolation", "allow"),
-        *("way", "start", "topology", "sources", "fence", "fence_spare", "group"),
-        *("producer_switch", "script_servers", "kafka_options", "timeouts", "spark_conn_id"),
-    )
+    template_fields: Sequence[str] = (*StreamingJobOperator.template_fields, "migration")
 
-    def __init__(
-        self,
-        *,
-        source_kafka_conn_id: str,
-        target_kafka_conn_id: str,
-        mirror: Mapping[str, Any] | None = None,
-        rename: Mapping[str, str] | None = None,
-        way: str = "proved",
-        start: str | Mapping[str, Any] | None = None,
-        topology: str = "refuse",
-        sources: Mapping[str, Mapping[str, Any]] | None = None,
-        fence: str | Mapping[str, Any] = "passive",
-        fence_spare: Sequence[str] | str = (),
-        group: str | None = None,
-        isolation: str = "read_uncommitted",
-        allow: Sequence[str] | str = ("exact",),
-        producer_switch: str | None = None,
-        script_servers: str | None = None,
-        kafka_options: Mapping[str, str] | None = None,
-        timeouts: Mapping[str, float] | None = None,
-        spark_conn_id: str | None = None,
-        back: bool = False,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, *, migration: Mapping[str, Any], **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.source_kafka_conn_id = source_kafka_conn_id
-        self.target_kafka_conn_id = target_kafka_conn_id
-        self.mirror = mirror
-        self.rename = rename
-        self.way = way
-        self.start = start
-        self.topology = topology
-        self.sources = sources
-        self.fence = fence
-        self.fence_spare = fence_spare
-        self.group = group
-        self.isolation = isolation
-        self.allow = allow
-        self.producer_switch = producer_switch
-        self.script_servers = script_servers
-        self.kafka_options = kafka_options
-        self.timeouts = timeouts
-        self.spark_conn_id = spark_conn_id
-        self.back = back
+        self.migration = migration
 
     def form(self) -> MigrationForm:
-        """Return the rendered arguments as one value."""
-        from dataclasses import fields
+        """Return the rendered answers as one value."""
+        from airflow_flinkstyle.jobs.migration.form import MigrationForm
 
-        from airflow_flinkstyle.hooks.migration_form import MigrationForm
-
-        return MigrationForm(**{item.name: getattr(self, item.name) for item in fields(MigrationForm)})
+        return MigrationForm.of(self.job, self.migration)
 
 
 class PreflightMigrationOperator(MigrationOperator):
@@ -141,7 +66,7 @@ class PlanMigrationOperator(MigrationOperator):
 
     Producers are at work, so the plan is a preview; the window plans again, with the same rules. What is
     stored stays: a clearing plans it again, other answers need a new DAG run. Returns the plan as JSON; in
-    XCom ``markdown`` stand the from/to table and what is approved, with its digest.
+    XCom ``markdown`` holds the from/to table and what is approved, with its digest.
 
     :param savepoint_id: The savepoint to look at. (templated)
     """
@@ -169,7 +94,7 @@ class PlanMigrationOperator(MigrationOperator):
 class MigrateStreamingJobOperator(MigrationOperator):
     """The window, as one task: hold producers, stop with savepoint, prove, rewrite, resume, release.
 
-    Its phases are journalled: a retry goes on behind the last one. If it has to give up before the new
+    Its phases are journalled: a retry continues behind the last one. If it has to give up before the new
     driver has taken over, the job runs on the old cluster again and the task fails saying so; afterwards
     nothing goes back by itself. Returns positions, times and savepoints.
 

@@ -16,9 +16,9 @@ MARKDOWN_KEY = "markdown"
 
 
 class PlanOffsetRewriteOperator(StreamingJobOperator):
-    """Find where a savepoint's positions stand on another cluster, each source in its way. Writes nothing.
+    """Find where a savepoint's positions are on another cluster, each source in its way. Writes nothing.
 
-    Returns the plan as JSON; the from/to table is in XCom ``markdown`` and in the log. It stands by itself;
+    Returns the plan as JSON; the from/to table is in XCom ``markdown`` and in the log. It needs nothing else;
     in a migration use ``PlanMigrationOperator``, which also stores what is approved.
 
     :param savepoint_id: The savepoint to move. (templated)
@@ -32,7 +32,7 @@ class PlanOffsetRewriteOperator(StreamingJobOperator):
         says. (templated)
     :param isolation: The job's own ``kafka.isolation.level``. (templated)
     :param way: How sources move: ``proved``, ``new_identity`` or ``producers_first``. (templated)
-    :param start: Where what begins anew begins, as ``kafka.start.text`` reads it. (templated)
+    :param start: Where sources that drop their position begin, as ``kafka.start.text`` reads it. (templated)
     :param topology: ``repartitioned`` lets topics whose partitions do not fit begin at ``start``;
         ``refuse`` refuses them. (templated)
     :param sources: ``query/source`` -> any of ``way``, ``start``, ``topology``. (templated)

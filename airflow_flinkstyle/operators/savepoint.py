@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class TakeSavepointOperator(SavepointMaker):
-    """Take a savepoint; the job goes on meanwhile. Returns the savepoint's id.
+    """Take a savepoint; the job keeps running. Returns the savepoint's id.
 
     A retry, or a clear, re-attaches to the savepoint asked for by the earlier try of the same DAG run.
 
@@ -85,7 +85,7 @@ class TakeSavepointOperator(SavepointMaker):
         )
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> str:
-        """Read the outcome; a request that died with its driver is asked anew of the next one."""
+        """Read the outcome; a request that died with its driver is asked of the next one."""
         from airflow_flinkstyle.jobs.requests import PendingRequest
 
         if "failure" in event:

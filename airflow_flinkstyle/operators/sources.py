@@ -1,4 +1,4 @@
-"""Give the sources of a savepoint's queries a new identity, before a changed script goes on from it."""
+"""Give the sources of a savepoint's queries a new identity, before a changed script resumes from it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ChangeSourcesOperator(SavepointMaker):
-    """Write a savepoint whose queries have other sources: taken anew, added, removed or reordered.
+    """Write a savepoint whose queries have other sources: with new positions, added, removed or reordered.
 
     All state and all other sources are kept. Returns the new savepoint's id.
 

@@ -32,12 +32,12 @@ class StartStreamingJobOperator(StreamingJobOperator):
     :param kafka_overrides: Kafka options set instead of the script's: mappings with ``role`` (source or
         sink), ``servers`` (as the script writes them) and ``options``; they are recorded, so no secrets. The
         option ``flinkstyle.connection`` names the Kafka connection the driver logs in with. (templated)
-    :param start_from: ``last_state`` goes on where the job was: in its last run's checkpoint; where that is
+    :param start_from: ``last_state`` continues where the job was: in its last run's checkpoint; where that is
         out of reach, from its newest savepoint if the job committed nothing after it; fresh only if the job
         has no history. The log says which. ``checkpoint`` and ``savepoint`` take that or nothing. ``fresh``
-        begins anew. (templated)
+        starts without a history. (templated)
     :param discard_history: For ``fresh`` over a history: what is given up, as the refusal names it, like
-        ``generation 3``. It names one history, since a plain yes that stays in a DAG would begin anew at
+        ``generation 3``. It names one history, since a plain yes that stays in a DAG would start fresh at
         every run of it: at the next run the job has another history, and is asked about again. (templated)
     :param savepoint_id: For ``savepoint``: which; ``latest`` is the newest one. (templated)
     :param rewind: ``continue`` demands that the job has committed nothing after the savepoint. If it has:
@@ -45,7 +45,7 @@ class StartStreamingJobOperator(StreamingJobOperator):
     :param skip_known_batches: Accept that a sink that remembers batches, or a function that may, leaves out
         those it knows. (templated)
     :param claim_mode: ``claim`` gives the savepoint to the job: retention drops it once a newer complete
-        one has taken its place. ``no_claim`` leaves it to whoever made it.
+        one has taken its place. ``no_claim`` leaves it to its maker.
     :param running_timeout_s: How long the driver may take until it runs.
     :param stop_on_kill: Stop the job, at a batch boundary, when a person kills the task while it starts.
     """

@@ -18,7 +18,7 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
 
     A version that fails before it has committed a batch goes back by itself, and the task fails saying so.
     Once it has committed, going back is a rewind: ``if_committed`` decides. What is not given stays as it
-    runs now. Phases are journalled: a retry goes on behind the last one.
+    runs now. Phases are journalled: a retry continues behind the last one.
 
     :param script: The new script. (templated)
     :param args: Its arguments. (templated)
@@ -63,7 +63,7 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
         self.first_commit_timeout_s = first_commit_timeout_s
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Upgrade, or go on with what an earlier try began."""
+        """Upgrade, or continue what an earlier try began."""
         from airflow_flinkstyle.hooks.launches import mapping, next_version, recorded_launch, rewind
         from airflow_flinkstyle.jobs.journal import CutoverJournal
         from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade

@@ -6,7 +6,7 @@ Both sides use it: callers (``jobs``) and the agent. Which side may write which 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from airflow_flinkstyle.errors import BadInputError
@@ -22,10 +22,13 @@ from airflow_flinkstyle.protocol.records import (
     Submit,
     TakeoverOrder,
 )
+from airflow_flinkstyle.storage.errors import ObjectExistsError
 from airflow_flinkstyle.storage.keys import MAX_NAME_CHARACTERS, is_name
 from airflow_flinkstyle.types import Generation, Incarnation
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from airflow_flinkstyle.storage.base import ObjectStore
 
 R = TypeVar("R", bound=Record)
@@ -72,6 +75,29 @@ def check_job_name(name: str) -> str:
     return check_name("job name", name)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Behind:
+    """What stands behind the records of the driver that took a job over last: usually nothing new."""
+
+    keys: Mapping[str, str]
+    """With the version of each."""
+    at: Callable[[Generation, str], str]
+
+    def told_to_go(self) -> list[Generation]:
+        """Return the later generations that have a takeover order, oldest first."""
+        orders = [key for key in self.keys if key.endswith("/takeover-order.json")]
+        return sorted(Generation(int(key.split("/")[-2])) for key in orders)
+
+    def has_incarnation(self, generation: Generation) -> bool:
+        """Return whether a later driver process of that generation has begun."""
+        prefix = self.at(generation, "incarnations/").removesuffix(".json")
+        return any(key.startswith(prefix) for key in self.keys)
+
+    def submit_version(self, generation: Generation) -> str | None:
+        """Return the version of a generation's newest submit; None if there is none."""
+        return self.keys.get(self.at(generation, "submit"))
+
+
 class JobBoard:
     """Records of one job under a savepoint root."""
 
@@ -93,6 +119,17 @@ class JobBoard:
             ObjectChangedError: If another driver took it over meanwhile.
         """
         self._put(f"{self.job}/current.json", current, seen)
+
+    def behind(self, current: Current | None) -> Behind:
+        """Return what was written behind the driver that took the job over last, by one listing.
+
+        It begins behind that driver's incarnation record: what the job did before costs nothing.
+        """
+        prefix, after = f"{self.job}/runs/", ""
+        if current is not None:
+            after = self._run(current.generation, f"incarnations/{current.incarnation:06d}")
+        found = {info.key: info.version for info in self.store.list(prefix, after=after) if info.key > after}
+        return Behind(keys=found, at=self._run)
 
     # --- one generation -----------------------------------------------------------------------
 
@@ -124,23 +161,34 @@ class JobBoard:
 
     def newest_submit(self, generation: Generation) -> int:
         """Return the number of the newest submit of a generation; 0 before the first."""
-        return max(self._numbers(generation, "submits"), default=0)
+        slot = self.submit(generation)
+        return slot.value.number if slot is not None else 0
 
     def create_submit(self, generation: Generation, number: int, submit: Submit) -> str:
-        """Take the right to start one driver process; raises ``ObjectExistsError`` if another caller has it.
+        """Take the right to start one driver process, behind the submit before it.
 
         Returns:
             The version that ``put_submit`` expects.
+
+        Raises:
+            ObjectExistsError: If another caller has it, or a later one.
+            ObjectChangedError: If another caller took it at this moment.
         """
-        return self.store.create(self._run(generation, f"submits/{number:06d}"), submit.to_bytes())
+        key, before = self._run(generation, "submit"), self.submit(generation)
+        if (before.value.number if before is not None else 0) != number - 1:
+            raise ObjectExistsError.at(self.store.uri, f"{key}, number {number}")
+        data = replace(submit, number=number).to_bytes()
+        if before is None:
+            return self.store.create(key, data)
+        return self.store.replace(key, data, expected=before.version)
 
-    def put_submit(self, generation: Generation, number: int, submit: Submit, *, seen: str) -> None:
-        """Say what came of a submit; raises ``ObjectChangedError`` if somebody did since it was read."""
-        self.store.replace(self._run(generation, f"submits/{number:06d}"), submit.to_bytes(), expected=seen)
+    def put_submit(self, generation: Generation, submit: Submit, *, seen: str) -> None:
+        """Say what came of a submit; raises ``ObjectChangedError`` if it changed, or a later one was made."""
+        self.store.replace(self._run(generation, "submit"), submit.to_bytes(), expected=seen)
 
-    def submit(self, generation: Generation, number: int) -> Slot[Submit] | None:
-        """Return a submit of a generation."""
-        return self._get(Submit, self._run(generation, f"submits/{number:06d}"))
+    def submit(self, generation: Generation) -> Slot[Submit] | None:
+        """Return the newest submit of a generation."""
+        return self._get(Submit, self._run(generation, "submit"))
 
     def incarnations(self, generation: Generation) -> list[Incarnation]:
         """Return the driver processes that have begun under a generation, oldest first."""
@@ -184,26 +232,28 @@ class JobBoard:
 
     def write_progress(self, generation: Generation, progress: Progress) -> None:
         """Show how far a savepoint is."""
-        self.store.write(
-            self._run(generation, f"reports/{progress.request_id}.progress"), progress.to_bytes()
-        )
+        self.store.write(self._report(generation, f"{progress.request_id}.progress"), progress.to_bytes())
 
     def progress(self, generation: Generation, request_id: str) -> Progress | None:
         """Return the newest progress of a request."""
-        return self._value(Progress, self._run(generation, f"reports/{request_id}.progress"))
+        return self._value(Progress, self._report(generation, f"{request_id}.progress"))
 
     def create_end(self, generation: Generation, end: End) -> None:
         """End a request; raises ``ObjectExistsError`` if it has ended before."""
-        self.store.create(self._run(generation, f"reports/{end.request_id}.end"), end.to_bytes())
+        self.store.create(self._report(generation, f"{end.request_id}.end"), end.to_bytes())
 
     def end(self, generation: Generation, request_id: str) -> End | None:
         """Return how a request ended, or None while it has not."""
-        return self._value(End, self._run(generation, f"reports/{request_id}.end"))
+        return self._value(End, self._report(generation, f"{request_id}.end"))
 
     # --- keys ---------------------------------------------------------------------------------
 
     def _run(self, generation: Generation, name: str) -> str:
         return f"{self.job}/runs/{generation:06d}/{name}.json"
+
+    def _report(self, generation: Generation, name: str) -> str:
+        """Return where a report is: apart from the runs, whose listing must not grow with each savepoint."""
+        return f"{self.job}/reports/{generation:06d}/{name}.json"
 
     def _numbers(self, generation: Generation, folder: str) -> list[int]:
         prefix = f"{self.job}/runs/{generation:06d}/{folder}/"

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Self
 
 from airflow_flinkstyle.errors import MessageFormatError, ProtocolVersionError
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.sink_records import Sinks
 from airflow_flinkstyle.storage.keys import Name
 from airflow_flinkstyle.typed_json import MismatchError, decode, encode, stored
@@ -74,16 +75,6 @@ def _malformed(what: str, found: str) -> MessageFormatError:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Current(Record):
-    """``current.json``: the only driver process that may run batches of the job."""
-
-    what: ClassVar[str] = "current.json"
-
-    generation: Generation
-    incarnation: Incarnation
-
-
 @stored
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaOverride:
@@ -141,7 +132,7 @@ class TakeoverOrder(Record):
 
     savepoint_id: Name | None
     """Restored by the agent into the checkpoint location; None starts from what stands there (or fresh)."""
-    carry_pending: bool
+    carry_planned: bool
     """Restore the savepoint's planned batch too, with its id and offsets (Spark's ordinary retry)."""
     closed_at: Mapping[Name, int] | None
     """Query name -> batch: the predecessor must have closed at exactly these; None accepts a dead one."""
@@ -160,14 +151,16 @@ class TakeoverOrder(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submit(Record):
-    """``runs/<generation>/submits/<n>.json``: created by the one caller that may start this driver process.
+    """``runs/<generation>/submit.json``: written by the one caller that may start the newest driver process.
 
-    Created before it is started, so that of two callers one starts it; replaced if unchanged with what came
-    of it. A driver whose submit is not its generation's newest leaves.
+    Written before it is started, with the next number and only if unchanged, so that of two callers one
+    starts it; replaced if unchanged with what came of it. A driver whose submit is not the newest leaves.
     """
 
     what: ClassVar[str] = "submit"
 
+    number: int = 1
+    """Counts the driver processes that callers asked for, from 1."""
     key: str
     """Who asks, without the try number."""
     deployment: str
@@ -201,13 +194,42 @@ class IncarnationRecord(Record):
 
 @stored
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AsRecorded:
+    """Records of the driver that took the job over, repeated so that a look at the job reads one object.
+
+    Only what is never written again, and the submit with the version that it had: a reader takes it for the
+    submit as long as a listing shows that version. Nobody starts a process from these.
+    """
+
+    claim: Claim
+    order: TakeoverOrder | None
+    process: IncarnationRecord | None
+    """None while a caller holds the job."""
+    submit: Submit | None
+    submit_version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Current(Record):
+    """``current.json``: the only driver process that may run batches of the job."""
+
+    what: ClassVar[str] = "current.json"
+
+    generation: Generation
+    incarnation: Incarnation
+    recorded: AsRecorded | None = None
+    """None: they are to be read where they stand."""
+
+
+@stored
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupStatus:
     """What was committed to Kafka for the consumer group of a source; nobody resumes from it."""
 
     group: str
     batch_id: BatchId | None
     """Newest batch whose offsets the cluster has confirmed; None before the first."""
-    offsets: Mapping[str, Mapping[str, int]]
+    offsets: Offsets
     """Topic -> partition -> next offset to read, of that batch."""
     lag: Mapping[str, int]
     """Topic -> offsets between those and the logs' ends, a few seconds ago; empty while it is not known."""
@@ -322,7 +344,7 @@ class Request(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress(Record):
-    """``reports/<id>.progress.json``: newest progress of a savepoint; gaps are normal."""
+    """``reports/<generation>/<id>.progress.json``: newest progress of a savepoint; gaps are normal."""
 
     what: ClassVar[str] = "progress"
 
@@ -336,7 +358,7 @@ class Progress(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End(Record):
-    """``reports/<id>.end.json``: how a request ended; created once."""
+    """``reports/<generation>/<id>.end.json``: how a request ended; created once."""
 
     what: ClassVar[str] = "end report"
 

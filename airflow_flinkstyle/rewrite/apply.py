@@ -11,7 +11,6 @@ from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.kafka.log_drift import drift_between
 from airflow_flinkstyle.kafka.policies import EXACT_ONLY, Policies
 from airflow_flinkstyle.rewrite.errors import PlanMismatchError
-from airflow_flinkstyle.rewrite.plan import nested
 from airflow_flinkstyle.rewrite.plan_json import to_json
 from airflow_flinkstyle.rewrite.position import position_on
 from airflow_flinkstyle.rewrite.preconditions import Situation, check_all, default_preconditions
@@ -84,19 +83,18 @@ def _edited_log(plan: OffsetRewritePlan, query: QuerySnapshot, repository: Savep
         if parsed.kafka_offsets(source) != position.offsets:
             raise PlanMismatchError.between(
                 f"offsets of source {source} in {entry.path}",
-                planned=str(position.offsets),
-                found=str(parsed.kafka_offsets(source)),
+                planned=str(position.offsets.by_topic),
+                found=str(parsed.kafka_offsets(source).by_topic),
             )
-    return _with_moves(plan, query, parsed, pending=False)
+    return _with_moves(plan, query, parsed, planned=False)
 
 
 def _with_moves(
-    plan: OffsetRewritePlan, query: QuerySnapshot, parsed: OffsetLog, *, pending: bool
+    plan: OffsetRewritePlan, query: QuerySnapshot, parsed: OffsetLog, *, planned: bool
 ) -> OffsetLog:
     for ref in plan.sources:
         if ref.query == query.name:
-            offsets = nested(plan.positions(ref, pending=pending))
-            parsed = parsed.with_kafka_offsets(ref.source, offsets)
+            parsed = parsed.with_kafka_offsets(ref.source, plan.positions(ref, planned=planned))
     return parsed
 
 
@@ -104,14 +102,14 @@ def _moved_query(
     plan: OffsetRewritePlan, query: QuerySnapshot, edited: OffsetLog, repository: SavepointRepository
 ) -> QuerySnapshot:
     entry = changed_file(repository, _offsets_path(query), edited.render().encode())
-    pending = query.pending_offsets
-    if pending is not None:
-        pending = _with_moves(plan, query, offset_log.parse(pending), pending=True).render()
+    planned = query.planned_offsets
+    if planned is not None:
+        planned = _with_moves(plan, query, offset_log.parse(planned), planned=True).render()
     refs = [ref for ref in plan.sources if ref.query == query.name]
     moved = {ref.source: position_on(plan.target, plan.positions(ref)) for ref in refs}
     return replace(
         query,
-        pending_offsets=pending,
+        planned_offsets=planned,
         kafka={**query.kafka, **moved},
         files=tuple(entry if file.path == entry.path else file for file in query.files),
     )

@@ -9,18 +9,19 @@ from airflow_flinkstyle.kafka.start.kinds import FromGroup, text_of
 from airflow_flinkstyle.kafka.start.resolve import resolve
 from airflow_flinkstyle.kafka.verdict import Verdict, offset_of
 from airflow_flinkstyle.rewrite.errors import NOTHING_WRITTEN
-from airflow_flinkstyle.rewrite.plan import flat
 from airflow_flinkstyle.rewrite.rows import SourceStrategy, SourceVerdicts
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from airflow_flinkstyle.kafka.cluster import ClusterView, TopicPartition
+    from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.kafka.start.kinds import StartRules
+    from airflow_flinkstyle.offsets import Offsets
     from airflow_flinkstyle.rewrite.route import Route
     from airflow_flinkstyle.rewrite.rows import SourceRef
     from airflow_flinkstyle.rewrite.rules import SourceRule
     from airflow_flinkstyle.savepoint.manifest import KafkaPosition
+    from airflow_flinkstyle.types import TopicPartition
 
 _SHOWN = 8
 
@@ -29,7 +30,7 @@ def start_at_chosen(
     ref: SourceRef, position: KafkaPosition, rule: SourceRule, route: Route
 ) -> SourceVerdicts:
     """Give a source a new identity: its position is dropped and taken by the rules."""
-    chosen = choose_positions(ref, position, position.offsets, rule, route)
+    chosen = choose_positions(ref, position, position.offsets.topics, rule, route)
     return SourceVerdicts(
         verdicts={},
         chosen=chosen,
@@ -40,7 +41,7 @@ def start_at_chosen(
             strategy="new_identity",
             precondition="each position lies in the target's log; nothing is proved about the old one",
             consequence=f"the old positions are dropped; begins at {describe_start(rule.start)}; "
-            f"{describe_gap(position, position.offsets, chosen, route)}",
+            f"{describe_gap(position, position.offsets.topics, chosen, route)}",
         ),
     )
 
@@ -71,13 +72,13 @@ def choose_positions(
     )
 
 
-def _in_same_log(position: KafkaPosition, route: Route) -> dict[TopicPartition, int] | None:
+def _in_same_log(position: KafkaPosition, route: Route) -> Offsets | None:
     """Return the positions so far if the target is the log they count in, else None."""
     same = position.cluster_id == route.target.cluster_id and all(
         topic in route.target.topics and route.target.topics[topic].topic_id == topic_id
         for topic, topic_id in position.topic_ids.items()
     )
-    return dict(flat(position.offsets)) if same else None
+    return position.offsets if same else None
 
 
 def describe_gap(
@@ -124,6 +125,6 @@ def unread_offsets(position: KafkaPosition, topics: Collection[str], view: Clust
     """Return how many offsets of these topics stand behind a source's positions. Pure."""
     return sum(
         max(0, log.end - offset)
-        for tp, offset in flat(position.offsets).items()
-        if tp[0] in topics and (log := view.log_range(tp))
+        for tp, offset in position.offsets.in_topics(topics).items()
+        if (log := view.log_range(tp))
     )

@@ -13,15 +13,15 @@ from airflow_flinkstyle.rewrite.chosen_positions import (
     unread_offsets,
 )
 from airflow_flinkstyle.rewrite.errors import old_cluster_needed
-from airflow_flinkstyle.rewrite.plan import flat
 from airflow_flinkstyle.rewrite.rows import SourceStrategy, SourceVerdicts
 
 if TYPE_CHECKING:
-    from airflow_flinkstyle.kafka.cluster import LogRange, TopicPartition
+    from airflow_flinkstyle.kafka.cluster import LogRange
     from airflow_flinkstyle.rewrite.route import Route
     from airflow_flinkstyle.rewrite.rows import SourceRef
     from airflow_flinkstyle.rewrite.rules import SourceRule
     from airflow_flinkstyle.savepoint.manifest import KafkaPosition
+    from airflow_flinkstyle.types import NextOffset, TopicPartition
 
 
 def drained_then_chosen(
@@ -30,19 +30,20 @@ def drained_then_chosen(
     """Require that a source was read to its fenced end; then it begins with the target's first record."""
     if route.source is None or route.clusters.source is None:
         raise old_cluster_needed(ref, rule.strategy)
+    topics = position.offsets.topics
     unread = {} if route.request.preview else undrained(position, route)
     if rule.start is None:
         chosen = {
             tp: from_nothing(tp, log)
-            for tp in route.target.only(route.targets(position.offsets)).partitions
+            for tp in route.target.only(route.targets(topics)).partitions
             if (log := route.target.log_range(tp))
         }
         begins = "with the target's first record: every record is read once"
     else:
-        chosen = choose_positions(ref, position, position.offsets, rule, route)
-        begins = f"at {describe_start(rule.start)}; {describe_gap(position, position.offsets, chosen, route)}"
+        chosen = choose_positions(ref, position, topics, rule, route)
+        begins = f"at {describe_start(rule.start)}; {describe_gap(position, topics, chosen, route)}"
     if route.request.preview:
-        left = unread_offsets(position, position.offsets, route.source)
+        left = unread_offsets(position, topics, route.source)
         begins += f"; {left} offsets of the old topics are unread now and come before that"
     return SourceVerdicts(
         verdicts=unread,
@@ -64,9 +65,9 @@ def undrained(position: KafkaPosition, route: Route) -> dict[TopicPartition, Ver
     """Return a refusal for each old partition that is not read to its end, or that is still written to."""
     if route.source is None or route.clusters.source is None:
         return {}
-    now = describe(route.clusters.source, position.offsets)
+    now = describe(route.clusters.source, position.offsets.topics)
     verdicts: dict[TopicPartition, Verdict] = {}
-    offsets = flat(position.offsets)
+    offsets = position.offsets
     for tp in now.partitions | offsets.keys():
         reason = not_drained(offsets.get(tp), route.source.log_range(tp), now.log_range(tp))
         if now.topics[tp[0]].topic_id != position.topic_ids.get(tp[0]):
@@ -78,7 +79,7 @@ def undrained(position: KafkaPosition, route: Route) -> dict[TopicPartition, Ver
     return verdicts
 
 
-def not_drained(offset: int | None, before: LogRange | None, now: LogRange | None) -> str | None:
+def not_drained(offset: NextOffset | None, before: LogRange | None, now: LogRange | None) -> str | None:
     """Return why a partition is not at its fenced end, or None. Pure."""
     if now is None or before is None:
         return "the old topic has no such partition"

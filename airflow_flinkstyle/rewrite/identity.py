@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.kafka.cluster import require_positions
 from airflow_flinkstyle.rewrite.errors import NOTHING_WRITTEN, PlannedBatchError, SourceChangeError
-from airflow_flinkstyle.rewrite.plan import flat
 from airflow_flinkstyle.rewrite.source_changes import ReorderSources, consequences, new_layout
 from airflow_flinkstyle.savepoint.files.derive import changed_file, publish_derived
 from airflow_flinkstyle.savepoint.ids import new_savepoint_id
@@ -111,7 +110,7 @@ def _edit(query: QuerySnapshot, repository: SavepointRepository, changes: Sequen
     slots = new_layout(query.name, newest, changes)
     for slot in slots:
         if slot.position is not None:
-            require_positions(flat(slot.position.offsets))
+            require_positions(slot.position.offsets)
     return _Edit(
         slots=slots,
         logs={path: parsed.with_sources(_sources(parsed, slots)) for path, parsed in logs.items()},
@@ -122,7 +121,7 @@ def _edit(query: QuerySnapshot, repository: SavepointRepository, changes: Sequen
 def _require_changeable(
     query: QuerySnapshot, repository: SavepointRepository, changes: Sequence[SourceChange]
 ) -> None:
-    if query.pending_offsets is not None:
+    if query.planned_offsets is not None:
         raise PlannedBatchError(
             f"Query {query.name} planned batch {query.batch_id + 1} and did not commit it; what it is to "
             "read cannot be told from what its sources have read before they change.",

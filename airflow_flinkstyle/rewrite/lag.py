@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from airflow_flinkstyle.rewrite.plan import flat
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.rewrite.route import sources_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
-    from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicPartition
+    from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange
     from airflow_flinkstyle.rewrite.rows import SourceRef
     from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest
-    from airflow_flinkstyle.types import NextOffset
+    from airflow_flinkstyle.types import NextOffset, TopicPartition
 
 Trouble = Literal[
     "topic gone", "topic recreated", "partition gone", "partition new", "deleted", "beyond the end"
@@ -91,17 +91,15 @@ def partition_lags(manifest: Manifest, live: Iterable[ClusterView]) -> list[Part
     found: list[PartitionLag] = []
     for ref, position in sorted(sources_of(manifest).items()):
         view = views.get(position.cluster_id)
-        offsets: dict[TopicPartition, NextOffset | None] = {**flat(position.offsets)}
+        offsets: dict[TopicPartition, NextOffset | None] = {**position.offsets}
         if view is not None:
-            new = {tp for tp in view.partitions if tp[0] in position.offsets} - offsets.keys()
+            new = view.only(position.offsets.topics).partitions - offsets.keys()
             offsets.update(dict.fromkeys(new))
         found += [_partition_lag(ref, position, tp, offset, view) for tp, offset in sorted(offsets.items())]
     return found
 
 
-def distances_to(
-    manifest: Manifest, view: ClusterView, others: Mapping[TopicPartition, NextOffset]
-) -> list[Distance]:
+def distances_to(manifest: Manifest, view: ClusterView, others: Offsets) -> list[Distance]:
     """Compare the positions on one cluster with offsets there: a group's, or the logs' ends.
 
     Args:
@@ -121,7 +119,7 @@ def distances_to(
         )
         for ref, position in sorted(sources_of(manifest).items())
         if position.cluster_id == view.cluster_id
-        for (topic, number), offset in sorted(flat(position.offsets).items())
+        for (topic, number), offset in sorted(position.offsets.items())
     ]
 
 
@@ -132,7 +130,7 @@ def distances_between(one: Manifest, other: Manifest) -> list[Distance]:
 
 
 def _between(ref: SourceRef, one: KafkaPosition | None, other: KafkaPosition | None) -> Iterator[Distance]:
-    here, there = flat(one.offsets) if one else {}, flat(other.offsets) if other else {}
+    here, there = one.offsets if one else Offsets(), other.offsets if other else Offsets()
     for topic, number in sorted(here.keys() | there.keys()):
         yield Distance(
             query=ref.query,

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.kafka.cluster import ClusterView
-from airflow_flinkstyle.kafka.verdict import Refused, Verdict, offset_of
+from airflow_flinkstyle.kafka.verdict import Refused, Verdict, offsets_of
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.rewrite.errors import NOTHING_WRITTEN
 from airflow_flinkstyle.rewrite.render import line, markdown_table
 from airflow_flinkstyle.rewrite.rows import PartitionMove, SourceRef, SourceStrategy
 from airflow_flinkstyle.storage.keys import Name
-from airflow_flinkstyle.typed_json import complete
+from airflow_flinkstyle.typed_json import complete, encode
 from airflow_flinkstyle.types import BatchId
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from airflow_flinkstyle.kafka.cluster import TopicPartition
     from airflow_flinkstyle.rewrite.rows import SourceVerdicts
     from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest, QuerySnapshot
-    from airflow_flinkstyle.types import NextOffset
+    from airflow_flinkstyle.types import TopicPartition
 
 
 @complete
@@ -39,7 +39,7 @@ class OffsetRewritePlan:
     target: ClusterView
     """The target's identity and logs when the offsets were found; only the topics of the moves."""
     moves: tuple[PartitionMove, ...]
-    pending: tuple[PartitionMove, ...] = ()
+    planned: tuple[PartitionMove, ...] = ()
     """Where the end of a planned batch would stand."""
     settled: bool = True
     """False for a preview made while producers were at work: it may be shown, never applied."""
@@ -59,13 +59,12 @@ class OffsetRewritePlan:
     @property
     def refused(self) -> tuple[PartitionMove, ...]:
         """Rows that block the plan."""
-        return tuple(move for move in (*self.moves, *self.pending) if isinstance(move.after, Refused))
+        return tuple(move for move in (*self.moves, *self.planned) if isinstance(move.after, Refused))
 
-    def positions(self, ref: SourceRef, *, pending: bool = False) -> dict[TopicPartition, NextOffset]:
+    def positions(self, ref: SourceRef, *, planned: bool = False) -> Offsets:
         """Return the target offsets of one source; refused partitions are left out."""
-        rows = self.pending if pending else self.moves
-        found = {(m.target_topic, m.partition): offset_of(m.after) for m in rows if m.ref == ref}
-        return {tp: offset for tp, offset in found.items() if offset is not None}
+        rows = self.planned if planned else self.moves
+        return offsets_of({(m.target_topic, m.partition): m.after for m in rows if m.ref == ref})
 
     @property
     def sources(self) -> tuple[SourceRef, ...]:
@@ -75,9 +74,9 @@ class OffsetRewritePlan:
     def as_markdown(self) -> str:
         """Render the table shown by the approval task, the dry run and the log."""
         lines = markdown_table(self.moves)
-        if self.pending:
+        if self.planned:
             lines += ["", "The end of the planned batch:", ""]
-            lines += markdown_table(self.pending)
+            lines += markdown_table(self.planned)
         if self.strategies:
             lines += ["", "| source | strategy | holds if | then |", "|---|---|---|---|"]
             lines += [
@@ -111,15 +110,15 @@ def plan_rewrite(
         BadInputError: If a named source is not a Kafka source of the savepoint.
     """
     moves: list[PartitionMove] = []
-    pending: list[PartitionMove] = []
+    planned: list[PartitionMove] = []
     evidence: dict[str, str] = {}
     for ref, found in sorted(verdicts.items()):
         query, position = source_position(manifest, ref)
-        begun = _sources_of(found.chosen, position.offsets, rename)
+        begun = _sources_of(found.chosen, position.offsets.topics, rename)
         dropped = {topic for topics in begun.values() for topic in topics}
-        moves += _moves(ref, flat(position.offsets), found.verdicts, rename, dropped)
-        moves += _begun(ref, flat(position.offsets), found.chosen, begun)
-        pending += _moves(ref, planned_positions(query, ref.source), found.pending, rename, dropped)
+        moves += _moves(ref, position.offsets, found.verdicts, rename, dropped)
+        moves += _begun(ref, position.offsets, found.chosen, begun)
+        planned += _moves(ref, planned_positions(query, ref.source), found.planned, rename, dropped)
         for (topic, number), text in sorted(found.evidence.items()):
             evidence[f"{ref}/{topic}-{number}"] = text
         if dropped and found.strategy is not None:
@@ -131,7 +130,7 @@ def plan_rewrite(
         batches={query.name: query.batch_id for query in manifest.queries},
         target=target.only(topics),
         moves=tuple(moves),
-        pending=tuple(pending),
+        planned=tuple(planned),
         settled=all(found.settled for found in verdicts.values()),
         evidence=evidence,
         strategies=tuple(
@@ -143,7 +142,7 @@ def plan_rewrite(
 
 def _strategy_taken(strategy: SourceStrategy, position: KafkaPosition, dropped: Collection[str]) -> str:
     """Return what a rewritten savepoint keeps of positions that nothing proves: how, and what was before."""
-    before = {topic: dict(parts) for topic, parts in position.offsets.items() if topic in dropped}
+    before = encode(position.offsets.in_topics(dropped))
     fields = {**asdict(strategy), "cluster_id": position.cluster_id, "dropped": before}
     return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
@@ -162,29 +161,16 @@ def source_position(manifest: Manifest, ref: SourceRef) -> tuple[QuerySnapshot, 
     return query, position
 
 
-def planned_positions(query: QuerySnapshot, source: str) -> dict[TopicPartition, NextOffset]:
+def planned_positions(query: QuerySnapshot, source: str) -> Offsets:
     """Return where the planned batch would end; empty if there is none."""
-    if query.pending_offsets is None:
-        return {}
-    return flat(offset_log.parse(query.pending_offsets).kafka_offsets(source))
-
-
-def flat(offsets: Mapping[str, Mapping[int, NextOffset]]) -> dict[TopicPartition, NextOffset]:
-    """Return offsets by topic and partition in one mapping."""
-    return {(topic, number): offset for topic, parts in offsets.items() for number, offset in parts.items()}
-
-
-def nested(offsets: Mapping[TopicPartition, NextOffset]) -> dict[str, dict[int, NextOffset]]:
-    """Return offsets as Spark's files have them: by topic, then partition."""
-    found: dict[str, dict[int, NextOffset]] = {}
-    for (topic, number), offset in sorted(offsets.items()):
-        found.setdefault(topic, {})[number] = offset
-    return found
+    if query.planned_offsets is None:
+        return Offsets()
+    return offset_log.parse(query.planned_offsets).kafka_offsets(source)
 
 
 def _moves(
     ref: SourceRef,
-    before: Mapping[TopicPartition, NextOffset],
+    before: Offsets,
     verdicts: Mapping[TopicPartition, Verdict],
     rename: Mapping[str, str],
     dropped: Collection[str],
@@ -217,7 +203,7 @@ def _sources_of(
 
 def _begun(
     ref: SourceRef,
-    before: Mapping[TopicPartition, NextOffset],
+    before: Offsets,
     chosen: Mapping[TopicPartition, Verdict],
     begun: Mapping[str, list[str]],
 ) -> Iterator[PartitionMove]:

@@ -6,28 +6,26 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.kafka import cluster as live
 from airflow_flinkstyle.kafka.positions import require_within_log
-from airflow_flinkstyle.kafka.verdict import Refused, describe, offset_of
+from airflow_flinkstyle.kafka.verdict import Refused, describe, offsets_of
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.rewrite.errors import SourceChangeError
-from airflow_flinkstyle.rewrite.plan import flat, nested
 from airflow_flinkstyle.savepoint.manifest import KafkaPosition
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
 
-    from airflow_flinkstyle.kafka.cluster import ClusterView, TopicPartition
+    from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.kafka.settings import KafkaCluster
     from airflow_flinkstyle.kafka.start.kinds import StartRules
-    from airflow_flinkstyle.types import NextOffset
 
 
-def position_on(view: ClusterView, offsets: Mapping[TopicPartition, NextOffset]) -> KafkaPosition:
+def position_on(view: ClusterView, offsets: Offsets) -> KafkaPosition:
     """Return the position at these offsets, with the identity of the logs they count in."""
-    by_topic = nested(offsets)
-    topics = {topic: view.topics[topic] for topic in by_topic}
+    topics = {topic: view.topics[topic] for topic in sorted(offsets.topics)}
     return KafkaPosition(
         cluster_id=view.cluster_id,
         topic_ids={name: topic.topic_id for name, topic in topics.items()},
-        offsets=by_topic,
+        offsets=offsets.in_order(),
         log_range={
             name: {number: (log.start, log.end) for number, log in topic.partitions.items()}
             for name, topic in topics.items()
@@ -35,9 +33,7 @@ def position_on(view: ClusterView, offsets: Mapping[TopicPartition, NextOffset])
     )
 
 
-def checked_position(
-    view: ClusterView, offsets: Mapping[TopicPartition, NextOffset], where: str
-) -> KafkaPosition:
+def checked_position(view: ClusterView, offsets: Offsets, where: str) -> KafkaPosition:
     """Return the position at these offsets, once they are checked against the live cluster.
 
     Args:
@@ -75,15 +71,13 @@ def picked_position(
     if refused:
         expected = f"an offset for each of its {len(verdicts)} partitions"
         raise SourceChangeError.of(f"a source on {cluster}", expected, "; ".join(refused[:8]))
-    offsets = {tp: offset for tp, verdict in verdicts.items() if (offset := offset_of(verdict)) is not None}
-    return checked_position(live.describe(cluster, topics), offsets, str(cluster))
+    return checked_position(live.describe(cluster, topics), offsets_of(verdicts), str(cluster))
 
 
-def _in_same_logs(before: KafkaPosition | None, view: ClusterView) -> dict[TopicPartition, int]:
+def _in_same_logs(before: KafkaPosition | None, view: ClusterView) -> Offsets:
     """Return the offsets of a position that count in the logs of the view."""
     if before is None or before.cluster_id != view.cluster_id:
-        return {}
+        return Offsets()
     ids = {topic: seen.topic_id for topic, seen in view.topics.items()}
-    return {
-        tp: at for tp, at in flat(before.offsets).items() if before.topic_ids.get(tp[0]) == ids.get(tp[0])
-    }
+    same = {topic for topic in before.offsets.topics if before.topic_ids.get(topic) == ids.get(topic)}
+    return before.offsets.in_topics(same)

@@ -113,8 +113,8 @@ class RequireWithinLog:
     def check(self, situation: Situation) -> None:
         """Raise ``OffsetBeforeStartError``, ``OffsetBeyondEndError`` or ``LogTruncatedError``."""
         for ref in situation.plan.sources:
-            for pending in (False, True):
-                offsets = situation.plan.positions(ref, pending=pending)
+            for planned in (False, True):
+                offsets = situation.plan.positions(ref, planned=planned)
                 require_inside(offsets, situation.live, _TARGET)
         lost = drift_between(situation.plan.target, situation.live).truncated
         if lost:
@@ -159,11 +159,11 @@ class RequireNoPlannedBatch:
         """Raise ``PlannedBatchError``."""
         plan = situation.plan
         for query in situation.manifest.queries:
-            if query.pending_offsets is None or query.name not in {ref.query for ref in plan.sources}:
+            if query.planned_offsets is None or query.name not in {ref.query for ref in plan.sources}:
                 continue
-            rows = [m for m in (*plan.moves, *plan.pending) if m.query == query.name]
+            rows = [m for m in (*plan.moves, *plan.planned) if m.query == query.name]
             inexact = [m for m in rows if not isinstance(m.after, Exact)]
-            known = {(m.source, m.topic, m.partition) for m in plan.pending if m.query == query.name}
+            known = {(m.source, m.topic, m.partition) for m in plan.planned if m.query == query.name}
             wanted = {(m.source, m.topic, m.partition) for m in plan.moves if m.query == query.name}
             if inexact or known != wanted:
                 raise PlannedBatchError(

@@ -82,7 +82,7 @@ def look(clusters: Clusters, request: ProofRequest, moving: Mapping[SourceRef, K
         TopicMissingError: If a topic does not exist on one of them.
         ClusterUnreachableError: If one of them does not answer.
     """
-    topics = {topic for position in moving.values() for topic in position.offsets}
+    topics = {topic for position in moving.values() for topic in position.offsets.topics}
     targets = {target for topic in topics for target in targets_of(request, topic)}
     source = describe(clusters.source, topics) if clusters.source else None
     target = describe(clusters.target, targets)
@@ -101,7 +101,7 @@ def partitions_of(
     """Return source topic -> its partitions, also live ones that the savepoint has not read yet. Pure."""
     found: dict[str, frozenset[int]] = {}
     for position in positions:
-        for topic, offsets in position.offsets.items():
+        for topic, offsets in position.offsets.by_topic.items():
             live = frozenset(source.topics[topic].partitions if source else ())
             found[topic] = live.union(offsets, found.get(topic, ()))
     return found

@@ -13,7 +13,7 @@ from airflow_flinkstyle.types import NextOffset
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_flinkstyle.kafka.cluster import TopicPartition
+    from airflow_flinkstyle.types import TopicPartition
 
 
 MigrationStrategy = Literal["proved", "new_identity", "producers_first"]
@@ -93,7 +93,7 @@ class SourceVerdicts:
     """By source topic and partition."""
     chosen: Mapping[TopicPartition, Verdict] = field(default_factory=dict)
     """By target topic and partition: where topics begin whose old positions are dropped."""
-    pending: Mapping[TopicPartition, Verdict] = field(default_factory=dict)
+    planned: Mapping[TopicPartition, Verdict] = field(default_factory=dict)
     """For the end of a planned batch."""
     evidence: Mapping[TopicPartition, str] = field(default_factory=dict)
     """JSON per partition, kept in the new savepoint."""

@@ -6,16 +6,15 @@ from typing import TYPE_CHECKING, TypeVar
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.kafka.start.kinds import AtOffsets, LogIdentity
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.rewrite.errors import NOTHING_WRITTEN
-from airflow_flinkstyle.rewrite.plan import flat
 from airflow_flinkstyle.rewrite.route import sources_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from airflow_flinkstyle.kafka.cluster import TopicPartition
     from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest
-    from airflow_flinkstyle.types import NextOffset
+    from airflow_flinkstyle.types import NextOffset, TopicPartition
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
@@ -43,10 +42,10 @@ def offsets_of(manifest: Manifest, source: str = "") -> AtOffsets:
     found: dict[TopicPartition, NextOffset] = {}
     logs: dict[str, LogIdentity] = {}
     for position in chosen.values():
-        found = _joined(found, flat(position.offsets), manifest, chosen)
+        found = _joined(found, position.offsets, manifest, chosen)
         logs = _joined(logs, _logs(position), manifest, chosen)
     origin = "/".join(part for part in (f"savepoint:{manifest.savepoint_id}", source) if part)
-    return AtOffsets(found, origin=origin, logs=logs)
+    return AtOffsets(Offsets(found), origin=origin, logs=logs)
 
 
 def _logs(position: KafkaPosition) -> dict[str, LogIdentity]:

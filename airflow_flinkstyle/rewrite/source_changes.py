@@ -190,10 +190,6 @@ def _listed(log: OffsetLog) -> Collection[str]:
 
 
 def _told(position: KafkaPosition) -> str:
-    offsets = [
-        f"{topic}-{number}@{offset}"
-        for topic, parts in sorted(position.offsets.items())
-        for number, offset in sorted(parts.items())
-    ]
+    offsets = [f"{topic}-{number}@{at}" for (topic, number), at in position.offsets.in_order().items()]
     more = f" and {len(offsets) - 8} more" if len(offsets) > 8 else ""
     return f"{', '.join(offsets[:8])}{more} of cluster {position.cluster_id}"

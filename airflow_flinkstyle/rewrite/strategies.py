@@ -52,9 +52,7 @@ def plan_migration(
     verdicts = {
         ref: _by_its_way(manifest, ref, position, rules.of(ref), route) for ref, position in moving.items()
     }
-    rename = {
-        topic: request.target_topic(topic) for position in moving.values() for topic in position.offsets
-    }
+    rename = {topic: request.target_topic(topic) for one in moving.values() for topic in one.offsets.topics}
     return plan_rewrite(
         manifest,
         route.target_now(),

@@ -18,12 +18,14 @@ from airflow_flinkstyle.kafka.start.kinds import (
     Start,
     StartRules,
 )
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.rewrite.rules import SourceRule, StrategyRules
+from airflow_flinkstyle.typed_json import decode, encode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_flinkstyle.kafka.cluster import TopicPartition
+    from airflow_flinkstyle.types import TopicPartition
 
 
 def strategies_fields(rules: StrategyRules) -> dict[str, Any]:
@@ -86,7 +88,7 @@ def _start_fields(start: Start) -> dict[str, Any]:
             return {"kind": "group", "group": group, "missing": missing}
         case AtOffsets(offsets, origin, logs):
             named = {t: {"cluster_id": one.cluster_id, "topic_id": one.topic_id} for t, one in logs.items()}
-            return {"kind": "offsets", "offsets": _by_topic(offsets), "origin": origin, "logs": named}
+            return {"kind": "offsets", "offsets": encode(offsets), "origin": origin, "logs": named}
         case Shifted(records, ms):
             return {"kind": "shift", "records": records, "ms": ms}
         case _:
@@ -98,7 +100,7 @@ def _start(fields: Mapping[str, Any]) -> Start:
     kind = values.pop("kind")
     if kind == "offsets":
         return AtOffsets(
-            _by_partition(values["offsets"]),
+            decode(Offsets, values["offsets"]),
             origin=values["origin"],
             logs={topic: LogIdentity(**one) for topic, one in values["logs"].items()},
         )

@@ -9,18 +9,19 @@ from airflow_flinkstyle.kafka.translation.translator import translate_positions
 from airflow_flinkstyle.kafka.verdict import Refused, Verdict
 from airflow_flinkstyle.rewrite.chosen_positions import choose_positions, describe_gap, describe_start
 from airflow_flinkstyle.rewrite.errors import NOTHING_WRITTEN, old_cluster_needed
-from airflow_flinkstyle.rewrite.plan import flat, planned_positions, source_position
+from airflow_flinkstyle.rewrite.plan import planned_positions, source_position
 from airflow_flinkstyle.rewrite.rows import SourceStrategy, SourceVerdicts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_flinkstyle.kafka.cluster import TopicPartition
     from airflow_flinkstyle.kafka.translation.evidence import Translation
+    from airflow_flinkstyle.offsets import Offsets
     from airflow_flinkstyle.rewrite.route import Route
     from airflow_flinkstyle.rewrite.rows import SourceRef
     from airflow_flinkstyle.rewrite.rules import SourceRule
     from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest
+    from airflow_flinkstyle.types import TopicPartition
 
 
 def translated(manifest: Manifest, ref: SourceRef, rule: SourceRule, route: Route) -> SourceVerdicts:
@@ -38,18 +39,18 @@ def translated(manifest: Manifest, ref: SourceRef, rule: SourceRule, route: Rout
             remedy="Let the query commit a batch that reads this source, then take a new savepoint.",
         )
     incompatible = {
-        topic: why for topic, why in route.incompatible_topics.items() if topic in position.offsets
+        topic: why for topic, why in route.incompatible_topics.items() if topic in position.offsets.topics
     }
     refused = {} if rule.topology == "repartitioned" else _refused(position, incompatible)
     chosen = (
         choose_positions(ref, position, incompatible, rule, route) if incompatible and not refused else {}
     )
-    main = _proved(ref, position, _fitting(flat(position.offsets), incompatible), route)
-    pending = _proved(ref, position, _fitting(planned_positions(query, ref.source), incompatible), route)
+    main = _proved(ref, position, _fitting(position.offsets, incompatible), route)
+    planned = _proved(ref, position, _fitting(planned_positions(query, ref.source), incompatible), route)
     return SourceVerdicts(
         verdicts={**(main.verdicts if main else {}), **refused},
         chosen=chosen,
-        pending=pending.verdicts if pending else {},
+        planned=planned.verdicts if planned else {},
         evidence={tp: entry.to_json() for tp, entry in main.evidence.items()} if main else {},
         settled=main.settled if main else not route.request.preview,
         strategy=SourceStrategy(
@@ -68,9 +69,7 @@ def translated(manifest: Manifest, ref: SourceRef, rule: SourceRule, route: Rout
     )
 
 
-def _proved(
-    ref: SourceRef, position: KafkaPosition, positions: Mapping[TopicPartition, int], route: Route
-) -> Translation | None:
+def _proved(ref: SourceRef, position: KafkaPosition, positions: Offsets, route: Route) -> Translation | None:
     if route.clusters.source is None:
         raise old_cluster_needed(ref, "proved")
     if not positions:
@@ -82,16 +81,13 @@ def _proved(
     )
 
 
-def _fitting(
-    positions: Mapping[TopicPartition, int], incompatible: Mapping[str, str]
-) -> dict[TopicPartition, int]:
-    return {tp: offset for tp, offset in positions.items() if tp[0] not in incompatible}
+def _fitting(positions: Offsets, incompatible: Mapping[str, str]) -> Offsets:
+    return positions.in_topics(positions.topics - incompatible.keys())
 
 
 def _refused(position: KafkaPosition, incompatible: Mapping[str, str]) -> dict[TopicPartition, Verdict]:
     """Refuse the partitions of topics that do not fit, saying why."""
     return {
         tp: Refused(f"{incompatible[tp[0]]}; a repartitioned topic needs a start position", None)
-        for tp in flat(position.offsets)
-        if tp[0] in incompatible
+        for tp in position.offsets.in_topics(incompatible)
     }

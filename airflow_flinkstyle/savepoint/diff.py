@@ -131,8 +131,7 @@ def _by_partition(positions: Mapping[str, KafkaPosition]) -> dict[tuple[str, str
     return {
         (source, topic, partition): offset
         for source, position in positions.items()
-        for topic, offsets in position.offsets.items()
-        for partition, offset in offsets.items()
+        for (topic, partition), offset in position.offsets.items()
     }
 
 

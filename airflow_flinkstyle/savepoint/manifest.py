@@ -1,4 +1,4 @@
-"""The savepoint manifest, format version 3. Pure; ``manifest_json`` turns it into text and back."""
+"""The savepoint manifest, format version 4. Pure; ``manifest_json`` turns it into text and back."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.sink_records import Sinks
 from airflow_flinkstyle.storage.keys import Key, Name
 from airflow_flinkstyle.typed_json import Check, complete
@@ -49,8 +50,8 @@ class KafkaPosition:
     cluster_id: Text
     """``cluster.id`` reported by the broker when the query started."""
     topic_ids: Mapping[str, str]
-    offsets: Mapping[str, Mapping[int, NextOffset]]
-    """From ``offsets/K``: the next record to read, by topic and partition."""
+    offsets: Offsets
+    """From ``offsets/K``: the next record to read."""
     log_range: Mapping[str, Mapping[int, tuple[NextOffset, NextOffset]]]
     """Earliest and end offset per partition when the savepoint was taken."""
 
@@ -67,8 +68,8 @@ class QuerySnapshot:
     """Newest batch in both ``offsets/`` and ``commits/`` (Spark: CommitLog)."""
     checkpoint_location: str
     """Where the checkpoint was when it was copied; for people, a restore goes elsewhere."""
-    pending_offsets: str | None
-    """Raw ``offsets/K+1`` of the planned batch, if there is one."""
+    planned_offsets: str | None
+    """Raw ``offsets/K+1`` of the planned batch, if there is one; ``pending_offsets`` before format 4."""
     pinned_confs: Mapping[str, str]
     """Settings in the offset log that override the session's (shuffle partitions, provider, ...)."""
     kafka: Mapping[str, KafkaPosition]
@@ -96,7 +97,7 @@ class Manifest:
     The manifest is created last. A savepoint without one does not exist.
     """
 
-    format_version: ClassVar[int] = 3
+    format_version: ClassVar[int] = 4
 
     savepoint_id: Name
     job: Name

@@ -11,11 +11,13 @@ from airflow_flinkstyle.savepoint.errors import ManifestFormatError
 from airflow_flinkstyle.savepoint.manifest import Manifest
 from airflow_flinkstyle.typed_json import MismatchError, decode, encode
 
-_READABLE = (1, 2, 3)
+_READABLE = (1, 2, 3, 4)
 _CUT_AND_SINK = _CHECKED = 2
 """The format that brought ``cut_id``, each query's ``sink``, and the manifest's ``checksum``."""
 _SINKS = 3
 """The format that brought each query's ``sinks`` in the place of ``sink_lineage``, which was always null."""
+_PLANNED = 4
+"""The format that calls each query's ``pending_offsets`` ``planned_offsets``."""
 _NO_CHECKSUM = "0" * 64
 _CHECKSUM = re.compile('"checksum": ?"([0-9a-f]{64})"')
 
@@ -40,7 +42,7 @@ def _checksum(text: str, found: str) -> str:
 
 
 def from_json(text: str) -> Manifest:
-    """Parse a manifest of format 1 to 3; a manifest is never changed, so nothing writes the older ones again.
+    """Parse a manifest of format 1 to 4; a manifest is never changed, so nothing writes the older ones again.
 
     Raises:
         ManifestFormatError: If it is malformed, of a newer format, has fields this package does not know,
@@ -76,6 +78,10 @@ def _as_newest(document: dict[str, Any], version: int) -> dict[str, Any]:
     if version < _CUT_AND_SINK:
         _add(document, "cut_id", version)
     for query in objects:
+        if version < _PLANNED:
+            _require_absent(query, "planned_offsets", version)
+            if "pending_offsets" in query:
+                query["planned_offsets"] = query.pop("pending_offsets")
         if version < _CUT_AND_SINK:
             _add(query, "sink", version)
         if version < _SINKS:
@@ -86,9 +92,13 @@ def _as_newest(document: dict[str, Any], version: int) -> dict[str, Any]:
 
 
 def _add(fields: dict[str, Any], name: str, version: int) -> None:
+    _require_absent(fields, name, version)
+    fields[name] = None
+
+
+def _require_absent(fields: dict[str, Any], name: str, version: int) -> None:
     if name in fields:
         raise ManifestFormatError.of(f"format {version}", "no further fields", [name])
-    fields[name] = None
 
 
 def _require_unique(where: str, names: list[str]) -> None:

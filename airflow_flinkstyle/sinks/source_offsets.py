@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 from airflow_flinkstyle.checkpoint.offset_log import parse
 from airflow_flinkstyle.kafka.errors import GroupInUseError
 from airflow_flinkstyle.kafka.settings import KafkaCluster, admin_client, consumer
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.sinks.errors import SinkConfigError
 from airflow_flinkstyle.sinks.source_login import client_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from airflow_flinkstyle.sinks.running_query import KafkaSource, RunningQuery
 
@@ -30,8 +31,7 @@ class Consumed:
 
     group: Any
     """The client's metadata of a group without members."""
-    offsets: Mapping[tuple[str, int], int]
-    """Next offset to read by topic and partition."""
+    offsets: Offsets
 
 
 class SourceOffsets:
@@ -67,11 +67,10 @@ class SourceOffsets:
     def of(self, batch_id: int) -> Consumed:
         """Return where the sources stand behind a batch."""
         log = parse(self._query.planned(batch_id))
-        offsets: dict[tuple[str, int], int] = {}
+        offsets = Offsets()
         for source in self._sources:
             key = str(source.position) if log.by_position else str(source.name)
-            for topic, partitions in log.kafka_offsets(key).items():
-                offsets |= {(topic, number): int(offset) for number, offset in partitions.items()}
+            offsets |= log.kafka_offsets(key)
         return Consumed(group=self._metadata, offsets=offsets)
 
 

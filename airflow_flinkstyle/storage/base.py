@@ -59,8 +59,11 @@ class ObjectStore(Protocol):
     def local_path(self, key: str) -> Path | None:
         """Return the object's place in this machine's file system, or None if it has none."""
 
-    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """Yield every object whose key starts with ``prefix``, in key order."""
+    def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectInfo]:
+        """Yield every object whose key starts with ``prefix``, in key order, from behind ``after``.
+
+        What is not behind it costs nothing: no page of a listing, and no look into a folder.
+        """
 
     def folders(self, prefix: str = "") -> Iterator[str]:
         """Yield, in order, the names of the folders directly below ``prefix`` (empty, or ending in ``/``)."""

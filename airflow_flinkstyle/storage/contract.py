@@ -220,6 +220,9 @@ def _lists_all(store: ObjectStore, prefix: str) -> None:
     _expect("all keys in order", sorted(keys), [info.key for info in store.list(f"{prefix}/")])
     few = [info.key for info in store.list(f"{prefix}/many/0000")]
     _expect("the keys with a prefix", [f"{prefix}/many/{number:05}" for number in range(10)], few)
+    last = f"{prefix}/many/{_MANY - 2:05}"
+    behind = [info.key for info in store.list(f"{prefix}/", after=last)]
+    _expect("the keys behind one", [key for key in sorted(keys) if key > last], behind)
 
 
 def _copies(store: ObjectStore, prefix: str) -> None:

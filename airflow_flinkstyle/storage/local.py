@@ -52,11 +52,11 @@ class LocalStore:
         """Return where the object is, or would be, in this machine's file system."""
         return self._root / checked_key(key)
 
-    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """Yield every object whose key starts with ``prefix``, in key order."""
+    def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectInfo]:
+        """Yield every object whose key starts with ``prefix``, in key order, from behind ``after``."""
         folder = checked_prefix(prefix).rpartition("/")[0]
         with self._translated("list", prefix):
-            found = [info for info in self._walk(folder) if info.key.startswith(prefix)]
+            found = [info for info in self._walk(folder, after) if info.key.startswith(prefix)]
         yield from sorted(found, key=lambda info: info.key)
 
     def folders(self, prefix: str = "") -> Iterator[str]:
@@ -185,8 +185,11 @@ class LocalStore:
         with contextlib.suppress(ObjectMissingError), self._translated("delete", key), _locked(folder):
             path.unlink()
 
-    def _walk(self, folder: str) -> Iterator[ObjectInfo]:
-        """Yield the files below a folder; what vanishes meanwhile is left out, as a listing may."""
+    def _walk(self, folder: str, after: str = "") -> Iterator[ObjectInfo]:
+        """Yield the files below a folder whose key is behind ``after``, without a look at the others.
+
+        What vanishes meanwhile is left out, as a listing may.
+        """
         try:
             entries = list(os.scandir(self._root / folder))
         except FileNotFoundError:
@@ -194,8 +197,10 @@ class LocalStore:
         for entry in entries:
             key = f"{folder}/{entry.name}" if folder else entry.name
             if entry.is_dir():
-                yield from self._walk(key)
-            elif not entry.name.startswith(_TEMPORARY):
+                below = f"{key}/"
+                if below > after or after.startswith(below):
+                    yield from self._walk(key, after)
+            elif key > after and not entry.name.startswith(_TEMPORARY):
                 with contextlib.suppress(FileNotFoundError):
                     status = entry.stat()
                     yield ObjectInfo(key=key, size_bytes=status.st_size, version=_version(status))

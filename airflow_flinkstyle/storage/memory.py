@@ -71,12 +71,13 @@ class MemoryStore:
         checked_key(key)
         return None
 
-    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """Yield every object whose key starts with ``prefix``, in key order."""
+    def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectInfo]:
+        """Yield every object whose key starts with ``prefix``, in key order, from behind ``after``."""
         checked_prefix(prefix)
         self._count("list")
         with self._lock:
-            found = [self._info(key) for key in sorted(self._objects) if key.startswith(prefix)]
+            wanted = (key for key in self._objects if key.startswith(prefix) and key > after)
+            found = [self._info(key) for key in sorted(wanted)]
         yield from found
 
     def folders(self, prefix: str = "") -> Iterator[str]:

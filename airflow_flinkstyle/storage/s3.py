@@ -90,12 +90,13 @@ class S3Store:
         checked_key(key)
         return None
 
-    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """Yield every object whose key starts with ``prefix``, in key order."""
+    def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectInfo]:
+        """Yield every object whose key starts with ``prefix``, in key order, from behind ``after``."""
         checked_prefix(prefix)
+        behind = {"StartAfter": self._prefix + after} if after else {}
         with self._translated("list", prefix):
             pages = self._client.get_paginator("list_objects_v2").paginate(
-                Bucket=self._bucket, Prefix=self._prefix + prefix
+                Bucket=self._bucket, Prefix=self._prefix + prefix, **behind
             )
             for page in pages:
                 _ = page["IsTruncated"]  # an empty answer must not pass for an empty listing

@@ -20,6 +20,7 @@ from airflow_flinkstyle.agent.jvm.groups import JvmGroup
 from airflow_flinkstyle.agent.jvm.sources import Source, sources_of
 from airflow_flinkstyle.agent.queries.registry import Queries
 from airflow_flinkstyle.agent.stream_options import StreamOptions
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.types import NextOffset
 from benchmarks.common import interleave
 from testbed.session import local_session
@@ -93,7 +94,7 @@ def commit_ms(spark: SparkSession, servers: str, topic: str, partitions: int) ->
     """Commit so many partitions again and again; returns what each commit took."""
     source = Source(position=0, name=None, provider="kafka", options={"kafka.bootstrap.servers": servers})
     group = JvmGroup(spark._jvm, source, f"bench-{partitions}")  # noqa: SLF001
-    offsets = {topic: {number: NextOffset(0) for number in range(partitions)}}
+    offsets = Offsets.of({topic: {number: NextOffset(0) for number in range(partitions)}})
     taken = []
     for _ in range(COMMITS + 1):
         began_s = time.perf_counter()

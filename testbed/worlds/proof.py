@@ -11,6 +11,7 @@ from airflow_flinkstyle.kafka.translation.alignment import Rules, Widen
 from airflow_flinkstyle.kafka.translation.pairs import Pair
 from airflow_flinkstyle.kafka.translation.proof import Proof, aborted_among, needs_aborted, prove_position
 from airflow_flinkstyle.kafka.verdict import Refused, offset_of
+from airflow_flinkstyle.types import NextOffset
 from testbed.worlds.world import GONE, Log
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def _a_pair(world: World) -> Pair:
     return Pair(
         tp=_TP,
         target_tp=_TP,
-        position=world.position,
+        position=NextOffset(world.position),
         identity=_IDENTITIES[world.dated],
         source=Fingerprints(low=low, high=end, log_start=world.source_start, keyed=keyed),
         target=Fingerprints(low=target_low, high=target_end, log_start=world.target_start, keyed=keyed),

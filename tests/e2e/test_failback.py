@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.hooks.failback import begin_fail_back
+from airflow_flinkstyle.hooks.approval import read
 from airflow_flinkstyle.hooks.job import StreamingJobHook
 from airflow_flinkstyle.hooks.migration import cutover
-from airflow_flinkstyle.hooks.migration_form import MigrationForm, read_form
 from airflow_flinkstyle.jobs.errors import MirrorBehindError
+from airflow_flinkstyle.jobs.migration.fail_back import begin_fail_back
+from airflow_flinkstyle.jobs.migration.form import MigrationForm
 from airflow_flinkstyle.jobs.migration.producers import TokenCounter
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.reading import ReadRange, count_records
@@ -88,18 +90,25 @@ def test_going_back_is_refused_until_new_orders_are_mirrored_back_and_then_count
     for name, value in {**spark_env(), **_airflow(job)}.items():
         monkeypatch.setenv(name, value)
     hook, back = StreamingJobHook(), a_form(job, back=True)
+    begin = partial(
+        begin_fail_back,
+        *(hook.store, back),
+        now=hook.kafka("kafka_new"),
+        then=hook.kafka("kafka_old"),
+        topics="original",
+    )
     with job:
         job.create_topic(deleted=GONE)
         with there:
             job.start_producer(rate_per_s=100)
             job.start()
-            cutover(hook, read_form(hook, a_form(job, back=False)), "there").run()
+            cutover(hook, read(hook, a_form(job, back=False)), "there").run()
         wait_until("orders go to new", lambda: job.producer_is_at() == "new")
         job.wait_commits(1)
 
         only_there = hold_producer(job)
         with pytest.raises(MirrorBehindError) as refused:
-            begin_fail_back(hook, back, migration_id=None, topics="original", mirror_timeout_s=0)
+            begin(migration_id=None, mirror_timeout_s=0)
         found = {
             int(n): int(records) for n, records in re.findall(rf"{TOPIC}-(\d+): (\d+)", str(refused.value))
         }
@@ -108,9 +117,9 @@ def test_going_back_is_refused_until_new_orders_are_mirrored_back_and_then_count
         job.switch.apply("release_new", TokenCounter(job.board.store, job.spec.name).next())
 
         with again:
-            way = begin_fail_back(hook, back, migration_id="there", topics="original", mirror_timeout_s=90)
+            way = begin(migration_id="there", mirror_timeout_s=90)
             assert (way.rename, way.noted) == ({TOPIC: TOPIC}, {}), "where it begins was noted before"
-            report = cutover(hook, read_form(hook, back), "back").run()
+            report = cutover(hook, read(hook, back), "back").run()
             assert not report.plan.refused
             wait_until("orders go to old", lambda: job.producer_is_at() == "old")
             job.wait_commits(1)

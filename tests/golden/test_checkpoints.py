@@ -71,7 +71,7 @@ def test_parse_then_render_equals_the_bytes(path: Path):
 @pytest.mark.parametrize("path", ALL, ids=label)
 def test_newest_batch_is_the_last_committed(path: Path):
     last = max(int(file.name) for file in path.glob("commits/[0-9]*"))
-    assert read_inventory(LocalStore(path)) == Inventory(committed=BatchId(last), pending=None)
+    assert read_inventory(LocalStore(path)) == Inventory(committed=BatchId(last), planned=None)
 
 
 @pytest.mark.parametrize("path", [path for path in ALL if (path / "state/0/1").exists()], ids=label)

@@ -235,7 +235,7 @@ def test_capture_refuses_a_source_whose_cluster_changed_since_its_start(
         save(replace(checkpoint.identity, cluster_id="other"))
     assert lab.repository.ids() == ()
     position = save(checkpoint.identity).queries[0].kafka["0"]
-    assert position.offsets == {checkpoint.topic: {0: 10, 1: 10}}
+    assert position.offsets.by_topic == {checkpoint.topic: {0: 10, 1: 10}}
     assert position.log_range == {checkpoint.topic: {0: (0, 10), 1: (0, 10)}}
 
 

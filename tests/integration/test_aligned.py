@@ -173,7 +173,7 @@ class AlignedLab(Lab):
         location = str(self.folder / "checkpoints-1")
         batch = max(logs_of(location, query)[0])
         log = offset_log.parse(Path(location, query, "offsets", str(batch)).read_text())
-        return batch, dict(*log.kafka_offsets(*log.kafka_sources).values())
+        return batch, dict(*log.kafka_offsets(*log.kafka_sources).by_topic.values())
 
     def counted(self, query: str, batch: int) -> int:
         return next(
@@ -195,14 +195,14 @@ def _kafka(query: QuerySnapshot) -> KafkaPosition:
 
 
 def positions(manifest: Manifest) -> dict[str, dict[int, int]]:
-    return {query.name: dict(*_kafka(query).offsets.values()) for query in manifest.queries}
+    return {query.name: dict(*_kafka(query).offsets.by_topic.values()) for query in manifest.queries}
 
 
 def counts_in(lab: AlignedLab, manifest: Manifest) -> set[int]:
     """Return what the queries had counted at their batches; each counts all that it had read."""
     counts = set()
     for query in manifest.queries:
-        (offsets,) = _kafka(query).offsets.values()
+        (offsets,) = _kafka(query).offsets.by_topic.values()
         counts.add(lab.counted(query.name, query.batch_id))
         assert lab.counted(query.name, query.batch_id) == sum(offsets.values())
     return counts

@@ -12,11 +12,11 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_flinkstyle.hooks.approval import approved_or_read, require_clusters
 from airflow_flinkstyle.hooks.job import StreamingJobHook
 from airflow_flinkstyle.hooks.keys import run_key
-from airflow_flinkstyle.hooks.migration import live_kafka
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.kafka.verdict import Chosen
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.operators import PlanMigrationOperator
 from airflow_flinkstyle.savepoint.manifest import KafkaPosition, QuerySnapshot
 from airflow_flinkstyle.types import BatchId, NextOffset
@@ -54,7 +54,7 @@ def a_savepoint(broker: Broker) -> Manifest:
     position = KafkaPosition(
         cluster_id=view.cluster_id,
         topic_ids={TOPIC: view.topics[TOPIC].topic_id},
-        offsets={TOPIC: {0: NextOffset(5)}},
+        offsets=Offsets.of({TOPIC: {0: NextOffset(5)}}),
         log_range={},
     )
     query = QuerySnapshot(
@@ -62,7 +62,7 @@ def a_savepoint(broker: Broker) -> Manifest:
         query_id="q",
         batch_id=BatchId(3),
         checkpoint_location="x",
-        pending_offsets=None,
+        planned_offsets=None,
         pinned_confs={},
         kafka={"0": position},
         files=(),
@@ -90,10 +90,12 @@ def test_file_edited_and_deleted_after_the_plan_leaves_the_positions_that_were_s
         task_id="plan",
         savepoint_id=manifest.savepoint_id,
         job=manifest.job,
-        source_kafka_conn_id="kafka_old",
-        target_kafka_conn_id="kafka_new",
-        way="new_identity",
-        start=f"file:{file}",
+        migration={
+            "source_kafka_conn_id": "kafka_old",
+            "target_kafka_conn_id": "kafka_new",
+            "way": "new_identity",
+            "start": f"file:{file}",
+        },
     )
     context = a_context("plan")
     operator.execute(context)
@@ -103,17 +105,17 @@ def test_file_edited_and_deleted_after_the_plan_leaves_the_positions_that_were_s
 
     file.write_text(f"topic,partition,offset\n{TOPIC},0,11\n")
     approved = approved_or_read(hook, operator.form(), run_key(context))
-    assert starts(live_kafka(hook, approved.migration).plan(manifest)) == [7]
+    assert starts(hook.live_kafka(approved.migration).plan(manifest)) == [7]
     file.unlink()
     approved = approved_or_read(hook, operator.form(), run_key(context))
-    kafka = live_kafka(hook, approved.migration)
+    kafka = hook.live_kafka(approved.migration)
     assert starts(kafka.plan(manifest)) == [7]
     require_clusters(approved, SimpleNamespace(kafka=kafka))  # type: ignore[arg-type]
 
     connect(monkeypatch, "kafka_new", "kafka", {"bootstrap.servers": kafka_pair.old.bootstrap})
-    elsewhere = live_kafka(StreamingJobHook(), approved.migration)
+    elsewhere = StreamingJobHook().live_kafka(approved.migration)
     with pytest.raises(ClusterMismatchError, match=f"kafka_new, as approved.*{kafka_pair.new.cluster_id}"):
         require_clusters(approved, SimpleNamespace(kafka=elsewhere))  # type: ignore[arg-type]
-    operator.start = "latest"
+    operator.migration = {**operator.migration, "start": "latest"}
     with pytest.raises(AirflowFailException, match=f"start: approved 'file:{file}', found 'latest'"):
         operator.execute(context)

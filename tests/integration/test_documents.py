@@ -135,7 +135,7 @@ def letters_by_partition(rows: DataFrame) -> DataFrame:
 
 def positions(savepoint: Manifest) -> tuple[int, int]:
     """Return the next offset to read of partition 0 and 1."""
-    (offsets,) = savepoint.queries[0].kafka["0"].offsets.values()
+    (offsets,) = savepoint.queries[0].kafka["0"].offsets.by_topic.values()
     return offsets[0], offsets[1]
 
 
@@ -159,7 +159,7 @@ def test_a_job_goes_on_from_exactly_the_offsets_and_the_state_of_its_snapshot(
         job.go_on(crash=True)
     after_the_crash = job.snapshot("sp-2")
     assert (after_the_crash.queries[0].batch_id, positions(after_the_crash)) == (0, (2, 1))
-    assert after_the_crash.queries[0].pending_offsets is not None  # it was planned, and only that
+    assert after_the_crash.queries[0].planned_offsets is not None  # it was planned, and only that
 
     # From the snapshot, elsewhere: C to E and B to E are read again, nothing before, and the state continues
     # as if nothing had happened.

@@ -11,6 +11,7 @@ import pytest
 from airflow_flinkstyle.jobs.answers.sources import source_changes
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.settings import KafkaCluster
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.rewrite.errors import SourceChangeError
 from airflow_flinkstyle.rewrite.identity import change_sources
 from airflow_flinkstyle.rewrite.position import checked_position
@@ -72,7 +73,7 @@ class Feed:
         return {f"{self.topic}-{number}" for number in range(first, end)}
 
     def at(self, offset: int) -> KafkaPosition:
-        offsets = {(self.topic, number): NextOffset(offset) for number in range(2)}
+        offsets = Offsets({(self.topic, number): NextOffset(offset) for number in range(2)})
         return checked_position(describe(self.cluster, [self.topic]), offsets, self.broker.name)
 
     def read(self, spark: SparkSession, name: str | None) -> DataFrame:

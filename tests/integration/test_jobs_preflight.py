@@ -18,6 +18,7 @@ from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget, launch_of
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.settings import KafkaCluster
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.records import (
     Claim,
@@ -73,7 +74,7 @@ class Bench:
             lease_s=30, launch=launch_of(spec, target), claimed_at_ms=now_ms,
         ))  # fmt: skip
         board.create_takeover_order(
-            1, TakeoverOrder(savepoint_id=None, carry_pending=False, closed_at=None, expected={})
+            1, TakeoverOrder(savepoint_id=None, carry_planned=False, closed_at=None, expected={})
         )
         elsewhere = IncarnationRecord(
             host="another-machine", pid=2, jvm_pid=1, pid_started="1@boot", started_at_ms=now_ms
@@ -98,10 +99,10 @@ class Bench:
         view = describe(self.old, [self.topic])
         position = KafkaPosition(
             cluster_id=view.cluster_id, topic_ids={self.topic: view.topics[self.topic].topic_id},
-            offsets={self.topic: {0: offset, 1: 0}}, log_range={},
+            offsets=Offsets.of({self.topic: {0: offset, 1: 0}}), log_range={},
         )  # fmt: skip
         query = QuerySnapshot(
-            name="orders", query_id="q", batch_id=1, checkpoint_location="x", pending_offsets=None,
+            name="orders", query_id="q", batch_id=1, checkpoint_location="x", planned_offsets=None,
             pinned_confs={}, kafka={"0": position}, files=(),
         )  # fmt: skip
         return Manifest(

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.hooks.failback import begin_fail_back
 from airflow_flinkstyle.hooks.job import StreamingJobHook
-from airflow_flinkstyle.hooks.migration_form import MigrationForm
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.migration.cutover import PHASES
+from airflow_flinkstyle.jobs.migration.fail_back import begin_fail_back
+from airflow_flinkstyle.jobs.migration.form import MigrationForm
 from airflow_flinkstyle.kafka.cluster import ClusterView
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError, MirrorStartError
 from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
@@ -19,6 +19,7 @@ from airflow_flinkstyle.kafka.mirror.start import set_mirror_start
 from airflow_flinkstyle.kafka.mirror.topics import read_positions
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.kafka.verdict import Exact
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.rewrite import plan_json
 from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
 from airflow_flinkstyle.rewrite.rows import PartitionMove
@@ -41,12 +42,12 @@ def a_cluster(broker: Broker) -> KafkaCluster:
 
 def test_positions_are_noted_once_and_those_that_mirrormaker_has_stay(kafka_pair: KafkaPair):
     target, mirror = a_cluster(kafka_pair.old), MirrorSettings(source_alias="noted", target_alias="there")
-    first = {("a", 0): 10, ("a", 1): 0, ("b", 0): 7}
+    first = Offsets({("a", 0): 10, ("a", 1): 0, ("b", 0): 7})
     assert set_mirror_start(target, mirror, first) == {("a", 0): 10, ("b", 0): 7}, (
         "nothing to leave out of a-1"
     )
     assert read_positions(target, mirror) == {("a", 0): 9, ("b", 0): 6}
-    assert set_mirror_start(target, mirror, {("a", 0): 99, ("c", 0): 5}) == {("c", 0): 5}
+    assert set_mirror_start(target, mirror, Offsets({("a", 0): 99, ("c", 0): 5})) == {("c", 0): 5}
     assert read_positions(target, mirror) == {("a", 0): 9, ("b", 0): 6, ("c", 0): 4}
 
 
@@ -54,7 +55,7 @@ def test_note_that_the_cluster_does_not_take_is_an_error_that_names_the_partitio
     target, mirror = a_cluster(kafka_pair.old), MirrorSettings(source_alias="tiny", target_alias="there")
     kafka_pair.old.create_topic(mirror.positions_topic, partitions=1, config={"max.message.bytes": "20"})
     with pytest.raises(MirrorStartError, match="a-3"):
-        set_mirror_start(target, mirror, {("a", 3): 10})
+        set_mirror_start(target, mirror, Offsets({("a", 3): 10}))
 
 
 @pytest.mark.airflow
@@ -92,5 +93,7 @@ def test_way_back_between_other_clusters_is_refused(
     form = MigrationForm(
         job="orders", source_kafka_conn_id="now", target_kafka_conn_id="then", mirror=mirror, back=True
     )
+    hook = StreamingJobHook()
+    sides = {"now": hook.kafka("now"), "then": hook.kafka("then")}
     with pytest.raises(ClusterMismatchError, match=f"another.*{kafka_pair.new.cluster_id}"):
-        begin_fail_back(StreamingJobHook(), form, migration_id=None, topics="original", mirror_timeout_s=0)
+        begin_fail_back(hook.store, form, **sides, migration_id=None, topics="original", mirror_timeout_s=0)

@@ -18,6 +18,7 @@ from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.mirror.status import mirror_status
 from airflow_flinkstyle.kafka.mirror.topics import read_checkpoints, read_offset_syncs
 from airflow_flinkstyle.kafka.settings import KafkaCluster
+from airflow_flinkstyle.offsets import Offsets
 from testbed.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def bed(kafka_pair: Any, mirror: Mirror, tmp_path_factory: pytest.TempPathFactor
     kafka_pair.old.create_topic(UNMIRRORED, partitions=1)
     produce(clusters["source"], TOPIC, RECORDS)
     produce(clusters["source"], UNMIRRORED, 7)
-    set_group_offsets(clusters["source"], GROUP, {(TOPIC, 0): READ})
+    set_group_offsets(clusters["source"], GROUP, Offsets({(TOPIC, 0): READ}))
     outcome = wait_caught_up(clusters["source"], clusters["target"], MIRROR, [TOPIC], timeout_s=PATIENCE_S)
     assert isinstance(outcome, CaughtUp)
     return Bed(old=clusters["source"], new=clusters["target"], files=files)

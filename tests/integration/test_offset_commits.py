@@ -16,6 +16,7 @@ from airflow_flinkstyle.agent.jvm.sources import sources_of
 from airflow_flinkstyle.agent.queries.registry import Queries
 from airflow_flinkstyle.kafka.groups import group_offsets, set_group_offsets
 from airflow_flinkstyle.kafka.settings import KafkaCluster
+from airflow_flinkstyle.offsets import Offsets
 from testbed.faulty_link import Break, FaultyLink
 from testbed.kafka import Broker
 from testbed.ports import free_port
@@ -100,7 +101,7 @@ def test_group_follows_the_job_and_wrong_offsets_in_it_change_nothing(tmp_path: 
     produce(old_broker, topic, range(20))
     try:
         lab.start(1, script, *args)
-        until_told(lab, 1, {topic: {"0": 10, "1": 10}})
+        until_told(lab, 1, Offsets({(topic, 0): 10, (topic, 1): 10}))
         assert group_offsets(cluster, group, [topic]) == {(topic, 0): 10, (topic, 1): 10}
         produce(old_broker, topic, range(20, 40))
         stop = lab.ask(1, "stop_with_savepoint")
@@ -109,17 +110,15 @@ def test_group_follows_the_job_and_wrong_offsets_in_it_change_nothing(tmp_path: 
         told = closed.groups["0"]
         assert (told.group, told.batch_id, told.failure) == (group, closed.batch_id, None)
         assert (told.commits_failed, told.commits_superseded) == (0, 0)
-        saved = lab.repository.read(stop.savepoint_id).query("orders").kafka["0"].offsets[topic]
-        read = {(topic, number): offset for number, offset in saved.items()}
-        assert group_offsets(cluster, group, [topic]) == read
-        assert told.offsets == {topic: {str(number): offset for number, offset in saved.items()}}
-        lag = sum(end - read[topic, n] for n, (_, end) in old_broker.log_range(topic).items())
+        saved = lab.repository.read(stop.savepoint_id).query("orders").kafka["0"].offsets
+        assert group_offsets(cluster, group, [topic]) == saved == told.offsets
+        lag = sum(end - saved[topic, n] for n, (_, end) in old_broker.log_range(topic).items())
         assert lag == 40 - sum(len(row["values"]) for row in lab.rows())
 
-        set_group_offsets(cluster, group, {(topic, 0): 0, (topic, 1): 999})
+        set_group_offsets(cluster, group, Offsets({(topic, 0): 0, (topic, 1): 999}))
         lab.start(2, script, *args, savepoint_id=stop.savepoint_id)
         produce(old_broker, topic, range(40, 50))
-        until_told(lab, 2, {topic: {"0": 25, "1": 25}})
+        until_told(lab, 2, Offsets({(topic, 0): 25, (topic, 1): 25}))
         assert group_offsets(cluster, group, [topic]) == {(topic, 0): 25, (topic, 1): 25}
         assert lab.end_of(2, lab.ask(2, "stop")).outcome == "done"
         assert sorted(value for row in lab.rows() for value in row["values"]) == list(range(50))
@@ -127,7 +126,7 @@ def test_group_follows_the_job_and_wrong_offsets_in_it_change_nothing(tmp_path: 
         lab.close()
 
 
-def until_told(lab: Lab, generation: int, offsets: dict[str, dict[str, int]]) -> None:
+def until_told(lab: Lab, generation: int, offsets: Offsets) -> None:
     """Wait until the heartbeat says that these offsets are committed."""
 
     def told() -> bool:
@@ -211,8 +210,7 @@ class Orders:
         until(f"batch {batch} is committed", lambda: self.group.batch_id == batch)
         half = self._sent // PARTITIONS
         found = group_offsets(cluster_of(self.broker), "watched", [self.topic])
-        assert found == {(self.topic, 0): half, (self.topic, 1): half}
-        assert self.group.offsets == {self.topic: {"0": half, "1": half}}
+        assert found == {(self.topic, 0): half, (self.topic, 1): half} == self.group.offsets
 
 
 @pytest.fixture

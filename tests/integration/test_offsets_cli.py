@@ -14,6 +14,7 @@ from airflow_flinkstyle.cli.app import app
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.groups import set_group_offsets
 from airflow_flinkstyle.kafka.settings import KafkaCluster
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.local import LocalStore
 from tests.unit.cli.kafka_savepoints import take_on_kafka
@@ -158,7 +159,9 @@ def test_a_picked_position_needs_to_be_allowed_and_a_refusal_ends_with_3(shell: 
 def test_compare_tells_the_distance_to_the_ends_and_to_a_group(shell: Shell):
     old = ("--kafka-config", shell.config("old"))
     assert shell.json("compare", "sp-1", "--ends", *old)["behind"] == 46
-    set_group_offsets(shell.cluster(shell.pair.old), "cli-watchers", {(TOPIC, 0): 12, (TOPIC, 1): 20})
+    set_group_offsets(
+        shell.cluster(shell.pair.old), "cli-watchers", Offsets({(TOPIC, 0): 12, (TOPIC, 1): 20})
+    )
     found = shell.json("compare", "sp-1", "--group", "cli-watchers", *old, code=3)
     assert {one["partition"]: one["behind"] for one in found["partitions"]} == {0: 2, 1: -5, 2: None}
     assert shell.run("compare", "sp-1", "--group", "nobody", *old, code=1).startswith("GROUP_MISSING")

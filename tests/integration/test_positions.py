@@ -29,6 +29,7 @@ from airflow_flinkstyle.kafka.start.resolve import resolve
 from airflow_flinkstyle.kafka.start.text import parse_rules
 from airflow_flinkstyle.kafka.translation.request import ProofRequest
 from airflow_flinkstyle.kafka.verdict import Chosen, Refused
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.rewrite.route import Clusters
 from airflow_flinkstyle.rewrite.rules import SourceRule, StrategyRules
 from airflow_flinkstyle.rewrite.strategies import plan_migration
@@ -39,8 +40,8 @@ from tests.manifests import a_manifest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_flinkstyle.kafka.cluster import TopicPartition
     from airflow_flinkstyle.kafka.settings import Isolation
+    from airflow_flinkstyle.types import TopicPartition
     from testbed.kafka import Broker
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka]
@@ -101,7 +102,7 @@ def test_starts_are_mixed_per_topic_and_partition(cluster: KafkaCluster):
             },
         }
     )
-    before = {(PLAIN, 0): 60, (PLAIN, 3): 2}
+    before = Offsets({(PLAIN, 0): 60, (PLAIN, 3): 2})
     found = resolve(cluster, describe(cluster, [PLAIN, TXN]).partitions, rules, before=before)
     assert [found[PLAIN, number] for number in range(4)] == [
         *(Chosen(50, 0, 10), Chosen(0, None, None), Chosen(5, None, None), Chosen(4, 2, 0)),
@@ -144,7 +145,7 @@ def test_timestamp_is_a_records_not_that_of_a_marker_far_before_it(
     moment = BEGAN_MS + 149_500
     assert first_offsets_since(cluster, {(topic, 0): moment}) == {(topic, 0): 20}  # the first marker
     assert picked(cluster, f"timestamp:{moment}", topic, isolation=isolation) == {0: 150 + 150 // 20}
-    before = {(topic, 0): 150 + 150 // 20}
+    before = Offsets({(topic, 0): 150 + 150 // 20})
     assert picked(cluster, "shift:-50s", topic, before=before, isolation=isolation) == {0: 100 + 100 // 20}
     late = f"timestamp:{BEGAN_MS + 199_500}"
     last = datetime.fromtimestamp((BEGAN_MS + 199_000) / 1000, UTC).isoformat(timespec="milliseconds")
@@ -172,7 +173,7 @@ def records_from(
 def test_shift_counts_the_records_of_the_jobs_reader_and_no_markers(
     cluster: KafkaCluster, isolation: Isolation, shift: int
 ):
-    before = {(TXN, number): min(number, 16) for number in range(WIDTH)}
+    before = Offsets({(TXN, number): min(number, 16) for number in range(WIDTH)})
     rules = parse_rules(f"shift:{shift}")
     found = resolve(cluster, before.keys(), rules, before=before, isolation=isolation)
     old = records_from(cluster, before, isolation)
@@ -187,7 +188,7 @@ def test_shift_counts_the_records_of_the_jobs_reader_and_no_markers(
 
 
 def test_shift_by_a_time_counts_from_the_record_at_the_position(cluster: KafkaCluster):
-    before = {(PLAIN, 0): 50, (PLAIN, 1): 0, (PLAIN, 2): 5, (PLAIN, 3): 5}
+    before = Offsets({(PLAIN, 0): 50, (PLAIN, 1): 0, (PLAIN, 2): 5, (PLAIN, 3): 5})
     assert picked(cluster, "shift:-5s", before=before) == {0: 45, 1: 0, 2: 5, 3: 1}
     assert picked(cluster, "shift:+5s", before={**before, (PLAIN, 3): 0}) == {0: 55, 1: 0, 2: 5, 3: 1}
     assert picked(cluster, "shift:0s", before=before) == {0: 50, 1: 0, 2: 5, 3: 5}
@@ -227,14 +228,14 @@ def test_latest_of_a_read_committed_job_leaves_out_no_open_transaction(
     try:
         assert picked(cluster, "latest", "positions.open") == {0: 0}
         assert picked(cluster, "latest", "positions.open", isolation="read_uncommitted") == {0: 1}
-        before = {("positions.open", 0): 1}
+        before = Offsets({("positions.open", 0): 1})
         assert "a transaction is open" in picked(cluster, "shift:-1", "positions.open", before=before)[0]
     finally:
         producer.abort_transaction(30)
 
 
 def test_group_starts_where_it_committed_and_its_rule_says_the_rest(cluster: KafkaCluster):
-    set_group_offsets(cluster, "positions-g", {(PLAIN, 0): 70, (PLAIN, 2): 3})
+    set_group_offsets(cluster, "positions-g", Offsets({(PLAIN, 0): 70, (PLAIN, 2): 3}))
     assert group_offsets(cluster, "positions-g", [PLAIN]) == {(PLAIN, 0): 70, (PLAIN, 2): 3}
     found = picked(cluster, "group:positions-g")
     assert found[0] == 70
@@ -251,15 +252,15 @@ def test_unknown_group_is_an_error_whatever_its_rule(cluster: KafkaCluster):
 
 
 def test_group_offsets_are_set_forth_and_back(cluster: KafkaCluster):
-    first = set_group_offsets(cluster, "positions-lag", {(PLAIN, 0): 90})
+    first = set_group_offsets(cluster, "positions-lag", Offsets({(PLAIN, 0): 90}))
     assert first.before == {}
-    again = set_group_offsets(cluster, "positions-lag", {(PLAIN, 0): 20, (PLAIN, 3): 1})
+    again = set_group_offsets(cluster, "positions-lag", Offsets({(PLAIN, 0): 20, (PLAIN, 3): 1}))
     assert again.before == {(PLAIN, 0): 90}
     assert group_offsets(cluster, "positions-lag", [PLAIN]) == {(PLAIN, 0): 20, (PLAIN, 3): 1}
 
 
 def test_group_with_members_keeps_its_offsets(cluster: KafkaCluster):
-    set_group_offsets(cluster, "positions-live", {(PLAIN, 0): 15})
+    set_group_offsets(cluster, "positions-live", Offsets({(PLAIN, 0): 15}))
     member = Consumer({**cluster.config, "group.id": "positions-live", "enable.auto.commit": "false"})
     try:
         member.subscribe([PLAIN])
@@ -268,7 +269,7 @@ def test_group_with_members_keeps_its_offsets(cluster: KafkaCluster):
             assert time.monotonic() < deadline
             member.poll(0.1)
         with pytest.raises(GroupInUseError, match="positions-live"):
-            set_group_offsets(cluster, "positions-live", {(PLAIN, 0): 99})
+            set_group_offsets(cluster, "positions-live", Offsets({(PLAIN, 0): 99}))
     finally:
         member.close()
     assert group_offsets(cluster, "positions-live", [PLAIN]) == {(PLAIN, 0): 15}
@@ -276,10 +277,10 @@ def test_group_with_members_keeps_its_offsets(cluster: KafkaCluster):
 
 def test_partition_that_does_not_exist_is_named_though_others_are_committed(cluster: KafkaCluster):
     with pytest.raises(GroupCommitError, match=f"those of {PLAIN}-9 were refused") as refused:
-        set_group_offsets(cluster, "positions-part", {(PLAIN, 0): 15, (PLAIN, 9): 1})
+        set_group_offsets(cluster, "positions-part", Offsets({(PLAIN, 0): 15, (PLAIN, 9): 1}))
     assert refused.value.state_after == "1 other partitions are committed."
     with pytest.raises(GroupCommitError) as refused:
-        set_group_offsets(cluster, "positions-part", {(PLAIN, 9): 1})
+        set_group_offsets(cluster, "positions-part", Offsets({(PLAIN, 9): 1}))
     assert refused.value.state_after == "No other partitions are committed."
     assert group_offsets(cluster, "positions-part", [PLAIN]) == {(PLAIN, 0): 15}
 
@@ -289,7 +290,7 @@ def test_table_of_another_log_is_refused(cluster: KafkaCluster):
 
     def table(cluster_id: str, topic_id: str) -> StartRules:
         logs = {PLAIN: LogIdentity(cluster_id, topic_id)}
-        return StartRules(default=AtOffsets({(PLAIN, 0): 50}, logs=logs))
+        return StartRules(default=AtOffsets(Offsets({(PLAIN, 0): 50}), logs=logs))
 
     with pytest.raises(ClusterMismatchError):
         resolve(cluster, view.partitions, table("elsewhere", view.topics[PLAIN].topic_id))
@@ -318,7 +319,7 @@ def a_savepoint(cluster: KafkaCluster, offsets: Mapping[int, int]) -> Manifest:
     position = KafkaPosition(
         cluster_id=live.cluster_id,
         topic_ids={PLAIN: live.topics[PLAIN].topic_id},
-        offsets={PLAIN: {number: NextOffset(offset) for number, offset in offsets.items()}},
+        offsets=Offsets.of({PLAIN: {number: NextOffset(offset) for number, offset in offsets.items()}}),
         log_range={},
     )
     query = QuerySnapshot(
@@ -326,7 +327,7 @@ def a_savepoint(cluster: KafkaCluster, offsets: Mapping[int, int]) -> Manifest:
         query_id="q",
         batch_id=BatchId(7),
         checkpoint_location="/checkpoints/totals",
-        pending_offsets=None,
+        planned_offsets=None,
         pinned_confs={},
         kafka={"0": position},
         files=(),

@@ -21,6 +21,7 @@ from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.kafka.start.text import parse_rules
 from airflow_flinkstyle.kafka.translation.request import ProofRequest
 from airflow_flinkstyle.kafka.verdict import Chosen, Exact, Refused
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.rewrite.route import Clusters
 from airflow_flinkstyle.rewrite.rules import SourceRule, StrategyRules
 from airflow_flinkstyle.rewrite.strategies import plan_migration
@@ -68,15 +69,15 @@ class Bed:
             query_id="q",
             batch_id=BatchId(3),
             checkpoint_location="x",
-            pending_offsets=None,
+            planned_offsets=None,
             pinned_confs={},
             kafka={
                 str(position): KafkaPosition(
                     cluster_id=view.cluster_id,
                     topic_ids={topic: view.topics[topic].topic_id for topic in offsets},
-                    offsets={
-                        t: {p: NextOffset(at) for p, at in parts.items()} for t, parts in offsets.items()
-                    },
+                    offsets=Offsets.of(
+                        {t: {p: NextOffset(at) for p, at in parts.items()} for t, parts in offsets.items()}
+                    ),
                     log_range={},
                 )
                 for position, offsets in enumerate(sources)
@@ -247,7 +248,7 @@ def test_old_topic_with_an_open_transaction_is_not_drained(bed: Bed, kafka_pair:
 def test_offsets_of_a_group_on_the_target_are_taken_and_called_unproved(bed: Bed):
     from airflow_flinkstyle.kafka.groups import set_group_offsets
 
-    set_group_offsets(bed.new, "w-group", {("w.same", 0): 12, ("w.same", 1): 13})
+    set_group_offsets(bed.new, "w-group", Offsets({("w.same", 0): 12, ("w.same", 1): 13}))
     rule = SourceRule(strategy="new_identity", start=parse_rules("group:w-group"))
     plan = bed.plan(bed.savepoint({"w.same": {0: 20, 1: 15}}), rule)
     assert [verdict.offset for verdict in verdicts(plan).values()] == [12, 13]

@@ -21,6 +21,7 @@ from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.kafka.translation.request import ProofRequest
 from airflow_flinkstyle.kafka.translation.translator import translate_positions
 from airflow_flinkstyle.kafka.verdict import Exact, Refused
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.rewrite.route import Clusters
 from airflow_flinkstyle.rewrite.strategies import plan_migration
 from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest, QuerySnapshot
@@ -122,7 +123,7 @@ def behind(bed: Bed) -> Bed:
 
 def translated(bed: Bed, positions: dict[tuple[str, int], int], **rules: Any) -> Translation:
     rules.setdefault("mirror", MIRROR)
-    return translate_positions(bed.old, bed.new, ProofRequest(positions=positions, **rules))
+    return translate_positions(bed.old, bed.new, ProofRequest(positions=Offsets(positions), **rules))
 
 
 def refusal(bed: Bed, tp: tuple[str, int], position: int, **rules: Any) -> str:
@@ -182,7 +183,7 @@ def a_savepoint(cluster_id: str, offsets: dict[int, int], topic_id: str) -> Mani
     position = KafkaPosition(
         cluster_id=cluster_id,
         topic_ids={"c.plain": topic_id},
-        offsets={"c.plain": {number: NextOffset(offset) for number, offset in offsets.items()}},
+        offsets=Offsets.of({"c.plain": {number: NextOffset(offset) for number, offset in offsets.items()}}),
         log_range={},
     )
     query = QuerySnapshot(
@@ -190,7 +191,7 @@ def a_savepoint(cluster_id: str, offsets: dict[int, int], topic_id: str) -> Mani
         query_id="q",
         batch_id=BatchId(7),
         checkpoint_location="file:///c",
-        pending_offsets='v1\n{}\n{"c.plain":{"0":160,"1":50,"2":0}}',
+        planned_offsets='v1\n{}\n{"c.plain":{"0":160,"1":50,"2":0}}',
         pinned_confs={},
         kafka={"0": position},
         files=(),
@@ -208,7 +209,7 @@ def test_a_savepoint_is_planned_from_both_live_clusters_with_its_planned_batch(b
         (1, 40, Exact(40)),
         (2, 0, Exact(0)),
     ]
-    assert [type(move.after) for move in plan.pending] == [Exact] * 3
+    assert [type(move.after) for move in plan.planned] == [Exact] * 3
     assert plan.target == describe(bed.new, ["c.plain"])
     foreign = a_savepoint("elsewhere", {0: 150}, "id")
     with pytest.raises(ClusterMismatchError, match="elsewhere"):

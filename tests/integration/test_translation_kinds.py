@@ -20,6 +20,7 @@ from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.kafka.translation.request import ProofRequest
 from airflow_flinkstyle.kafka.translation.translator import translate_positions
 from airflow_flinkstyle.kafka.verdict import Bounded, Exact, Refused, Verdict
+from airflow_flinkstyle.offsets import Offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -83,7 +84,7 @@ class Pair:
         assert producer.flush(30) == 0
 
     def verdict(self, topic: str, at: int, mirror: MirrorSettings | None = BY_HAND) -> Verdict:
-        request = ProofRequest(positions={(topic, 0): at}, mirror=mirror)
+        request = ProofRequest(positions=Offsets({(topic, 0): at}), mirror=mirror)
         return translate_positions(self.old, self.new, request).verdicts[topic, 0]
 
 
@@ -198,7 +199,7 @@ def test_evidence_names_clusters_logs_and_what_was_compared(pair: Pair):
     pair.write(pair.old, "k.evidence", log)
     pair.write(pair.new, "k.evidence", log[10:])
     pair.note("k.evidence", 49)
-    request = ProofRequest(positions={("k.evidence", 0): 45}, mirror=BY_HAND)
+    request = ProofRequest(positions=Offsets({("k.evidence", 0): 45}), mirror=BY_HAND)
     evidence = json.loads(
         translate_positions(pair.old, pair.new, request).evidence["k.evidence", 0].to_json()
     )

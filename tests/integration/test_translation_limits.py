@@ -28,6 +28,7 @@ from airflow_flinkstyle.kafka.translation.compare import Round, prove_round
 from airflow_flinkstyle.kafka.translation.request import ProofRequest
 from airflow_flinkstyle.kafka.translation.translator import translate_positions
 from airflow_flinkstyle.kafka.verdict import Bounded, Exact, Refused
+from airflow_flinkstyle.offsets import Offsets
 from testbed.ports import free_port
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def test_missing_topic_is_named_and_not_created(kafka_pair: Any):  # noqa: ANN40
     kafka_pair.old.create_topic("l.alone", partitions=1)
     new = reached(kafka_pair.new, "new")
     with pytest.raises(TopicMissingError, match=r"new .* l\.alone"):
-        translate_positions(old, new, ProofRequest(positions={("l.alone", 0): 0}))
+        translate_positions(old, new, ProofRequest(positions=Offsets({("l.alone", 0): 0})))
 
 
 def test_topic_created_again_is_refused(kafka_pair: Any):  # noqa: ANN401
@@ -87,7 +88,7 @@ def test_topic_created_again_is_refused(kafka_pair: Any):  # noqa: ANN401
         time.sleep(0.1)
     kafka_pair.old.create_topic("l.again", partitions=1)
     request = ProofRequest(
-        positions={("l.again", 0): 0},
+        positions=Offsets({("l.again", 0): 0}),
         cluster_id=before.cluster_id,
         topic_ids={"l.again": before.topics["l.again"].topic_id},
     )
@@ -100,7 +101,7 @@ def test_source_that_is_another_cluster_is_an_error(kafka_pair: Any):  # noqa: A
     old, new = reached(kafka_pair.old, "old"), reached(kafka_pair.new, "new")
     for broker in (kafka_pair.old, kafka_pair.new):
         broker.create_topic("l.identity", partitions=1)
-    request = ProofRequest(positions={("l.identity", 0): 0}, cluster_id=kafka_pair.new.cluster_id)
+    request = ProofRequest(positions=Offsets({("l.identity", 0): 0}), cluster_id=kafka_pair.new.cluster_id)
     with pytest.raises(ClusterMismatchError, match=kafka_pair.old.cluster_id):
         translate_positions(old, new, request)
 
@@ -112,14 +113,14 @@ def test_retention_that_deletes_unread_mirrored_records_is_found(kafka_pair: Any
     now_ms = int(time.time() * 1000)
     produce(old, "l.kept", ["a", "b", "c"], timestamp=now_ms - 5 * HOUR_MS)
     produce(old, "l.kept", ["d", "e"], timestamp=now_ms)
-    (finding,) = retention_findings(old, new, {("l.kept", 0): 1}, {})
+    (finding,) = retention_findings(old, new, Offsets({("l.kept", 0): 1}), {})
     assert (finding.setting, finding.target_value, finding.endangered) == (
         "retention.ms",
         2 * HOUR_MS,
         {0: 2},
     )
     assert "Raise retention.ms" in finding.describe()
-    assert retention_findings(old, new, {("l.kept", 0): 3}, {}) == ()
+    assert retention_findings(old, new, Offsets({("l.kept", 0): 3}), {}) == ()
 
 
 def test_steady_ends_names_the_partition_of_a_producer_that_ignores_the_switch(kafka_pair: Any):  # noqa: ANN401
@@ -147,7 +148,9 @@ def test_open_transaction_is_not_steady_and_refuses_a_proof(kafka_pair: Any):  #
     producer.produce("l.open", value="undecided", partition=0)
     producer.flush(30)
     outcome = steady_ends(old, ["l.open"], window_s=0.2)
-    verdict = translate_positions(old, new, ProofRequest(positions={("l.open", 0): 0})).verdicts["l.open", 0]
+    verdict = translate_positions(old, new, ProofRequest(positions=Offsets({("l.open", 0): 0}))).verdicts[
+        "l.open", 0
+    ]
     producer.abort_transaction(30)
     assert isinstance(outcome, Moving)
     assert outcome.open_transactions == {("l.open", 0): (0, 1)}
@@ -196,7 +199,9 @@ def test_aborted_records_that_a_careless_mirror_copied_are_named(kafka_pair: Any
     produce(old, "l.phantom", last, timestamp=stamp)
     produce(new, "l.phantom", [*first, "never", *last], timestamp=stamp)
     verdicts = [
-        translate_positions(old, new, ProofRequest(positions={("l.phantom", 0): at})).verdicts["l.phantom", 0]
+        translate_positions(old, new, ProofRequest(positions=Offsets({("l.phantom", 0): at}))).verdicts[
+            "l.phantom", 0
+        ]
         for at in (10, 14)
     ]
     assert verdicts[0] == Bounded(10, {"phantom_aborted": 1})
@@ -213,7 +218,7 @@ def test_records_deleted_while_they_are_compared_refuse_their_partition_only(kaf
             broker.create_topic(topic, partitions=1)
             for later, numbers in enumerate((range(80), range(80, 100))):
                 produce(cluster, topic, [f"r{i}" for i in numbers], timestamp=stamp + later)
-    request = ProofRequest(positions={(topic, 0): 60 for topic in topics})
+    request = ProofRequest(positions=Offsets({(topic, 0): 60 for topic in topics}))
     snapshot = take_snapshot(old, new, request, topics)
     (kafka_pair.old if side == "source" else kafka_pair.new).delete_records(topics[0], {0: 50})
     found = prove_round(
@@ -268,7 +273,7 @@ def test_lag_of_a_topic_created_again_counts_all_its_records(kafka_pair: Any):  
         outcome = wait_caught_up(old, new, mirror, ["l.lag"], timeout_s=0)
         assert isinstance(outcome, CaughtUp if lag == 0 else Behind)
     note_position(new, mirror, 99)
-    request = ProofRequest(positions={("l.lag", 0): 30}, mirror=mirror)
+    request = ProofRequest(positions=Offsets({("l.lag", 0): 30}), mirror=mirror)
     verdict = translate_positions(old, new, request).verdicts["l.lag", 0]
     assert isinstance(verdict, Refused)
     assert "it mirrored another log" in verdict.reason

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from airflow_flinkstyle.agent.board.takeover import patiently
 from airflow_flinkstyle.agent.errors import CutAbandonedError
-from airflow_flinkstyle.agent.jvm.process import now_ms
+from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.protocol.cuts import Cut, CutBoard, Positions
 
 if TYPE_CHECKING:

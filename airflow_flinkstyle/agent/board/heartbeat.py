@@ -19,8 +19,8 @@ from airflow_flinkstyle.agent.jvm.process import (
     EXIT_JVM_GONE,
     EXIT_LEASE_LOST,
     lease_clock_s,
-    now_ms,
 )
+from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.records import Heartbeat
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError

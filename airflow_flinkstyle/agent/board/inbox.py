@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from airflow_flinkstyle.agent.board.takeover import patiently
-from airflow_flinkstyle.agent.jvm.process import now_ms
+from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.protocol.records import End
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError, StoreError
 

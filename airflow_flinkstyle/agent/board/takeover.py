@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from airflow_flinkstyle.agent.errors import NOT_STARTED, NotClaimedError, PredecessorError
 from airflow_flinkstyle.agent.jvm.process import lease_clock_s
 from airflow_flinkstyle.kafka.errors import ClusterUnreachableError
-from airflow_flinkstyle.protocol.records import Current
+from airflow_flinkstyle.protocol.records import AsRecorded, Current
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError, StoreUnavailableError
 from airflow_flinkstyle.types import Incarnation
 
@@ -240,7 +240,15 @@ def take_current(board: JobBoard, driver_run: DriverRun, seen: Slot[Current] | N
     Raises:
         NotOursError: If another driver was faster.
     """
-    mine = Current(generation=driver_run.generation, incarnation=driver_run.incarnation)
+    generation, submit = driver_run.generation, board.submit(driver_run.generation)
+    recorded = AsRecorded(
+        claim=driver_run.claim,
+        order=board.takeover_order(generation),
+        process=board.incarnation(generation, driver_run.incarnation),
+        submit=submit.value if submit is not None else None,
+        submit_version=submit.version if submit is not None else "",
+    )
+    mine = Current(generation=generation, incarnation=driver_run.incarnation, recorded=recorded)
     try:
         board.take_current(mine, seen=seen)
     except (ObjectChangedError, ObjectExistsError) as error:

@@ -169,7 +169,7 @@ class BatchWatch(threading.Thread):
             log.warning("Query %s: batch %d has no offsets of a source: %s", query.name, batch, error)
             return
         group = self._setting.group_of(source)
-        why = self._why_not(query, source, group, where, offsets)
+        why = self._why_not(query, source, group, where, sorted(offsets.topics))
         if offsets and group is not None and why is None:
             self._committer(where, source, group).complete(BatchOffsets(batch_id=batch, offsets=offsets))
         elif why is not None and where not in self._left_out:

@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Protocol, assert_never
 from airflow_flinkstyle.agent.commits.offset_commits import Ignore, OffsetCommits, Replace, Send, Wait
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.kafka.login.driver import scrub
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.records import GroupStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from airflow_flinkstyle.agent.commits.offset_commits import BatchOffsets
-    from airflow_flinkstyle.types import NextOffset
 
 LAG_EVERY_S = 5.0
 log = logging.getLogger(__name__)
@@ -34,10 +32,10 @@ class Group(Protocol):
     def servers(self) -> str:
         """Its cluster's, as the source has them."""
 
-    def commit(self, offsets: Mapping[str, Mapping[int, NextOffset]]) -> None:
+    def commit(self, offsets: Offsets) -> None:
         """Commit, and return once the cluster has said so."""
 
-    def lag(self, offsets: Mapping[str, Mapping[int, NextOffset]]) -> dict[str, int]:
+    def lag(self, offsets: Offsets) -> dict[str, int]:
         """Return how far these offsets are behind the logs' ends, by topic."""
 
     def close(self) -> None:
@@ -108,13 +106,10 @@ class GroupCommitter(threading.Thread):
         with self._changed:
             commits = self._commits
             committed = commits.committed
-            offsets = committed.offsets if committed else {}
             return GroupStatus(
                 group=self.group.name,
                 batch_id=committed.batch_id if committed else None,
-                offsets={
-                    topic: {str(n): int(at) for n, at in found.items()} for topic, found in offsets.items()
-                },
+                offsets=committed.offsets if committed else Offsets(),
                 lag=self._lag,
                 commits_succeeded=commits.succeeded,
                 commits_failed=commits.failed,

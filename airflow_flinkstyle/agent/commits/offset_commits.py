@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from airflow_flinkstyle.types import BatchId, NextOffset
+    from airflow_flinkstyle.offsets import Offsets
+    from airflow_flinkstyle.types import BatchId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,8 +19,8 @@ class BatchOffsets:
     """Where one source stands after a batch."""
 
     batch_id: BatchId
-    offsets: Mapping[str, Mapping[int, NextOffset]]
-    """Next offset to read per topic and partition, from the batch's offset log."""
+    offsets: Offsets
+    """From the batch's offset log."""
 
 
 @dataclass(frozen=True, slots=True)

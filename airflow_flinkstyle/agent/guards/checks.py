@@ -176,7 +176,7 @@ def restore(
     open_checkpoint: OpenCheckpoint,
     *,
     complete: bool,
-    carry_pending: bool = False,
+    carry_planned: bool = False,
     claim_mode: ClaimMode = "no_claim",
 ) -> None:
     """Restore every query of a savepoint to its checkpoint; files that are there stay."""
@@ -185,7 +185,7 @@ def restore(
         repository,
         open_checkpoint,
         claim_mode=claim_mode,
-        carry_pending=carry_pending,
+        carry_planned=carry_planned,
         complete=complete,
     )
     for name, done in restored.items():

@@ -22,11 +22,12 @@ from airflow_flinkstyle.kafka.positions import require_within_log
 from airflow_flinkstyle.protocol.records import SourceIdentity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from airflow_flinkstyle.agent.jvm.sources import Source
     from airflow_flinkstyle.checkpoint.offset_log import OffsetLog
-    from airflow_flinkstyle.kafka.cluster import ClusterView, TopicPartition
+    from airflow_flinkstyle.kafka.cluster import ClusterView
+    from airflow_flinkstyle.offsets import Offsets
     from airflow_flinkstyle.storage.base import ObjectStore
 
 _LEFT = "The query was not started; its checkpoint is as it was."
@@ -38,13 +39,13 @@ class CheckpointPositions:
 
     committed: OffsetLog | None
     """Of the newest committed batch; None before the first commit."""
-    pending: OffsetLog | None
+    planned: OffsetLog | None
     """Of the batch that was planned and is not committed: Spark runs it with these offsets."""
 
     @property
     def newest(self) -> OffsetLog | None:
         """The log whose offsets must list exactly the live partitions."""
-        return self.pending or self.committed
+        return self.planned or self.committed
 
     @property
     def log_version(self) -> int:
@@ -60,7 +61,7 @@ def read_positions(checkpoint: ObjectStore) -> CheckpointPositions:
     def read(batch: int) -> OffsetLog | None:
         return offset_log.parse(checkpoint.read(f"offsets/{batch}").decode()) if batch in offsets else None
 
-    return CheckpointPositions(committed=read(done), pending=read(planned) if planned > done else None)
+    return CheckpointPositions(committed=read(done), planned=read(planned) if planned > done else None)
 
 
 def require_same_sources(query: str, sources: Sequence[Source], positions: CheckpointPositions) -> None:
@@ -142,23 +143,19 @@ def _check_identity(where: str, view: ClusterView, expected: SourceIdentity) -> 
 
 def _check_positions(where: str, key: str, view: ClusterView, positions: CheckpointPositions) -> None:
     newest = positions.newest
-    if newest is None or key not in newest.sources or not (offsets := _offsets(newest, key)):
+    if newest is None or key not in newest.sources or not (offsets := newest.kafka_offsets(key)):
         return  # nothing was read yet: Spark starts where startingOffsets says
     _require_topics(where, offsets, view)
     require_within_log(offsets, view, where)
     begun = positions.committed
-    if positions.pending is not None and begun is not None and key in begun.sources:
+    if positions.planned is not None and begun is not None and key in begun.sources:
         # Partitions that came with the planned batch stand in it alone.
-        require_within_log({**offsets, **_offsets(begun, key)}, view, where)
+        require_within_log(offsets | begun.kafka_offsets(key), view, where)
 
 
-def _offsets(log: OffsetLog, key: str) -> dict[TopicPartition, int]:
-    by_topic: Mapping[str, Mapping[int, int]] = log.kafka_offsets(key)
-    return {(topic, number): at for topic, numbers in by_topic.items() for number, at in numbers.items()}
-
-
-def _require_topics(where: str, offsets: Mapping[TopicPartition, int], view: ClusterView) -> None:
-    unread = sorted({topic for topic, _ in offsets} - view.topics.keys())
+def _require_topics(where: str, offsets: Offsets, view: ClusterView) -> None:
+    listed = offsets.topics
+    unread = sorted(listed - view.topics.keys())
     if unread:
         raise SourcesChangedError(
             f"the checkpoint holds offsets of the topics {', '.join(unread)}, "
@@ -166,7 +163,6 @@ def _require_topics(where: str, offsets: Mapping[TopicPartition, int], view: Clu
             state_after=_LEFT,
             remedy="Resume with a script that reads the same topics, or rename them in an offset rewrite.",
         )
-    listed = {topic for topic, _ in offsets}
     if added := {tp for tp in view.partitions if tp[0] not in listed}:
         raise PartitionSetError.between(where, missing=added, unknown=())
 

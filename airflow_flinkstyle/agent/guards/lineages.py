@@ -69,7 +69,7 @@ def _saved(query: QuerySnapshot) -> Sinks | None:
 
     A batch that was planned behind it may stand there in part, whether or not its offsets come along.
     """
-    return left_by(query.sinks, planned=query.pending_offsets is not None)
+    return left_by(query.sinks, planned=query.planned_offsets is not None)
 
 
 def _origin(mode: Rewind, after_batch: int, sinks: Sinks | None, generation: Generation) -> Origin:

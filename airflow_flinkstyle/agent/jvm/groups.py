@@ -8,12 +8,10 @@ from airflow_flinkstyle.agent.jvm.kafka import client_options, end_offsets, root
 from airflow_flinkstyle.kafka.errors import ClusterUnreachableError, GroupCommitError, GroupInUseError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from airflow_flinkstyle.agent.jvm.sources import Source
     from airflow_flinkstyle.agent.jvm.untyped import Java
     from airflow_flinkstyle.errors import FlinkstyleError
-    from airflow_flinkstyle.types import NextOffset
+    from airflow_flinkstyle.offsets import Offsets
 
 TIMEOUT_S = 10
 """Longest wait for one answer; the client looks for the group's coordinator anew meanwhile."""
@@ -35,7 +33,7 @@ class JvmGroup:
         """Return group and cluster for messages."""
         return f"group {self.name} on {self.servers}"
 
-    def commit(self, offsets: Mapping[str, Mapping[int, NextOffset]]) -> None:
+    def commit(self, offsets: Offsets) -> None:
         """Commit these offsets as somebody who is no member, and wait for the answer.
 
         Raises:
@@ -50,21 +48,19 @@ class JvmGroup:
             # Taken out of the loop: py4j asks the JVM for every part of a class's name.
             partition = self._jvm.org.apache.kafka.common.TopicPartition
             position = self._jvm.org.apache.kafka.clients.consumer.OffsetAndMetadata
-            for topic, numbers in offsets.items():
-                for number, offset in numbers.items():
-                    wanted.put(partition(topic, number), position(offset))
+            for (topic, number), offset in offsets.items():
+                wanted.put(partition(topic, number), position(offset))
             answer = self._admin().alterConsumerGroupOffsets(self.name, wanted).all()
             answer.get(TIMEOUT_S + 1, self._jvm.java.util.concurrent.TimeUnit.SECONDS)
         except Py4JJavaError as error:
             raise self._refused(error) from error
 
-    def lag(self, offsets: Mapping[str, Mapping[int, NextOffset]]) -> dict[str, int]:
+    def lag(self, offsets: Offsets) -> dict[str, int]:
         """Return how many offsets lie between these and the logs' ends, by topic."""
-        partitions = [(topic, number) for topic, numbers in offsets.items() for number in numbers]
-        ends = end_offsets(self._jvm, self._admin(), partitions)
+        ends = end_offsets(self._jvm, self._admin(), offsets)
         return {
             topic: sum(max(0, ends[topic, number] - offset) for number, offset in numbers.items())
-            for topic, numbers in offsets.items()
+            for topic, numbers in offsets.by_topic.items()
         }
 
     def close(self) -> None:

@@ -69,10 +69,10 @@ class HadoopStore:
         checked_key(key)
         return None
 
-    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """Yield every object whose key starts with ``prefix``, in key order."""
+    def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectInfo]:
+        """Yield every object whose key starts with ``prefix``, in key order, from behind ``after``."""
         folder = checked_prefix(prefix).rpartition("/")[0]
-        found = [info for info in self._walk(folder) if info.key.startswith(prefix)]
+        found = [info for info in self._walk(folder) if info.key.startswith(prefix) and info.key > after]
         yield from sorted(found, key=lambda info: info.key)
 
     def folders(self, prefix: str = "") -> Iterator[str]:

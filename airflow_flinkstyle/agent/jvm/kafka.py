@@ -14,7 +14,8 @@ from airflow_flinkstyle.kafka.errors import (
     TopicMissingError,
 )
 from airflow_flinkstyle.kafka.login.driver import CONNECTION
-from airflow_flinkstyle.types import NextOffset
+from airflow_flinkstyle.offsets import Offsets
+from airflow_flinkstyle.types import NextOffset, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -71,6 +72,7 @@ def _describe(jvm: Java, admin: Java, source: Source) -> ClusterView:
         if assigned is None or (topic, info.partition()) in assigned
     ]
     starts = _offsets(jvm, admin, partitions, jvm.org.apache.kafka.clients.admin.OffsetSpec.earliest())
+    by_topic = starts.by_topic
     ends = end_offsets(jvm, admin, partitions)
     stable = ends
     if (source.option("kafka.isolation.level") or "").lower() == "read_committed":
@@ -81,13 +83,8 @@ def _describe(jvm: Java, admin: Java, source: Source) -> ClusterView:
             topic: TopicView(
                 topic_id=description.topicId().toString(),
                 partitions={
-                    number: LogRange(
-                        start=NextOffset(starts[name, number]),
-                        end=NextOffset(ends[name, number]),
-                        last_stable=NextOffset(stable[name, number]),
-                    )
-                    for name, number in partitions
-                    if name == topic
+                    number: LogRange(start=start, end=ends[topic, number], last_stable=stable[topic, number])
+                    for number, start in by_topic.get(topic, {}).items()
                 },
             )
             for topic, description in topics.items()
@@ -123,16 +120,16 @@ def _assigned(source: Source) -> set[tuple[str, int]] | None:
 
 
 def end_offsets(
-    jvm: Java, admin: Java, partitions: list[tuple[str, int]], *, committed: bool = False
-) -> dict[tuple[str, int], int]:
+    jvm: Java, admin: Java, partitions: Iterable[TopicPartition], *, committed: bool = False
+) -> Offsets:
     """Return where these logs end; with ``committed``, for readers of committed records."""
     latest = jvm.org.apache.kafka.clients.admin.OffsetSpec.latest()
     return _offsets(jvm, admin, partitions, latest, committed=committed)
 
 
 def _offsets(
-    jvm: Java, admin: Java, partitions: list[tuple[str, int]], spec: Java, *, committed: bool = False
-) -> dict[tuple[str, int], int]:
+    jvm: Java, admin: Java, partitions: Iterable[TopicPartition], spec: Java, *, committed: bool = False
+) -> Offsets:
     wanted = jvm.java.util.HashMap()
     partition = jvm.org.apache.kafka.common.TopicPartition  # py4j asks for every part of a class's name
     for topic, number in partitions:
@@ -142,7 +139,9 @@ def _offsets(
         levels.READ_COMMITTED if committed else levels.READ_UNCOMMITTED
     )
     found = _wait(jvm, admin.listOffsets(wanted, options).all())
-    return {(tp.topic(), tp.partition()): result.offset() for tp, result in found.items()}
+    return Offsets(
+        {(tp.topic(), tp.partition()): NextOffset(result.offset()) for tp, result in found.items()}
+    )
 
 
 def _wait(jvm: Java, future: Java) -> Java:

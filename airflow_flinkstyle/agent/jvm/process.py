@@ -14,6 +14,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.protocol.process import process_started
 from airflow_flinkstyle.protocol.records import IncarnationRecord
 
@@ -27,11 +28,6 @@ EXIT_JVM_GONE = 76
 
 _HALT_PATIENCE_S = 1.0
 log = logging.getLogger(__name__)
-
-
-def now_ms() -> int:
-    """Return the wall clock, epoch milliseconds."""
-    return time.time_ns() // 1_000_000
 
 
 def lease_clock_s() -> float:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.errors import QueryEndedError
-from airflow_flinkstyle.agent.queries.stopping import commit_pending, stop_at_boundary, wait_until_stopped
+from airflow_flinkstyle.agent.queries.stopping import commit_planned, stop_at_boundary, wait_until_stopped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -69,7 +69,7 @@ class Hold:
             awaited += _awaited(queries)
             stop_at_boundary(jvm, queries, look=look)
             for query in list(self._held.values()):
-                commit_pending(query, look=look)
+                commit_planned(query, look=look)
             look()
             yield queries
         finally:

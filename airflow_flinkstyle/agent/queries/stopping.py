@@ -71,7 +71,7 @@ def wait_until_stopped(query: JobQuery, *, look: Callable[[], None] = keep_waiti
         time.sleep(_LOOK_S)
 
 
-def commit_pending(query: JobQuery, *, look: Callable[[], None] = keep_waiting) -> BatchId | None:
+def commit_planned(query: JobQuery, *, look: Callable[[], None] = keep_waiting) -> BatchId | None:
     """Commit the planned batch, if there is one; returns the last batch.
 
     An earlier driver planned it, or this one stopped it without threads of its own (``boundary``).
@@ -83,11 +83,11 @@ def commit_pending(query: JobQuery, *, look: Callable[[], None] = keep_waiting) 
     Raises:
         PlannedBatchError: If the batch fails.
     """
-    if read_positions(query.checkpoint).pending is not None:
+    if read_positions(query.checkpoint).planned is not None:
         log.info("Query %s: committing the batch that was planned", query.name)
         _run_once(query, look)
     positions = read_positions(query.checkpoint)
-    if positions.pending is not None:
+    if positions.planned is not None:
         raise PlannedBatchError(
             f"Query {query.name} was expected to end with every planned batch committed, "
             "found one that is planned only.",

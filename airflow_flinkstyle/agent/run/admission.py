@@ -149,7 +149,7 @@ class Admission:
                 self._repository,
                 self._queries.checkpoint,
                 complete=True,
-                carry_pending=order.carry_pending,
+                carry_planned=order.carry_planned,
                 claim_mode=order.claim_mode,
             )
         self._expected = checks.expected_identities(order, self.manifest, None)

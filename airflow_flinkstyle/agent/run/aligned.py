@@ -12,7 +12,7 @@ from airflow_flinkstyle.agent.board.agreement import Agreement
 from airflow_flinkstyle.agent.board.takeover import patiently
 from airflow_flinkstyle.agent.errors import leaving
 from airflow_flinkstyle.agent.guards.checks import guard
-from airflow_flinkstyle.agent.queries.stopping import commit_pending
+from airflow_flinkstyle.agent.queries.stopping import commit_planned
 from airflow_flinkstyle.agent.run import barrier
 from airflow_flinkstyle.agent.run.reasons import Failure, StopAsked
 from airflow_flinkstyle.kafka.errors import PartitionSetError
@@ -118,7 +118,7 @@ class AlignedCut:
             if planned is not None:
                 query.checkpoint.create(f"offsets/{stand.batch_id + 1}", planned.render().encode())
         with ThreadPoolExecutor(max_workers=len(queries), thread_name_prefix="barrier") as pool:
-            committed = pool.map(lambda query: commit_pending(query, look=self._require_wanted), queries)
+            committed = pool.map(lambda query: commit_planned(query, look=self._require_wanted), queries)
             batches = {
                 query.name: batch
                 for query, batch in zip(queries, committed, strict=True)

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.errors import BarrierBehindError, BarrierUnreachableError, leaving
 from airflow_flinkstyle.agent.guards.guard import CheckpointPositions, check_source
-from airflow_flinkstyle.agent.jvm.process import now_ms
 from airflow_flinkstyle.checkpoint import commit_log, offset_log
 from airflow_flinkstyle.checkpoint.errors import UnsupportedCheckpointError
 from airflow_flinkstyle.checkpoint.inventory import read_inventory
+from airflow_flinkstyle.clock import now_ms
+from airflow_flinkstyle.offsets import Offsets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.checkpoint.offset_log import OffsetLog
     from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.protocol.cuts import Place
-    from airflow_flinkstyle.types import BatchId, NextOffset
+    from airflow_flinkstyle.types import BatchId, NextOffset, TopicPartition
 
 _SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 _LEFT = "Nothing was written to any checkpoint; the queries resume uncut."
@@ -125,7 +126,7 @@ def check_batch(query: JobQuery, stand: Stand, planned: OffsetLog | None) -> Non
     Raises:
         FlinkstyleError: As the start guard does.
     """
-    positions = CheckpointPositions(committed=stand.log, pending=planned)
+    positions = CheckpointPositions(committed=stand.log, planned=planned)
     for source in query.sources:
         if source.is_kafka:
             key, recorded = source.key(stand.log.version), query.identity(source, stand.log.version)
@@ -133,24 +134,20 @@ def check_batch(query: JobQuery, stand: Stand, planned: OffsetLog | None) -> Non
                 check_source(query.name, key, stand.views[key], expected=[recorded], positions=positions)
 
 
-def _places(view: ClusterView, offsets: Mapping[str, Mapping[int, NextOffset]]) -> dict[Place, NextOffset]:
-    return {
-        (view.cluster_id, topic, number): offset
-        for topic, numbers in offsets.items()
-        for number, offset in numbers.items()
-    }
+def _places(view: ClusterView, offsets: Offsets) -> dict[Place, NextOffset]:
+    return {(view.cluster_id, topic, number): offset for (topic, number), offset in offsets.items()}
 
 
 def _ends_at(
     query: str, view: ClusterView, before: Mapping[Place, NextOffset], barrier: Mapping[Place, NextOffset]
-) -> dict[str, dict[int, NextOffset]]:
+) -> Offsets:
     """Return where one source ends: at the barrier, in every partition that it subscribes to."""
     live = {(view.cluster_id, *partition) for partition in view.partitions}
-    after: dict[str, dict[int, NextOffset]] = {}
+    after: dict[TopicPartition, NextOffset] = {}
     for place in sorted(before.keys() | (live & barrier.keys())):
         _, topic, number = place
-        after.setdefault(topic, {})[number] = _end(query, view, place, before.get(place), barrier.get(place))
-    return after
+        after[topic, number] = _end(query, view, place, before.get(place), barrier.get(place))
+    return Offsets(after)
 
 
 def _end(

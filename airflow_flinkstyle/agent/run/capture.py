@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.errors import leaving
 from airflow_flinkstyle.agent.guards.guard import read_positions
-from airflow_flinkstyle.agent.jvm.process import now_ms
+from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError, TopicRecreatedError
 from airflow_flinkstyle.protocol.records import Progress
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint

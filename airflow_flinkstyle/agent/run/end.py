@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from airflow_flinkstyle.agent.errors import NoQueryError, ScriptFailedError, SupersededError
 from airflow_flinkstyle.agent.jvm.process import EXIT_DONE, EXIT_FAILED
-from airflow_flinkstyle.agent.queries.stopping import commit_pending, stop_at_boundary
+from airflow_flinkstyle.agent.queries.stopping import commit_planned, stop_at_boundary
 from airflow_flinkstyle.agent.run.reasons import Failure, ScriptEnded, Signalled, StopAsked
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.storage.errors import StoreError
@@ -89,7 +89,7 @@ class RunEnd:
         request = why.request if isinstance(why, StopAsked) else None
         try:
             batches = {query.name: query.beat.batch_id for query in waiting}
-            batches |= {query.name: commit_pending(query) for query in queries}
+            batches |= {query.name: commit_planned(query) for query in queries}
             committed = {name: batch for name, batch in batches.items() if batch is not None}
             driver.commits.no_more()  # while the savepoint is taken
             savepoint_id = self._save(request, committed)

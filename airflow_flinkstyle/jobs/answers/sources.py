@@ -73,10 +73,7 @@ def _position(
     before: KafkaPosition | None,
 ) -> KafkaPosition:
     if missing := [name for name in _PLACE if not place.get(name)]:
-        raise _bad(
-            f"{', '.join(_PLACE)} for a source that has no position to continue from",
-            f"no {', '.join(missing)}",
-        )
+        raise _bad(f"{', '.join(_PLACE)} for a source with a new position", f"no {', '.join(missing)}")
     start = parse_rules(place["start"], savepoint=savepoint)
     return picked_position(kafka(str(place["kafka_conn_id"])), _names(place["topics"]), start, before)
 

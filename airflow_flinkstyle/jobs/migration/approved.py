@@ -1,7 +1,7 @@
 """A migration as it was approved: one value, parsed once, that every task and every try applies.
 
-Nothing in it is looked up again by name: a file's offsets stand here, not its path. Clusters are the
-exception: how to log in to them is a connection's secret, and no secret is stored. So their ids stand here,
+Nothing in it is looked up again by name: it holds a file's offsets, not its path. Clusters are the
+exception: how to log in to them is a connection's secret, and no secret is stored. So it holds their ids,
 to be compared.
 """
 
@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 from airflow_flinkstyle.errors import FlinkstyleError, MessageFormatError
 from airflow_flinkstyle.jobs.migration.context import CutoverSettings
+from airflow_flinkstyle.jobs.migration.kafka_side import LiveKafka
 from airflow_flinkstyle.kafka.fence.fences import PASSIVE, FenceTerms
 from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.policies import EXACT_ONLY, Policies, parse_policies
+from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.kafka.start.kinds import AtOffsets, text_of
 from airflow_flinkstyle.rewrite.rules import PROVED, SourceRule, StrategyRules
 from airflow_flinkstyle.rewrite.strategies_json import strategies_fields, strategies_of
@@ -38,6 +40,10 @@ class ClusterRef:
     conn_id: str
     servers: str
     """Where that led when the migration was approved: ``bootstrap.servers``, no login."""
+
+    def without_login(self) -> KafkaCluster:
+        """Return the cluster as far as no connection is needed."""
+        return KafkaCluster(name=self.conn_id, config={"bootstrap.servers": self.servers})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +74,19 @@ class Migration:
     """Where the next driver runs; None: where the job runs now."""
     back: bool = False
     """Producers know the two clusters by each other's names: it reverses an earlier migration."""
+
+    def on(self, *, old: KafkaCluster, new: KafkaCluster) -> LiveKafka:
+        """Return both clusters, and the rules between them."""
+        return LiveKafka(
+            old=old,
+            new=new,
+            mirror=self.mirror,
+            rename=self.rename,
+            isolation=self.isolation,
+            allow=self.allow,
+            strategies=self.strategies,
+            fence=self.fence.around(old),
+        )
 
     def as_fields(self) -> dict[str, Any]:
         """Return plain values, for JSON."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import FlinkstyleError
@@ -24,7 +23,7 @@ log = logging.getLogger(__name__)
 def takeover(context: MigrationContext) -> Mapping[str, Any]:
     """Wait until ``current.json`` names the new driver; start it again if it dies without a word."""
     client, new = context.client, context.generation("new")
-    deadline = time.monotonic() + context.settings.takeover_timeout_s
+    wait = client.waiting(context.settings.takeover_timeout_s)
     while True:
         current = client.board.current()
         if current is not None and current.value.generation == new:
@@ -37,10 +36,9 @@ def takeover(context: MigrationContext) -> Mapping[str, Any]:
                 remedy="Look at the newest attempt of this migration.",
             )
         client.ensure_running()
-        if time.monotonic() > deadline:
+        if not wait.again():
             raise late("The new driver", "take over", context.settings.takeover_timeout_s)
         context.journal.check()
-        time.sleep(client.poll_s)
 
 
 def release(context: MigrationContext) -> None:
@@ -56,7 +54,7 @@ def _release_new(context: MigrationContext) -> Mapping[str, Any]:
 
 
 def complete_cutover(context: MigrationContext, rewritten: Manifest) -> Mapping[str, Any]:
-    """Wait for the first batch, then look back once more and tell whoever watches the group's lag."""
+    """Wait for the first batch, look back once more, and commit for the group whose lag is watched."""
     first_ms = _first_commit(context, rewritten)
     group = context.group
     return {
@@ -80,7 +78,7 @@ def _first_commit(context: MigrationContext, rewritten: Manifest) -> int | None:
     client, new = context.client, context.generation("new")
     before = {query.name: query.batch_id for query in rewritten.queries}
     timeout_s = context.settings.first_commit_timeout_s
-    deadline = time.monotonic() + timeout_s
+    wait = client.waiting(timeout_s)
     while True:
         status = client.ensure_running()
         slot = client.board.heartbeat(new)
@@ -91,7 +89,9 @@ def _first_commit(context: MigrationContext, rewritten: Manifest) -> int | None:
         ]
         if commits:
             return min(at for at in commits if at is not None)
-        if time.monotonic() > deadline and not isinstance(status, Dead):
+        if wait.again():
+            continue
+        if not isinstance(status, Dead):
             if context.kafka.unread(rewritten) == 0:
                 return None
             raise StepTimeoutError(
@@ -100,4 +100,4 @@ def _first_commit(context: MigrationContext, rewritten: Manifest) -> int | None:
                 state_after="The job has moved: it runs on the new cluster and producers write there.",
                 remedy="Look at the driver's log; correct it there (UpgradeStreamingJobOperator).",
             )
-        time.sleep(client.poll_s)
+        client.clock.sleep(client.poll_s)  # it is being started again

@@ -75,7 +75,7 @@ class MigrationContext:
         *,
         again: bool = False,
     ) -> Mapping[str, Any]:
-        """Do a phase unless its result stands in the journal; ``again`` does it anyway."""
+        """Do a phase unless the journal has its result; ``again`` does it anyway."""
         phase = self.journal.open(name, intent)
         if phase.record.result is not None:
             if again:

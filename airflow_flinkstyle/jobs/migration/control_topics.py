@@ -1,6 +1,6 @@
 """Whether a mirror copies the control topics of a job's transactional sinks, which no mirror may.
 
-A control topic says which batches stand in the output of its own cluster. Copied to another, it says so of an
+A control topic says which batches are in the output of its own cluster. Copied to another, it says so of an
 output that does not hold them, or writes old markers behind newer ones there: batches would be left out or
 written twice once the sink has moved.
 """

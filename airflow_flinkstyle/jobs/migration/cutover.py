@@ -53,7 +53,7 @@ class Cutover(MigrationContext):
     # --- the window ---------------------------------------------------------------------------
 
     def run(self) -> CutoverReport:
-        """Migrate, or go on with a migration that an earlier attempt began.
+        """Migrate, or continue a migration that an earlier attempt began.
 
         Raises:
             RolledBackError: If it was given up: the job runs on the old cluster, and its producers too.
@@ -68,7 +68,7 @@ class Cutover(MigrationContext):
         try:
             rewritten = self._until_taken_over(old)
         except (AttemptSupersededError, StaleTokenError, StoreError):
-            raise  # a newer attempt is in charge, or no rollback could be recorded: a retry goes on
+            raise  # a newer attempt is in charge, or no rollback could be recorded: a retry continues
         except FlinkstyleError as error:
             raise self._give_up(error) from error
         completion.release(self)
@@ -106,7 +106,7 @@ class Cutover(MigrationContext):
 
     def _until_taken_over(self, old: Generation) -> Manifest:
         self.phase("standby", {"old": old}, lambda: window.start_standby(self))
-        if self.journal.result("stop") is None:  # proved anew by every attempt, until the job has stopped
+        if self.journal.result("stop") is None:  # proved again by every attempt, until the job has stopped
             self._refuse_beside_another(old)  # once more: two may have begun at the same moment
             self.phase("hold", {"position": "hold"}, lambda: window.hold(self), again=True)
             self.phase("caught-up", {}, lambda: window.caught_up(self), again=True)

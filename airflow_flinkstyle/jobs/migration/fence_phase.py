@@ -21,7 +21,9 @@ from airflow_flinkstyle.kafka.audit.open_transactions import explain
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.errors import FenceDownError
 from airflow_flinkstyle.kafka.fence.fences import FenceRecord
-from airflow_flinkstyle.kafka.fence.fencing import Moving, ends_of, since
+from airflow_flinkstyle.kafka.fence.fencing import Moving, since
+from airflow_flinkstyle.offsets import Offsets
+from airflow_flinkstyle.typed_json import decode, encode
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -35,9 +37,6 @@ log = logging.getLogger(__name__)
 PHASE, ENDS_PHASE = "fence", "ends"
 _STILL_OLD = "Nothing has moved: the job keeps running on the old cluster."
 
-Ends = dict[str, dict[str, int]]
-"""Topic -> partition -> end, as JSON keeps it."""
-
 
 class Watch(Protocol):
     """An eye on the old cluster, and the fence around it."""
@@ -46,10 +45,10 @@ class Watch(Protocol):
     def fence(self) -> Fence:
         """How producers are kept away."""
 
-    def ends(self, topics: Collection[str]) -> Ends:
+    def ends(self, topics: Collection[str]) -> Offsets:
         """Return the ends of all partitions."""
 
-    def late_writes(self, ends: Ends) -> str | None:
+    def late_writes(self, ends: Offsets) -> str | None:
         """Return None if the logs still end there, else a sentence with the offsets."""
 
 
@@ -60,17 +59,13 @@ class LiveWatch:
     cluster: KafkaCluster
     fence: Fence
 
-    def ends(self, topics: Collection[str]) -> Ends:
+    def ends(self, topics: Collection[str]) -> Offsets:
         """Look once."""
-        found: Ends = {}
-        for (topic, number), end in sorted(ends_of(describe(self.cluster, topics)).items()):
-            found.setdefault(topic, {})[str(number)] = end
-        return found
+        return describe(self.cluster, topics).ends
 
-    def late_writes(self, ends: Ends) -> str | None:
+    def late_writes(self, ends: Offsets) -> str | None:
         """Look again."""
-        earlier = {(topic, int(n)): end for topic, numbers in ends.items() for n, end in numbers.items()}
-        found = since(self.cluster, earlier)
+        found = since(self.cluster, ends)
         return explain(self.cluster, found) if isinstance(found, Moving) else None
 
 
@@ -106,7 +101,7 @@ def drop_fence(journal: CutoverJournal, watch: Watch) -> None:
     """Take down what this migration has put up, whichever attempt it was; else do nothing.
 
     Raises:
-        FenceStandsError: If the cluster does not let it; taking it down again goes on.
+        FenceStandsError: If the cluster does not let it; take it down again.
     """
     known = journal.read(PHASE)
     if known is None:
@@ -125,7 +120,7 @@ def drop_fence(journal: CutoverJournal, watch: Watch) -> None:
 def note_ends(journal: CutoverJournal, watch: Watch, topics: Collection[str]) -> Mapping[str, Any]:
     """Remember where the old logs end while producers are held; the first attempt's word counts."""
     phase = journal.open(ENDS_PHASE, {})
-    return phase.record.result or journal.close(phase, {"ends": watch.ends(topics)})
+    return phase.record.result or journal.close(phase, {"ends": encode(watch.ends(topics))})
 
 
 def watched(journal: CutoverJournal) -> set[str]:
@@ -134,10 +129,10 @@ def watched(journal: CutoverJournal) -> set[str]:
 
 
 def require_quiet(journal: CutoverJournal, watch: Watch) -> None:
-    """Require that the fence stands and that nothing was written since the ends were noted.
+    """Require that the fence is up and that nothing was written since the ends were noted.
 
     Raises:
-        FenceDownError: If somebody removed entries of the fence.
+        FenceDownError: If entries were removed of the fence.
         LateWritesError: If records or open transactions came behind the noted ends.
     """
     known = journal.read(PHASE)
@@ -160,4 +155,4 @@ def require_quiet(journal: CutoverJournal, watch: Watch) -> None:
 def late_writes(journal: CutoverJournal, watch: Watch) -> str | None:
     """Return what was written to the old cluster since the ends were noted, with its offsets, or None."""
     noted = journal.result(ENDS_PHASE)
-    return watch.late_writes(noted["ends"]) if noted else None
+    return watch.late_writes(decode(Offsets, noted["ends"])) if noted else None

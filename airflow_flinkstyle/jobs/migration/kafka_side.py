@@ -15,6 +15,7 @@ from airflow_flinkstyle.kafka.groups import set_group_offsets
 from airflow_flinkstyle.kafka.mirror.lag import Behind, wait_caught_up
 from airflow_flinkstyle.kafka.policies import EXACT_ONLY, Policies
 from airflow_flinkstyle.kafka.translation.request import ProofRequest
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.rewrite.apply import apply_plan
 from airflow_flinkstyle.rewrite.route import Clusters, incompatible_topics, targets_of
 from airflow_flinkstyle.rewrite.rules import PROVED, StrategyRules
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from airflow_flinkstyle.jobs.migration.fence_phase import Watch
-    from airflow_flinkstyle.kafka.cluster import TopicPartition
+    from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.kafka.fence.fences import Fence
     from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
     from airflow_flinkstyle.kafka.settings import Isolation, KafkaCluster
@@ -67,7 +68,7 @@ class KafkaSide(Protocol):
         """Write the rewritten savepoint; raises before the first write if a precondition does not hold."""
 
     def unread(self, manifest: Manifest) -> int:
-        """Return how many offsets stand on the new cluster behind a rewritten savepoint's positions."""
+        """Return how many offsets the new cluster has behind a rewritten savepoint's positions."""
 
     def commit_for(self, group: str, manifest: Manifest) -> str:
         """Commit a rewritten savepoint's positions for a consumer group on the new cluster, and say so."""
@@ -111,6 +112,10 @@ class LiveKafka:
         """An eye on the old cluster, and the fence around its topics."""
         return LiveWatch(cluster=self.old, fence=self.fence or PassiveFence(cluster=self.old))
 
+    def view(self, side: Side, topics: Collection[str]) -> ClusterView:
+        """Look at topics of one cluster, by their names there."""
+        return describe(self.old if side == "old" else self.new, topics)
+
     def who_writes(self, side: Side, topics: Collection[str], window_s: float) -> str | None:
         """Look at the ends of all partitions twice."""
         cluster = self.old if side == "old" else self.new
@@ -144,27 +149,25 @@ class LiveKafka:
     def unread(self, manifest: Manifest) -> int:
         """Compare positions with the ends."""
         positions = self._positions(manifest)
-        view = describe(self.new, {topic for topic, _, _ in positions})
-        ranges = [(view.log_range((topic, number)), offset) for topic, number, offset in positions]
+        view = describe(self.new, {topic for offsets in positions for topic in offsets.topics})
+        ranges = [(view.log_range(tp), offset) for offsets in positions for tp, offset in offsets.items()]
         return sum(max(0, found.end - offset) for found, offset in ranges if found is not None)
 
     def commit_for(self, group: str, manifest: Manifest) -> str:
         """Commit positions as the group's; of two sources of one topic the one that is behind counts."""
-        behind: dict[TopicPartition, int] = {}
-        for topic, number, offset in self._positions(manifest):
-            behind[topic, number] = min(offset, behind.get((topic, number), offset))
+        behind = Offsets()
+        for offsets in self._positions(manifest):
+            behind |= {tp: min(offset, behind.get(tp, offset)) for tp, offset in offsets.items()}
         return set_group_offsets(self.new, group, behind).describe()
 
-    def _positions(self, manifest: Manifest) -> list[tuple[str, int, int]]:
-        """Return topic, partition and next offset of every source that reads the new cluster."""
+    def _positions(self, manifest: Manifest) -> list[Offsets]:
+        """Return where every source that reads the new cluster stands."""
         cluster_id = self.new_cluster_id
         return [
-            (topic, number, offset)
+            position.offsets
             for query in manifest.queries
             for position in query.kafka.values()
             if position.cluster_id == cluster_id
-            for topic, numbers in position.offsets.items()
-            for number, offset in numbers.items()
         ]
 
     def to_prove(self, sources: Mapping[str, Collection[str]]) -> set[str]:
@@ -173,7 +176,7 @@ class LiveKafka:
         topics = {topic for name in rules for topic in sources[name]}
         if all(rule.topology == "refuse" for rule in rules.values()):
             return topics
-        old, new = describe(self.old, topics), describe(self.new, self.target_topics(topics))
+        old, new = self.view("old", topics), self.view("new", self.target_topics(topics))
         partitions = {topic: old.topics[topic].partitions.keys() for topic in topics}
         return topics - incompatible_topics(self.request(), partitions, new).keys()
 
@@ -186,6 +189,4 @@ class LiveKafka:
 
     def request(self, *, preview: bool = False) -> ProofRequest:
         """Return what is asked of a translation."""
-        return ProofRequest(
-            positions={}, mirror=self.mirror, rename=self.rename, isolation=self.isolation, preview=preview
-        )
+        return ProofRequest(mirror=self.mirror, rename=self.rename, isolation=self.isolation, preview=preview)

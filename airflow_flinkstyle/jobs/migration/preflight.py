@@ -11,7 +11,6 @@ from airflow_flinkstyle.jobs.migration import control_topics
 from airflow_flinkstyle.jobs.running.compat import spark_findings
 from airflow_flinkstyle.jobs.spec import from_launch
 from airflow_flinkstyle.jobs.status import Running, describe_status
-from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.mirror.lag import mirror_lag
 from airflow_flinkstyle.kafka.mirror.retention import retention_findings
 from airflow_flinkstyle.rewrite.route import incompatible_topics
@@ -23,11 +22,13 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.migration.producers import ProducerSwitch
     from airflow_flinkstyle.jobs.running.client import JobClient
     from airflow_flinkstyle.jobs.spec import SubmitTarget
-    from airflow_flinkstyle.kafka.cluster import ClusterView, TopicPartition
+    from airflow_flinkstyle.kafka.cluster import ClusterView
+    from airflow_flinkstyle.offsets import Offsets
     from airflow_flinkstyle.protocol.records import SourceIdentity
     from airflow_flinkstyle.rewrite.rules import SourceRule
     from airflow_flinkstyle.savepoint import compat
     from airflow_flinkstyle.savepoint.manifest import Manifest
+    from airflow_flinkstyle.types import TopicPartition
 
     Sources = Mapping[str, SourceIdentity]
     """By ``query/source``."""
@@ -151,7 +152,7 @@ def _on_old(kafka: LiveKafka, sources: Sources) -> dict[str, str]:
 
 
 def _clusters(kafka: LiveKafka, sources: Sources) -> Finding:
-    old, new = describe(kafka.old, ()).cluster_id, describe(kafka.new, ()).cluster_id
+    old, new = kafka.old_cluster_id, kafka.new_cluster_id
     read = sorted({source.cluster_id for source in sources.values()})
     if old == new:
         detail = f"Both connections lead to cluster {old}; two clusters were expected."
@@ -165,7 +166,7 @@ def _clusters(kafka: LiveKafka, sources: Sources) -> Finding:
 def _topics(kafka: LiveKafka, sources: Sources) -> Finding:
     """Compare topic ids with the job's, and the topics of both clusters with what their ways ask for."""
     topics = _on_old(kafka, sources)
-    old, new = describe(kafka.old, topics), describe(kafka.new, kafka.target_topics(topics))
+    old, new = kafka.view("old", topics), kafka.view("new", kafka.target_topics(topics))
     wrong = [
         f"{topic} was re-created: the job reads id {topic_id}, found {old.topics[topic].topic_id}"
         for topic, topic_id in sorted(topics.items())
@@ -207,7 +208,7 @@ def _mirror(kafka: LiveKafka, sources: Sources) -> Finding:
     if kafka.mirror is None:
         detail = "Its aliases were expected: without its own positions none at a log's end can be proved."
         return Finding(check="mirror", level="refusal", detail=detail)
-    lag = mirror_lag(kafka.old, kafka.new, kafka.mirror, describe(kafka.old, topics))
+    lag = mirror_lag(kafka.old, kafka.new, kafka.mirror, kafka.view("old", topics))
     behind = sum(lag.values())
     hint = (
         "Its position follows its copies by offset.flush.interval.ms of the target "
@@ -246,21 +247,14 @@ def _control_topics(client: JobClient, kafka: LiveKafka) -> Finding:
     return Finding(check="control topics", level="refusal" if found else "ok", detail=detail)
 
 
-def _positions(
-    kafka: LiveKafka, topics: Mapping[str, str], manifest: Manifest | None
-) -> dict[TopicPartition, int]:
+def _positions(kafka: LiveKafka, topics: Mapping[str, str], manifest: Manifest | None) -> Offsets:
     """Return what the job reads next; without a savepoint, where the logs begin."""
-    view = describe(kafka.old, topics)
-    positions: dict[TopicPartition, int] = {
-        tp: log.start for tp in view.partitions if (log := view.log_range(tp))
-    }
+    view = kafka.view("old", topics)
+    positions = view.starts
     for query in manifest.queries if manifest else ():
         for position in query.kafka.values():
             if position.cluster_id == view.cluster_id:
-                read = ((t, number, at) for t, at_ in position.offsets.items() for number, at in at_.items())
-                positions |= {
-                    (topic, number): at for topic, number, at in read if (topic, number) in positions
-                }
+                positions |= {tp: at for tp, at in position.offsets.items() if tp in positions}
     return positions
 
 

@@ -79,7 +79,7 @@ class StoreProducerSwitch:
         self._store, self._key = store, key
 
     def apply(self, position: Position, token: int) -> None:
-        """Replace the record, unless a higher token stands in it."""
+        """Replace the record, unless it holds a higher token."""
         data = SwitchRecord(position=position, token=token).to_bytes()
         while True:
             found = self._store.get(self._key)
@@ -126,7 +126,7 @@ class ManualSwitch:
 class SwappedSwitch:
     """The same switch seen from the other cluster: for a migration back, where old is new.
 
-    Producers go on knowing both clusters by the names of the first migration.
+    Producers still know both clusters by the names of the first migration.
     """
 
     _OTHER: ClassVar[dict[Position, Position]] = {

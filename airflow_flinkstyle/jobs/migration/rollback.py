@@ -7,7 +7,6 @@ The rollback's driver and the new one both follow the old generation, after it h
 from __future__ import annotations
 
 import logging
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -42,7 +41,7 @@ UNTOUCHED = Settled(where="untouched", generation=None, detail="The window never
 
 
 def roll_back(context: MigrationContext) -> Mapping[str, Any]:
-    """Let the job run where it ran before, unless the new driver has taken over; a retry goes on with it.
+    """Let the job run where it ran before, unless the new driver has taken over; a retry continues it.
 
     Returns:
         ``winner``, the generation that runs, and ``position``, where producers were released to.
@@ -79,7 +78,8 @@ def _winner(context: MigrationContext) -> tuple[Generation, Generation | None]:
 
 def _old_has_closed(context: MigrationContext, old: Generation) -> bool:
     """Take the stop request back; if it was accepted before, wait for how it ends."""
-    client, deadline = context.client, time.monotonic() + context.settings.stop_timeout_s
+    client = context.client
+    wait = client.waiting(context.settings.stop_timeout_s)
     relaunch_failed = True
     while True:
         slot = client.board.heartbeat(old)
@@ -98,30 +98,29 @@ def _old_has_closed(context: MigrationContext, old: Generation) -> bool:
             return state.outcome == "done"
         status = client.ensure_running(relaunch_failed=relaunch_failed)
         relaunch_failed = not isinstance(status, Starting) and relaunch_failed
-        if time.monotonic() > deadline:
+        if not wait.again():
             raise StepTimeoutError(
                 f"The old driver had accepted its stop and was expected to close within "
                 f"{context.settings.stop_timeout_s:g} s.",
                 state_after="Producers are held. The driver still drains, or is starting again.",
                 remedy="Clear this task: it continues the rollback.",
             )
-        time.sleep(client.poll_s)
 
 
 def _race(context: MigrationContext, old: Generation, new: Generation | None) -> Generation:
-    """Start the rollback, and wait for whoever takes over."""
+    """Start the rollback, and wait for the driver that takes over."""
     client, key = context.client, f"{context.journal.migration_id}/rollback"
     if new is not None and client.board.takeover_order(new) is None:
         client.dismiss(new)
     back = client.follow(old, claim_key=key).generation
     client.ensure_running(relaunch_failed=True)
-    deadline = time.monotonic() + context.settings.takeover_timeout_s
+    wait = client.waiting(context.settings.takeover_timeout_s)
     while True:
         current = client.board.current()
         if current is not None and current.value.generation != old:
             return current.value.generation
         client.ensure_running()
-        if time.monotonic() > deadline:
+        if not wait.again():
             raise StepTimeoutError(
                 f"The rollback (generation {back}) was expected to take over within "
                 f"{context.settings.takeover_timeout_s:g} s.",
@@ -130,7 +129,6 @@ def _race(context: MigrationContext, old: Generation, new: Generation | None) ->
                 remedy="Clear this task: it continues the rollback.",
             )
         context.journal.check()
-        time.sleep(client.poll_s)
 
 
 def settle(context: MigrationContext) -> Settled:
@@ -158,15 +156,14 @@ def settle(context: MigrationContext) -> Settled:
 def job_after(context: MigrationContext) -> str:
     """Start the job again if its driver died, and say what it does once that was seen; for messages."""
     client, timeout_s = context.client, context.settings.takeover_timeout_s
-    until_s = time.monotonic() + timeout_s
+    wait = client.waiting(timeout_s)
     while True:
         try:
             status = client.ensure_running(client.settled_status(at_most_s=timeout_s, afresh=True))
         except FlinkstyleError as error:
             return f"It does not run: {error.problem}"
-        if not isinstance(status, Starting) or time.monotonic() > until_s:
+        if not isinstance(status, Starting) or not wait.again():
             return f"As seen now, {describe_status(status)}."
-        time.sleep(client.poll_s)
 
 
 def _named(context: MigrationContext) -> Generation | None:

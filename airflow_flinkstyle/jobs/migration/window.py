@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.jobs.errors import ProducersNotHeldError, RequestFailedError
@@ -31,7 +30,7 @@ def start_standby(context: MigrationContext) -> Mapping[str, Any]:
         claim_key=f"{context.journal.migration_id}/next",
         prepare_savepoint_id=context.hot_savepoint_id,
     )
-    deadline = time.monotonic() + context.settings.standby_timeout_s
+    wait = client.waiting(context.settings.standby_timeout_s)
     while True:
         run = client.run(handle.generation)
         beat = run.heartbeat
@@ -40,9 +39,8 @@ def start_standby(context: MigrationContext) -> Mapping[str, Any]:
             return {"old": old, "new": handle.generation, "sources": sources_read(context, old)}
         if run.is_over or not run.holds_the_job:
             raise client.driver_failed(run)
-        if time.monotonic() > deadline:
+        if not wait.again():
             raise late("The next driver", "come up and wait", context.settings.standby_timeout_s)
-        time.sleep(client.poll_s)
 
 
 def hold(context: MigrationContext) -> Mapping[str, Any]:
@@ -59,12 +57,12 @@ def hold(context: MigrationContext) -> Mapping[str, Any]:
 
 
 def _await_quiet(context: MigrationContext, topics: Collection[str]) -> None:
-    deadline = time.monotonic() + context.settings.hold_timeout_s
+    wait = context.client.clock.wait(context.settings.hold_timeout_s, every_s=0)  # a look takes its time
     while True:
         writes = context.kafka.who_writes("old", topics, context.settings.steady_window_s)
         if writes is None:
             return
-        if time.monotonic() > deadline:
+        if not wait.again():
             raise ProducersNotHeldError(
                 f"Producers were expected to be held within {context.settings.hold_timeout_s:g} s. {writes}",
                 state_after="Nothing was stopped; the job still reads the old cluster.",
@@ -113,7 +111,7 @@ def _require_watched(context: MigrationContext, manifest: Manifest) -> None:
         for query in manifest.queries
         for position in query.kafka.values()
         if position.cluster_id == old_id
-        for topic in position.offsets
+        for topic in position.offsets.topics
     }
     if missed := sorted(read - fence_phase.watched(context.journal)):
         raise ProducersNotHeldError(
@@ -125,7 +123,7 @@ def _require_watched(context: MigrationContext, manifest: Manifest) -> None:
 
 
 def rewrite(context: MigrationContext, planned: Mapping[str, Any], manifest: Manifest) -> Mapping[str, Any]:
-    """Write the savepoint that stands on the new cluster."""
+    """Write the savepoint with positions on the new cluster."""
     plan = plan_json.from_json(planned["plan"])
     return {"savepoint_id": context.kafka.apply(plan, manifest, context.client.repository).savepoint_id}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -160,7 +159,7 @@ class JobClient(JobRuns):
             StepTimeoutError: If it has not ended in time; it goes on, and waiting again finds it.
             JobNotRunningError: If the driver is gone and nothing starts it again.
         """
-        deadline = time.monotonic() + timeout_s
+        wait = self.waiting(timeout_s)
         while True:
             state = self.poll(pending)
             if isinstance(state, Ended):
@@ -168,14 +167,13 @@ class JobClient(JobRuns):
             if isinstance(state, Lost):
                 pending = self._ask_anew(pending, state, relaunch=relaunch, confirm=confirm)
             watch(pending, state.progress if isinstance(state, InProgress) else None)
-            if time.monotonic() > deadline:
+            if not wait.again():
                 raise StepTimeoutError(
                     f"Request {pending.request_id} ({pending.command}) to job {self.board.job} was expected "
                     f"to end within {timeout_s:g} s.",
                     state_after="The driver continues with it.",
                     remedy="Wait again with the same key, or cancel it.",
                 )
-            time.sleep(self.poll_s)
 
     def _ask_anew(
         self,

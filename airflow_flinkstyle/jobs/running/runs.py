@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import socket
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs import requests
 from airflow_flinkstyle.jobs.deployments.base import DriverState, Gone, Unknown
@@ -27,7 +27,6 @@ from airflow_flinkstyle.jobs.status import (
     Starting,
     classify,
     describe_status,
-    now_ms,
 )
 from airflow_flinkstyle.protocol.records import Submit
 
@@ -92,7 +91,7 @@ class JobRuns(JobStarts):
         log.warning(
             "Generation %d failed: retry %d of %d in %g s", run.generation, retry, MOST_RETRIES, pause_s
         )
-        time.sleep(max(0.0, pause_s - run.silence.still_s))
+        self.clock.sleep(max(0.0, pause_s - run.silence.still_s))
         return retry
 
     def wait_running(self, generation: Generation, *, timeout_s: float) -> Running:
@@ -103,7 +102,7 @@ class JobRuns(JobStarts):
             JobRunningError: If another generation took over.
             StepTimeoutError: If it neither came up nor ended in time.
         """
-        deadline = time.monotonic() + timeout_s
+        wait = self.waiting(timeout_s)
         while True:
             current = self.board.current()
             named = current.value.generation if current else None
@@ -115,14 +114,13 @@ class JobRuns(JobStarts):
                 raise self._running(f"generation {named} took over before generation {generation}")
             if isinstance(status, (Failed, Dead, Closed)):
                 raise self.driver_failed(run)
-            if time.monotonic() > deadline:
+            if not wait.again():
                 raise StepTimeoutError(
                     f"Generation {generation} of job {self.board.job} was expected to take over within "
                     f"{timeout_s:g} s, found that {describe_status(status)}.",
                     state_after="Its driver is still starting. End of its log: " + self.log_tail(run),
                     remedy="Look at its log; wait again, or stop it.",
                 )
-            time.sleep(self.poll_s)
 
     def end_driver(self, generation: Generation) -> DriverState:
         """Kill a generation's driver without a chance to drain."""
@@ -155,9 +153,8 @@ class JobRuns(JobStarts):
                 remedy="Say how you know; people who look for a cause later read it.",
             )
         run = self.run(generation)
-        first, until_s = run.heartbeat, time.monotonic() + min(_MOST_LOOK_S, run.claim.lease_s / 2)
-        while not run.is_over and run.heartbeat == first and time.monotonic() < until_s:
-            time.sleep(self.poll_s)
+        first, wait = run.heartbeat, self.waiting(min(_MOST_LOOK_S, run.claim.lease_s / 2))
+        while not run.is_over and run.heartbeat == first and wait.again():
             run = self.run(generation)
         if run.is_over:
             raise self._not_to_declare(generation, "ended by its own word")
@@ -171,10 +168,10 @@ class JobRuns(JobStarts):
         self._record_death(run, f"{reason} ({by})")
 
     def _record_death(self, run: Run, why: str) -> None:
-        slot = self.board.submit(run.generation, run.submit_number) if run.submit_number else None
-        if slot is not None:
+        slot = self.board.submit(run.generation)
+        if slot is not None and slot.value.number == run.submit_number:
             dead = replace(slot.value, state="dead", detail=why)
-            self.board.put_submit(run.generation, run.submit_number, dead, seen=slot.version)
+            self.board.put_submit(run.generation, dead, seen=slot.version)
             return
         dead = Submit(
             key=why, deployment=self.deployment.name, state="dead", asked_at_ms=now_ms(), detail=why

@@ -94,7 +94,7 @@ def plan_savepoint(runs: JobView, origin: FromSavepoint, claim_key: str) -> Star
     numbers = counts_behind(runs.board, saved) if origin.rewind == "fork" else {}
     manifest = _rewound(runs, saved, origin, claim_key, numbers)
     order = replace(
-        _order_to_start(runs, manifest, carry_pending=origin.rewind == "continue"),
+        _order_to_start(runs, manifest, carry_planned=origin.rewind == "continue"),
         rewind=origin.rewind,
         counts_behind=numbers,
         skip_known_batches=origin.skip_known_batches,
@@ -170,7 +170,7 @@ def plan_checkpoint(runs: JobView, claim_key: str) -> StartPlan:
     batches = {query.name: int(query.batch_id) for query in manifest.queries}
     why = f"{where}, which died, copied as savepoint {manifest.savepoint_id} at {batches}"
     return StartPlan(
-        checkpoint_location=None, order=_order_to_start(runs, manifest, carry_pending=True), why=why
+        checkpoint_location=None, order=_order_to_start(runs, manifest, carry_planned=True), why=why
     )
 
 
@@ -190,31 +190,31 @@ def order_to_continue(closed: Heartbeat) -> TakeoverOrder:
     """Go on in the checkpoint of a run that closed, exactly where it did, on the log that it read."""
     expected = {name: dict(beat.sources) for name, beat in closed.queries.items() if beat.sources}
     return TakeoverOrder(
-        savepoint_id=None, carry_pending=False, closed_at=closed.batches(), expected=expected
+        savepoint_id=None, carry_planned=False, closed_at=closed.batches(), expected=expected
     )
 
 
 def order_to_restore(
-    manifest: Manifest, *, closed_at: dict[str, int] | None, carry_pending: bool = False
+    manifest: Manifest, *, closed_at: dict[str, int] | None, carry_planned: bool = False
 ) -> TakeoverOrder:
     """Go on from a savepoint, on the log that it names."""
     return TakeoverOrder(
         savepoint_id=manifest.savepoint_id,
-        carry_pending=carry_pending and any(query.pending_offsets for query in manifest.queries),
+        carry_planned=carry_planned and any(query.planned_offsets for query in manifest.queries),
         closed_at=closed_at,
         expected=identities(manifest),
     )
 
 
 def _order_to_start(
-    runs: JobView, manifest: Manifest | None, *, carry_pending: bool = False
+    runs: JobView, manifest: Manifest | None, *, carry_planned: bool = False
 ) -> TakeoverOrder:
     current = runs.board.current()
     slot = runs.board.heartbeat(current.value.generation) if current is not None else None
     closed_at = slot.value.batches() if slot is not None and slot.value.state == "closed" else None
     if manifest is None:
-        return TakeoverOrder(savepoint_id=None, carry_pending=False, closed_at=closed_at, expected={})
-    return order_to_restore(manifest, closed_at=closed_at, carry_pending=carry_pending)
+        return TakeoverOrder(savepoint_id=None, carry_planned=False, closed_at=closed_at, expected={})
+    return order_to_restore(manifest, closed_at=closed_at, carry_planned=carry_planned)
 
 
 def identities(manifest: Manifest) -> dict[str, dict[str, SourceIdentity]]:
@@ -303,7 +303,7 @@ def _half_written(last: tuple[QueryStatus, AgentState] | None) -> bool:
 
 def _require_under_way(manifest: Manifest, query: QuerySnapshot) -> None:
     """Require that a savepoint knows of the batch which sinks may have written, or a part of it."""
-    if query.pending_offsets is None and not (query.sinks and query.sinks.under_way):
+    if query.planned_offsets is None and not (query.sinks and query.sinks.under_way):
         raise RewindError(
             f"Savepoint {manifest.savepoint_id} was expected to hold batch {query.batch_id + 1} of query "
             f"{query.name}, which a driver had planned before it died, found no offsets of it: all or a "

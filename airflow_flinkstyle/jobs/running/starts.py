@@ -6,17 +6,18 @@ import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.deployments.base import Alive
 from airflow_flinkstyle.jobs.errors import JobRunningError
 from airflow_flinkstyle.jobs.running import start_choice, start_plan, stopped
 from airflow_flinkstyle.jobs.spec import from_launch, launch_of, require_recordable
-from airflow_flinkstyle.jobs.status import Running, Starting, describe_status, now_ms
+from airflow_flinkstyle.jobs.status import Running, Starting, describe_status
 from airflow_flinkstyle.jobs.view import JobView
 from airflow_flinkstyle.kafka.login.driver import named_connections, require_logins
 from airflow_flinkstyle.protocol.records import Claim, Submit
 from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
-from airflow_flinkstyle.storage.errors import ObjectExistsError
+from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
 from airflow_flinkstyle.types import Generation
 
 if TYPE_CHECKING:
@@ -204,8 +205,9 @@ class JobStarts(JobView):
             DriverFailedError: If no process could be started; that is recorded, so that nobody waits for it.
         """
         generation, number = run.generation, run.submit_number + 1
-        submission = self._submission(generation, run.claim, number)
-        submission = replace(submission, env={**submission.env, **self._login_env(run.claim.overrides)})
+        claim = self.claim(generation)  # run.claim may be what current.json repeats of it
+        submission = self._submission(generation, claim, number)
+        submission = replace(submission, env={**submission.env, **self._login_env(claim.overrides)})
         asked = Submit(
             key=key,
             deployment=self.deployment.name,
@@ -216,17 +218,25 @@ class JobStarts(JobView):
         )
         try:
             version = self.board.create_submit(generation, number, asked)
-        except ObjectExistsError:
+        except (ObjectExistsError, ObjectChangedError):
             log.info("Another caller starts the driver of generation %d", generation)
             return
         try:
             native_id = self.deployment.submit(submission)
         except FlinkstyleError as error:
-            failed = replace(asked, state="failed", detail=str(error.problem))
-            self.board.put_submit(generation, number, failed, seen=version)
+            failed = replace(asked, number=number, state="failed", detail=str(error.problem))
+            self._note(generation, failed, version)
             raise
-        started = replace(asked, state="submitted", native_id=native_id)
-        self.board.put_submit(generation, number, started, seen=version)
+        self._note(generation, replace(asked, number=number, state="submitted", native_id=native_id), version)
+
+    def _note(self, generation: Generation, submit: Submit, seen: str) -> None:
+        """Record what came of a submit, unless another caller took this one for dead meanwhile."""
+        try:
+            self.board.put_submit(generation, submit, seen=seen)
+        except ObjectChangedError:
+            log.warning(
+                "Submit %d of generation %d has a later one: its driver leaves", submit.number, generation
+            )
 
     def _login_env(self, overrides: tuple[KafkaOverride, ...]) -> Mapping[str, str]:
         """Read the logins anew for each driver: passwords change while a job runs."""

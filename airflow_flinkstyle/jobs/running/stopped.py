@@ -7,14 +7,14 @@ so that no old driver can wake up, reads the checkpoint, and writes ``closed`` i
 from __future__ import annotations
 
 import itertools
-import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.jobs.errors import JobNotRunningError, JobRunningError
 from airflow_flinkstyle.jobs.running import last_run
-from airflow_flinkstyle.jobs.status import Run, Running, Starting, describe_status, now_ms
-from airflow_flinkstyle.protocol.records import Claim, Current, Heartbeat
+from airflow_flinkstyle.jobs.status import Run, Running, Starting, describe_status
+from airflow_flinkstyle.protocol.records import AsRecorded, Claim, Current, Heartbeat
 from airflow_flinkstyle.protocol.sink_records import left_by
 from airflow_flinkstyle.savepoint.capture.copier import ignore
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
@@ -74,7 +74,7 @@ def take_stopped(
         runs,
         lock,
         {query.name: query.batch_id for query in existing.queries},
-        under_way={query.name for query in existing.queries if query.pending_offsets is not None},
+        under_way={query.name for query in existing.queries if query.planned_offsets is not None},
     )
     return existing
 
@@ -132,7 +132,9 @@ def lock_offline(
         _require_recorded(runs, lock, needed)
         if not driver_has_ended:
             await_end(runs, lock.last)
-        runs.board.take_current(Current(generation=own.generation, incarnation=CALLER), seen=seen)
+        recorded = AsRecorded(claim=own.claim, order=None, process=None, submit=None, submit_version="")
+        held = Current(generation=own.generation, incarnation=CALLER, recorded=recorded)
+        runs.board.take_current(held, seen=seen)
     return lock
 
 
@@ -182,8 +184,8 @@ def await_end(runs: JobView, run: Run) -> None:
     seen = runs.board.heartbeat(run.generation)
     if seen is not None and seen.value.state == "closed":
         return
-    deadline = time.monotonic() + run.claim.lease_s
-    while time.monotonic() < deadline:
+    wait = runs.waiting(run.claim.lease_s)
+    while wait.again():
         now = runs.board.heartbeat(run.generation)
         if now is not None and now.value.state == "closed":
             return
@@ -194,7 +196,6 @@ def await_end(runs: JobView, run: Run) -> None:
                 state_after="The job keeps running.",
                 remedy="Stop it, or ask it for a savepoint while it runs.",
             )
-        time.sleep(runs.poll_s)
 
 
 def _usable_id(runs: JobView, key: str) -> str:

@@ -12,20 +12,21 @@ import contextlib
 import hashlib
 import itertools
 import logging
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
+from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.jobs.errors import CutFailedError
 from airflow_flinkstyle.jobs.requests import CutMode, Ended, Lost, PendingRequest
-from airflow_flinkstyle.jobs.status import Closed, Running, describe_status, now_ms
+from airflow_flinkstyle.jobs.status import Closed, Running, describe_status
 from airflow_flinkstyle.protocol.cuts import Cut, CutBoard, Positions, furthest
 from airflow_flinkstyle.storage.errors import ObjectExistsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from airflow_flinkstyle.clock import Wait
     from airflow_flinkstyle.jobs.requests import Asked
     from airflow_flinkstyle.jobs.running.client import JobClient
     from airflow_flinkstyle.storage.base import ObjectStore
@@ -65,12 +66,12 @@ def cut_together(
     _require_one_root(clients)
     cuts = CutBoard(clients[0].board.store)
     cut_id = _cut_id(cuts, key)
-    deadline_s = time.monotonic() + timeout_s
+    wait = clients[0].waiting(timeout_s)
     cut = cuts.decision(cut_id)
     if cut is None:
-        cut = _Attempt(clients, cuts, cut_id, deadline_s).run(key, stop=stop, hold_s=hold_s)
+        cut = _Attempt(clients, cuts, cut_id, wait).run(key, stop=stop, hold_s=hold_s)
     log.info("Cut %s is complete: %s", cut.cut_id, dict(cut.members))
-    left = _await_closed(clients, cut, deadline_s) if stop else {}
+    left = _await_closed(clients, cut, wait) if stop else {}
     return JobsCut(cut_id=cut.cut_id, savepoints=cut.members, not_stopped=left)
 
 
@@ -102,8 +103,8 @@ def _cut_id(cuts: CutBoard, key: str) -> str:
 class _Attempt:
     """One cut, from the first request to its decision."""
 
-    def __init__(self, clients: Sequence[JobClient], cuts: CutBoard, cut_id: str, deadline_s: float) -> None:
-        self._clients, self._cuts, self._cut_id, self._deadline_s = clients, cuts, cut_id, deadline_s
+    def __init__(self, clients: Sequence[JobClient], cuts: CutBoard, cut_id: str, wait: Wait) -> None:
+        self._clients, self._cuts, self._cut_id, self._wait = clients, cuts, cut_id, wait
         self._asked: list[tuple[JobClient, PendingRequest]] = []
 
     def run(self, key: str, *, stop: bool, hold_s: float) -> Cut:
@@ -149,12 +150,11 @@ class _Attempt:
             for value, (client, pending) in zip(found, self._asked, strict=True):
                 if value is None:
                     self._require_in_progress(client, pending)
-            if time.monotonic() > self._deadline_s:
+            if not self._wait.again():
                 missing = [
                     c.board.job for value, (c, _) in zip(found, self._asked, strict=True) if value is None
                 ]
                 raise self._failed(f"time was up before {', '.join(missing)} {what}")
-            time.sleep(self._clients[0].poll_s)
 
     def _require_in_progress(self, client: JobClient, pending: PendingRequest) -> None:
         match client.poll(pending):
@@ -185,7 +185,7 @@ class _Attempt:
         )
 
 
-def _await_closed(clients: Sequence[JobClient], cut: Cut, deadline_s: float) -> dict[str, str]:
+def _await_closed(clients: Sequence[JobClient], cut: Cut, wait: Wait) -> dict[str, str]:
     """Wait until every job has closed with its savepoint of the cut; returns what the others do."""
     left: dict[str, str] = {}
     for client in clients:
@@ -196,8 +196,7 @@ def _await_closed(clients: Sequence[JobClient], cut: Cut, deadline_s: float) -> 
             )
             if ended:
                 break
-            if not isinstance(status, Running) or time.monotonic() > deadline_s:
+            if not isinstance(status, Running) or not wait.again():
                 left[client.board.job] = describe_status(status)
                 break
-            time.sleep(client.poll_s)
     return left

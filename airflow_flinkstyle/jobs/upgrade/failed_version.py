@@ -26,7 +26,7 @@ class FailedVersion:
 
     committed: Mapping[str, BatchId]
     """Query name -> newest committed batch."""
-    pending: Mapping[str, tuple[BatchId, str]]
+    planned: Mapping[str, tuple[BatchId, str]]
     """Query name -> the batch that was planned behind it, and its offsets."""
     last_words: Mapping[str, QueryStatus]
 
@@ -40,9 +40,9 @@ class FailedVersion:
         }
         if ran_on:
             return f"batches {ran_on} were committed"
-        for name in sorted(self.pending.keys() & saved.keys()):
+        for name in sorted(self.planned.keys() & saved.keys()):
             if cluster := _moved_to(saved[name].sinks, self.last_words[name].sinks):
-                batch, _ = self.pending[name]
+                batch, _ = self.planned[name]
                 moved = f"a transactional sink of query {name} moved before batch {batch}"
                 return f"{moved}: a part of that batch may be on cluster {cluster}"
         return None
@@ -50,16 +50,16 @@ class FailedVersion:
 
 def look_at(client: JobClient, lock: stopped.OfflineLock) -> FailedVersion:
     """Read the logs of the driver that the lock stands for."""
-    committed, pending = {}, {}
+    committed, planned = {}, {}
     for name in lock.last_words.queries:
         checkpoint = last_run.read_checkpoint(client, lock.last, name)
-        done, planned = list_batches(checkpoint, "commits"), list_batches(checkpoint, "offsets")
-        newest = max(done, default=-1)
+        done, logged = list_batches(checkpoint, "commits"), list_batches(checkpoint, "offsets")
+        newest, last = max(done, default=-1), max(logged, default=-1)
         if done:
             committed[name] = BatchId(newest)
-        if planned and max(planned) == newest + 1:
-            pending[name] = (max(planned), checkpoint.read(f"offsets/{max(planned)}").decode())
-    return FailedVersion(committed=committed, pending=pending, last_words=lock.last_words.queries)
+        if last == newest + 1:
+            planned[name] = (BatchId(last), checkpoint.read(f"offsets/{last}").decode())
+    return FailedVersion(committed=committed, planned=planned, last_words=lock.last_words.queries)
 
 
 def _moved_to(before: Sinks | None, after: Sinks | None) -> str | None:
@@ -71,21 +71,21 @@ def _moved_to(before: Sinks | None, after: Sinks | None) -> str | None:
     return None
 
 
-def carry_pending(manifest: Manifest, failed: FailedVersion, client: JobClient) -> Manifest:
+def carry_planned(manifest: Manifest, failed: FailedVersion, client: JobClient) -> Manifest:
     """Publish the savepoint with the batches that were planned behind it, by id and offsets.
 
     What the sinks had written comes from the last words of who planned them: a part may stand there.
     """
-    pending = failed.pending
-    if not pending:
+    planned = failed.planned
+    if not planned:
         return manifest
-    text = "".join(f"{name}\0{batch}\0{raw}\0" for name, (batch, raw) in sorted(pending.items()))
+    text = "".join(f"{name}\0{batch}\0{raw}\0" for name, (batch, raw) in sorted(planned.items()))
     digest = hashlib.sha256(f"{manifest.savepoint_id}\0{text}".encode()).hexdigest()[:20]
 
     def carry(query: QuerySnapshot) -> QuerySnapshot:
-        if query.name not in pending:
+        if query.name not in planned:
             return query
         told = failed.last_words[query.name].sinks or query.sinks
-        return replace(query, pending_offsets=pending[query.name][1], sinks=told)
+        return replace(query, planned_offsets=planned[query.name][1], sinks=told)
 
     return publish_derived(manifest, client.repository, f"sp-carry-{digest}", carry)

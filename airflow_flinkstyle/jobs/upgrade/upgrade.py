@@ -7,7 +7,6 @@ repeat batches or lose them: then a person must have chosen ``fork`` or ``re-emi
 from __future__ import annotations
 
 import logging
-import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +24,7 @@ from airflow_flinkstyle.jobs.running.compat import require_fitting
 from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
 from airflow_flinkstyle.jobs.spec import from_launch
 from airflow_flinkstyle.jobs.status import Dead, Running
-from airflow_flinkstyle.jobs.upgrade.failed_version import carry_pending, look_at
+from airflow_flinkstyle.jobs.upgrade.failed_version import carry_planned, look_at
 from airflow_flinkstyle.savepoint.errors import SinkSkipsError
 from airflow_flinkstyle.savepoint.sinks import may_skip
 from airflow_flinkstyle.types import Generation
@@ -164,7 +163,7 @@ class Upgrade:
 
     def _verify(self, new: Generation, before: Mapping[str, int]) -> Mapping[str, Any]:
         """Wait for the first committed batch; ``failure`` says why there was none."""
-        deadline = time.monotonic() + self.first_commit_timeout_s
+        wait = self.client.waiting(self.first_commit_timeout_s)
         while True:
             try:
                 status = self.client.ensure_running()
@@ -178,11 +177,10 @@ class Upgrade:
                 return {"failure": None, "batches": batches}
             if status is None or (run.is_over and not isinstance(status, Dead)):
                 return {"failure": failure if status is None else "its script ended.", "batches": None}
-            if time.monotonic() > deadline:
+            if not wait.again():
                 idle = isinstance(status, Running) and not self._has_planned(new, before)
                 return {"failure": None if idle else failure, "batches": None}
             self.journal.check()
-            time.sleep(self.client.poll_s)
 
     def _has_planned(self, new: Generation, before: Mapping[str, int]) -> bool:
         """Return whether any query found something to read: Spark plans no batch without data."""
@@ -222,12 +220,12 @@ class Upgrade:
         saved = {query.name for query in manifest.queries}
         lock = stopped.lock_offline(client, key, driver_has_ended=driver_has_ended, needed=saved)
         failed = look_at(client, lock)
-        stopped.unlock(client, lock, failed.committed, under_way=failed.pending.keys())
+        stopped.unlock(client, lock, failed.committed, under_way=failed.planned.keys())
         why_not = failed.why_no_rollback(manifest)
         if why_not is None:
-            carried = carry_pending(manifest, failed, client)
+            carried = carry_planned(manifest, failed, client)
             origin = FromSavepoint(savepoint_id=carried.savepoint_id)
-            which = sorted(failed.pending) or "no query"
+            which = sorted(failed.planned) or "no query"
             how = f"from {carried.savepoint_id}, planned batch of {which} carried over"
         elif self.if_committed == "continue":
             raise UpgradeChoiceError(

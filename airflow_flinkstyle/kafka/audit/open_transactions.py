@@ -16,10 +16,10 @@ from airflow_flinkstyle.kafka.errors import NOTHING_CHANGED, ClusterDeniedError,
 from airflow_flinkstyle.kafka.reading import ReadRange, scan
 
 if TYPE_CHECKING:
-    from airflow_flinkstyle.kafka.cluster import TopicPartition
     from airflow_flinkstyle.kafka.fence.fencing import Moving
     from airflow_flinkstyle.kafka.reading import Record
     from airflow_flinkstyle.kafka.settings import KafkaCluster
+    from airflow_flinkstyle.types import TopicPartition
 
 _TOPIC = "__transaction_state"
 State = Literal["Ongoing", "PrepareCommit", "PrepareAbort"]

@@ -12,9 +12,10 @@ from airflow_flinkstyle.kafka.reading import ReadRange, count_records, scan
 if TYPE_CHECKING:
     from airflow_flinkstyle.kafka.audit.id_counts import OnId
     from airflow_flinkstyle.kafka.audit.record_ids import Ident
-    from airflow_flinkstyle.kafka.cluster import LogRange, TopicPartition
+    from airflow_flinkstyle.kafka.cluster import LogRange
     from airflow_flinkstyle.kafka.reading import Record
     from airflow_flinkstyle.kafka.settings import Isolation, KafkaCluster
+    from airflow_flinkstyle.types import TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,20 +10,22 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.kafka.cluster import TopicPartition, describe
+from airflow_flinkstyle.kafka.cluster import describe
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.kafka.settings import KafkaCluster
+    from airflow_flinkstyle.offsets import Offsets
+    from airflow_flinkstyle.types import TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steady:
     """No end moved over the window, and no transaction is open."""
 
-    ends: Mapping[TopicPartition, int]
+    ends: Offsets
     """High watermark per partition."""
     window_s: float | None
     """None: since an earlier proof."""
@@ -63,26 +65,19 @@ def steady_ends(cluster: KafkaCluster, topics: Collection[str], window_s: float)
         topics: All their partitions, new ones included.
         window_s: How long nothing may move; longer than a producer's ``linger.ms`` plus a request.
     """
-    before = ends_of(describe(cluster, topics))
+    before = describe(cluster, topics).ends
     time.sleep(window_s)
     return compare_ends(before, describe(cluster, topics), window_s)
 
 
-def since(cluster: KafkaCluster, ends: Mapping[TopicPartition, int]) -> Steady | Moving:
+def since(cluster: KafkaCluster, ends: Offsets) -> Steady | Moving:
     """Look whether the logs still end where they ended; new partitions count as grown from 0."""
-    return compare_ends(ends, describe(cluster, {topic for topic, _ in ends}), None)
+    return compare_ends(ends, describe(cluster, ends.topics), None)
 
 
-def ends_of(view: ClusterView) -> dict[TopicPartition, int]:
-    """Return where each partition ends."""
-    return {tp: log.end for tp in view.partitions if (log := view.log_range(tp))}
-
-
-def compare_ends(
-    earlier: Mapping[TopicPartition, int], after: ClusterView, window_s: float | None
-) -> Steady | Moving:
+def compare_ends(earlier: Offsets, after: ClusterView, window_s: float | None) -> Steady | Moving:
     """Compare earlier ends with a look at the same topics. Pure."""
-    ends = ends_of(after)
+    ends = after.ends
     moved = {tp: (earlier.get(tp, 0), end) for tp, end in ends.items() if earlier.get(tp, 0) != end}
     open_transactions = {
         tp: (log.last_stable, log.end)

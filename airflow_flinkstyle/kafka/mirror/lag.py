@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.kafka.cluster import TopicPartition, describe
+from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.errors import NOTHING_CHANGED, MirrorPositionMissingError, name_partitions
 from airflow_flinkstyle.kafka.mirror.topics import read_positions
 from airflow_flinkstyle.kafka.reading import ReadRange, count_records
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
     from airflow_flinkstyle.kafka.settings import KafkaCluster
+    from airflow_flinkstyle.types import TopicPartition
 
 log = logging.getLogger(__name__)
 

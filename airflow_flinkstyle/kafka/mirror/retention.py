@@ -10,13 +10,15 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from airflow_flinkstyle.kafka.cluster import TopicPartition, describe, first_offsets_since, topic_settings
+from airflow_flinkstyle.kafka.cluster import describe, first_offsets_since, topic_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow_flinkstyle.kafka.cluster import ClusterView, TopicSettings
     from airflow_flinkstyle.kafka.settings import KafkaCluster
+    from airflow_flinkstyle.offsets import Offsets
+    from airflow_flinkstyle.types import NextOffset, TopicPartition
 
 Setting = Literal["retention.ms", "retention.bytes"]
 
@@ -49,7 +51,7 @@ class RetentionFinding:
 def retention_findings(
     source: KafkaCluster,
     target: KafkaCluster,
-    positions: Mapping[TopicPartition, int],
+    positions: Offsets,
     rename: Mapping[str, str],
     *,
     margin_s: float = 3600.0,
@@ -65,14 +67,14 @@ def retention_findings(
         margin_s: Records that expire within this time count as deleted.
         now_ms: The clock, epoch milliseconds; the machine's by default.
     """
-    topics = sorted({topic for topic, _ in positions})
+    topics = sorted(positions.topics)
     names = {topic: rename.get(topic, topic) for topic in topics}
     old, new = topic_settings(source, topics), topic_settings(target, list(names.values()))
     now_ms = int(time.time() * 1000) if now_ms is None else now_ms
     cutoffs = cutoffs_of(names, new, now_ms=now_ms, margin_s=margin_s)
-    dated = {tp: position for tp, position in positions.items() if tp[0] in cutoffs}
+    dated = positions.in_topics(cutoffs)
     kept_from = first_offsets_since(source, {tp: cutoffs[tp[0]] for tp in dated})
-    ranges = describe(source, {topic for topic, _ in dated})
+    ranges = describe(source, dated.topics)
     return findings_of(names, old, new, older_than(dated, ranges, kept_from))
 
 
@@ -89,9 +91,9 @@ def cutoffs_of(
 
 
 def older_than(
-    positions: Mapping[TopicPartition, int],
+    positions: Offsets,
     view: ClusterView,
-    kept_from: Mapping[TopicPartition, int | None],
+    kept_from: Mapping[TopicPartition, NextOffset | None],
 ) -> dict[TopicPartition, int]:
     """Return per partition how many offsets from the position on lie before the first that is kept.
 

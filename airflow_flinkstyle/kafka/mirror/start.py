@@ -17,15 +17,16 @@ from airflow_flinkstyle.kafka.errors import MirrorStartError, name_partitions
 from airflow_flinkstyle.kafka.mirror.lag import Behind, CaughtUp, lag_above
 from airflow_flinkstyle.kafka.mirror.topics import read_positions
 from airflow_flinkstyle.kafka.settings import admin_client, translated_errors
+from airflow_flinkstyle.offsets import Offsets
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from confluent_kafka import KafkaError, Message
 
-    from airflow_flinkstyle.kafka.cluster import TopicPartition
     from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
     from airflow_flinkstyle.kafka.settings import KafkaCluster
+    from airflow_flinkstyle.types import NextOffset, TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -33,9 +34,7 @@ _PARTITIONS = 25
 """Of the topic with positions; Connect's own default (``offset.storage.partitions``)."""
 
 
-def set_mirror_start(
-    target: KafkaCluster, mirror: MirrorSettings, first: Mapping[TopicPartition, int]
-) -> dict[TopicPartition, int]:
+def set_mirror_start(target: KafkaCluster, mirror: MirrorSettings, first: Offsets) -> Offsets:
     """Note where a mirror begins, for partitions that it has no position for; others stay as they are.
 
     MirrorMaker must not run in this direction yet: it reads its positions when it starts.
@@ -56,7 +55,7 @@ def set_mirror_start(
         known = read_positions(target, mirror)
     else:
         _create(target, mirror.positions_topic)
-    missing = {tp: offset for tp, offset in first.items() if offset > 0 and tp not in known}
+    missing = Offsets({tp: offset for tp, offset in first.items() if offset > 0 and tp not in known})
     _write(target, mirror, missing)
     log.info(
         "Mirror %s->%s begins at %s", mirror.source_alias, mirror.target_alias, missing or "no new place"
@@ -64,7 +63,9 @@ def set_mirror_start(
     return missing
 
 
-def position_record(mirror: MirrorSettings, partition: TopicPartition, first: int) -> tuple[bytes, bytes]:
+def position_record(
+    mirror: MirrorSettings, partition: TopicPartition, first: NextOffset
+) -> tuple[bytes, bytes]:
     """Return key and value as Connect's JSON converter writes them: it finds keys by their bytes."""
     place = {"cluster": mirror.source_alias, "partition": partition[1], "topic": partition[0]}
     key = json.dumps([mirror.connector_name, place], separators=(",", ":"), ensure_ascii=False)
@@ -84,7 +85,7 @@ def _create(target: KafkaCluster, topic: str) -> None:
         )
 
 
-def _write(target: KafkaCluster, mirror: MirrorSettings, first: Mapping[TopicPartition, int]) -> None:
+def _write(target: KafkaCluster, mirror: MirrorSettings, first: Offsets) -> None:
     from confluent_kafka import Producer
 
     taken: set[TopicPartition] = set()

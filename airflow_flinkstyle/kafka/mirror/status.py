@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.kafka.cluster import describe, existing_topics
 from airflow_flinkstyle.kafka.errors import MirrorTopicMissingError
 from airflow_flinkstyle.kafka.mirror.lag import lag_above
@@ -14,10 +14,11 @@ from airflow_flinkstyle.kafka.mirror.topics import read_checkpoints, read_offset
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from airflow_flinkstyle.kafka.cluster import ClusterView, TopicPartition
+    from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
     from airflow_flinkstyle.kafka.mirror.topics import Checkpoint, OffsetSync
     from airflow_flinkstyle.kafka.settings import KafkaCluster
+    from airflow_flinkstyle.types import TopicPartition
 
 
 _HEARTBEATS = "heartbeats"
@@ -125,8 +126,7 @@ def mirror_status(
     view = describe(source, topics)
     lag = lag_above(source, mirror, view, notes.positions)
     copies = {mirror.target_topic(topic) for topic in topics} & existing_topics(target)
-    now_ms = time.time_ns() // 1_000_000
-    return status_of(mirror, notes, lag, source=view, target=describe(target, copies), looked_at_ms=now_ms)
+    return status_of(mirror, notes, lag, source=view, target=describe(target, copies), looked_at_ms=now_ms())
 
 
 def is_heartbeats(topic: str) -> bool:

@@ -29,10 +29,10 @@ from airflow_flinkstyle.kafka.reading import ReadRange, scan
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airflow_flinkstyle.kafka.cluster import TopicPartition
     from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
     from airflow_flinkstyle.kafka.reading import Record
     from airflow_flinkstyle.kafka.settings import KafkaCluster
+    from airflow_flinkstyle.types import TopicPartition
 
 _CHECKPOINT_VERSION = 0
 

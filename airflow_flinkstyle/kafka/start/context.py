@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicPartition
 from airflow_flinkstyle.kafka.verdict import Refused
+from airflow_flinkstyle.types import NextOffset, TopicPartition
 
 if TYPE_CHECKING:
+    from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange
     from airflow_flinkstyle.kafka.settings import Isolation, KafkaCluster
-    from airflow_flinkstyle.types import NextOffset
+    from airflow_flinkstyle.offsets import Offsets
 
-Found = Mapping[TopicPartition, int | Refused]
+Found = Mapping[TopicPartition, NextOffset | Refused]
 """An offset per partition, not validated yet, or why there is none."""
 
 
@@ -24,7 +25,7 @@ class StartContext:
     cluster: KafkaCluster
     view: ClusterView
     """With every partition asked for."""
-    before: Mapping[TopicPartition, int]
+    before: Offsets
     """The position so far, where it counts in the same log."""
     isolation: Isolation
 

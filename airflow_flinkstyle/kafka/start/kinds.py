@@ -11,7 +11,8 @@ from airflow_flinkstyle.kafka.errors import NOTHING_CHANGED
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from airflow_flinkstyle.kafka.cluster import TopicPartition
+    from airflow_flinkstyle.offsets import Offsets
+    from airflow_flinkstyle.types import TopicPartition
 
 IfMissing = Literal["refuse", "earliest", "latest"]
 
@@ -61,8 +62,7 @@ class LogIdentity:
 class AtOffsets:
     """Offsets from a table; a partition that it leaves out is refused."""
 
-    offsets: Mapping[TopicPartition, int]
-    """Next offset to read."""
+    offsets: Offsets
     origin: str = "offsets"
     """Where the table is from, for the plan: ``offsets``, ``file:...``, ``savepoint:...``."""
     logs: Mapping[str, LogIdentity] = field(default_factory=dict)

@@ -9,18 +9,20 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.kafka.errors import NOTHING_CHANGED
+from airflow_flinkstyle.offsets import Offsets
+from airflow_flinkstyle.types import NextOffset
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from airflow_flinkstyle.kafka.cluster import TopicPartition
+    from airflow_flinkstyle.types import TopicPartition
 
 _HEADER = ("topic", "partition", "offset")
 _MOST_BYTES = 64 * 1024 * 1024
 _LARGEST = 2**63 - 1
 
 
-def read_table(path: Path) -> dict[TopicPartition, int]:
+def read_table(path: Path) -> Offsets:
     """Read a file: JSON as ``table_of`` has it, else CSV lines ``topic,partition,offset``.
 
     That is Spark's ``startingOffsets`` and what ``kafka-consumer-groups.sh --reset-offsets --export``
@@ -46,8 +48,8 @@ def read_table(path: Path) -> dict[TopicPartition, int]:
         raise _bad(f"file {path}", "lines topic,partition,offset", f"something else ({error})") from error
 
 
-def _from_csv(text: str, path: Path) -> dict[TopicPartition, int]:
-    found: dict[TopicPartition, int] = {}
+def _from_csv(text: str, path: Path) -> Offsets:
+    found: dict[TopicPartition, NextOffset] = {}
     for line, row in enumerate(csv.reader(text.splitlines()), 1):
         cells = [cell.strip() for cell in row]
         if not any(cells) or (not found and tuple(cells) == _HEADER):
@@ -58,12 +60,12 @@ def _from_csv(text: str, path: Path) -> dict[TopicPartition, int]:
         tp = (cells[0], _count(cells[1], where, shown=False))
         if tp in found:
             raise _bad(f"file {path}", "one line per partition", f"a second one for the same, line {line}")
-        found[tp] = _count(cells[2], where, shown=False)
+        found[tp] = NextOffset(_count(cells[2], where, shown=False))
     return _filled(found, f"file {path}")
 
 
-def table_of(value: object, where: str, *, shown: bool = True) -> dict[TopicPartition, int]:
-    """Return topic -> partition -> offset as one mapping by topic and partition.
+def table_of(value: object, where: str, *, shown: bool = True) -> Offsets:
+    """Read a mapping topic -> partition -> offset.
 
     Raises:
         BadInputError: If it has another shape, no entry, or an offset that is no number from 0 on.
@@ -71,17 +73,17 @@ def table_of(value: object, where: str, *, shown: bool = True) -> dict[TopicPart
     if not isinstance(value, Mapping) or not all(isinstance(parts, Mapping) for parts in value.values()):
         raise _bad(where, "a mapping topic -> partition -> offset", type(value).__name__)
     found = {
-        (str(topic), _count(number, where, shown=shown)): _count(offset, where, shown=shown)
+        (str(topic), _count(number, where, shown=shown)): NextOffset(_count(offset, where, shown=shown))
         for topic, parts in value.items()
         for number, offset in parts.items()
     }
     return _filled(found, where)
 
 
-def _filled(found: dict[TopicPartition, int], where: str) -> dict[TopicPartition, int]:
+def _filled(found: dict[TopicPartition, NextOffset], where: str) -> Offsets:
     if not found:
         raise _bad(where, "at least one offset", "none")
-    return found
+    return Offsets(found)
 
 
 def _count(value: object, where: str, *, shown: bool = True) -> int:

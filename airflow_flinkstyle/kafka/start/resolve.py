@@ -22,16 +22,17 @@ from airflow_flinkstyle.kafka.start.context import StartContext
 from airflow_flinkstyle.kafka.start.kinds import AtOffsets, AtTimestamp, Earliest, FromGroup, Latest, Shifted
 from airflow_flinkstyle.kafka.start.shift import at_timestamps, shifted
 from airflow_flinkstyle.kafka.verdict import Refused
+from airflow_flinkstyle.offsets import Offsets
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from airflow_flinkstyle.kafka.cluster import ClusterView, TopicPartition
+    from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.kafka.settings import Isolation, KafkaCluster
     from airflow_flinkstyle.kafka.start.context import Found
     from airflow_flinkstyle.kafka.start.kinds import Start, StartRules
     from airflow_flinkstyle.kafka.verdict import Chosen, Verdict
-    from airflow_flinkstyle.types import NextOffset
+    from airflow_flinkstyle.types import NextOffset, TopicPartition
 
 
 def resolve(
@@ -39,7 +40,7 @@ def resolve(
     partitions: Collection[TopicPartition],
     rules: StartRules,
     *,
-    before: Mapping[TopicPartition, int] | None = None,
+    before: Offsets | None = None,
     isolation: Isolation = "read_committed",
 ) -> dict[TopicPartition, Verdict]:
     """Return where each partition starts: ``Chosen``, or ``Refused`` with the reason.
@@ -64,7 +65,7 @@ def resolve(
         group: group_offsets(cluster, group, topics) for group in sorted(_groups(rules))
     }
     context = StartContext(
-        cluster=cluster, view=describe(cluster, topics), before=dict(before or {}), isolation=isolation
+        cluster=cluster, view=describe(cluster, topics), before=before or Offsets(), isolation=isolation
     )
     require_partitions(partitions, context.view, str(cluster))
     require_known(rules, context.view, str(cluster))
@@ -118,10 +119,10 @@ def _groups(rules: StartRules) -> set[str]:
 def _found(
     context: StartContext,
     starts: Mapping[TopicPartition, Start | None],
-    committed: Mapping[str, Mapping[TopicPartition, NextOffset]],
+    committed: Mapping[str, Offsets],
 ) -> Found:
     """Return every partition's offset; what needs the cluster is asked for all partitions together."""
-    found: dict[TopicPartition, int | Refused] = {}
+    found: dict[TopicPartition, NextOffset | Refused] = {}
     dated: dict[TopicPartition, AtTimestamp] = {}
     moved: dict[TopicPartition, Shifted] = {}
     for tp, start in starts.items():
@@ -145,7 +146,7 @@ def _found(
 
 def _of_group(
     start: FromGroup, committed: NextOffset | None, context: StartContext, tp: TopicPartition
-) -> int | Refused:
+) -> NextOffset | Refused:
     if committed is not None:
         return committed
     match start.missing:
@@ -157,7 +158,7 @@ def _of_group(
             return context.end(tp)
 
 
-def _verdict(found: int | Refused, context: StartContext, tp: TopicPartition) -> Chosen | Refused:
+def _verdict(found: NextOffset | Refused, context: StartContext, tp: TopicPartition) -> Chosen | Refused:
     return (
         found
         if isinstance(found, Refused)

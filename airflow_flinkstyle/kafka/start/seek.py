@@ -16,9 +16,9 @@ from airflow_flinkstyle.kafka.reading import ReadRange, scan
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_flinkstyle.kafka.cluster import TopicPartition
     from airflow_flinkstyle.kafka.reading import Record
     from airflow_flinkstyle.kafka.settings import Isolation, KafkaCluster
+    from airflow_flinkstyle.types import NextOffset, TopicPartition
 
 _LEAST_OFFSETS = 16
 _GROWTH = 4
@@ -28,11 +28,11 @@ _GROWTH = 4
 class Seek:
     """How far to go in one partition."""
 
-    at: int
-    """Next offset to read, where it begins; inside the log."""
+    at: NextOffset
+    """Where it begins; inside the log."""
     records: int
     """How many to pass; negative goes back. Not 0."""
-    limit: int
+    limit: NextOffset
     """Where it ends: the log's start going back, its (last stable) end going on."""
 
 
@@ -41,6 +41,7 @@ class Reached:
     """The last record that was passed."""
 
     offset: int
+    """Its own, not the next one's."""
     timestamp_ms: int
 
 

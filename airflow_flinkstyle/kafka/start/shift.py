@@ -10,19 +10,20 @@ from airflow_flinkstyle.kafka.start.kinds import AtTimestamp, Shifted
 from airflow_flinkstyle.kafka.start.seek import Reached, Seek, seek_by_records
 from airflow_flinkstyle.kafka.start.timestamp_lookup import TooFar, look_up_timestamps
 from airflow_flinkstyle.kafka.verdict import Refused
+from airflow_flinkstyle.types import NextOffset
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_flinkstyle.kafka.cluster import TopicPartition
     from airflow_flinkstyle.kafka.start.context import Found, StartContext
+    from airflow_flinkstyle.types import TopicPartition
 
 
 def at_timestamps(context: StartContext, wanted: Mapping[TopicPartition, AtTimestamp]) -> Found:
     """Return the offset of the first record at or after a moment, by ``AtTimestamp``'s rules."""
     empty = {tp for tp in wanted if context.log(tp).start == context.log(tp).end}
     asked = {tp: start for tp, start in wanted.items() if tp not in empty}
-    found: dict[TopicPartition, int | Refused] = {tp: context.log(tp).end for tp in empty}
+    found: dict[TopicPartition, NextOffset | Refused] = {tp: context.log(tp).end for tp in empty}
     late = {}
     for tp, outcome in look_up_timestamps(context, {tp: start.ms for tp, start in asked.items()}).items():
         if isinstance(outcome, TooFar):
@@ -70,7 +71,7 @@ def shifted(context: StartContext, wanted: Mapping[TopicPartition, Shifted]) -> 
     from it. By a time: to the first record at or after the moved timestamp of the record at the position;
     at the log's end the last record before it counts. A log without records keeps its position.
     """
-    found: dict[TopicPartition, int | Refused] = {}
+    found: dict[TopicPartition, NextOffset | Refused] = {}
     by_records: dict[TopicPartition, int] = {}
     by_time: dict[TopicPartition, int] = {}
     for tp, start in wanted.items():
@@ -108,11 +109,11 @@ def _seek(context: StartContext, tp: TopicPartition, records: int) -> Seek:
 
 def _by_records(context: StartContext, wanted: Mapping[TopicPartition, int]) -> Found:
     seeks = {tp: _seek(context, tp, records) for tp, records in wanted.items()}
-    found: dict[TopicPartition, int | Refused] = {}
+    found: dict[TopicPartition, NextOffset | Refused] = {}
     for tp, outcome in seek_by_records(context.cluster, seeks, context.isolation).items():
         back = wanted[tp] < 0
         if isinstance(outcome, Reached):
-            found[tp] = outcome.offset if back else outcome.offset + 1
+            found[tp] = NextOffset(outcome.offset if back else outcome.offset + 1)
         else:
             side = f"{'before' if back else 'behind'} position {context.before[tp]}"
             reason = f"only {outcome.records} of {abs(wanted[tp])} records stand {side}"
@@ -134,7 +135,9 @@ def _by_time(context: StartContext, wanted: Mapping[TopicPartition, int]) -> Fou
     return {tp: _in_order(context, tp, wanted[tp], offset) for tp, offset in found.items()}
 
 
-def _in_order(context: StartContext, tp: TopicPartition, ms: int, offset: int | Refused) -> int | Refused:
+def _in_order(
+    context: StartContext, tp: TopicPartition, ms: int, offset: NextOffset | Refused
+) -> NextOffset | Refused:
     """Refuse a shift on that leads back: producers set timestamps as they like."""
     position = context.before[tp]
     if isinstance(offset, Refused) or ms < 0 or offset >= position:

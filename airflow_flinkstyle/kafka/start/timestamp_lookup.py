@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.kafka.cluster import first_offsets_since
 from airflow_flinkstyle.kafka.reading import ReadRange, scan
+from airflow_flinkstyle.types import NextOffset
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_flinkstyle.kafka.cluster import TopicPartition
     from airflow_flinkstyle.kafka.reading import Record
     from airflow_flinkstyle.kafka.start.context import StartContext
+    from airflow_flinkstyle.types import TopicPartition
 
 _LEAST_OFFSETS = 16
 _GROWTH = 4
@@ -42,12 +43,12 @@ class TimestampSearch:
     """One partition's search from the broker's answer on, range by range. Pure."""
 
     since_ms: int
-    answer: int
-    end: int
+    answer: NextOffset
+    end: NextOffset
     """Where the job's reader finds nothing more."""
     most: int
     """Offsets to read at most."""
-    found: int | None = None
+    found: NextOffset | None = None
     _read: int = 0
 
     @property
@@ -61,13 +62,13 @@ class TimestampSearch:
         self._read = min(self.most, max(_LEAST_OFFSETS, _GROWTH * self._read))
         return ReadRange(low=low, high=min(self.end, self.answer + self._read))
 
-    def take(self, offset: int, timestamp_ms: int) -> None:
-        """Look at one record of the range; they come in the log's order."""
+    def take(self, offset: NextOffset, timestamp_ms: int) -> None:
+        """Look at one record of the range, to begin with it; they come in the log's order."""
         if self.found is None and timestamp_ms >= self.since_ms:
             self.found = offset
 
     @property
-    def outcome(self) -> int | TooFar | None:
+    def outcome(self) -> NextOffset | TooFar | None:
         """Return the record's offset; None if the log holds none such."""
         if self.found is None and self.answer + self._read < self.end:
             return TooFar(self.answer, self._read)
@@ -76,7 +77,7 @@ class TimestampSearch:
 
 def look_up_timestamps(
     context: StartContext, since_ms: Mapping[TopicPartition, int], *, most_offsets: int = MOST_OFFSETS
-) -> dict[TopicPartition, int | TooFar | None]:
+) -> dict[TopicPartition, NextOffset | TooFar | None]:
     """Return per partition the first record, in the log's order, whose timestamp is no less; or None.
 
     Records are what the job's reader sees: neither markers nor, for a read-committed one, aborted records.
@@ -94,7 +95,7 @@ def look_up_timestamps(
     }
 
     def take(tp: TopicPartition, record: Record) -> None:
-        searches[tp].take(record.offset(), record.timestamp()[1])
+        searches[tp].take(NextOffset(record.offset()), record.timestamp()[1])
 
     while ranges := {tp: search.next_range() for tp, search in searches.items() if not search.over}:
         scan(context.cluster, ranges, take, context.isolation)

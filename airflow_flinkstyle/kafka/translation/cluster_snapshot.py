@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.kafka.cluster import ClusterView, TopicPartition, describe
+from airflow_flinkstyle.clock import CLOCK
+from airflow_flinkstyle.kafka.cluster import ClusterView, describe
 from airflow_flinkstyle.kafka.mirror.lag import lag_above, mirrored_positions
 from airflow_flinkstyle.kafka.verdict import Refused, offset_of
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.kafka.settings import KafkaCluster
     from airflow_flinkstyle.kafka.translation.request import ProofRequest
     from airflow_flinkstyle.kafka.verdict import Verdict
+    from airflow_flinkstyle.types import TopicPartition
 
 _PREVIEW_WAIT_S = 90.0
 """How long a preview waits for MirrorMaker to reach the source's ends; it notes every 60 s where it is."""
@@ -52,13 +53,12 @@ def _snapshot_while_growing(
     """Fix the source's stable ends, give MirrorMaker a moment to reach them, then look at the target."""
     view = _stable(describe(source, topics))
     mirrored: dict[TopicPartition, int] = {}
-    deadline = time.monotonic() + _PREVIEW_WAIT_S
+    wait = CLOCK.wait(_PREVIEW_WAIT_S, every_s=0.5)
     while request.mirror is not None:
         mirrored = mirrored_positions(target, request.mirror, topics)
         lag = lag_above(source, request.mirror, view, mirrored, request.positions.keys())
-        if not any(lag.values()) or time.monotonic() > deadline:
+        if not any(lag.values()) or not wait.again():
             break
-        time.sleep(0.5)
     targets = [request.target_topic(topic) for topic in topics]
     return ClusterSnapshot(mirrored=mirrored, source=view, target=_stable(describe(target, targets)))
 

@@ -19,12 +19,13 @@ from airflow_flinkstyle.kafka.verdict import Refused, Verdict, offset_of
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from airflow_flinkstyle.kafka.cluster import LogRange, TopicPartition, TopicSettings
+    from airflow_flinkstyle.kafka.cluster import LogRange, TopicSettings
     from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
     from airflow_flinkstyle.kafka.settings import KafkaCluster
     from airflow_flinkstyle.kafka.translation.alignment import Side
     from airflow_flinkstyle.kafka.translation.cluster_snapshot import ClusterSnapshot
     from airflow_flinkstyle.kafka.translation.request import ProofRequest
+    from airflow_flinkstyle.types import TopicPartition
 
 _MOST_LOOKED_BACK = 20_000_000
 """Target offsets read to find first copies, all partitions together; each has an equal share."""

@@ -11,8 +11,9 @@ from airflow_flinkstyle.kafka.verdict import Refused, describe
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_flinkstyle.kafka.cluster import ClusterView, TopicPartition
+    from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.kafka.verdict import ExtraClass, Verdict
+    from airflow_flinkstyle.types import TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

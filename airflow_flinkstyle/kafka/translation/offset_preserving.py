@@ -38,7 +38,7 @@ class _Difference:
 
 
 def verify_offsets_preserved(
-    source: Fingerprints, target: Fingerprints, position: int, rules: Rules
+    source: Fingerprints, target: Fingerprints, position: NextOffset, rules: Rules
 ) -> Proof:
     """Prove that both logs hold the same records at the same offsets.
 
@@ -57,9 +57,8 @@ def verify_offsets_preserved(
     absent = found.absent.total()
     verdict = _refusal(found, target, position)
     if verdict is None:
-        offset = NextOffset(position)
         inexact = found.extras or found.absent
-        verdict = Bounded(offset, dict(found.extras), dict(found.absent)) if inexact else Exact(offset)
+        verdict = Bounded(position, dict(found.extras), dict(found.absent)) if inexact else Exact(position)
     return Proof(
         verdict=verdict,
         unread=unread,
@@ -72,7 +71,7 @@ def verify_offsets_preserved(
 
 
 def _compare(
-    source: Fingerprints, target: Fingerprints, low: int, position: int, rules: Rules
+    source: Fingerprints, target: Fingerprints, low: int, position: NextOffset, rules: Rules
 ) -> _Difference:
     found = _Difference()
     here = {offset: i for i, offset in enumerate(source.offsets) if offset >= low}
@@ -111,7 +110,7 @@ def _compacted(fingerprints: Fingerprints, index: int, newest: dict[int, int]) -
     return "tombstone" if fingerprints.tombstones[index] else None
 
 
-def _refusal(found: _Difference, target: Fingerprints, position: int) -> Verdict | None:
+def _refusal(found: _Difference, target: Fingerprints, position: NextOffset) -> Verdict | None:
     if position > target.high or position < target.log_start:
         reason = f"the mirror keeps offsets, but its log goes from {target.log_start} to {target.high}"
         return Refused(reason, None)

@@ -11,10 +11,11 @@ from airflow_flinkstyle.kafka.reading import read_fingerprints
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from airflow_flinkstyle.kafka.cluster import LogRange, TopicPartition
+    from airflow_flinkstyle.kafka.cluster import LogRange
     from airflow_flinkstyle.kafka.reading import Identity
     from airflow_flinkstyle.kafka.settings import Isolation, KafkaCluster
     from airflow_flinkstyle.kafka.translation.alignment import Side
+    from airflow_flinkstyle.types import NextOffset, TopicPartition
 
 _CONTEXT, _CONTEXT_UNDATED = 32, 1024
 """Source offsets before the position that are compared too; more where records carry no time of their own,
@@ -29,7 +30,7 @@ class Pair:
     tp: TopicPartition
     """On the source."""
     target_tp: TopicPartition
-    position: int
+    position: NextOffset
     identity: Identity
     source: Fingerprints
     target: Fingerprints
@@ -43,7 +44,7 @@ class Pair:
         cls,
         tp: TopicPartition,
         target_tp: TopicPartition,
-        position: int,
+        position: NextOffset,
         logs: tuple[LogRange, LogRange],
         identity: Identity,
         *,

@@ -60,7 +60,9 @@ class Proof:
     """Unread source records that compaction has removed on the target, by class."""
 
 
-def prove_position(source: Fingerprints, target: Fingerprints, position: int, rules: Rules) -> Proof | Widen:
+def prove_position(
+    source: Fingerprints, target: Fingerprints, position: NextOffset, rules: Rules
+) -> Proof | Widen:
     """Prove where the records from ``position`` on stand on the target.
 
     Args:

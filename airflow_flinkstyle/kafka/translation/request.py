@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from airflow_flinkstyle.offsets import Offsets
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_flinkstyle.kafka.cluster import TopicPartition
     from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
     from airflow_flinkstyle.kafka.settings import Isolation
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 class ProofRequest:
     """What is to be translated, and under which rules."""
 
-    positions: Mapping[TopicPartition, int] = field(default_factory=dict)
+    positions: Offsets = field(default_factory=Offsets)
     """Next offset to read, per source partition."""
     cluster_id: str | None = None
     """The source cluster's id as the savepoint recorded it; None skips the check."""
@@ -41,9 +42,7 @@ class ProofRequest:
     attempts: int = 3
     """Tries when ends or MirrorMaker's positions change while the proof runs."""
 
-    def about(
-        self, positions: Mapping[TopicPartition, int], *, cluster_id: str, topic_ids: Mapping[str, str]
-    ) -> ProofRequest:
+    def about(self, positions: Offsets, *, cluster_id: str, topic_ids: Mapping[str, str]) -> ProofRequest:
         """Return the same rules for these positions of this cluster."""
         return replace(self, positions=positions, cluster_id=cluster_id, topic_ids=topic_ids)
 

@@ -11,7 +11,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.kafka.cluster import ClusterView, TopicPartition, require_positions, topic_settings
+from airflow_flinkstyle.kafka.cluster import ClusterView, require_positions, topic_settings
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError
 from airflow_flinkstyle.kafka.translation.cluster_snapshot import moved_between, take_snapshot
 from airflow_flinkstyle.kafka.translation.compare import Round, prove_round
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.kafka.settings import KafkaCluster
     from airflow_flinkstyle.kafka.translation.request import ProofRequest
     from airflow_flinkstyle.kafka.verdict import Refused
+    from airflow_flinkstyle.types import TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ def translate_positions(source: KafkaCluster, target: KafkaCluster, request: Pro
     """
     require_positions(request.positions)
     began = time.monotonic()
-    topics = sorted({topic for topic, _ in request.positions})
+    topics = sorted(request.positions.topics)
     attempt = 0
     while True:
         attempt += 1

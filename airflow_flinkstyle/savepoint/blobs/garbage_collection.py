@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from airflow_flinkstyle.clock import CLOCK, Clock
 from airflow_flinkstyle.savepoint.blobs.intents import give_up, read_intents
 from airflow_flinkstyle.savepoint.blobs.leases import LEASE_S, Renewed, Watch
 from airflow_flinkstyle.savepoint.blobs.needs import Needs
@@ -54,7 +54,7 @@ class HeldPrune:
         """Delete manifests, what was noted about them, then blobs that nothing else needs.
 
         Raises:
-            IntentBrokenError: If somebody has given this prune up; it deletes nothing more then.
+            IntentBrokenError: If another process has given this prune up; it deletes nothing more then.
         """
         ordered = sorted(blobs)
         if savepoints or ordered:
@@ -69,7 +69,7 @@ class HeldPrune:
         self.renewed.require_alive()  # a list of one that was given up before would outlive its reasons
         store.write(key, condemned.to_bytes())
         try:
-            self.renewed.require_alive()  # whoever gives this prune up later finds the list
+            self.renewed.require_alive()  # who gives this prune up later finds the list
         except IntentBrokenError:
             store.delete(key)
             raise
@@ -98,20 +98,22 @@ def hold_prune(
     lease_s: float = LEASE_S,
     wait_s: float = 300.0,
     poll_s: float = 0.5,
+    clock: Clock = CLOCK,
 ) -> Iterator[HeldPrune]:
     """Hold ``prune.json`` while nobody relies on blobs; expired intents are given up.
 
     Args:
         repository: The job's savepoints.
         holder: Who, for the messages of those who wait.
-        lease_s: After so long without a renewal somebody else may give the prune up.
+        lease_s: After so long without a renewal another process may give the prune up.
         wait_s: How long to wait for takes, restores, exports and other prunes, which are not held up by it.
         poll_s: Between two looks.
+        clock: By which it waits.
 
     Raises:
-        RepositoryBusyError: If somebody still relies on blobs then; each is named.
+        RepositoryBusyError: If a process still relies on blobs then; each is named.
     """
-    slot = _acquire(repository, holder=holder, lease_s=lease_s, wait_s=wait_s, poll_s=poll_s)
+    slot = _acquire(repository, holder=holder, lease_s=lease_s, wait_s=wait_s, poll_s=poll_s, clock=clock)
     renewed = Renewed(repository.store, slot_key(repository), slot)
     try:
         yield HeldPrune(repository=repository, renewed=renewed)
@@ -120,10 +122,16 @@ def hold_prune(
 
 
 def _acquire(
-    repository: SavepointRepository, *, holder: str, lease_s: float, wait_s: float, poll_s: float
+    repository: SavepointRepository,
+    *,
+    holder: str,
+    lease_s: float,
+    wait_s: float,
+    poll_s: float,
+    clock: Clock,
 ) -> Seen[PruneSlot]:
     """Take the slot at a moment without a live intent; takes wait only while the intents are read."""
-    watch, deadline = Watch(), time.monotonic() + wait_s
+    watch, wait = Watch(), clock.wait(wait_s, every_s=poll_s)
     while True:
         slot = read_slot(repository)
         busy = [str(intent) for intent in read_intents(repository, watch)[0].values()]
@@ -137,10 +145,9 @@ def _acquire(
                 return taken
             free_slot(repository, taken)
             busy = [str(intent) for intent in live.values()]
-        if time.monotonic() >= deadline:
+        if not wait.again():
             holders = busy or ["another prune that began at the same moment"]
             raise RepositoryBusyError.of("a prune", repository.uri, holders=holders, wait_s=wait_s)
-        time.sleep(poll_s)
 
 
 def free_unreferenced(
@@ -154,7 +161,7 @@ def free_unreferenced(
     """Free those of the blobs that no savepoint needs; for a take that was given up by its caller.
 
     Raises:
-        RepositoryBusyError: If somebody relies on blobs: the next prune frees them.
+        RepositoryBusyError: If a process relies on blobs: the next prune frees them.
     """
     if not blobs:
         return Freed(blobs=0, size_bytes=0)

@@ -1,7 +1,7 @@
 """Who relies on blobs: ``<job>/takes/<id>.json``, one per take, restore, export, pre-copy, pin or full check.
 
 An intent is written before the first look at the blobs, and removed after the manifest. Whoever finds
-``prune.json`` held right after writing it withdraws and waits; whoever holds ``prune.json`` reads the
+``prune.json`` held right after writing it withdraws and waits; who holds ``prune.json`` reads the
 intents after taking it, and deletes nothing while one is live. So one of the two always sees the other.
 
 Nobody who was given up can be stopped, only made harmless, whenever it wakes: the id of the savepoint that
@@ -11,12 +11,12 @@ it wanted to publish is tombstoned before its intent is removed, so that its con
 from __future__ import annotations
 
 import logging
-import time
 import uuid
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from airflow_flinkstyle.clock import CLOCK, now_ms
 from airflow_flinkstyle.savepoint.blobs.leases import LEASE_S, Leased, Renewed, Seen, Watch
 from airflow_flinkstyle.savepoint.blobs.prune_slot import condemned_blobs, free_slot, read_slot, take_slot
 from airflow_flinkstyle.savepoint.errors import RepositoryBusyError
@@ -37,7 +37,7 @@ IntentKind = Literal["take", "restore", "export", "precopy", "pin", "verify"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intent(Leased):
-    """``takes/<id>.json``: somebody relies on blobs."""
+    """``takes/<id>.json``: a process relies on blobs."""
 
     what: ClassVar[str] = "intent"
 
@@ -93,7 +93,7 @@ def hold_intent(
         kind: What for.
         holder: Who, for the messages of those who wait.
         publishes: Id of the savepoint that the block publishes; a block that publishes must name it.
-        lease_s: After so long without a renewal somebody else may give the intent up.
+        lease_s: After so long without a renewal another process may give the intent up.
         wait_s: How long to wait for a prune to end.
         give_up_waiting: Asked while waiting; a yes ends it at once.
         poll_s: Between two looks.
@@ -109,7 +109,7 @@ def hold_intent(
         holder=holder,
         publishes=publishes,
         lease_s=lease_s,
-        begun_at_ms=time.time_ns() // 1_000_000,
+        begun_at_ms=now_ms(),
     )
     key, seen = _declare(repository, intent, wait_s=wait_s, poll_s=poll_s, give_up_waiting=give_up_waiting)
     renewed = Renewed(repository.store, key, seen)
@@ -131,7 +131,7 @@ def _declare(
     give_up_waiting: Callable[[], bool],
 ) -> tuple[str, Seen[Intent]]:
     """Write the intent while nobody frees blobs; returns its key and version."""
-    watch, deadline = Watch(), time.monotonic() + wait_s
+    watch, wait = Watch(), CLOCK.wait(wait_s, every_s=poll_s)
     while True:
         key = f"{repository.job}/takes/{uuid.uuid4().hex}.json"
         version = repository.store.create(key, intent.to_bytes())
@@ -147,11 +147,9 @@ def _declare(
             taken = take_slot(repository, slot, holder=str(intent), lease_s=intent.lease_s)
             if taken is not None:
                 free_slot(repository, taken)
-        elif time.monotonic() >= deadline or give_up_waiting():
+        elif give_up_waiting() or not wait.again():
             holders = [str(slot.record)]
             raise RepositoryBusyError.of(f"a {intent.kind}", repository.uri, holders=holders, wait_s=wait_s)
-        else:
-            time.sleep(poll_s)
 
 
 def _withdraw(repository: SavepointRepository, key: str) -> None:

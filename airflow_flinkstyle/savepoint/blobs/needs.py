@@ -10,10 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from airflow_flinkstyle.savepoint.sequence import cut_of
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+    from airflow_flinkstyle.savepoint.sequence import Cut
 
 Blob = tuple[str, int]
 """Key, and size in bytes as the manifest has it."""
@@ -25,7 +28,7 @@ class Need:
 
     version: str
     """Of the manifest that was read."""
-    taken_at_ms: int
+    cut: Cut
     blobs: tuple[Blob, ...]
 
 
@@ -53,7 +56,7 @@ class Needs:
             blobs = ((blob, entry.size_bytes) for blob, entry in manifest.blobs.items())
             self._read[manifest.savepoint_id] = Need(
                 version=version,
-                taken_at_ms=manifest.taken_at_ms,
+                cut=cut_of(manifest),
                 blobs=tuple(self._once.setdefault(blob, blob) for blob in blobs),
             )
         return dict(self._read)

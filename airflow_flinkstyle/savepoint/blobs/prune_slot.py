@@ -9,11 +9,11 @@ so no new savepoint may rely on a key that stands in one.
 from __future__ import annotations
 
 import logging
-import time
 import uuid
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
+from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.protocol.records import Record
 from airflow_flinkstyle.savepoint.blobs.leases import Leased, Seen
 from airflow_flinkstyle.savepoint.repository.stored import parse_stored
@@ -63,9 +63,7 @@ def take_slot(
     repository: SavepointRepository, seen: Seen[PruneSlot] | None, *, holder: str, lease_s: float
 ) -> Seen[PruneSlot] | None:
     """Take the slot as it was seen, free or expired; returns None if somebody else was first."""
-    mine = PruneSlot(
-        prune_id=uuid.uuid4().hex, holder=holder, lease_s=lease_s, begun_at_ms=time.time_ns() // 1_000_000
-    )
+    mine = PruneSlot(prune_id=uuid.uuid4().hex, holder=holder, lease_s=lease_s, begun_at_ms=now_ms())
     key, store = slot_key(repository), repository.store
     try:
         if seen is None:

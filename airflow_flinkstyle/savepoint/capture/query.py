@@ -46,7 +46,7 @@ class _Cut:
     batch_id: BatchId
     query_id: str
     offsets: OffsetLog
-    pending_offsets: str | None
+    planned_offsets: str | None
     contents: Mapping[str, bytes]
     """Files that were read already; stored exactly as read."""
     files: Mapping[str, ObjectInfo]
@@ -124,7 +124,7 @@ def capture_query(
             query_id=cut.query_id,
             batch_id=cut.batch_id,
             checkpoint_location=checkpoint.uri,
-            pending_offsets=cut.pending_offsets,
+            planned_offsets=cut.planned_offsets,
             pinned_confs=cut.offsets.confs,
             kafka=positions,
             sink=sink,
@@ -142,7 +142,7 @@ def _plan_cut(checkpoint: ObjectStore, demanded: BatchId | None, *, runs_on: boo
     """Read the logs, then list what else batch K needs."""
     inventory = read_inventory(checkpoint)
     if demanded is not None and runs_on and demanded <= inventory.committed:
-        inventory = Inventory(committed=demanded, pending=None)
+        inventory = Inventory(committed=demanded, planned=None)
     batch = inventory.committed
     if demanded is not None and batch != demanded:
         raise BatchMismatchError.between(checkpoint.uri, expected=demanded, found=batch)
@@ -155,10 +155,10 @@ def _plan_cut(checkpoint: ObjectStore, demanded: BatchId | None, *, runs_on: boo
     commit = commit_log.parse(_text(contents[f"commits/{batch}"]))
     query_id = metadata.parse(_text(contents["metadata"])).query_id
     state_store.refuse_unsupported(offsets.confs)
-    pending = None
-    if inventory.pending is not None:
-        pending = _text(checkpoint.read(f"offsets/{inventory.pending}"))
-        offset_log.parse(pending)
+    planned = None
+    if inventory.planned is not None:
+        planned = _text(checkpoint.read(f"offsets/{inventory.planned}"))
+        offset_log.parse(planned)
     listed = {info.key: info for info in checkpoint.list("state/")}
     state = state_store.state_closure(
         listed,
@@ -174,7 +174,7 @@ def _plan_cut(checkpoint: ObjectStore, demanded: BatchId | None, *, runs_on: boo
         batch_id=batch,
         query_id=query_id,
         offsets=offsets,
-        pending_offsets=pending,
+        planned_offsets=planned,
         contents=contents,
         files=files | sources,
     )
@@ -191,9 +191,9 @@ def _positions(offsets: OffsetLog, kafka: Mapping[str, KafkaLog], query: str) ->
         read = offsets.kafka_offsets(source)
         known = kafka.get(source)
         topics = sorted(known.topic_ids) if known else "none"
-        if known is None or not set(read) <= set(known.topic_ids):
+        if known is None or not read.topics <= known.topic_ids.keys():
             raise BadInputError(
-                f"Query {query}: source {source} reads Kafka topics {sorted(read)}, expected the "
+                f"Query {query}: source {source} reads Kafka topics {sorted(read.topics)}, expected the "
                 f"cluster id and topic ids of all of them, found {topics}.",
                 state_after="No savepoint was made.",
                 remedy="Run the job under the launcher, which records them when the query starts.",

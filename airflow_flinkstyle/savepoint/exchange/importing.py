@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.savepoint import manifest_json
 from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
 from airflow_flinkstyle.savepoint.errors import ExportFormatError, SavepointConflictError
@@ -37,6 +38,7 @@ from airflow_flinkstyle.savepoint.files.transfer import (
 from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from airflow_flinkstyle.storage.errors import ObjectMissingError
 from airflow_flinkstyle.storage.local import is_inside
+from airflow_flinkstyle.types import Generation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.storage.base import ObjectInfo
 
 log = logging.getLogger(__name__)
+_SCHEME: Final = re.compile("^[a-z0-9+.-]+:/*", re.IGNORECASE)
 _SHA256: Final = re.compile("[0-9a-f]{64}")
 _MANIFEST_LIMIT_BYTES: Final = 256 << 20
 """Some thousand times what a job of hundreds of state stores has."""
@@ -71,7 +74,7 @@ def import_savepoint(
 ) -> Manifest:
     """Import a savepoint; if the repository has it already, that one is checked quickly and returned.
 
-    Under another job's name it is a savepoint of that job from outside: it names no generation. Cluster
+    From another job or another root it is a savepoint from outside: it names no generation. Cluster
     and topic ids stay, and are checked when a job starts from it.
 
     Args:
@@ -89,7 +92,7 @@ def import_savepoint(
         SavepointConflictError: If the job has another savepoint of this id.
     """
     listed = {info.key: info.size_bytes for info in source.list()}
-    manifest = _adopted(_read_manifest(source, listed), repository.job, from_job)
+    manifest = _adopted(_read_manifest(source, listed), repository, from_job)
     holder = f"import of {manifest.savepoint_id}"
     with hold_intent(repository, "take", holder=holder, publishes=manifest.savepoint_id) as held:
         existing = repository.find(manifest.savepoint_id)
@@ -158,10 +161,15 @@ def _require_plain_file(source: ExportSource, key: str) -> None:
         raise ExportFormatError.of(source.uri, f"a plain file {key}", stat.filemode(mode))
 
 
-def _adopted(manifest: Manifest, job: str, from_job: str | None) -> Manifest:
-    """Return the manifest as one of ``job``."""
+def _adopted(manifest: Manifest, repository: SavepointRepository, from_job: str | None) -> Manifest:
+    """Return the manifest as one of the repository's job.
+
+    It keeps its generation only if that run is one below this root: another root counts its own runs, and
+    its numbers would put the savepoint behind or before those of this one.
+    """
+    job = repository.job
     if manifest.job == job:
-        return manifest
+        return manifest if _ran_here(manifest, repository) else replace(manifest, taken_from_generation=None)
     if from_job != manifest.job:
         raise BadInputError(
             f"Expected an export of a savepoint of job {from_job or job}, found one of job {manifest.job}.",
@@ -169,6 +177,22 @@ def _adopted(manifest: Manifest, job: str, from_job: str | None) -> Manifest:
             remedy=f"To import it as a savepoint of job {job}, say from_job={manifest.job!r}.",
         )
     return replace(manifest, job=job, taken_from_generation=None)
+
+
+def _ran_here(manifest: Manifest, repository: SavepointRepository) -> bool:
+    """Return whether this root's run of the savepoint's number wrote its checkpoints where it was copied."""
+    generation = manifest.taken_from_generation
+    board = JobBoard(repository.store, repository.job)
+    claim = board.claim(Generation(generation)) if generation is not None else None
+    if claim is None:
+        return False
+    folder = _path_of(claim.checkpoint_location)
+    return all(_path_of(query.checkpoint_location).startswith(folder) for query in manifest.queries)
+
+
+def _path_of(location: str) -> str:
+    """Return a location as ``host/folder/``, without the scheme, in which Spark and callers may differ."""
+    return _SCHEME.sub("", location).strip("/") + "/"
 
 
 def _same(existing: Manifest, manifest: Manifest, repository: SavepointRepository) -> Manifest:

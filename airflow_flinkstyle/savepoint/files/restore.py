@@ -10,7 +10,6 @@ names the checkpoint's own place.
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import dataclass
 from itertools import compress
 from typing import TYPE_CHECKING, Final
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from airflow_flinkstyle.checkpoint import metadata
 from airflow_flinkstyle.checkpoint.operator_metadata import is_relocatable, relocate
 from airflow_flinkstyle.checkpoint.state_files import is_unique_sst
+from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
 from airflow_flinkstyle.savepoint.blobs.owned import claim_savepoint
@@ -59,7 +59,7 @@ def restore_savepoint(
     open_target: Callable[[str], ObjectStore],
     *,
     claim_mode: ClaimMode = "no_claim",
-    carry_pending: bool = False,
+    carry_planned: bool = False,
     complete: bool = True,
     progress: Callable[[FileProgress], None] = ignore,
 ) -> Mapping[str, Restored]:
@@ -71,7 +71,7 @@ def restore_savepoint(
         open_target: Returns the store at a query's new checkpoint location, by the query's name.
         claim_mode: ``no_claim`` leaves the savepoint to whoever made it; ``claim`` makes it the restored
             job's, to go once a newer complete one has taken its place. The files are copied in both.
-        carry_pending: Also write the offsets of planned batches, where there are any.
+        carry_planned: Also write the offsets of planned batches, where there are any.
         complete: False for a pre-copy.
         progress: Told after each file that had to be written, per query.
 
@@ -84,7 +84,7 @@ def restore_savepoint(
             query,
             repository,
             open_target(query.name),
-            carry_pending=carry_pending and query.pending_offsets is not None,
+            carry_planned=carry_planned and query.planned_offsets is not None,
             complete=complete,
             progress=progress,
         )
@@ -92,7 +92,7 @@ def restore_savepoint(
     }
     if complete and claim_mode == "claim":
         by = ", ".join(open_target(query.name).uri for query in manifest.queries)
-        at_ms = time.time_ns() // 1_000_000
+        at_ms = now_ms()
         claim_savepoint(repository, manifest.savepoint_id, by=f"what was restored to {by}", at_ms=at_ms)
     return done
 
@@ -104,7 +104,7 @@ def restore_query(
     target: ObjectStore,
     *,
     prefix: str = "",
-    carry_pending: bool = False,
+    carry_planned: bool = False,
     complete: bool = True,
     threads: int = 8,
     progress: Callable[[FileProgress], None] = ignore,
@@ -119,7 +119,7 @@ def restore_query(
         repository: Where its files are.
         target: The store of the new checkpoint location.
         prefix: The location inside ``target``; empty for its root.
-        carry_pending: Also write the planned batch's offsets, so that Spark runs it again under its id.
+        carry_planned: Also write the planned batch's offsets, so that Spark runs it again under its id.
         complete: False copies everything but leaves the seal, so that only the files that differ are left
             for the final savepoint.
         threads: Files written at a time.
@@ -131,22 +131,22 @@ def restore_query(
     """
     folder = f"{prefix.strip('/')}/" if prefix else ""
     writer = _Writer(manifest, query, repository, target, folder, threads, progress)
-    pending = _pending_content(query, carry=carry_pending)
+    planned = _planned_content(query, carry=carry_planned)
     holder = f"the restore of {manifest.savepoint_id} to {writer.uri}"
     with hold_intent(repository, "restore" if complete else "precopy", holder=holder):
-        return _restore(writer, pending, complete=complete)
+        return _restore(writer, planned, complete=complete)
 
 
-def _restore(writer: _Writer, pending: bytes | None, *, complete: bool) -> Restored:
+def _restore(writer: _Writer, planned: bytes | None, *, complete: bool) -> Restored:
     """Seal, remove, write, unseal."""
     query, target = writer.query, writer.target
-    newest = query.batch_id + 1 if pending is not None else query.batch_id
+    newest = query.batch_id + 1 if planned is not None else query.batch_id
     listed = {info.key.removeprefix(writer.prefix): info.size_bytes for info in target.list(writer.prefix)}
     _require_free(writer, listed, newest=newest)
     last = f"offsets/{newest}"
     kept = writer.equal_files(listed)
     extra = listed.keys() - {entry.path for entry in query.files} - {last}
-    if complete and not extra and len(kept) == len(query.files) and _holds(writer, listed, last, pending):
+    if complete and not extra and len(kept) == len(query.files) and _holds(writer, listed, last, planned):
         return Restored(
             complete=True, files_written=0, files_kept=len(kept), files_removed=0, bytes_written=0
         )
@@ -158,7 +158,7 @@ def _restore(writer: _Writer, pending: bytes | None, *, complete: bool) -> Resto
         target.delete(writer.prefix + path)
     bytes_written = writer.write_all(missing)
     if complete:
-        bytes_written += writer.unseal(last, pending)
+        bytes_written += writer.unseal(last, planned)
     return Restored(
         complete=complete,
         files_written=len(missing) + complete,
@@ -168,23 +168,23 @@ def _restore(writer: _Writer, pending: bytes | None, *, complete: bool) -> Resto
     )
 
 
-def _pending_content(query: QuerySnapshot, *, carry: bool) -> bytes | None:
+def _planned_content(query: QuerySnapshot, *, carry: bool) -> bytes | None:
     if not carry:
         return None
-    if query.pending_offsets is None:
+    if query.planned_offsets is None:
         raise BadInputError(
             f"Expected a planned batch after batch {query.batch_id} of query {query.name}, found none.",
             state_after="Nothing was written.",
             remedy="Restore without carrying a planned batch over.",
         )
-    return query.pending_offsets.encode()
+    return query.planned_offsets.encode()
 
 
-def _holds(writer: _Writer, listed: Collection[str], path: str, pending: bytes | None) -> bool:
+def _holds(writer: _Writer, listed: Collection[str], path: str, planned: bytes | None) -> bool:
     """Tell whether the newest offset log is the real one; a carried one is in no list of files."""
-    if pending is None:
+    if planned is None:
         return True
-    return path in listed and writer.target.read(writer.prefix + path) == pending
+    return path in listed and writer.target.read(writer.prefix + path) == planned
 
 
 def _require_free(writer: _Writer, listed: Mapping[str, int], *, newest: int) -> None:
@@ -283,11 +283,11 @@ class _Writer:
                 return _sealed_query(content.removeprefix(_SEAL))
         return None
 
-    def unseal(self, path: str, pending: bytes | None) -> int:
+    def unseal(self, path: str, planned: bytes | None) -> int:
         """Write the newest offset log, last; returns its size in bytes."""
-        if pending is not None:
-            self.target.write(self.prefix + path, pending)
-            return len(pending)
+        if planned is not None:
+            self.target.write(self.prefix + path, planned)
+            return len(planned)
         return self.write_all([entry for entry in self.query.files if entry.path == path])
 
     def write_all(self, entries: list[FileEntry]) -> int:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.protocol.records import Record
 from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
@@ -82,7 +82,7 @@ def check_savepoint(
             forget_verified(repository, savepoint_id)
             _distrust(repository, savepoint_id, error.altered, by=by)
             raise
-        record_verified(repository, verified, at_ms=time.time_ns() // 1_000_000)
+        record_verified(repository, verified, at_ms=now_ms())
         return verified
 
 

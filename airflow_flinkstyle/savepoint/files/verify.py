@@ -119,8 +119,8 @@ def _contradictions(query: QuerySnapshot, read: Callable[[str], bytes]) -> Itera
     offset_log.parse(read(f"offsets/{max(0, batch - 1)}").decode())
     commit = commit_log.parse(read(f"commits/{batch}").decode())
     state_store.refuse_unsupported(offsets.confs)
-    if query.pending_offsets is not None:
-        offset_log.parse(query.pending_offsets)
+    if query.planned_offsets is not None:
+        offset_log.parse(query.planned_offsets)
     found_id = metadata.parse(read("metadata").decode()).query_id
     if found_id != query.query_id:
         yield f"metadata names query {found_id}, the manifest {query.query_id}"

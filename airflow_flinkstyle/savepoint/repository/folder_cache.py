@@ -18,9 +18,10 @@ from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.storage.errors import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from airflow_flinkstyle.savepoint.repository.job_folder import JobFolder
+    from airflow_flinkstyle.storage.base import ObjectInfo
 
 _Entries: TypeAlias = "dict[str, tuple[str, Any]]"
 """By name: version and extract."""
@@ -28,6 +29,8 @@ _FORMAT = 1
 _THREADS = 16
 _WORTH_WRITING = 16
 """So many objects read one by one take longer than the cache's own update."""
+_WORTH_WRITING_BYTES = 64 << 10
+"""And so do few that are large: a manifest of 100,000 files has 28 MB, what is made of it some 300 bytes."""
 
 
 def read_folder(
@@ -49,15 +52,15 @@ def read_folder(
     """
     prefix = f"{repository.job}/{folder}/"
     listed = {
-        info.key.removeprefix(prefix).removesuffix(".json"): info.version
+        info.key.removeprefix(prefix).removesuffix(".json"): info
         for info in repository.store.list(prefix)
         if info.key.endswith(".json")
     }
-    cached = _read_cache(repository, folder) if len(listed) >= _WORTH_WRITING else {}
+    cached = _read_cache(repository, folder) if _is_worth_it(listed.values()) else {}
     found: _Entries = {
         name: cached[name]
-        for name, version in listed.items()
-        if name in cached and cached[name][0] == version
+        for name, info in listed.items()
+        if name in cached and cached[name][0] == info.version
     }
     new = sorted(listed.keys() - found.keys())
     with ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix=folder) as pool:
@@ -71,9 +74,15 @@ def read_folder(
                 if unreadable is None:
                     raise
                 unreadable(name, error)
-    if len(new) >= _WORTH_WRITING:
+    if _is_worth_it(listed[name] for name in new if name in found):
         _write_cache(repository, folder, found)
     return {name: value for name, (_, value) in found.items()}
+
+
+def _is_worth_it(objects: Iterable[ObjectInfo]) -> bool:
+    """Return whether a look that reads these objects costs more than the cache does."""
+    sizes = [info.size_bytes for info in objects]
+    return len(sizes) >= _WORTH_WRITING or sum(sizes) >= _WORTH_WRITING_BYTES
 
 
 def _read_cache(repository: JobFolder, folder: str) -> _Entries:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.savepoint.repository.folder_cache import read_folder
 from airflow_flinkstyle.savepoint.repository.manifest_objects import find_manifest, parse_manifest
+from airflow_flinkstyle.savepoint.sequence import Cut, batches_run, newest_first
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,6 +37,17 @@ class Summary:
     size_bytes: int
     """If nothing were shared with other savepoints."""
 
+    @property
+    def cut(self) -> Cut:
+        """What tells its place among the job's savepoints."""
+        return Cut(
+            savepoint_id=self.savepoint_id,
+            taken_at_ms=self.taken_at_ms,
+            taken_from_generation=self.taken_from_generation,
+            parent=self.parent,
+            batches_run=batches_run(self.batches.values()),
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damaged:
@@ -52,7 +64,7 @@ class Listing:
     """All savepoints of a job."""
 
     savepoints: tuple[Summary, ...]
-    """The newest first."""
+    """The newest first, by ``sequence``."""
     damaged: tuple[Damaged, ...]
     """By id."""
 
@@ -83,9 +95,14 @@ def list_savepoints(repository: JobFolder) -> tuple[Summary, ...]:
     return listing.savepoints
 
 
+def newest_summary(repository: JobFolder) -> Summary | None:
+    """Return the newest savepoint that can be read, in the order of ``sequence``; reads no manifest again."""
+    return next(iter(list_savepoints(repository)), None)
+
+
 def newest_savepoint(repository: JobFolder) -> Manifest | None:
-    """Return the newest savepoint that can be read, by the time it was taken."""
-    newest = next(iter(list_savepoints(repository)), None)
+    """Return the whole manifest of the newest savepoint that can be read, in the order of ``sequence``."""
+    newest = newest_summary(repository)
     found = find_manifest(repository, newest.savepoint_id) if newest else None
     return found[0] if found is not None else None
 
@@ -103,5 +120,4 @@ def read_listing(repository: JobFolder) -> Listing:
 
     values = read_folder(repository, "savepoints", extract, unreadable=unreadable).values()
     found = [Summary(**value) for value in values if value is not None]
-    newest_first = sorted(found, key=lambda one: (one.taken_at_ms, one.savepoint_id), reverse=True)
-    return Listing(savepoints=tuple(newest_first), damaged=tuple(damaged))
+    return Listing(savepoints=tuple(newest_first(found, lambda one: one.cut)), damaged=tuple(damaged))

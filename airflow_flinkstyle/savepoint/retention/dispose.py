@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from airflow_flinkstyle.clock import CLOCK, Clock
 from airflow_flinkstyle.savepoint.blobs.garbage_collection import hold_prune
 from airflow_flinkstyle.savepoint.blobs.leases import LEASE_S
 from airflow_flinkstyle.savepoint.blobs.needs import Needs
@@ -41,6 +42,7 @@ def dispose_savepoint(
     despite: Collection[Protection] = (),
     wait_s: float = 300.0,
     lease_s: float = LEASE_S,
+    clock: Clock = CLOCK,
 ) -> Disposed:
     """Dispose of a savepoint, and free the blobs that only it needed.
 
@@ -51,16 +53,17 @@ def dispose_savepoint(
         holder: Who disposes of it, for those who wait.
         despite: Protections to override, each by its name.
         wait_s: How long to wait for takes, restores and exports to end.
-        lease_s: After so long without a sign of life somebody else may go on without this process.
+        lease_s: After so long without a sign of life another process may take over.
+        clock: By which it waits.
 
     Raises:
         SavepointMissingError: If there is none of that id (any more).
         SavepointProtectedError: If it is pinned, in use, or the last good one; nothing was deleted.
-        RepositoryBusyError: If somebody still relied on blobs after ``wait_s``.
+        RepositoryBusyError: If a process still relied on blobs after ``wait_s``.
     """
     needs = Needs(repository)
     needs.read()  # while nobody waits for it
-    with hold_prune(repository, holder=holder, wait_s=wait_s, lease_s=lease_s) as held:
+    with hold_prune(repository, holder=holder, wait_s=wait_s, lease_s=lease_s, clock=clock) as held:
         manifest = repository.read(savepoint_id)
         contents = read_contents(repository, needs, in_use())
         for protection, why in _protections(contents, savepoint_id).items():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, assert_never
 from airflow_flinkstyle.errors import BadInputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from airflow_flinkstyle.savepoint.blobs.owned import Owner
     from airflow_flinkstyle.savepoint.files.verify import Level
@@ -40,6 +40,7 @@ class Candidate:
 
     savepoint_id: str
     taken_at_ms: int
+    """By its taker's clock: how old it is, never what is newer."""
     missing_blobs: int
     """Blobs that are not there, or not of their size; 0 for a complete one."""
     verified: Level | None
@@ -92,16 +93,15 @@ class RetentionPlan:
 
 
 def plan_retention(
-    job: str, candidates: Iterable[Candidate], policy: RetentionPolicy, *, now_ms: int
+    job: str, newest_first: Sequence[Candidate], policy: RetentionPolicy, *, now_ms: int
 ) -> RetentionPlan:
-    """Decide on every savepoint.
+    """Decide on every savepoint, in the order of the job's own sequence.
 
     Kept are: pinned ones, those in use, those owned by what has no complete one of its own yet, the newest
     complete and verified one (the newest complete one where none is verified), and of the rest the newest
     complete ones as far as the policy allows. An incomplete one takes no place among these, and goes with
     those of its age.
     """
-    newest_first = sorted(candidates, key=lambda c: (c.taken_at_ms, c.savepoint_id), reverse=True)
     last_good = last_good_of(newest_first)
     newest_complete = next((found for found in newest_first if not found.missing_blobs), None)
     decisions: list[Decision] = []

@@ -8,10 +8,10 @@ the manifests only those that were not read just before.
 from __future__ import annotations
 
 import logging
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from airflow_flinkstyle.clock import CLOCK, Clock
 from airflow_flinkstyle.savepoint.blobs.garbage_collection import hold_prune
 from airflow_flinkstyle.savepoint.blobs.leases import LEASE_S
 from airflow_flinkstyle.savepoint.blobs.needs import Needs
@@ -19,6 +19,7 @@ from airflow_flinkstyle.savepoint.blobs.owned import owners
 from airflow_flinkstyle.savepoint.blobs.pins import pins
 from airflow_flinkstyle.savepoint.files.verified import verified_records
 from airflow_flinkstyle.savepoint.retention.policy import Candidate, RetentionPlan, plan_retention
+from airflow_flinkstyle.savepoint.sequence import newest_first
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -55,7 +56,7 @@ class Contents:
     """What a repository holds, by one listing of each kind."""
 
     candidates: tuple[Candidate, ...]
-    """The newest first."""
+    """The newest first, by ``sequence``."""
     needs: Mapping[str, Need]
     """By savepoint id."""
     blob_sizes: Mapping[str, int]
@@ -84,6 +85,7 @@ def prune(
     dry_run: bool = False,
     wait_s: float = 300.0,
     lease_s: float = LEASE_S,
+    clock: Clock = CLOCK,
 ) -> PruneReport:
     """Dispose of what the policy does not keep, and free every blob that nothing needs.
 
@@ -94,29 +96,34 @@ def prune(
         holder: Who prunes, for those who wait for it.
         dry_run: Only say what would be done; needs no right to free, and holds nobody up.
         wait_s: How long to wait for takes, restores and exports to end.
-        lease_s: After so long without a sign of life somebody else may go on without this process.
+        lease_s: After so long without a sign of life another process may take over.
+        clock: By which it waits, and savepoints have their age.
 
     Raises:
-        RepositoryBusyError: If somebody still relied on blobs then; nothing was deleted.
+        RepositoryBusyError: If a process still relied on blobs then; nothing was deleted.
         ManifestFormatError: If a manifest cannot be read: what it needs is unknown, so nothing was deleted.
     """
     needs = Needs(repository)
     if dry_run:
-        return _report(read_contents(repository, needs, in_use()), repository, policy, dry_run=True)[0]
+        return _report(read_contents(repository, needs, in_use()), repository, policy, clock, dry_run=True)[0]
     needs.read()  # while nobody waits for it
-    with hold_prune(repository, holder=holder, wait_s=wait_s, lease_s=lease_s) as held:
+    with hold_prune(repository, holder=holder, wait_s=wait_s, lease_s=lease_s, clock=clock) as held:
         contents = read_contents(repository, needs, in_use())
-        report, orphans = _report(contents, repository, policy, dry_run=False)
+        report, orphans = _report(contents, repository, policy, clock, dry_run=False)
         held.delete(savepoints=report.plan.disposed, blobs=orphans)
     log.info("Pruned %s:\n%s", repository.uri, report.as_markdown())
     return report
 
 
 def _report(
-    contents: Contents, repository: SavepointRepository, policy: RetentionPolicy, *, dry_run: bool
+    contents: Contents,
+    repository: SavepointRepository,
+    policy: RetentionPolicy,
+    clock: Clock,
+    *,
+    dry_run: bool,
 ) -> tuple[PruneReport, set[str]]:
-    now_ms = time.time_ns() // 1_000_000
-    plan = plan_retention(repository.job, contents.candidates, policy, now_ms=now_ms)
+    plan = plan_retention(repository.job, contents.candidates, policy, now_ms=clock.now_ms())
     orphans = contents.orphans(plan.disposed)
     report = PruneReport(
         plan=plan, dry_run=dry_run, freed_blobs=len(orphans), freed_bytes=contents.bytes_of(orphans)
@@ -134,7 +141,7 @@ def read_contents(repository: SavepointRepository, needs: Needs, in_use: Mapping
         pin, check = pinned.get(savepoint_id), verified.get(savepoint_id)
         return Candidate(
             savepoint_id=savepoint_id,
-            taken_at_ms=needed[savepoint_id].taken_at_ms,
+            taken_at_ms=needed[savepoint_id].cut.taken_at_ms,
             missing_blobs=sum(stored.get(blob) != size for blob, size in needed[savepoint_id].blobs),
             verified=check.level if check else None,
             pinned=f"by {pin.by}: {pin.reason}" if pin else None,
@@ -142,5 +149,5 @@ def read_contents(repository: SavepointRepository, needs: Needs, in_use: Mapping
             owned=owned.get(savepoint_id),
         )
 
-    newest_first = sorted(needed, key=lambda name: (needed[name].taken_at_ms, name), reverse=True)
-    return Contents(candidates=tuple(map(candidate, newest_first)), needs=needed, blob_sizes=stored)
+    ids = newest_first(needed, lambda savepoint_id: needed[savepoint_id].cut)
+    return Contents(candidates=tuple(map(candidate, ids)), needs=needed, blob_sizes=stored)

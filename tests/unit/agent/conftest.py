@@ -8,6 +8,7 @@ from airflow_flinkstyle.agent.board import takeover
 from airflow_flinkstyle.agent.jvm import process
 from airflow_flinkstyle.protocol.records import Claim, Heartbeat
 from airflow_flinkstyle.types import Generation, Incarnation
+from tests.unit.clocks import SleptClock as Clock
 
 
 @pytest.fixture
@@ -18,18 +19,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
         monkeypatch.setattr(module, "lease_clock_s", lambda: clock.now_s)
     monkeypatch.setattr(takeover.time, "sleep", clock.sleep)
     return clock
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-        self.at: dict[float, Any] = {}
-        """What happens when the time has come."""
-
-    def sleep(self, seconds: float) -> None:
-        self.now_s += seconds
-        for due in [at for at in self.at if at <= self.now_s]:
-            self.at.pop(due)()
 
 
 def a_claim(**changes: Any) -> Claim:

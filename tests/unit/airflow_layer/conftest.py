@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
@@ -14,6 +14,10 @@ from tests.unit.jobs.conftest import Mood, World
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from airflow_flinkstyle.jobs.migration.approved import Migration
+
+Operator = TypeVar("Operator")
 
 
 class TaskInstance:
@@ -60,6 +64,25 @@ def connections(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamesp
     )
     put("spark_default", "spark", {"python": "/usr/bin/python3"}, host="local[1]")
     return SimpleNamespace(set=put, root=root)
+
+
+class WorldHook(StreamingJobHook):
+    """The hook, where both Kafka clusters are the world's logs in memory."""
+
+    def __init__(self, world: World, store: object = None) -> None:
+        super().__init__()
+        self.world, self.seen = world, []
+        self.deployment, self.store = world, store or world.store
+
+    def live_kafka(self, moving: Migration) -> Any:  # noqa: ANN401 - logs in memory
+        """Note what a task works with."""
+        self.seen.append(moving)
+        return self.world.logs
+
+
+def with_hook(operator: type[Operator], hook: StreamingJobHook, **arguments: Any) -> Operator:
+    """Return an operator that works with this hook."""
+    return type(operator.__name__, (operator,), {"hook": hook})(**arguments)
 
 
 @pytest.fixture

@@ -13,15 +13,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_flinkstyle.hooks import approval, migration
 from airflow_flinkstyle.hooks.job import StreamingJobHook
 from airflow_flinkstyle.hooks.keys import run_key
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.migration.approved import Approved
 from airflow_flinkstyle.jobs.migration.cutover import PHASES
-from airflow_flinkstyle.jobs.migration.preflight import Finding, Preflight
-from airflow_flinkstyle.jobs.migration.producers import StoreProducerSwitch
-from airflow_flinkstyle.kafka.settings import KafkaCluster
+from airflow_flinkstyle.jobs.migration.producers import StoreProducerSwitch, TokenCounter
 from airflow_flinkstyle.kafka.start.kinds import AtOffsets
 from airflow_flinkstyle.operators import (
     MigrateStreamingJobOperator,
@@ -32,16 +29,15 @@ from airflow_flinkstyle.operators import (
     VerifyMigrationOperator,
 )
 from airflow_flinkstyle.operators.migrate import MigrationOperator
-from airflow_flinkstyle.rewrite.rules import PROVED
-from tests.unit.airflow_layer.conftest import a_context
+from tests.unit.airflow_layer.conftest import WorldHook, a_context, with_hook
 from tests.unit.jobs.cutovers import DyingStore, Killed
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.migration.approved import Migration
-    from tests.unit.jobs.conftest import Logs, World
+    from tests.unit.airflow_layer.conftest import Operator
+    from tests.unit.jobs.conftest import World
 
 pytestmark = pytest.mark.airflow
-LIVE_KAFKA = migration.live_kafka
 DAGS = Path(__file__).resolve().parents[3] / "dags"
 
 
@@ -50,10 +46,9 @@ class Stage:
 
     def __init__(self, world: World, folder: Path) -> None:
         self.world, self.file = world, folder / "starts.json"
-        self.seen: list[Migration] = []
+        self.hook = WorldHook(world)
         self.place(17)
-        self.arguments: dict[str, Any] = {
-            "job": world.job,
+        self.answers: dict[str, Any] = {
             "source_kafka_conn_id": "old",
             "target_kafka_conn_id": "new",
             "sources": {"orders/0": {"way": "new_identity", "start": f"file:{self.file}"}},
@@ -65,29 +60,36 @@ class Stage:
     def place(self, offset: int) -> None:
         self.file.write_text(json.dumps({"orders": {"0": offset}}))
 
-    def live_kafka(self, _hook: object, moving: Migration) -> Logs:
-        self.seen.append(moving)
-        return self.world.logs
+    def task(self, operator: type[Operator], /, hook: WorldHook | None = None, **more: Any) -> Operator:
+        """Return a task that is told the form's answers, or others in ``told``."""
+        told = {**self.answers, **more.pop("told", {})}
+        return with_hook(
+            operator, hook or self.hook, task_id="task", job=self.world.job, migration=told, **more
+        )
 
     def plan(self, **changed: Any) -> str:
         context = a_context("plan")
-        told = {**self.arguments, **changed}
-        PlanMigrationOperator(task_id="plan", savepoint_id=self.hot, **told).execute(context)
+        self.task(PlanMigrationOperator, savepoint_id=self.hot, told=changed).execute(context)
         shown: str = context["ti"].xcoms["markdown"]
         return shown
 
-    def migrate(self, **changed: Any) -> dict[str, Any]:
-        told = {**self.arguments, **changed}
-        operator = MigrateStreamingJobOperator(task_id="migrate", hot_savepoint_id=self.hot, **told)
-        return operator.execute(a_context("migrate"))
+    def migrate(self, *, dies_in: str | None = None, **changed: Any) -> dict[str, Any]:
+        """Run the window; it may die once it has journalled that it begins a phase."""
+        hook = self.hook
+        if dies_in:
+            hook = WorldHook(self.world, DyingStore(self.world.store, after=True, only=f"-{dies_in}.json"))
+        operator = MigrateStreamingJobOperator
+        return self.task(operator, hook, hot_savepoint_id=self.hot, told=changed).execute(
+            a_context("migrate")
+        )
 
     def settle(self, **changed: Any) -> dict[str, Any]:
-        told = {**self.arguments, **changed}
-        return SettleMigrationOperator(task_id="settle", **told).execute(a_context("settle"))
+        return self.task(SettleMigrationOperator, told=changed).execute(a_context("settle"))
 
-    def dying_at(self, phase: str) -> DyingStore:
-        """Return a store with which a task dies once it has journalled that it begins a phase."""
-        return DyingStore(self.world.store, after=True, only=f"-{phase}.json")
+    @property
+    def seen(self) -> list[Migration]:
+        """What each task worked with."""
+        return self.hook.seen
 
     @property
     def journal(self) -> CutoverJournal:
@@ -98,19 +100,10 @@ class Stage:
 
 
 @pytest.fixture
-def stage(
-    world: World, connections: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Stage:
-    logs = world.logs
+def stage(world: World, connections: SimpleNamespace, tmp_path: Path) -> Stage:
     for name in ("old", "new"):
         connections.set(name, "kafka", {"bootstrap.servers": f"{name}:9092"})
-        setattr(logs, name, KafkaCluster(name=name, config={"bootstrap.servers": f"{name}:9092"}))
-    logs.target_topics, logs.strategies = sorted, PROVED
-    stage = Stage(world, tmp_path)
-    for room in (migration, approval):
-        monkeypatch.setattr(room, "live_kafka", stage.live_kafka)
-    monkeypatch.setattr(migration, "run_preflight", lambda *a, **k: Preflight(findings=()))
-    return stage
+    return Stage(world, tmp_path)
 
 
 def starts(moving: Migration) -> dict[tuple[str, int], int]:
@@ -121,11 +114,11 @@ def starts(moving: Migration) -> dict[tuple[str, int], int]:
 
 
 def test_file_that_is_edited_after_the_approval_changes_nothing(stage: Stage):
-    PreflightMigrationOperator(task_id="pre_flight", **stage.arguments).execute(a_context("pre_flight"))
+    stage.task(PreflightMigrationOperator).execute(a_context("pre_flight"))
     shown = stage.plan()
     stage.place(99)
     stage.migrate()
-    VerifyMigrationOperator(task_id="verify", timeout_s=5, **stage.arguments).execute(a_context("verify"))
+    stage.task(VerifyMigrationOperator, timeout_s=5).execute(a_context("verify"))
     stage.settle()
     assert {json.dumps(starts(one)[("orders", 0)]) for one in stage.seen} == {"17"}
     approved = Approved.from_fields(stage.journal.approved() or {})
@@ -137,14 +130,12 @@ def test_file_that_is_edited_after_the_approval_changes_nothing(stage: Stage):
 
 @pytest.mark.parametrize(("dies_in", "where"), [("stop", "old"), ("release", "new")])
 def test_file_that_vanished_before_the_last_task_keeps_no_producers_held(
-    stage: Stage, dies_in: str, where: str, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, dies_in: str, where: str
 ):
     stage.plan()
     stage.file.unlink()
-    with monkeypatch.context() as dying:
-        dying.setattr(StreamingJobHook, "store", stage.dying_at(dies_in))
-        with pytest.raises(Killed):
-            stage.migrate()
+    with pytest.raises(Killed):
+        stage.migrate(dies_in=dies_in)
     assert stage.producers() == "hold"
     assert stage.settle()["where"] == where
     assert stage.producers() == f"release_{where}"
@@ -163,7 +154,7 @@ def test_task_that_is_told_something_else_is_refused_by_name_before_the_window(s
     with pytest.raises(AirflowFailException, match="NOT_AS_APPROVED"):
         stage.plan(**other)
     with pytest.raises(AirflowFailException, match="NOT_AS_APPROVED"):
-        PreflightMigrationOperator(task_id="pre_flight", **{**stage.arguments, **other}).execute(a_context())
+        stage.task(PreflightMigrationOperator, told=other).execute(a_context())
     assert not stage.journal.has_begun
     assert stage.settle(**other)["where"] == "untouched"
     assert stage.producers() is None
@@ -171,13 +162,11 @@ def test_task_that_is_told_something_else_is_refused_by_name_before_the_window(s
 
 
 def test_window_that_has_begun_is_completed_as_approved_whatever_its_retry_is_told(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    stage: Stage, caplog: pytest.LogCaptureFixture
 ):
     stage.plan()
-    with monkeypatch.context() as dying:
-        dying.setattr(StreamingJobHook, "store", stage.dying_at("release"))
-        with pytest.raises(Killed):
-            stage.migrate()
+    with pytest.raises(Killed):
+        stage.migrate(dies_in="release")
     edited = {"sources": None, "timeouts": {"hold": "nonsense"}, "fence": "acl"}
     with caplog.at_level(logging.WARNING):
         assert stage.migrate(**edited)["generation"] == 2
@@ -202,7 +191,7 @@ def test_connection_that_is_gone_is_tried_without_a_login_and_fails_no_task_by_i
     stage.plan()
     monkeypatch.delenv("AIRFLOW_CONN_OLD")
     moving = Approved.from_fields(stage.journal.approved() or {}).migration
-    found = LIVE_KAFKA(StreamingJobHook(), moving)
+    found = StreamingJobHook().live_kafka(moving)
     assert (found.old.name, found.old.bootstrap_servers) == ("old", "old:9092")
 
 
@@ -210,8 +199,9 @@ def test_tasks_of_the_dag_are_told_the_same_once_the_form_is_filled_in(
     stage: Stage,
 ):
     dag = runpy.run_path(str(DAGS / "migrate_kafka_cluster.py"))["dag"]
-    names = ("job", "source_kafka_conn_id", "target_kafka_conn_id", "sources")
-    answers = {**{name: stage.arguments[name] for name in names}, **stage.arguments["timeouts"]}
+    names = ("source_kafka_conn_id", "target_kafka_conn_id", "sources")
+    answers = {**{name: stage.answers[name] for name in names}, **stage.answers["timeouts"]}
+    answers["job"] = stage.world.job
     del answers["steady_window_s"]  # no field of the form
     params = {**{name: dag.params[name] for name in dag.params if name not in answers}, **answers}
     pulled = SimpleNamespace(xcom_pull=lambda task_ids, key=None: stage.hot)
@@ -220,11 +210,11 @@ def test_tasks_of_the_dag_are_told_the_same_once_the_form_is_filled_in(
         task.render_template_fields({"params": params, "ti": pulled})
     assert len(tasks) == 5
     assert all(task.form().told() == tasks[0].form().told() for task in tasks)
-    by_id = {task.task_id: task for task in tasks}
-    by_id["plan"].execute(a_context("plan"))
+    stage.answers = dict(tasks[0].migration)
+    stage.plan()
     stage.file.unlink()
-    assert by_id["migrate"].execute(a_context("migrate"))["generation"] == 2
-    assert by_id["settle"].execute(a_context("settle"))["where"] == "new"
+    assert stage.migrate()["generation"] == 2
+    assert stage.settle()["where"] == "new"
     assert starts(stage.seen[-1]) == {("orders", 0): 17}
 
 
@@ -245,12 +235,13 @@ def test_plan_that_is_tried_again_shows_what_was_stored(stage: Stage):
     assert stage.plan() == first
 
 
-def test_window_without_a_plan_task_stores_what_it_begins_with(stage: Stage, monkeypatch: pytest.MonkeyPatch):
-    with monkeypatch.context() as refusing:
-        found = Finding(check="retention", level="refusal", detail="deletes mirrored records")
-        refusing.setattr(migration, "run_preflight", lambda *a, **k: Preflight(findings=(found,)))
-        with pytest.raises(AirflowFailException, match="deletes mirrored records"):
-            stage.migrate()
+def test_window_without_a_plan_task_stores_what_it_begins_with(stage: Stage):
+    switch = StoreProducerSwitch(stage.world.store, f"{stage.world.job}/producers.json")
+    tokens = TokenCounter(stage.world.store, stage.world.job)
+    switch.apply("hold", tokens.next())  # another migration
+    with pytest.raises(AirflowFailException, match="Producers are held already"):
+        stage.migrate()
+    switch.apply("release_old", tokens.next())
     assert stage.journal.approved() is None, "a file that is corrected now is read"
     stage.place(23)
     stage.migrate()
@@ -263,7 +254,7 @@ def test_nothing_is_read_of_the_form_by_a_last_task_whose_window_never_began(sta
     stage.file.unlink()
     assert stage.settle(timeouts={"hold": "nonsense"})["where"] == "untouched"
     with pytest.raises(AirflowFailException, match="MIGRATION_ENDED"):
-        VerifyMigrationOperator(task_id="verify", **stage.arguments).execute(a_context("verify"))
+        stage.task(VerifyMigrationOperator).execute(a_context("verify"))
 
 
 def test_secret_among_the_options_is_refused_and_never_stored(stage: Stage):

@@ -101,7 +101,7 @@ def test_way_back_begins_first_and_what_it_finds_is_told_to_all_behind_it():
     dag = a_dag("fail_back")
     assert dag.roots == [dag.get_task("begin")]
     tasks = [task for task in dag.tasks if isinstance(task, MigrationOperator)]
-    assert all(task.back for task in tasks)
-    renamed = [task for task in dag.tasks if "begin" in str(getattr(task, "rename", None))]
+    assert all(task.migration.get("back") for task in tasks if task.task_id != "begin")
+    renamed = [task for task in tasks if "begin" in str(task.migration.get("rename"))]
     assert {task.task_id for task in renamed} == {"pre_flight", "plan", "migrate", "verify", "settle"}
     assert "task_ids='begin', key='markdown'" in dag.get_task("approve").body

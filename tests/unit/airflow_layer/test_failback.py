@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.hooks import migration
-from airflow_flinkstyle.hooks.failback import (
+from airflow_flinkstyle.hooks import approval, migration
+from airflow_flinkstyle.hooks.job import StreamingJobHook
+from airflow_flinkstyle.jobs.answers.mirror import mirror_settings
+from airflow_flinkstyle.jobs.migration.fail_back import (
     FailBack,
     FinishedMigration,
     last_migration,
@@ -20,17 +22,14 @@ from airflow_flinkstyle.hooks.failback import (
     require_there,
     topics_back,
 )
-from airflow_flinkstyle.hooks.job import StreamingJobHook
-from airflow_flinkstyle.hooks.migration_form import MigrationForm, read_form
-from airflow_flinkstyle.jobs.answers.mirror import mirror_settings
+from airflow_flinkstyle.jobs.migration.form import MigrationForm
 from airflow_flinkstyle.jobs.migration.producers import StoreProducerSwitch
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
-from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.kafka.verdict import Chosen, Exact, Verdict
 from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
 from airflow_flinkstyle.rewrite.rows import PartitionMove
-from airflow_flinkstyle.rewrite.rules import PROVED
 from airflow_flinkstyle.types import BatchId, NextOffset
+from tests.unit.airflow_layer.conftest import WorldHook
 
 if TYPE_CHECKING:
     from tests.unit.jobs.conftest import World
@@ -107,27 +106,22 @@ def clusters(connections: SimpleNamespace) -> None:
 
 def test_producers_are_released_to_the_cluster_that_the_job_goes_back_to(world: World):
     hook, told = StreamingJobHook(), StoreProducerSwitch(world.store, f"{world.job}/producers.json")
-    back = migration.producer_switch(hook, read_form(hook, a_form(world, back=True)))
+    back = migration.producer_switch(hook, approval.read(hook, a_form(world, back=True)))
     for token, (said, meant) in enumerate(
         [("hold", "hold"), ("release_new", "release_old"), ("release_old", "release_new")]
     ):
         back.apply(said, token)  # type: ignore[arg-type]
         assert (told.read(), back.read()) == (meant, said)
-    assert migration.producer_switch(hook, read_form(hook, a_form(world))).read() == "release_new"
+    assert migration.producer_switch(hook, approval.read(hook, a_form(world))).read() == "release_new"
 
 
-def test_only_a_migration_that_has_finished_can_be_reversed(world: World, monkeypatch: pytest.MonkeyPatch):
-    logs = world.logs
-    logs.old = KafkaCluster(name="old", config={"bootstrap.servers": "old:9092"})
-    logs.new = KafkaCluster(name="new", config={"bootstrap.servers": "new:9092"})
-    logs.target_topics, logs.strategies = sorted, PROVED
-    monkeypatch.setattr(migration, "live_kafka", lambda hook, moving: logs)
+def test_only_a_migration_that_has_finished_can_be_reversed(world: World):
     with pytest.raises(BadInputError, match="found none"):
         last_migration(world.store, world.job)
     world.start()
     quick = {"steady_window_s": 0.01, "hold_timeout_s": 0.2, "first_commit_timeout_s": 0.2}
-    hook = StreamingJobHook()
-    report = migration.cutover(hook, read_form(hook, a_form(world, timeouts=quick)), "m1").run()
+    hook = WorldHook(world)
+    report = migration.cutover(hook, approval.read(hook, a_form(world, timeouts=quick)), "m1").run()
     found = last_migration(world.store, world.job)
     assert (found.migration_id, found.plan) == ("m1", report.plan)
     with pytest.raises(BadInputError, match="m2"):

@@ -5,12 +5,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_flinkstyle.hooks import approval, migration
-from airflow_flinkstyle.hooks.job import StreamingJobHook
-from airflow_flinkstyle.jobs.migration.preflight import Finding, Preflight
 from airflow_flinkstyle.jobs.migration.producers import StoreProducerSwitch
-from airflow_flinkstyle.kafka.errors import ClusterUnreachableError
-from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.operators import (
     MigrateStreamingJobOperator,
     PreflightMigrationOperator,
@@ -18,50 +13,46 @@ from airflow_flinkstyle.operators import (
     TakeSavepointOperator,
     VerifyMigrationOperator,
 )
-from airflow_flinkstyle.rewrite.rules import PROVED
-from tests.unit.airflow_layer.conftest import a_context
+from tests.unit.airflow_layer.conftest import WorldHook, a_context, with_hook
 from tests.unit.jobs.cutovers import DyingStore, Killed
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import SimpleNamespace
 
+    from tests.unit.airflow_layer.conftest import Operator
     from tests.unit.jobs.conftest import World
 
 pytestmark = pytest.mark.airflow
 
 
-def arguments(world: World) -> dict[str, Any]:
-    return {
-        "job": world.job,
+@pytest.fixture
+def hook(world: World, connections: SimpleNamespace) -> WorldHook:
+    """Two Kafka logs in memory behind the hook, and a running job that reads the old one."""
+    for name in ("old", "new"):
+        connections.set(name, "kafka", {"bootstrap.servers": f"{name}:9092"})
+    return WorldHook(world)
+
+
+def a_task(
+    operator: type[Operator], hook: WorldHook, *, told: Mapping[str, Any] | None = None, **more: Any
+) -> Operator:
+    migration = {
         "source_kafka_conn_id": "old",
         "target_kafka_conn_id": "new",
         "mirror": {"source_alias": "old", "target_alias": "new"},
         "timeouts": {"steady_window_s": 0.01, "hold_timeout_s": 0.2, "first_commit_timeout_s": 2},
     }
+    task = {"task_id": "task", "job": hook.world.job, "migration": {**migration, **(told or {})}}
+    return with_hook(operator, hook, **task, **more)
 
 
-@pytest.fixture
-def findings(world: World, connections: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> list[Finding]:
-    """Two Kafka logs in memory behind the hook, and a pre-flight that finds what the test says."""
-    logs, found = world.logs, []
-    logs.old = KafkaCluster(name="old", config={"bootstrap.servers": "old:9092"})
-    logs.new = KafkaCluster(name="new", config={"bootstrap.servers": "new:9092"})
-    logs.target_topics = sorted
-    logs.strategies = PROVED
-    for name in ("old", "new"):
-        connections.set(name, "kafka", {"bootstrap.servers": f"{name}:9092"})
-    for room in (migration, approval):
-        monkeypatch.setattr(room, "live_kafka", lambda hook, moving: logs)
-    monkeypatch.setattr(migration, "run_preflight", lambda *a, **k: Preflight(findings=tuple(found)))
-    return found
-
-
-def test_migration_moves_the_job_and_every_task_after_it_agrees(world: World, findings: list[Finding]):
+def test_migration_moves_the_job_and_every_task_after_it_agrees(world: World, hook: WorldHook):
     world.start()
     hot = TakeSavepointOperator(task_id="hot", job=world.job).execute(a_context("hot"))
     world.logs.produce(7)
     context = a_context("migrate")
-    operator = MigrateStreamingJobOperator(task_id="migrate", hot_savepoint_id=hot, **arguments(world))
+    operator = a_task(MigrateStreamingJobOperator, hook, hot_savepoint_id=hot)
     report = operator.execute(context)
     assert world.board.current().value.generation == report["generation"]
     assert world.board.claim(report["generation"]).prepare_savepoint_id == hot
@@ -70,88 +61,109 @@ def test_migration_moves_the_job_and_every_task_after_it_agrees(world: World, fi
     assert StoreProducerSwitch(world.store, f"{world.job}/producers.json").read() == "release_new"
     assert operator.execute(context)["generation"] == report["generation"], "a retry finds it done"
 
-    settled = SettleMigrationOperator(task_id="settle", **arguments(world)).execute(a_context("settle"))
+    settled = a_task(SettleMigrationOperator, hook).execute(a_context("settle"))
     assert settled["where"] == "new"
     world.logs.produce(3)
     world.judge()
-    verified = VerifyMigrationOperator(task_id="verify", timeout_s=5, **arguments(world))
+    verified = a_task(VerifyMigrationOperator, hook, timeout_s=5)
     assert verified.execute(a_context("verify"))["cluster_id"] == "new"
 
 
-def test_refused_translation_goes_back_and_fails_the_task(world: World, findings: list[Finding]):
+def test_refused_translation_goes_back_and_fails_the_task(world: World, hook: WorldHook):
     world.start()
     world.logs.refuse = True
     with pytest.raises(AirflowFailException, match="ROLLED_BACK"):
-        MigrateStreamingJobOperator(task_id="migrate", **arguments(world)).execute(a_context("migrate"))
+        a_task(MigrateStreamingJobOperator, hook).execute(a_context("migrate"))
     with pytest.raises(AirflowFailException, match="MIGRATION_ENDED"):
-        VerifyMigrationOperator(task_id="verify", **arguments(world)).execute(a_context("verify"))
-    settled = SettleMigrationOperator(task_id="settle", **arguments(world)).execute(a_context("settle"))
+        a_task(VerifyMigrationOperator, hook).execute(a_context("verify"))
+    settled = a_task(SettleMigrationOperator, hook).execute(a_context("settle"))
     assert settled["where"] == "old"
     world.logs.produce(3)
     world.judge()
 
 
-def test_old_cluster_that_is_gone_after_the_takeover_keeps_no_producers_held(
-    world: World, findings: list[Finding], monkeypatch: pytest.MonkeyPatch
-):
+def test_old_cluster_that_is_gone_after_the_takeover_keeps_no_producers_held(world: World, hook: WorldHook):
     world.start()
-    migrate = MigrateStreamingJobOperator(task_id="migrate", **arguments(world))
-    with monkeypatch.context() as dying:
-        dying.setattr(StreamingJobHook, "store", DyingStore(world.store, only="-release.json"))
-        with pytest.raises(Killed):
-            migrate.execute(a_context("migrate"))
-
-    def gone(_: object) -> str:
-        raise ClusterUnreachableError("Cluster old was expected to answer.", "Nothing.", "Start it.")
-
-    monkeypatch.setattr(type(world.logs), "old_cluster_id", property(gone))
-    settled = SettleMigrationOperator(task_id="settle", **arguments(world)).execute(a_context("settle"))
+    dying = WorldHook(world, DyingStore(world.store, only="-release.json"))
+    migrate = a_task(MigrateStreamingJobOperator, dying)
+    with pytest.raises(Killed):
+        migrate.execute(a_context("migrate"))
+    world.logs.gone.add("old")
+    settled = a_task(SettleMigrationOperator, hook).execute(a_context("settle"))
     assert settled["where"] == "new"
     assert StoreProducerSwitch(world.store, f"{world.job}/producers.json").read() == "release_new"
 
 
-def test_settling_a_migration_that_never_began_touches_nothing(world: World, findings: list[Finding]):
+def test_settling_a_migration_that_never_began_touches_nothing(world: World, hook: WorldHook):
     world.start()
-    settled = SettleMigrationOperator(task_id="settle", **arguments(world)).execute(a_context("settle"))
+    settled = a_task(SettleMigrationOperator, hook).execute(a_context("settle"))
     assert settled["where"] == "untouched"
     assert StoreProducerSwitch(world.store, f"{world.job}/producers.json").read() is None
 
 
-def test_preflight_shows_what_it_found_and_refuses(world: World, findings: list[Finding]):
+def test_preflight_shows_what_it_found_and_refuses(world: World, hook: WorldHook):
     world.start()
-    findings.append(Finding(check="clusters", level="refusal", detail="both are the same"))
+    world.logs.new_cluster_id = "old"
     context = a_context("pre_flight")
-    with pytest.raises(AirflowFailException, match="both are the same"):
-        PreflightMigrationOperator(task_id="pre_flight", **arguments(world)).execute(context)
-    assert "| clusters | refusal | both are the same |" in context["ti"].xcoms["markdown"]
+    with pytest.raises(AirflowFailException, match="two clusters were expected"):
+        a_task(PreflightMigrationOperator, hook).execute(context)
+    assert (
+        "| clusters | refusal | Both connections lead to cluster old; two clusters were expected. |"
+        in context["ti"].xcoms["markdown"]
+    )
 
 
-def test_window_looks_once_more_because_approvals_take_time(world: World, findings: list[Finding]):
+def test_window_looks_once_more_because_approvals_take_time(world: World, hook: WorldHook):
     world.start()
-    findings.append(Finding(check="retention", level="refusal", detail="deletes mirrored records"))
-    with pytest.raises(AirflowFailException, match="deletes mirrored records"):
-        MigrateStreamingJobOperator(task_id="migrate", **arguments(world)).execute(a_context("migrate"))
-    settled = SettleMigrationOperator(task_id="settle", **arguments(world)).execute(a_context("settle"))
+    StoreProducerSwitch(world.store, f"{world.job}/producers.json").apply("hold", 1)  # another migration
+    with pytest.raises(AirflowFailException, match="Producers are held already"):
+        a_task(MigrateStreamingJobOperator, hook).execute(a_context("migrate"))
+    settled = a_task(SettleMigrationOperator, hook).execute(a_context("settle"))
     assert settled["where"] == "untouched"
 
 
 @pytest.mark.parametrize(
     ("timeouts", "words"),
     [
-        ({"hold": 3}, "BAD_INPUT.*'hold'"),
+        ({"hold": 3}, "BAD_INPUT.*time-outs among .*first_commit_timeout_s.*found hold"),
         ({"hold_timeout_s": "a minute"}, "BAD_INPUT.*time-out hold_timeout_s to be a number.*'a minute'"),
         ({"hold_timeout_s": "nan"}, "BAD_INPUT.*time-out hold_timeout_s to be a number of seconds above 0"),
     ],
 )
 def test_timeout_that_is_misspelt_or_no_number_of_seconds_is_refused(
-    world: World, findings: list[Finding], timeouts: dict[str, object], words: str
+    world: World, hook: WorldHook, timeouts: dict[str, object], words: str
 ):
     world.start()
-    wrong = {**arguments(world), "timeouts": timeouts}
     with pytest.raises(AirflowFailException, match=words):
-        MigrateStreamingJobOperator(task_id="migrate", **wrong).execute(a_context("migrate"))
+        a_task(MigrateStreamingJobOperator, hook, told={"timeouts": timeouts}).execute(a_context("migrate"))
 
 
-def test_job_that_never_ran_cannot_be_migrated(world: World, findings: list[Finding]):
+def test_job_that_never_ran_cannot_be_migrated(world: World, hook: WorldHook):
     with pytest.raises(AirflowFailException, match="JOB_NOT_RUNNING"):
-        MigrateStreamingJobOperator(task_id="migrate", **arguments(world)).execute(a_context("migrate"))
+        a_task(MigrateStreamingJobOperator, hook).execute(a_context("migrate"))
+
+
+def test_answer_that_the_form_has_no_field_for_is_refused_before_the_window(world: World, hook: WorldHook):
+    world.start()
+    unknown = a_task(PreflightMigrationOperator, hook, told={"source_topics": "orders"})
+    with pytest.raises(AirflowFailException, match=r"BAD_INPUT.*any of allow.*found source_topics='orders'"):
+        unknown.execute(a_context("check"))
+    unnamed = a_task(PreflightMigrationOperator, hook, told={"source_kafka_conn_id": ""})
+    with pytest.raises(AirflowFailException, match=r"BAD_INPUT.*two connections; found '' and 'new'"):
+        unnamed.execute(a_context("check"))
+
+
+def test_answers_that_are_no_mapping_are_refused(world: World, hook: WorldHook):
+    world.start()
+    task = {"task_id": "check", "job": world.job, "migration": "{'source_kafka_conn_id': 'old'}"}
+    with pytest.raises(AirflowFailException, match=r"BAD_INPUT.*found migration="):
+        with_hook(PreflightMigrationOperator, hook, **task).execute(a_context("check"))
+
+
+def test_answer_without_a_field_stops_no_window_that_has_begun(world: World, hook: WorldHook):
+    world.start()
+    dying = WorldHook(world, DyingStore(world.store, only="-release.json"))
+    with pytest.raises(Killed):
+        a_task(MigrateStreamingJobOperator, dying).execute(a_context("migrate"))
+    settle = a_task(SettleMigrationOperator, hook, told={"source_topics": "orders"})
+    assert settle.execute(a_context("settle"))["where"] == "new"

@@ -44,11 +44,10 @@ def spark(connections: SimpleNamespace, tmp_path: Path) -> Iterator[dict[str, An
     yield {"python": str(tmp_path / "bin" / "python"), "conf": {"spark.ui.enabled": "false"}}
     client = StreamingJobHook().client("orders")
     for generation in client.board.generations():
-        for number in range(1, client.board.newest_submit(generation) + 1):
-            submit = client.board.submit(generation, number)
-            if submit is not None and submit.value.native_id:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(int(submit.value.native_id["pid"]), signal.SIGKILL)
+        submit = client.board.submit(generation)
+        if submit is not None and submit.value.native_id:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(int(submit.value.native_id["pid"]), signal.SIGKILL)
 
 
 def everywhere(folder: Path, shown: str) -> dict[str, str]:

@@ -20,7 +20,7 @@ from airflow_flinkstyle.types import BatchId
 
 def taken(offsets: object, commits: object) -> tuple[int, int | None]:
     found = take_inventory(offsets, commits, location="here")  # type: ignore[arg-type]
-    return found.committed, found.pending
+    return found.committed, found.planned
 
 
 def test_newest_committed_batch_is_cut_and_a_planned_one_is_pending():
@@ -57,12 +57,12 @@ def test_no_commit_yet_is_retryable():
 class _Advancing(MemoryStore):
     """Commits two more batches between the listing of the commits and that of the offsets."""
 
-    def list(self, prefix: str = "") -> object:  # type: ignore[override]
+    def list(self, prefix: str = "", *, after: str = "") -> object:  # type: ignore[override]
         if prefix == "offsets/" and self.head("commits/3") is None:
             for batch in (2, 3):
                 self.write(f"offsets/{batch}", b"")
                 self.write(f"commits/{batch}", b"")
-        return super().list(prefix)
+        return super().list(prefix, after=after)
 
 
 def test_batches_that_commit_during_the_listing_are_no_gap():
@@ -70,7 +70,7 @@ def test_batches_that_commit_during_the_listing_are_no_gap():
     for batch in (0, 1):
         store.write(f"offsets/{batch}", b"")
         store.write(f"commits/{batch}", b"")
-    assert read_inventory(store) == Inventory(committed=BatchId(3), pending=None)
+    assert read_inventory(store) == Inventory(committed=BatchId(3), planned=None)
 
 
 def test_hidden_and_temporary_files_are_no_batches():
@@ -84,7 +84,7 @@ def test_hidden_and_temporary_files_are_no_batches():
         "offsets/1/2",
     ):
         store.write(key, b"")
-    assert read_inventory(store) == Inventory(committed=BatchId(0), pending=None)
+    assert read_inventory(store) == Inventory(committed=BatchId(0), planned=None)
 
 
 def test_unfinished_first_write_is_deleted_and_nothing_where_a_batch_was_planned():

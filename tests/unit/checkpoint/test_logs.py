@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from airflow_flinkstyle.checkpoint import commit_log, metadata, offset_log
 from airflow_flinkstyle.checkpoint.errors import LogFormatError, UnsupportedCheckpointError
 from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.types import NextOffset
 
 HEADER = (
@@ -36,18 +37,18 @@ def test_v1_names_sources_by_position_and_v2_by_id():
 
 
 def test_kafka_offsets_are_numbers_by_topic_and_partition():
-    assert offset_log.parse(V1).kafka_offsets("0") == {"orders": {0: 1050, 1: 950, 2: 5, 3: 0}}
+    assert offset_log.parse(V1).kafka_offsets("0").by_topic == {"orders": {0: 1050, 1: 950, 2: 5, 3: 0}}
     assert offset_log.parse(V1).kafka_offsets("1") == {}
 
 
 def test_edit_keeps_the_order_and_every_other_byte():
-    moved = {"orders": {partition: NextOffset(100 + partition) for partition in range(4)}}
+    moved = Offsets({("orders", partition): NextOffset(100 + partition) for partition in range(4)})
     expected = V1.replace('{"2":5,"1":950,"3":0,"0":1050}', '{"2":102,"1":101,"3":103,"0":100}')
     assert offset_log.parse(V1).with_kafka_offsets("0", moved).render() == expected
 
 
 def test_edit_of_v2_touches_only_the_named_source():
-    moved = {"orders": {0: NextOffset(8)}, "returns": {0: NextOffset(9), 1: NextOffset(0)}}
+    moved = Offsets.of({"orders": {0: NextOffset(8)}, "returns": {0: NextOffset(9), 1: NextOffset(0)}})
     expected = V2.replace(
         '{"orders":{"0":7},"returns":{"0":9}}', '{"orders":{"0":8},"returns":{"0":9,"1":0}}'
     )
@@ -63,7 +64,7 @@ def test_next_batch_carries_everything_but_its_times(text: str):
 
 
 def test_renamed_topic_replaces_the_old_one():
-    moved = {"new.orders": {0: NextOffset(1), 10: NextOffset(3), 2: NextOffset(2)}}
+    moved = Offsets.of({"new.orders": {0: NextOffset(1), 10: NextOffset(3), 2: NextOffset(2)}})
     log = offset_log.parse(V1).with_kafka_offsets("0", moved)
     assert log.sources["0"] == '{"new.orders":{"0":1,"2":2,"10":3}}'
 
@@ -76,8 +77,8 @@ def test_renamed_topic_replaces_the_old_one():
 def test_whatever_offsets_are_set_are_read_back(offsets: dict[str, dict[int, NextOffset]]):
     if any("\n" in topic for topic in offsets):
         return  # no topic name has one
-    log = offset_log.parse(V1).with_kafka_offsets("0", offsets)
-    assert offset_log.parse(log.render()).kafka_offsets("0") == offsets
+    log = offset_log.parse(V1).with_kafka_offsets("0", Offsets.of(offsets))
+    assert offset_log.parse(log.render()).kafka_offsets("0").by_topic == offsets
 
 
 def test_unknown_or_other_source_is_refused_by_name():

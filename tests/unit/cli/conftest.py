@@ -108,7 +108,7 @@ class Root:
         )
         first, only = Generation(1), Incarnation(1)
         self.board.create_claim(first, claim)
-        order = TakeoverOrder(savepoint_id=None, carry_pending=False, closed_at=None, expected={})
+        order = TakeoverOrder(savepoint_id=None, carry_planned=False, closed_at=None, expected={})
         self.board.create_takeover_order(first, order)
         process = IncarnationRecord(host="elsewhere", pid=1, jvm_pid=1, pid_started="", started_at_ms=0)
         self.board.create_incarnation(first, only, process)

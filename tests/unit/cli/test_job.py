@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from typing import Any
 
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.records import GroupStatus
+from airflow_flinkstyle.typed_json import encode
 from airflow_flinkstyle.types import BatchId
 
 Root = Any
@@ -35,7 +36,7 @@ def test_status_tells_what_was_committed_for_consumer_groups(root: Root):
     group = GroupStatus(
         group="billing",
         batch_id=BatchId(3),
-        offsets={"orders": {"0": 7}},
+        offsets=Offsets.of({"orders": {0: 7}}),
         lag={"orders": 1200},
         commits_succeeded=3,
         commits_failed=1,
@@ -43,7 +44,9 @@ def test_status_tells_what_was_committed_for_consumer_groups(root: Root):
         failure="GROUP_IN_USE: Somebody else commits.",
     )
     root.seem_running(groups={"0": group})
-    assert root.json("job", "status")["groups"] == {"totals": {"0": asdict(group)}}
+    assert root.json("job", "status")["groups"] == {
+        "totals": {"0": {**encode(group), "offsets": {"orders": {"0": 7}}}}
+    }
     shown = root.run("job", "status").stdout
     assert "group billing  totals, source 0: batch 3; lag orders 1,200; 3 commits succeeded" in shown
     assert "GROUP_IN_USE: Somebody else commits." in shown
@@ -96,7 +99,7 @@ def test_driver_is_declared_dead_with_a_reason_that_is_kept_with_who_gave_it(roo
     found = root.json(*DECLARE, "--reason", "rack 4 burnt", "--yes")
     assert found["status"] == "dead"
     assert "was declared dead: rack 4 burnt (" in found["detail"]
-    recorded = root.board.submit(1, 1).value
+    recorded = root.board.submit(1).value
     assert (recorded.state, recorded.detail.startswith("rack 4 burnt (")) == ("dead", True)
 
 

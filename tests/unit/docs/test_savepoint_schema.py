@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
 from airflow_flinkstyle.savepoint import manifest_json
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
@@ -47,7 +48,7 @@ def a_document(**changes: Any) -> dict[str, Any]:
     position = KafkaPosition(
         cluster_id="old",
         topic_ids={"orders": "t-1"},
-        offsets={"orders": {0: NextOffset(12), 1: NextOffset(0)}},
+        offsets=Offsets.of({"orders": {0: NextOffset(12), 1: NextOffset(0)}}),
         log_range={"orders": {0: (NextOffset(0), NextOffset(90)), 1: (NextOffset(0), NextOffset(0))}},
     )
     lineage = SinkLineage(
@@ -59,7 +60,7 @@ def a_document(**changes: Any) -> dict[str, Any]:
         query_id="q-1",
         batch_id=BatchId(2),
         checkpoint_location="s3://bucket/checkpoint",
-        pending_offsets="v1\n{}\n-",
+        planned_offsets="v1\n{}\n-",
         pinned_confs={"spark.sql.shuffle.partitions": "2"},
         kafka={"0": position},
         sink="foreachBatch",
@@ -81,8 +82,16 @@ def a_document(**changes: Any) -> dict[str, Any]:
     return {**json.loads(manifest_json.to_json(manifest)), **changes}
 
 
-def second_format(document: dict[str, Any]) -> dict[str, Any]:
+def third_format(document: dict[str, Any]) -> dict[str, Any]:
     old = copy.deepcopy(document)
+    old["format_version"] = 3
+    for query in old["queries"]:
+        query["pending_offsets"] = query.pop("planned_offsets")
+    return old
+
+
+def second_format(document: dict[str, Any]) -> dict[str, Any]:
+    old = third_format(document)
     old["format_version"] = 2
     for query in old["queries"]:
         del query["sinks"]
@@ -117,7 +126,8 @@ def test_every_savepoint_of_a_real_checkpoint_is_of_the_schema(path: Path):
 
 
 def test_a_manifest_with_every_field_is_of_the_schema_in_all_formats():
-    for document in (a_document(), second_format(a_document()), first_format(a_document())):
+    for older in (copy.deepcopy, third_format, second_format, first_format):
+        document = older(a_document())
         assert problems(document) == []
         assert is_read(document)
 
@@ -139,8 +149,9 @@ SINKS, LINEAGE = (*QUERY, "sinks"), (*QUERY, "sinks", "lineages", 0)
 @pytest.mark.parametrize(
     ("path", "value"),
     [
-        (("format_version",), 4),
-        (("format_version",), 2),  # with the fields of format 3
+        (("format_version",), 5),
+        (("format_version",), 3),  # with the fields of format 4
+        (("format_version",), 2),
         (("format_version",), 1),
         (("savepoint_id",), "../sp-1"),
         (("job",), "a/b"),
@@ -153,7 +164,7 @@ SINKS, LINEAGE = (*QUERY, "sinks"), (*QUERY, "sinks", "lineages", 0)
         (("surprise",), 1),
         ((*QUERY, "name"), ""),
         ((*QUERY, "batch_id"), -1),
-        ((*QUERY, "pending_offsets"), 1),
+        ((*QUERY, "planned_offsets"), 1),
         ((*QUERY, "pinned_confs"), []),
         ((*QUERY, "sink"), ""),
         ((*QUERY, "sinks"), []),
@@ -166,6 +177,7 @@ SINKS, LINEAGE = (*QUERY, "sinks"), (*QUERY, "sinks", "lineages", 0)
         ((*QUERY, "surprise"), 1),
         ((*QUERY, "kafka", "0", "cluster_id"), ""),
         ((*QUERY, "kafka", "0", "offsets"), {"orders": {"x": 1}}),
+        ((*QUERY, "kafka", "0", "offsets"), {"orders": {}}),
         ((*QUERY, "kafka", "0", "offsets"), {"orders": {"0": -1}}),
         ((*QUERY, "kafka", "0", "log_range"), {"orders": {"0": [1]}}),
         ((*FILE, "size_bytes"), -1),

@@ -24,15 +24,19 @@ from airflow_flinkstyle.agent.board import takeover
 from airflow_flinkstyle.agent.board.agreement import Agreement
 from airflow_flinkstyle.agent.errors import PredecessorError
 from airflow_flinkstyle.checkpoint import offset_log
+from airflow_flinkstyle.clock import CLOCK, Clock
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.deployments.base import Alive, Gone
 from airflow_flinkstyle.jobs.errors import MirrorBehindError
 from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
-from airflow_flinkstyle.kafka.errors import GroupInUseError
+from airflow_flinkstyle.kafka.errors import ClusterUnreachableError, GroupInUseError
 from airflow_flinkstyle.kafka.fence.fences import FenceRecord
+from airflow_flinkstyle.kafka.settings import KafkaCluster
+from airflow_flinkstyle.kafka.translation.request import ProofRequest
 from airflow_flinkstyle.kafka.verdict import Exact, Refused
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.records import (
     End,
@@ -46,6 +50,7 @@ from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
 from airflow_flinkstyle.rewrite.apply import apply_plan
 from airflow_flinkstyle.rewrite.plan import plan_rewrite
 from airflow_flinkstyle.rewrite.rows import SourceRef, SourceVerdicts
+from airflow_flinkstyle.rewrite.rules import PROVED
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
 from airflow_flinkstyle.savepoint.errors import TakeCancelledError
 from airflow_flinkstyle.savepoint.files.restore import restore_query
@@ -54,6 +59,7 @@ from airflow_flinkstyle.savepoint.repository.repository import SavepointReposito
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError, StoreUnavailableError
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.storage.memory import MemoryStore
+from airflow_flinkstyle.types import NextOffset
 
 QUERY, TOPIC, SHIFT = "orders", "orders", 100
 _CONFS = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{"spark.sql.shuffle.partitions":"2"}}'
@@ -70,6 +76,7 @@ class Logs:
         self.writes_late = False  # a producer that ignores the switch
         self.strayed = 0  # records that somebody wrote to the old cluster and no mirror sees
         self.fenced = self.group_has_members = False
+        self.gone: set[str] = set()  # clusters that do not answer
         self.groups: dict[str, int] = {}
         self.counted: Counter[int] = Counter()
         self.committed_by: list[int] = []  # generation of each commit
@@ -99,15 +106,28 @@ class Logs:
         if self.mirrored < len(self.records):
             raise MirrorBehindError("MirrorMaker was expected to catch up.", "Nothing.", "Start it.")
 
-    def view(self) -> ClusterView:
-        end = self.end("new")
-        log = LogRange(start=0, end=end, last_stable=end)
-        return ClusterView(
-            cluster_id="new", topics={TOPIC: TopicView(topic_id="new-id", partitions={0: log})}
-        )
+    def view(self, side: str = "new", topics: Any = (TOPIC,)) -> ClusterView:
+        end, cluster_id = self.end(side), getattr(self, f"{side}_cluster_id")
+        log = LogRange(start=self.base(side), end=end, last_stable=end)
+        found = {topic: TopicView(topic_id=f"{side}-id", partitions={0: log}) for topic in topics}
+        return ClusterView(cluster_id=cluster_id, topics=found)
+
+    # what the look beforehand asks of it: topics keep their names, and no position is to be proved
+
+    mirror, strategies = None, PROVED
+    old, new = (KafkaCluster(name=n, config={"bootstrap.servers": f"{n}:9092"}) for n in ("old", "new"))
+
+    def request(self) -> ProofRequest:
+        return ProofRequest(positions={}, mirror=None, rename={}, isolation="read_uncommitted")
+
+    def target_topics(self, topics: Any) -> list[str]:
+        return sorted(topics)
+
+    def to_prove(self, sources: Any) -> set[str]:
+        return set()
 
     def plan(self, manifest: Any, *, preview: bool = False) -> Any:
-        position = manifest.queries[0].kafka["0"].offsets[TOPIC][0]
+        position = manifest.queries[0].kafka["0"].offsets[TOPIC, 0]
         verdict = Refused("not on the target", None) if self.refuse else Exact(position - SHIFT)
         found = SourceVerdicts(verdicts={(TOPIC, 0): verdict}, settled=not preview)
         return plan_rewrite(manifest, self.view(), {SourceRef(query=QUERY, source="0"): found}, {})
@@ -116,17 +136,23 @@ class Logs:
         return apply_plan(plan, manifest, repository, live=self.view())
 
     def unread(self, manifest: Any) -> int:
-        return self.end("new") - manifest.queries[0].kafka["0"].offsets[TOPIC][0]
+        return self.end("new") - manifest.queries[0].kafka["0"].offsets[TOPIC, 0]
 
     def commit_for(self, group: str, manifest: Any) -> str:
         if self.group_has_members:
             raise GroupInUseError(f"Group {group} should have no members.", "Nothing.", "Stop them.")
-        self.groups[group] = manifest.queries[0].kafka["0"].offsets[TOPIC][0]
+        self.groups[group] = manifest.queries[0].kafka["0"].offsets[TOPIC, 0]
         return f"Group {group}: 1 partition committed."
 
     # the watch on the old cluster, and its fence
 
-    old_cluster_id, new_cluster_id = "old", "new"
+    new_cluster_id = "new"
+
+    @property
+    def old_cluster_id(self) -> str:
+        if "old" in self.gone:
+            raise ClusterUnreachableError("Cluster old was expected to answer.", "Nothing.", "Start it.")
+        return "old"
 
     @property
     def watch(self) -> Logs:
@@ -136,8 +162,8 @@ class Logs:
     def fence(self) -> LoggedFence:
         return LoggedFence(self)
 
-    def ends(self, topics: Any) -> dict[str, dict[str, int]]:
-        return {topic: {"0": self.end("old") + self.strayed} for topic in topics}
+    def ends(self, topics: Any) -> Offsets:
+        return Offsets({(topic, 0): NextOffset(self.end("old") + self.strayed) for topic in topics})
 
     def late_writes(self, ends: Any) -> str | None:
         now = self.ends([TOPIC])
@@ -253,7 +279,7 @@ class Driver(threading.Thread):
                 manifest = self.world.repository.read(order.savepoint_id)
                 restore_query(
                     manifest, manifest.queries[0], self.world.repository, self.checkpoint,
-                    carry_pending=order.carry_pending and manifest.queries[0].pending_offsets is not None,
+                    carry_planned=order.carry_planned and manifest.queries[0].planned_offsets is not None,
                 )  # fmt: skip
         expected = order.expected.get(QUERY, {}).get("0")
         if self.mood.fails_guard or (expected and expected.cluster_id != self.cluster):
@@ -278,7 +304,7 @@ class Driver(threading.Thread):
 
     def position(self, batch: int) -> int:
         text = self.checkpoint.read(f"offsets/{batch}").decode()
-        return offset_log.parse(text).kafka_offsets("0")[TOPIC][0]
+        return offset_log.parse(text).kafka_offsets("0")[TOPIC, 0]
 
     def loop(self) -> None:
         if self.checkpoint.head("metadata") is None:
@@ -484,9 +510,14 @@ class World:
     def board(self) -> JobBoard:
         return JobBoard(self.store, self.job)
 
-    def client(self) -> JobClient:
+    def client(self, clock: Clock = CLOCK) -> JobClient:
         return JobClient(
-            board=self.board, repository=self.repository, deployment=self, poll_s=0.01, base_env={}
+            board=self.board,
+            repository=self.repository,
+            deployment=self,
+            poll_s=0.01,
+            clock=clock,
+            base_env={},
         )
 
     def spec(self, script: str = "v1.py", *, new: bool = False) -> JobSpec:

@@ -1,22 +1,28 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.retention import dispose_of, prune_job, savepoints_in_use
-from airflow_flinkstyle.jobs.running import start_choice, start_plan
 from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES
+from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.savepoint.blobs.owned import claim_savepoint
-from airflow_flinkstyle.savepoint.errors import SavepointMissingError, SavepointProtectedError
+from airflow_flinkstyle.savepoint.errors import (
+    RepositoryBusyError,
+    SavepointMissingError,
+    SavepointProtectedError,
+)
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.savepoint.retention.dispose import PROTECTIONS
 from airflow_flinkstyle.savepoint.retention.policy import RetentionPolicy
+from tests.unit.stores import ActingStore
 
 if TYPE_CHECKING:
-    from airflow_flinkstyle.types import Generation
     from tests.unit.jobs.conftest import World
 
 
@@ -84,47 +90,31 @@ def test_savepoints_of_a_journal_are_in_use_until_it_ends(world: World):
     assert used(world) == {}
 
 
-def test_prune_waits_while_a_start_reads_its_savepoint(world: World, monkeypatch: pytest.MonkeyPatch):
+def test_prune_waits_while_a_start_reads_its_savepoint(world: World):
     first = stopped_with_savepoint(world)
-    client = world.client()
     pruned = []
 
-    def prune_now(*_: object) -> None:
-        with contextlib.suppress(Exception):
+    def prune_now() -> None:
+        with contextlib.suppress(RepositoryBusyError):
             prune_job(world.board, world.repository, RetentionPolicy(max_count=1), holder="t", wait_s=0)
             pruned.append(1)
 
-    claim = client._claim
-
-    def prune_and_claim(*arguments: Any) -> Generation:
-        prune_now()
-        return claim(*arguments)
-
-    monkeypatch.setattr(client, "_claim", prune_and_claim)
+    store = ActingStore(world.store, prune_now, key="claim")
+    client = replace(world.client(), board=JobBoard(store, world.job))  # type: ignore[arg-type]
     client.start(world.spec(), world.target(), claim_key="again", origin=FromSavepoint(savepoint_id=first))
+    assert store.has_acted
     assert pruned == []
 
 
-def test_prune_in_the_midst_of_a_start_waits_for_nothing_and_the_start_learns_what_has_gone(
-    world: World, monkeypatch: pytest.MonkeyPatch
-):
+def test_prune_in_the_midst_of_a_start_waits_for_nothing_and_the_start_learns_what_has_gone(world: World):
     savepoint_id = stopped_with_savepoint(world)
-    plan_start = start_choice.plan_start
 
-    def and_dispose(*arguments: Any) -> start_plan.StartPlan:
-        plan = plan_start(*arguments)
-        dispose_of(
-            world.board,
-            world.repository,
-            savepoint_id,
-            holder="t",
-            despite=PROTECTIONS,
-            wait_s=0,
-        )
-        return plan
+    def dispose() -> None:
+        dispose_of(world.board, world.repository, savepoint_id, holder="t", despite=PROTECTIONS, wait_s=0)
 
-    monkeypatch.setattr(start_choice, "plan_start", and_dispose)
-    client, before = world.client(), world.board.generations()
+    store = ActingStore(world.store, dispose, key="/takes/")  # planned, and before its intent is there
+    repository = SavepointRepository(store, world.job)  # type: ignore[arg-type]
+    client, before = replace(world.client(), repository=repository), world.board.generations()
     with pytest.raises(SavepointMissingError):
         client.start(
             world.spec(),

@@ -17,7 +17,7 @@ from airflow_flinkstyle.kafka.errors import (
     TopicMissingError,
     name_partitions,
 )
-from airflow_flinkstyle.kafka.fence.fencing import Moving, Steady, compare_ends, ends_of
+from airflow_flinkstyle.kafka.fence.fencing import Moving, Steady, compare_ends
 from airflow_flinkstyle.kafka.log_drift import drift_between
 from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.positions import require_within_log, validate_position
@@ -27,6 +27,7 @@ from airflow_flinkstyle.kafka.start.resolve import require_known
 from airflow_flinkstyle.kafka.start.text import parse_rules
 from airflow_flinkstyle.kafka.translation.request import ProofRequest
 from airflow_flinkstyle.kafka.verdict import Bounded, Chosen, Exact, Refused, Verdict, describe, offset_of
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.types import NextOffset
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ VIEW = a_view(p0=a_range(10, 20), p1=a_range(0, 0))
 
 @pytest.mark.parametrize("offset", [10, 15, 20])
 def test_offsets_from_start_to_end_inclusive_are_fine(offset: int):
-    require_within_log({("t", 0): offset, ("t", 1): 0}, VIEW, "new")
+    require_within_log(Offsets({("t", 0): offset, ("t", 1): 0}), VIEW, "new")
 
 
 @pytest.mark.parametrize(
@@ -76,7 +77,7 @@ def test_each_wrong_position_has_its_own_error(
     positions: Mapping[tuple[str, int], int], error: type[FlinkstyleError], words: list[str]
 ):
     with pytest.raises(error) as caught:
-        require_within_log(positions, VIEW, "new")
+        require_within_log(Offsets(positions), VIEW, "new")
     assert all(word in caught.value.problem for word in words)
     assert caught.value.remedy
 
@@ -119,12 +120,14 @@ def test_verdicts_read_as_one_cell(verdict: Verdict, text: str, offset: int | No
 
 
 def test_unchanged_ends_without_open_transactions_are_steady():
-    assert compare_ends(ends_of(VIEW), VIEW, 1.0) == Steady(ends={("t", 0): 20, ("t", 1): 0}, window_s=1.0)
+    assert compare_ends(VIEW.ends, VIEW, 1.0) == Steady(
+        ends=Offsets({("t", 0): 20, ("t", 1): 0}), window_s=1.0
+    )
 
 
 def test_grown_new_and_open_partitions_are_named():
     after = a_view(p0=a_range(10, 21), p1=a_range(0, 4, last_stable=2), p2=a_range(0, 1))
-    outcome = compare_ends(ends_of(VIEW), after, 1.0)
+    outcome = compare_ends(VIEW.ends, after, 1.0)
     assert isinstance(outcome, Moving)
     assert outcome.moved == {("t", 0): (20, 21), ("t", 1): (0, 4), ("t", 2): (0, 1)}
     assert outcome.open_transactions == {("t", 1): (2, 4)}
@@ -163,7 +166,7 @@ def test_rules_for_what_is_not_read_are_refused_by_name():
 
 
 def test_table_is_judged_only_where_its_offsets_are_taken():
-    table = AtOffsets({("t", 0): 15, ("t", 9): 1}, logs={"t": LogIdentity("another cluster", "id")})
+    table = AtOffsets(Offsets({("t", 0): 15, ("t", 9): 1}), logs={"t": LogIdentity("another cluster", "id")})
     require_known(StartRules(default=table, topics={"t": Earliest()}), VIEW, "new")
     for rules in (StartRules(default=table), StartRules(partitions={("t", 0): table})):
         with pytest.raises((ClusterMismatchError, PartitionSetError)):

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from airflow_flinkstyle.errors import MessageFormatError, ProtocolVersionError
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.cuts import Cut, Positions
 from airflow_flinkstyle.protocol.records import (
     Claim,
@@ -45,7 +46,7 @@ RECORDS: list[Record] = [
     ),
     TakeoverOrder(
         savepoint_id="sp-1",
-        carry_pending=False,
+        carry_planned=False,
         closed_at={"orders": 7},
         expected={"orders": {"0": IDENTITY}},
     ),
@@ -82,7 +83,7 @@ RECORDS: list[Record] = [
                     "0": GroupStatus(
                         group="billing",
                         batch_id=BatchId(3),
-                        offsets={"orders": {"0": 7}},
+                        offsets=Offsets.of({"orders": {0: 7}}),
                         lag={"orders": 2},
                         commits_succeeded=3,
                         commits_failed=0,

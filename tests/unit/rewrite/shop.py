@@ -11,6 +11,7 @@ from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
 from airflow_flinkstyle.kafka.policies import parse_policies
 from airflow_flinkstyle.kafka.verdict import Exact, Verdict
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.rewrite.apply import apply_plan
 from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan, plan_rewrite
 from airflow_flinkstyle.rewrite.rows import SourceRef, SourceVerdicts
@@ -33,7 +34,7 @@ V1 = f'v1\n{HEADER}\n{{"orders":{{"1":2040,"0":1050}}}}\n{{"other":{{"0":9}}}}'
 V2 = f'v2\n{HEADER}\nzeta:{{"orders":{{"1":2040,"0":1050}}}}\nalpha:{{"other":{{"0":9}}}}'
 
 
-PENDING = V1.replace("1050", "1060").replace("2040", "2041")
+PLANNED_LOG = V1.replace("1050", "1060").replace("2040", "2041")
 
 
 COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'
@@ -54,7 +55,7 @@ def a_position(offsets: Mapping[str, Mapping[int, int]], cluster_id: str = "old"
     return KafkaPosition(
         cluster_id=cluster_id,
         topic_ids=dict.fromkeys(offsets, "t-old"),
-        offsets={t: {p: NextOffset(o) for p, o in parts.items()} for t, parts in offsets.items()},
+        offsets=Offsets.of({t: {p: NextOffset(o) for p, o in parts.items()} for t, parts in offsets.items()}),
         log_range={},
     )
 
@@ -62,7 +63,7 @@ def a_position(offsets: Mapping[str, Mapping[int, int]], cluster_id: str = "old"
 class Shop:
     """A repository with one savepoint of a query that reads two Kafka sources."""
 
-    def __init__(self, log: str = V1, pending: str | None = None) -> None:
+    def __init__(self, log: str = V1, planned: str | None = None) -> None:
         self.store = MemoryStore()
         self.repository = SavepointRepository(self.store, "shop")
         names = ("0", "1") if log.startswith("v1") else ("zeta", "alpha")
@@ -79,7 +80,7 @@ class Shop:
             query_id="0b0b0b0b-0000-4000-8000-000000000000",
             batch_id=BatchId(7),
             checkpoint_location="file:///checkpoint",
-            pending_offsets=pending,
+            planned_offsets=planned,
             pinned_confs={"spark.sql.shuffle.partitions": "4"},
             kafka={
                 names[0]: a_position({"orders": {0: 1050, 1: 2040}}),

@@ -12,6 +12,7 @@ from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
 from airflow_flinkstyle.kafka.errors import OffsetBeyondEndError, PartitionSetError
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.rewrite.errors import PlannedBatchError
 from airflow_flinkstyle.rewrite.identity import change_sources, preview_changes
 from airflow_flinkstyle.rewrite.position import checked_position
@@ -40,7 +41,7 @@ def a_view(ends: dict[int, int], *, topic: str = "orders") -> ClusterView:
 
 def a_position(*offsets: int, topic: str = "orders") -> KafkaPosition:
     view = a_view(dict.fromkeys(range(len(offsets)), 100), topic=topic)
-    wanted = {(topic, number): NextOffset(offset) for number, offset in enumerate(offsets)}
+    wanted = Offsets({(topic, number): NextOffset(offset) for number, offset in enumerate(offsets)})
     return checked_position(view, wanted, "new")
 
 
@@ -218,8 +219,8 @@ def test_contradicting_changes_are_refused():
 
 def test_planned_batch_is_refused():
     savepoint = Savepoint("kafka")
-    pending = savepoint.text("offsets/4").replace('"0":5', '"0":6')
-    query = replace(savepoint.manifest.queries[0], pending_offsets=pending)
+    planned = savepoint.text("offsets/4").replace('"0":5', '"0":6')
+    query = replace(savepoint.manifest.queries[0], planned_offsets=planned)
     manifest = replace(savepoint.manifest, queries=(query,))
     change = ReplacePosition(query=QUERY, source="0", position=a_position(0))
     with pytest.raises(PlannedBatchError, match="batch 5"):
@@ -230,8 +231,8 @@ def test_position_outside_the_log_or_not_of_all_partitions_is_refused():
     with pytest.raises(OffsetBeyondEndError):
         a_position(101)
     with pytest.raises(PartitionSetError, match="orders-1"):
-        checked_position(a_view({0: 5, 1: 5}), {("orders", 0): NextOffset(1)}, "new")
-    empty = replace(a_position(0), offsets={})
+        checked_position(a_view({0: 5, 1: 5}), Offsets({("orders", 0): NextOffset(1)}), "new")
+    empty = replace(a_position(0), offsets=Offsets())
     change = ReplacePosition(query=QUERY, source="0", position=empty)
     savepoint = Savepoint("kafka")
     with pytest.raises(BadInputError, match="there is none"):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.rewrite.lag import (
     Distance,
     PartitionLag,
@@ -68,7 +69,7 @@ def test_deleted_records_are_counted_and_offsets_of_another_log_are_not():
 
 
 def test_distance_to_a_group_concerns_the_sources_on_its_cluster_only():
-    group = {("orders", 0): NextOffset(1000), ("orders", 7): NextOffset(1), ("other", 0): NextOffset(10)}
+    group = Offsets.of({"orders": {0: NextOffset(1000), 7: NextOffset(1)}, "other": {0: NextOffset(10)}})
     found = distances_to(Shop().manifest, on_old(a_view(topic_id="t-old")), group)
     assert [(one.topic, one.partition, one.behind) for one in found] == [
         ("orders", 0, -50),
@@ -77,7 +78,8 @@ def test_distance_to_a_group_concerns_the_sources_on_its_cluster_only():
 
 
 def test_offsets_of_a_topic_that_was_created_again_are_not_subtracted():
-    found = distances_to(Shop().manifest, on_old(a_view(topic_id="t-2")), {("orders", 0): NextOffset(9)})
+    group = Offsets({("orders", 0): NextOffset(9)})
+    found = distances_to(Shop().manifest, on_old(a_view(topic_id="t-2")), group)
     assert [one.behind for one in found] == [None, None]
 
 

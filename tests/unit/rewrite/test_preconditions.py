@@ -55,13 +55,13 @@ if TYPE_CHECKING:
 Ends = dict[str, dict[int, int]]
 
 
-def a_query(name: str = "totals", pending: str | None = None) -> QuerySnapshot:
+def a_query(name: str = "totals", planned: str | None = None) -> QuerySnapshot:
     return QuerySnapshot(
         name=name,
         query_id=f"id of {name}",
         batch_id=BatchId(7),
         checkpoint_location="file:///checkpoint",
-        pending_offsets=pending,
+        planned_offsets=planned,
         pinned_confs={},
         kafka={},
         files=(),
@@ -176,12 +176,12 @@ def test_partitions_are_compared_source_by_source_under_their_new_names():
 def test_offsets_of_committed_and_planned_batch_must_lie_in_the_live_log():
     planned = a_view({"t": {0: 10}}, start=0)
     check, live = RequireWithinLog(), a_view({"t": {0: 10}}, start=2)
-    assert failure(check, a_plan(a_move(2), view=planned, pending=(a_move(10),)), live) is None
+    assert failure(check, a_plan(a_move(2), view=planned, planned=(a_move(10),)), live) is None
     found = refusal(OffsetBeforeStartError, check, a_plan(a_move(1), view=planned), live)
     assert "t-0 on the target cluster" in found.problem
-    beyond = a_plan(a_move(2), view=planned, pending=(a_move(11),))
+    beyond = a_plan(a_move(2), view=planned, planned=(a_move(11),))
     refusal(OffsetBeyondEndError, check, beyond, live)
-    refusal(OffsetBeyondEndError, check, a_plan(a_move(11), view=planned, pending=(a_move(2),)), live)
+    refusal(OffsetBeyondEndError, check, a_plan(a_move(11), view=planned, planned=(a_move(2),)), live)
 
 
 def test_log_that_lost_its_end_since_the_plan_is_refused_though_the_offsets_fit():
@@ -221,18 +221,18 @@ def test_partition_that_a_drained_sources_target_lacks_is_left_to_others():
     assert failure(RequireStillEmpty(), plan, a_view({"t": {0: 1}})) is None
 
 
-def a_pending(
+def a_plan_ending(
     moves: Mapping[int, Verdict | int], ends: Mapping[int, Verdict | int], **changed: Any
 ) -> OffsetRewritePlan:
     return a_plan(
         *(a_move(after, partition=number) for number, after in moves.items()),
-        pending=tuple(a_move(after, partition=number) for number, after in ends.items()),
+        planned=tuple(a_move(after, partition=number) for number, after in ends.items()),
         **changed,
     )
 
 
 BOUNDED = Bounded(NextOffset(3), {"duplicate": 1})
-PLANNED = a_query(pending="the log of batch 8")
+PLANNED = a_query(planned="the log of batch 8")
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ PLANNED = a_query(pending="the log of batch 8")
 def test_planned_batch_moves_only_if_each_partition_has_both_ends_exactly(
     moves: dict[int, Verdict | int], ends: dict[int, Verdict | int], inexact: int | None
 ):
-    found = failure(RequireNoPlannedBatch(), a_pending(moves, ends), None, PLANNED)
+    found = failure(RequireNoPlannedBatch(), a_plan_ending(moves, ends), None, PLANNED)
     if inexact is None:
         assert found is None
     else:
@@ -264,32 +264,34 @@ def test_planned_batch_moves_only_if_each_partition_has_both_ends_exactly(
 
 
 def test_planned_batch_of_a_query_that_does_not_move_is_no_obstacle():
-    other, quiet = a_query("other", pending="the log of batch 8"), a_query("quiet")
-    plan = a_pending({0: 1}, {0: 2})
+    other, quiet = a_query("other", planned="the log of batch 8"), a_query("quiet")
+    plan = a_plan_ending({0: 1}, {0: 2})
     assert failure(RequireNoPlannedBatch(), plan, None, other, quiet, PLANNED) is None
     nothing_planned = a_query()
-    assert failure(RequireNoPlannedBatch(), a_pending({0: BOUNDED}, {}), None, nothing_planned) is None
+    assert failure(RequireNoPlannedBatch(), a_plan_ending({0: BOUNDED}, {}), None, nothing_planned) is None
     # Each query is looked at, behind one that is no obstacle too.
-    refusal(PlannedBatchError, RequireNoPlannedBatch(), a_pending({0: 1}, {}), None, other, quiet, PLANNED)
+    refusal(
+        PlannedBatchError, RequireNoPlannedBatch(), a_plan_ending({0: 1}, {}), None, other, quiet, PLANNED
+    )
 
 
 def test_planned_batches_of_two_queries_are_judged_apart():
-    late = a_query("late", pending="the log of batch 8")
+    late = a_query("late", planned="the log of batch 8")
     moves = [a_move(1), a_move(1, query="late")]
     ends = (a_move(2), a_move(BOUNDED, query="late"))
     found = refusal(
-        PlannedBatchError, RequireNoPlannedBatch(), a_plan(*moves, pending=ends), None, PLANNED, late
+        PlannedBatchError, RequireNoPlannedBatch(), a_plan(*moves, planned=ends), None, PLANNED, late
     )
     assert found.problem.startswith("Query late planned batch 8")
-    assert failure(RequireNoPlannedBatch(), a_plan(*moves, pending=ends), None, PLANNED) is None
+    assert failure(RequireNoPlannedBatch(), a_plan(*moves, planned=ends), None, PLANNED) is None
     # The same topic and partition, but of another source.
-    apart = a_plan(a_move(1), pending=(a_move(2, source="1"),))
+    apart = a_plan(a_move(1), planned=(a_move(2, source="1"),))
     refusal(PlannedBatchError, RequireNoPlannedBatch(), apart, None, PLANNED)
 
 
 def test_refused_rows_are_told_with_their_number():
     plan = a_plan(
-        a_move(1), a_move(Refused("gone", None), partition=1), pending=(a_move(Refused("cut", None)),)
+        a_move(1), a_move(Refused("gone", None), partition=1), planned=(a_move(Refused("cut", None)),)
     )
     found = refusal(MovesRefusedError, RequireNoRefusal(), plan)
     assert found.problem.startswith("2 partitions have no safe offset on the target: ")

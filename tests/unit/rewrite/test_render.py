@@ -135,7 +135,7 @@ def test_the_batch_that_was_planned_and_not_committed_has_a_table_of_its_own():
         batches={"totals": BatchId(7)},
         target=ClusterView(cluster_id="new", topics={}),
         moves=(a_move(0),),
-        pending=(a_move(0, REFUSED),),
+        planned=(a_move(0, REFUSED),),
     )
     before, _, behind = plan.as_markdown().partition("The end of the planned batch:")
     assert "17 exact" in before

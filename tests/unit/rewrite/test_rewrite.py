@@ -34,7 +34,7 @@ from airflow_flinkstyle.rewrite.rows import SourceRef, SourceVerdicts
 from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from airflow_flinkstyle.types import BatchId, NextOffset
-from tests.unit.rewrite.shop import PENDING, V1, V2, Shop, a_position, a_view
+from tests.unit.rewrite.shop import PLANNED_LOG, V1, V2, Shop, a_position, a_view
 
 
 def test_table_shows_from_to_shift_and_verdict():
@@ -80,14 +80,14 @@ def test_plan_survives_json(verdict: Verdict):
     assert from_json(to_json(plan)) == plan
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format_version":4}', '{"format_version":3,"job":"x"}'])
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format_version":5}', '{"format_version":4,"job":"x"}'])
 def test_malformed_or_newer_plan_is_refused(text: str):
     with pytest.raises(PlanFormatError):
         from_json(text)
 
 
 def test_plan_of_an_older_format_is_refused_by_its_number():
-    with pytest.raises(PlanFormatError, match="format_version 3, found 1"):
+    with pytest.raises(PlanFormatError, match="format_version 4, found 1"):
         from_json('{"format_version":1,"job":"x"}')
 
 
@@ -106,7 +106,7 @@ def test_application_records_parent_cluster_log_and_evidence():
     position = result.queries[0].kafka["0"]
     assert (result.parent, result.savepoint_id) == ("sp-1", rewritten_id(shop.plan()))
     assert (position.cluster_id, position.topic_ids) == ("new", {"orders": "t-new"})
-    assert position.offsets == {"orders": {0: 950, 1: 2045}}
+    assert position.offsets.by_topic == {"orders": {0: 950, 1: 2045}}
     assert position.log_range == {"orders": {0: (0, 2000), 1: (0, 3000)}}
     assert result.queries[0].kafka["1"] == shop.manifest.queries[0].kafka["1"]
     assert result.evidence == {"totals/0/orders-0": '{"digest": "d"}'}
@@ -120,7 +120,7 @@ def test_application_renames_topics_in_the_log():
     plan = shop.plan(view=view, rename={"orders": "old.orders"})
     result = apply_plan(plan, shop.manifest, shop.repository, live=view)
     parsed = offset_log.parse(shop.text(result, "offsets/7"))
-    assert parsed.kafka_offsets("0") == {"old.orders": {0: 950, 1: 2045}}
+    assert parsed.kafka_offsets("0").by_topic == {"old.orders": {0: 950, 1: 2045}}
 
 
 def test_applying_again_changes_nothing():
@@ -136,8 +136,8 @@ def test_two_plans_at_once_make_two_whole_savepoints_and_neither_touches_the_oth
     plans = [shop.plan(), shop.plan({0: Exact(NextOffset(951)), 1: Exact(NextOffset(2045))})]
     made = [apply_plan(plan, shop.manifest, shop.repository, live=a_view()) for plan in plans]
     assert [m.parent for m in made] == ["sp-1", "sp-1"]
-    positions = [shop.repository.read(m.savepoint_id).queries[0].kafka["0"].offsets["orders"] for m in made]
-    assert positions == [{0: 950, 1: 2045}, {0: 951, 1: 2045}]
+    positions = [shop.repository.read(m.savepoint_id).queries[0].kafka["0"].offsets for m in made]
+    assert [*map(dict, positions)] == [{("orders", 0): first, ("orders", 1): 2045} for first in (950, 951)]
     assert all(verify_savepoint(m, shop.repository, level="full").files == 5 for m in made)
 
 
@@ -243,28 +243,28 @@ def test_all_failures_are_reported_at_once():
 
 
 def test_planned_batch_is_refused_unless_both_its_ends_are_exact():
-    shop = Shop(pending=PENDING)
+    shop = Shop(planned=PLANNED_LOG)
     assert isinstance(shop.failure(shop.plan()), MovesRefusedError | RewriteRefusedError)
     guessed: dict[tuple[str, int], Verdict] = {
         ("orders", 0): Exact(NextOffset(960)),
         ("orders", 1): Bounded(NextOffset(2046), {"duplicate": 1}),
     }
-    error = shop.failure(shop.plan(pending=guessed), allow="exact,bounded")
+    error = shop.failure(shop.plan(planned=guessed), allow="exact,bounded")
     assert isinstance(error, PlannedBatchError)
     assert "batch 8" in error.problem
 
 
 def test_planned_batch_with_exact_ends_is_carried_over():
-    shop = Shop(pending=PENDING)
+    shop = Shop(planned=PLANNED_LOG)
     ends: dict[tuple[str, int], Verdict] = {
         ("orders", 0): Exact(NextOffset(960)),
         ("orders", 1): Exact(NextOffset(2046)),
     }
-    result = apply_plan(shop.plan(pending=ends), shop.manifest, shop.repository, live=a_view())
-    pending = result.queries[0].pending_offsets
-    assert pending is not None
-    assert offset_log.parse(pending).kafka_offsets("0") == {"orders": {0: 960, 1: 2046}}
-    assert offset_log.parse(pending).kafka_offsets("1") == {"other": {0: 9}}
+    result = apply_plan(shop.plan(planned=ends), shop.manifest, shop.repository, live=a_view())
+    planned = result.queries[0].planned_offsets
+    assert planned is not None
+    assert offset_log.parse(planned).kafka_offsets("0").by_topic == {"orders": {0: 960, 1: 2046}}
+    assert offset_log.parse(planned).kafka_offsets("1").by_topic == {"other": {0: 9}}
 
 
 def test_manifest_that_contradicts_its_log_is_refused():

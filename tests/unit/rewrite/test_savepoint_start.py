@@ -6,6 +6,7 @@ import pytest
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.kafka.start.kinds import AtOffsets, LogIdentity
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.rewrite.savepoint_start import offsets_of
 from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest, QuerySnapshot
 from airflow_flinkstyle.types import BatchId, NextOffset
@@ -16,7 +17,7 @@ def a_position(topic: str, offset: int, *, cluster_id: str = "c") -> KafkaPositi
     return KafkaPosition(
         cluster_id=cluster_id,
         topic_ids={topic: f"id-{topic}"},
-        offsets={topic: {0: NextOffset(offset)}},
+        offsets=Offsets.of({topic: {0: NextOffset(offset)}}),
         log_range={},
     )
 
@@ -29,7 +30,7 @@ def a_savepoint(**sources: KafkaPosition) -> Manifest:
             query_id=name,
             batch_id=BatchId(1),
             checkpoint_location="/checkpoint",
-            pending_offsets=None,
+            planned_offsets=None,
             pinned_confs={},
             kafka={"0": position},
             files=(),
@@ -42,8 +43,10 @@ def a_savepoint(**sources: KafkaPosition) -> Manifest:
 def test_offsets_of_a_savepoint_know_their_logs():
     savepoint = a_savepoint(a=a_position("x", 5), b=a_position("y", 6), same=a_position("x", 5))
     logs = {"x": LogIdentity("c", "id-x"), "y": LogIdentity("c", "id-y")}
-    assert offsets_of(savepoint) == AtOffsets({("x", 0): 5, ("y", 0): 6}, "savepoint:sp-1", logs)
-    assert offsets_of(savepoint, "b/0") == AtOffsets({("y", 0): 6}, "savepoint:sp-1/b/0", {"y": logs["y"]})
+    assert offsets_of(savepoint) == AtOffsets(Offsets({("x", 0): 5, ("y", 0): 6}), "savepoint:sp-1", logs)
+    assert offsets_of(savepoint, "b/0") == AtOffsets(
+        Offsets({("y", 0): 6}), "savepoint:sp-1/b/0", {"y": logs["y"]}
+    )
 
 
 @pytest.mark.parametrize("other", [a_position("x", 7), a_position("x", 5, cluster_id="elsewhere")])

@@ -27,7 +27,7 @@ from airflow_flinkstyle.rewrite.route import Clusters, Route, incompatible_topic
 from airflow_flinkstyle.rewrite.rows import SourceRef, SourceStrategy, SourceVerdicts
 from airflow_flinkstyle.rewrite.rules import SourceRule, StrategyRules
 from airflow_flinkstyle.types import NextOffset
-from tests.unit.rewrite.shop import PENDING, Shop, a_position, a_view
+from tests.unit.rewrite.shop import PLANNED_LOG, Shop, a_position, a_view
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -190,8 +190,8 @@ def test_source_that_begins_anew_has_exactly_the_targets_partitions(ends: dict[i
     live = a_view(ends, topic="sales")
     result = apply_plan(plan, shop.manifest, shop.repository, live=live, allow=Policies(chosen=True))
     parsed = offset_log.parse(shop.text(result, "offsets/7"))
-    assert parsed.kafka_offsets("0") == {"sales": dict.fromkeys(ends, 1)}
-    assert parsed.kafka_offsets("1") == {"other": {0: 9}}
+    assert parsed.kafka_offsets("0").by_topic == {"sales": dict.fromkeys(ends, 1)}
+    assert parsed.kafka_offsets("1").by_topic == {"other": {0: 9}}
     assert "sales" in result.queries[0].kafka["0"].topic_ids
     kept = json.loads(result.evidence["totals/0/strategy"])
     assert (kept["strategy"], kept["cluster_id"]) == ("new_identity", "old")
@@ -252,7 +252,7 @@ def test_merged_topics_are_shown_with_all_they_were():
 
 
 def test_planned_batch_of_a_source_that_begins_anew_is_refused():
-    shop = Shop(pending=PENDING)
+    shop = Shop(planned=PLANNED_LOG)
     error = shop.failure(chosen(shop, {0: 2000, 1: 3000}), allow="chosen")
     assert isinstance(error, PlannedBatchError)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
 from airflow_flinkstyle.savepoint.manifest import FileEntry, KafkaPosition, Manifest, QuerySnapshot
 
@@ -20,7 +21,7 @@ def a_manifest(**changes: Any) -> Manifest:
     position = KafkaPosition(
         cluster_id="old",
         topic_ids={"orders": "t-1"},
-        offsets={"orders": {0: 1050, 10: 3, 2: 4}},  # type: ignore[dict-item]
+        offsets=Offsets.of({"orders": {0: 1050, 10: 3, 2: 4}}),  # type: ignore[dict-item]
         log_range={"orders": {0: (100, 1100)}},  # type: ignore[dict-item]
     )
     entry = FileEntry(path="offsets/5", size_bytes=3, blob="ab" * 32, digest="sha256:" + "ab" * 32)
@@ -29,7 +30,7 @@ def a_manifest(**changes: Any) -> Manifest:
         query_id="q-1",
         batch_id=5,  # type: ignore[arg-type]
         checkpoint_location="s3://bucket/cp",
-        pending_offsets="v1\n{}\n-",
+        planned_offsets="v1\n{}\n-",
         pinned_confs={"spark.sql.shuffle.partitions": "2"},
         kafka={"0": position},
         sink="foreachBatch",

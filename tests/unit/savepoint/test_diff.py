@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.savepoint.diff import FileSum, diff_savepoints
 from airflow_flinkstyle.types import NextOffset
 
@@ -47,7 +48,9 @@ def test_other_clusters_settings_and_partitions_are_named(
 ):
     before = take(repository, a_checkpoint())
     position = before.queries[0].kafka["0"]
-    moved = replace(position, cluster_id="new", offsets={"orders": {1: NextOffset(5), 2: NextOffset(7)}})
+    moved = replace(
+        position, cluster_id="new", offsets=Offsets.of({"orders": {1: NextOffset(5), 2: NextOffset(7)}})
+    )
     after = changed(before, kafka={"0": moved}, pinned_confs={"spark.x": "1"}, query_id="q-2")
     (query,) = diff_savepoints(before, after).queries
     assert not query.same_query_id

@@ -90,8 +90,8 @@ def test_no_hostile_name_passes_in_a_record(name: str):
 def test_no_hostile_name_passes_in_a_plan(name: str):
     strategy = {"query": "q", "source": "0", "strategy": "proved", "precondition": "", "consequence": ""}
     good: dict[str, Any] = {
-        "format_version": 3, "savepoint_id": "sp-1", "job": "orders", "batches": {"q": 1},
-        "target": {"cluster_id": "c", "topics": {}}, "moves": [], "pending": [], "settled": True,
+        "format_version": 4, "savepoint_id": "sp-1", "job": "orders", "batches": {"q": 1},
+        "target": {"cluster_id": "c", "topics": {}}, "moves": [], "planned": [], "settled": True,
         "evidence": {}, "strategies": [strategy], "source_cluster_id": None,
     }  # fmt: skip
     assert plan_json.from_json(json.dumps(good)).job == "orders"

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.savepoint.errors import ManifestFormatError
 from airflow_flinkstyle.savepoint.ids import new_savepoint_id
 from airflow_flinkstyle.savepoint.manifest_json import from_json, to_json, with_checksum
@@ -31,27 +32,33 @@ def test_text_gives_the_same_manifest_back():
 
 def test_equal_manifests_give_equal_text():
     query = a_manifest().queries[0]
-    shuffled = replace(query.kafka["0"], offsets={"orders": {2: 4, 10: 3, 0: 1050}})  # type: ignore[dict-item]
+    shuffled = replace(query.kafka["0"], offsets=Offsets.of({"orders": {2: 4, 10: 3, 0: 1050}}))  # type: ignore[dict-item]
     other = a_manifest(queries=(replace(query, kafka={"0": shuffled}),))
     assert to_json(other) == to_json(a_manifest())
 
 
 def test_newer_format_is_refused_by_name():
-    with pytest.raises(ManifestFormatError, match="format_version: expected 1 or 2 or 3, found 4"):
-        from_json(edited(format_version=4))
+    with pytest.raises(ManifestFormatError, match="format_version: expected 1 or 2 or 3 or 4, found 5"):
+        from_json(edited(format_version=5))
 
 
 def in_format_1() -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(to_json(a_manifest()))
+    document = in_format_2()
     document["format_version"] = 1
+    del document["checksum"], document["cut_id"], document["queries"][0]["sink"]
+    return document
+
+
+def in_format_3() -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(to_json(a_manifest()))
+    document["format_version"] = 3
     (query,) = document["queries"]
-    del document["checksum"], document["cut_id"], query["sink"], query["sinks"]
-    query["sink_lineage"] = None
+    query["pending_offsets"] = query.pop("planned_offsets")
     return document
 
 
 def in_format_2() -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(to_json(a_manifest()))
+    document = in_format_3()
     document["format_version"] = 2
     (query,) = document["queries"]
     del query["sinks"]
@@ -69,6 +76,18 @@ def test_format_2_is_read_and_does_not_know_what_transactional_sinks_have_writte
     assert from_json(with_checksum(json.dumps(in_format_2()))) == a_manifest(queries=(query,))
 
 
+def test_format_3_is_read_with_its_word_for_the_planned_batch_and_no_other():
+    assert from_json(with_checksum(json.dumps(in_format_3()))) == a_manifest()
+    newer = json.loads(to_json(a_manifest()))
+    for fields, number in ((in_format_3(), 4), (newer, 3)):
+        with pytest.raises(ManifestFormatError, match="planned_offsets"):
+            from_json(with_checksum(json.dumps({**fields, "format_version": number})))
+    (query,) = in_format_3()["queries"]
+    del query["pending_offsets"]
+    with pytest.raises(ManifestFormatError, match="a field 'planned_offsets'"):
+        from_json(with_checksum(json.dumps({**in_format_3(), "queries": [query]})))
+
+
 def test_every_flipped_bit_of_a_manifest_is_found():
     content = to_json(a_manifest()).encode()
     for position in range(len(content)):
@@ -80,11 +99,11 @@ def test_every_flipped_bit_of_a_manifest_is_found():
 
 def test_changed_value_that_could_be_one_is_refused_by_the_checksum():
     document = json.loads(to_json(a_manifest()))
-    document["queries"][0]["pending_offsets"] = "v1\n{}\n{}"
+    document["queries"][0]["planned_offsets"] = "v1\n{}\n{}"
     text = json.dumps(document)
     with pytest.raises(ManifestFormatError, match="checksum"):
         from_json(text)
-    assert from_json(with_checksum(text)).queries[0].pending_offsets == "v1\n{}\n{}"
+    assert from_json(with_checksum(text)).queries[0].planned_offsets == "v1\n{}\n{}"
 
 
 @pytest.mark.parametrize("field", ["cut_id", "sink"])

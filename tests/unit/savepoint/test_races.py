@@ -64,7 +64,8 @@ class Race:
         repository = Repository(self.store, "orders")
         checkpoint = a_checkpoint(batches=2)
         previous = take(repository, checkpoint, "sp-old", taken_at_ms=1)
-        take(repository, a_checkpoint(batches=1, query_id="q-2"), "sp-new", taken_at_ms=2)
+        take(repository, a_checkpoint(batches=2, query_id="q-2"), "sp-new", taken_at_ms=2)
+        checkpoint.commit()
         repository.put_blob(b"of a take that never ended")
         self._work = {
             "take": lambda: take(

@@ -46,8 +46,16 @@ class LooksThenWrites(MemoryStore):
 class OnePage(MemoryStore):
     """Lists a thousand keys and stops."""
 
-    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        yield from list(super().list(prefix))[:1000]
+    def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectInfo]:
+        yield from list(super().list(prefix, after=after))[:1000]
+
+
+class FromTheBeginning(MemoryStore):
+    """Ignores start-after."""
+
+    def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectInfo]:
+        del after
+        yield from super().list(prefix)
 
 
 class NeverUnchanged(MemoryStore):
@@ -130,6 +138,7 @@ class Cutting(MemoryStore):
         (LooksThenWrites, "one winner of racing replaces"),
         (NeverUnchanged, "get of what has changed only"),
         (OnePage, "listings whole and in order"),
+        (FromTheBeginning, "listings whole and in order"),
         (MovingCopy, "copies inside the store"),
         (Trusting, "uploads compared with their digest"),
         (Cutting, "large files in parts"),

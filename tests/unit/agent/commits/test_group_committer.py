@@ -10,10 +10,11 @@ import pytest
 from airflow_flinkstyle.agent.commits.group_committer import GroupCommitter
 from airflow_flinkstyle.agent.commits.offset_commits import BatchOffsets
 from airflow_flinkstyle.kafka.errors import ClusterUnreachableError
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.types import BatchId, NextOffset
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
 
 class SlowGroup:
@@ -35,21 +36,21 @@ class SlowGroup:
             self.answers.append(answer)
             self._answered.release()
 
-    def commit(self, offsets: Mapping[str, Mapping[int, NextOffset]]) -> None:
-        self.asked.append(offsets["orders"][0])
+    def commit(self, offsets: Offsets) -> None:
+        self.asked.append(offsets["orders", 0])
         assert self._answered.acquire(timeout=10)
         if error := self.answers.pop(0):
             raise error
 
-    def lag(self, offsets: Mapping[str, Mapping[int, NextOffset]]) -> dict[str, int]:
-        return {topic: sum(100 - at for at in found.values()) for topic, found in offsets.items()}
+    def lag(self, offsets: Offsets) -> dict[str, int]:
+        return {topic: sum(100 - at for at in found.values()) for topic, found in offsets.by_topic.items()}
 
     def close(self) -> None:
         self.closed.set()
 
 
 def after(batch: int) -> BatchOffsets:
-    return BatchOffsets(batch_id=BatchId(batch), offsets={"orders": {0: NextOffset(10 * batch)}})
+    return BatchOffsets(batch_id=BatchId(batch), offsets=Offsets.of({"orders": {0: NextOffset(10 * batch)}}))
 
 
 def until(check: Callable[[], bool]) -> None:
@@ -87,7 +88,7 @@ def test_newer_batch_replaces_the_one_that_waits_with_a_warning(
     assert group.asked == [10, 30]
     beat = committer.beat()
     assert (beat.commits_succeeded, beat.commits_failed, beat.commits_superseded) == (2, 0, 1)
-    assert (beat.batch_id, beat.offsets) == (3, {"orders": {"0": 30}})
+    assert (beat.batch_id, beat.offsets) == (3, {("orders", 0): 30})
     until(lambda: bool(committer.beat().lag))
 
 

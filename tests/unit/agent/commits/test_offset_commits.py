@@ -17,11 +17,12 @@ from airflow_flinkstyle.agent.commits.offset_commits import (
     Step,
     Wait,
 )
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.types import BatchId, NextOffset
 
 
 def after(batch: int) -> BatchOffsets:
-    return BatchOffsets(batch_id=BatchId(batch), offsets={"orders": {0: NextOffset(10 * batch)}})
+    return BatchOffsets(batch_id=BatchId(batch), offsets=Offsets.of({"orders": {0: NextOffset(10 * batch)}}))
 
 
 @pytest.mark.parametrize(

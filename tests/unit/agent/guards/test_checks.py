@@ -21,6 +21,7 @@ from airflow_flinkstyle.kafka.errors import (
     OffsetBeyondEndError,
     TopicRecreatedError,
 )
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.records import QueryStatus, SourceIdentity, TakeoverOrder
 from airflow_flinkstyle.savepoint.blobs.owned import owners
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 
 
 def an_order(**changes: Any) -> TakeoverOrder:
-    values: dict[str, Any] = {"savepoint_id": None, "carry_pending": False, "closed_at": None, "expected": {}}
+    values: dict[str, Any] = {"savepoint_id": None, "carry_planned": False, "closed_at": None, "expected": {}}
     return TakeoverOrder(**{**values, **changes})
 
 
@@ -98,14 +99,17 @@ def an_identity(cluster_id: str) -> SourceIdentity:
 
 def a_snapshot(name: str, *sources: str) -> QuerySnapshot:
     position = KafkaPosition(
-        cluster_id="of the savepoint", topic_ids={"t": "id"}, offsets={"t": {0: NextOffset(1)}}, log_range={}
+        cluster_id="of the savepoint",
+        topic_ids={"t": "id"},
+        offsets=Offsets.of({"t": {0: NextOffset(1)}}),
+        log_range={},
     )
     return QuerySnapshot(
         name=name,
         query_id=f"id of {name}",
         batch_id=BatchId(7),
         checkpoint_location="file:///checkpoint",
-        pending_offsets=None,
+        planned_offsets=None,
         pinned_confs={},
         kafka=dict.fromkeys(sources, position),
         files=(),
@@ -205,7 +209,7 @@ def test_restore_prepares_or_completes_every_query_as_it_was_asked() -> None:
     assert restore(complete=False, claim_mode="claim") == set()
     assert restore(complete=True) == {"offsets/0"}
     assert owners(repository) == {}
-    assert restore(complete=True, carry_pending=True, claim_mode="claim") == {"offsets/0", "offsets/1"}
+    assert restore(complete=True, carry_planned=True, claim_mode="claim") == {"offsets/0", "offsets/1"}
     assert owners(repository).keys() == {"sp-1"}
 
 

@@ -40,11 +40,11 @@ def a_log(*offsets: dict[str, dict[str, int]] | str) -> OffsetLog:
 def check(
     view: ClusterView,
     committed: OffsetLog | None,
-    pending: OffsetLog | None = None,
+    planned: OffsetLog | None = None,
     *expected: SourceIdentity,
     key: str = "0",
 ) -> SourceIdentity:
-    positions = CheckpointPositions(committed=committed, pending=pending)
+    positions = CheckpointPositions(committed=committed, planned=planned)
     return check_source("orders", key, view, expected=expected, positions=positions)
 
 
@@ -148,16 +148,16 @@ def test_offsets_are_read_from_the_newest_commit_and_the_batch_after_it() -> Non
     store.write("commits/1", b'v1\n{"nextBatchWatermarkMs":0}')
     positions = read_positions(store)
     assert positions.committed == a_log({"t": {"0": 1}})
-    assert positions.pending == a_log({"t": {"0": 2}})
-    assert read_positions(MemoryStore()) == CheckpointPositions(committed=None, pending=None)
+    assert positions.planned == a_log({"t": {"0": 2}})
+    assert read_positions(MemoryStore()) == CheckpointPositions(committed=None, planned=None)
     store.write("commits/2", b'v1\n{"nextBatchWatermarkMs":0}')
-    assert read_positions(store) == CheckpointPositions(committed=a_log({"t": {"0": 2}}), pending=None)
+    assert read_positions(store) == CheckpointPositions(committed=a_log({"t": {"0": 2}}), planned=None)
 
 
 def test_first_planned_batch_is_pending_though_nothing_is_committed() -> None:
     store = MemoryStore()
     store.write("offsets/0", a_log({"t": {"0": 7}}).render().encode())
-    assert read_positions(store) == CheckpointPositions(committed=None, pending=a_log({"t": {"0": 7}}))
+    assert read_positions(store) == CheckpointPositions(committed=None, planned=a_log({"t": {"0": 7}}))
 
 
 def a_source(position: int, name: str | None = None) -> Source:
@@ -166,7 +166,7 @@ def a_source(position: int, name: str | None = None) -> Source:
 
 def test_renamed_source_is_refused_where_adding_one_is_not() -> None:
     log = offset_log.parse('v2\n{"conf":{}}\na:{"t":{"0":1}}')
-    positions = CheckpointPositions(committed=log, pending=None)
+    positions = CheckpointPositions(committed=log, planned=None)
     require_same_sources("q", [a_source(0, "a"), a_source(1, "b")], positions)
     with pytest.raises(SourcesChangedError, match=r"\['a'\].*\['b'\]"):
         require_same_sources("q", [a_source(0, "b")], positions)
@@ -174,7 +174,7 @@ def test_renamed_source_is_refused_where_adding_one_is_not() -> None:
 
 
 def test_other_number_of_sources_is_refused_where_sources_have_no_names() -> None:
-    positions = CheckpointPositions(committed=a_log({"t": {"0": 1}}, {"u": {"0": 1}}), pending=None)
+    positions = CheckpointPositions(committed=a_log({"t": {"0": 1}}, {"u": {"0": 1}}), planned=None)
     require_same_sources("q", [a_source(0), a_source(1)], positions)
     for found in (1, 3):
         with pytest.raises(SourcesChangedError) as refused:
@@ -182,12 +182,12 @@ def test_other_number_of_sources_is_refused_where_sources_have_no_names() -> Non
         assert f"read 2 sources like its checkpoint, found {found} in the script" in refused.value.problem
         assert refused.value.state_after == "The query was not started; its checkpoint is as it was."
         assert "ChangeSourcesOperator" in refused.value.remedy
-    require_same_sources("q", [a_source(0)], CheckpointPositions(committed=None, pending=None))
+    require_same_sources("q", [a_source(0)], CheckpointPositions(committed=None, planned=None))
 
 
 def test_sources_of_the_planned_batch_count_and_not_those_before_it() -> None:
     before, now = a_log({"t": {"0": 1}}), a_log({"t": {"0": 1}}, {"u": {"0": 1}})
-    positions = CheckpointPositions(committed=before, pending=now)
+    positions = CheckpointPositions(committed=before, planned=now)
     require_same_sources("q", [a_source(0), a_source(1)], positions)
     with pytest.raises(SourcesChangedError, match="2 sources like its checkpoint, found 1"):
         require_same_sources("q", [a_source(0)], positions)

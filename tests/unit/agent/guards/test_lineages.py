@@ -38,10 +38,10 @@ def a_lineage(name: str = "out", cluster: str = "old") -> SinkLineage:
 SAVED = Sinks(lineages=(a_lineage(),))
 
 
-def a_savepoint(sinks: Sinks | None, *, pending: bool = False) -> Manifest:
+def a_savepoint(sinks: Sinks | None, *, planned: bool = False) -> Manifest:
     query = QuerySnapshot(
         name="totals", query_id="q", batch_id=K, checkpoint_location="x", pinned_confs={}, kafka={},
-        pending_offsets="v1\n{}\n-" if pending else None, sinks=sinks, files=(),
+        planned_offsets="v1\n{}\n-" if planned else None, sinks=sinks, files=(),
     )  # fmt: skip
     return Manifest(
         savepoint_id="sp-1", job="job", parent=None, alignment="none", taken_at_ms=1, taken_from_generation=1,
@@ -51,7 +51,7 @@ def a_savepoint(sinks: Sinks | None, *, pending: bool = False) -> Manifest:
 
 def an_order(rewind: Rewind = "continue", **changes: Any) -> TakeoverOrder:
     order = TakeoverOrder(
-        savepoint_id="sp-1", carry_pending=False, closed_at=None, expected={}, rewind=rewind
+        savepoint_id="sp-1", carry_planned=False, closed_at=None, expected={}, rewind=rewind
     )
     return replace(order, **changes)
 
@@ -135,7 +135,7 @@ def test_sink_that_moved_in_this_generation_does_not_move_again_at_a_relaunch():
 
 @pytest.mark.parametrize("comes_along", [True, False])
 def test_planned_batch_keeps_the_sink_where_it_may_have_written_a_part_of_it(comes_along: bool):
-    order, manifest = an_order(carry_pending=comes_along), a_savepoint(SAVED, pending=True)
+    order, manifest = an_order(carry_planned=comes_along), a_savepoint(SAVED, planned=True)
     found = goes_on(origins(order, manifest, None, Generation(7))["totals"])
     with pytest.raises(LineageError, match="batch 11 was planned already"):
         begins(found, "new", None)
@@ -143,7 +143,7 @@ def test_planned_batch_keeps_the_sink_where_it_may_have_written_a_part_of_it(com
 
 
 def test_batch_that_may_be_half_written_is_handed_on_until_a_sink_has_looked():
-    order, planned = an_order(), a_savepoint(SAVED, pending=True)
+    order, planned = an_order(), a_savepoint(SAVED, planned=True)
     first = origins(order, planned, None, Generation(7))["totals"]
     told = carried(first, None, is_new=False)
     assert told == replace(SAVED, under_way=True)

@@ -13,6 +13,7 @@ from airflow_flinkstyle.agent.queries.registry import Queries
 from airflow_flinkstyle.agent.run import capture
 from airflow_flinkstyle.agent.run.serving import Serving
 from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.records import Declared, QueryStatus, Request, SourceIdentity
 from airflow_flinkstyle.protocol.sink_records import Sinks
 from airflow_flinkstyle.savepoint.manifest import KafkaPosition, QuerySnapshot
@@ -68,9 +69,9 @@ def test_it_is_told_of_as_its_checkpoint_stands() -> None:
 
 def test_what_a_run_goes_on_from_is_told_by_whoever_knows_most() -> None:
     followed = a_heartbeat(queries={"b": BEAT, "c": BEAT})
-    position = KafkaPosition(cluster_id="new", topic_ids={"orders": "n"}, offsets={}, log_range={})
+    position = KafkaPosition(cluster_id="new", topic_ids={"orders": "n"}, offsets=Offsets(), log_range={})
     saved = QuerySnapshot(
-        name="b", query_id="q", batch_id=BatchId(3), checkpoint_location="x", pending_offsets=None,
+        name="b", query_id="q", batch_id=BatchId(3), checkpoint_location="x", planned_offsets=None,
         pinned_confs={}, kafka={"0": position}, sink="json", files=(),
     )  # fmt: skip
     known = waiting.told(None, a_manifest(saved), followed)
@@ -112,7 +113,7 @@ def test_it_is_saved_as_its_checkpoint_stands(stopped_at: dict[str, BatchId] | N
     )
     (query,) = manifest.queries
     assert (query.name, query.query_id, query.batch_id, query.sink) == ("b", QUERY_ID, 0, "kafka")
-    assert (query.pending_offsets is not None) == (planned == 2)
+    assert (query.planned_offsets is not None) == (planned == 2)
 
 
 def asked(queries: Queries, admission: object, **changes: Any) -> tuple[bool, str | None]:

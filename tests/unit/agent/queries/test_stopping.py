@@ -10,7 +10,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from airflow_flinkstyle.agent.errors import PlannedBatchError
-from airflow_flinkstyle.agent.queries.stopping import commit_pending, stop_at_boundary, wait_until_stopped
+from airflow_flinkstyle.agent.queries.stopping import commit_planned, stop_at_boundary, wait_until_stopped
 from tests.unit.agent.drivers import commit, plan
 from tests.unit.agent.job_queries import a_query
 
@@ -116,21 +116,21 @@ def pending(*, commits: bool, error: Exception | None = None) -> tuple[JobQuery,
 
 def test_batch_that_was_planned_is_committed_by_a_run_of_one_batch() -> None:
     query, once = pending(commits=True)
-    assert commit_pending(query) == 1
+    assert commit_planned(query) == 1
     assert once == [True, False], "the script may start the same writer again"
     assert query.held_runs == {"run-1"}
 
 
 def test_query_without_a_planned_batch_is_not_started() -> None:
     query = a_query("orders")
-    assert commit_pending(query) is None
+    assert commit_planned(query) is None
     commit(query, 0)
-    assert commit_pending(query) == 0
+    assert commit_planned(query) == 0
     assert query.query is None
 
 
 def test_batch_that_is_not_committed_by_that_run_is_refused() -> None:
     query, _ = pending(commits=False)
     with pytest.raises(PlannedBatchError, match="found one that is planned only") as refused:
-        commit_pending(query)
+        commit_planned(query)
     assert query.location in refused.value.state_after

@@ -56,7 +56,7 @@ def places(*offsets: int, cluster_id: str = "c1") -> dict[tuple[str, str, int], 
 def test_batch_ends_at_the_barrier_and_leaves_every_other_source_where_it_is(text: str, source: str):
     planned = plan_batch(a_stand(text, source), places(15, 20))
     assert planned is not None
-    assert planned.kafka_offsets(source) == {"orders": {0: 15, 1: 20}}
+    assert planned.kafka_offsets(source).by_topic == {"orders": {0: 15, 1: 20}}
     assert (planned.version, planned.confs) == (int(text[1]), {"spark.sql.shuffle.partitions": "2"})
     before = offset_log.parse(text).sources
     assert [planned.sources[key] == raw for key, raw in before.items()].count(True) == 1
@@ -97,14 +97,14 @@ def test_partition_that_only_another_query_has_seen_is_read_to_the_barrier():
     stand = a_stand(view=a_view({0: 100, 1: 100, 2: 100}))
     planned = plan_batch(stand, places(10, 20, 5))
     assert planned is not None
-    assert planned.kafka_offsets("0") == {"orders": {0: 10, 1: 20, 2: 5}}
+    assert planned.kafka_offsets("0").by_topic == {"orders": {0: 10, 1: 20, 2: 5}}
 
 
 def test_barrier_in_partitions_the_query_does_not_subscribe_to_is_left_out():
     stand = a_stand(view=a_view({0: 100, 1: 100}))
     planned = plan_batch(stand, places(11, 20, 5))
     assert planned is not None
-    assert planned.kafka_offsets("0") == {"orders": {0: 11, 1: 20}}
+    assert planned.kafka_offsets("0").by_topic == {"orders": {0: 11, 1: 20}}
 
 
 def test_barrier_behind_a_query_is_refused():
@@ -134,7 +134,7 @@ def test_all_queries_reach_the_furthest_position_of_them(all_offsets: list[tuple
     for stand in stands:
         planned = plan_batch(stand, barrier)
         end = (planned or stand.log).kafka_offsets("0")
-        assert end == {"orders": {0: barrier["c1", "orders", 0], 1: barrier["c1", "orders", 1]}}
+        assert end == {(topic, number): at for (_, topic, number), at in barrier.items()}
 
 
 def test_end_of_the_inputs_is_what_can_be_read_now():

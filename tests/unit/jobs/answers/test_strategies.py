@@ -7,6 +7,7 @@ import pytest
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.answers.strategies import strategy_rules
 from airflow_flinkstyle.kafka.start.kinds import AtOffsets, Latest
+from airflow_flinkstyle.offsets import Offsets
 
 
 def test_sources_left_out_follow_the_default_and_the_others_only_differ_where_they_say() -> None:
@@ -19,7 +20,7 @@ def test_sources_left_out_follow_the_default_and_the_others_only_differ_where_th
 
 
 def test_start_may_be_the_offsets_of_a_savepoint() -> None:
-    known = AtOffsets({("a", 0): 3}, origin="savepoint:sp-1")
+    known = AtOffsets(Offsets({("a", 0): 3}), origin="savepoint:sp-1")
     rules = strategy_rules(way="new_identity", start="savepoint:sp-1", savepoint=lambda _text: known)
     assert rules.default.start is not None
     assert rules.default.start.default == known

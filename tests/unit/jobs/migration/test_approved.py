@@ -26,6 +26,7 @@ from airflow_flinkstyle.kafka.start.kinds import (
     Shifted,
     StartRules,
 )
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.rewrite.rules import SourceRule, StrategyRules
 from airflow_flinkstyle.storage.memory import MemoryStore
 
@@ -40,7 +41,9 @@ STARTS = StartRules(
         "f": Shifted(ms=1000),
     },
     partitions={
-        ("orders", 3): AtOffsets({("orders", 3): 17, ("orders", 4): 0}, origin="savepoint:sp-1", logs=LOGS),
+        ("orders", 3): AtOffsets(
+            Offsets({("orders", 3): 17, ("orders", 4): 0}), origin="savepoint:sp-1", logs=LOGS
+        ),
     },
 )
 PLAIN = Migration(

@@ -20,6 +20,7 @@ from airflow_flinkstyle.jobs.migration.cutover import PHASES, Cutover
 from airflow_flinkstyle.jobs.requests import DRAINED
 from airflow_flinkstyle.jobs.status import Running
 from airflow_flinkstyle.kafka.errors import ClusterUnreachableError
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from tests.unit.jobs.cutovers import NEW, QUICK, DyingStore, Killed, a_cutover, position
 from tests.unit.jobs.hosts import Host, start
@@ -334,7 +335,7 @@ def test_record_that_somebody_writes_behind_the_proof_brings_the_job_back_unfenc
 def test_topic_that_the_driver_did_not_tell_of_is_never_moved_unwatched(world: World):
     world.start()
     ends = world.logs.ends
-    world.logs.ends = lambda topics: {"other": ends(topics)["orders"]}  # type: ignore[method-assign]
+    world.logs.ends = lambda topics: Offsets.of({"other": ends(topics).by_topic["orders"]})  # type: ignore[method-assign]
     with pytest.raises(RolledBackError, match="that orders were not"):
         a_cutover(world).run()
     assert (runs_on(world), position(world)) == (3, "release_old")

@@ -20,12 +20,12 @@ from airflow_flinkstyle.jobs.migration.fence_phase import (
 from airflow_flinkstyle.kafka.errors import ClusterUnreachableError, FenceDownError
 from airflow_flinkstyle.kafka.fence.acls import EVERYBODY, AclRule
 from airflow_flinkstyle.kafka.fence.fences import FenceRecord
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.storage.memory import MemoryStore
+from airflow_flinkstyle.types import NextOffset
 
 if TYPE_CHECKING:
     from collections.abc import Collection
-
-    from airflow_flinkstyle.jobs.migration.fence_phase import Ends
 
 OURS = AclRule(name="orders", principal=EVERYBODY, operation="WRITE", permission="deny")
 THEIRS = AclRule(name="orders", principal="User:shop", operation="READ", permission="allow")
@@ -55,11 +55,11 @@ class Cluster:
     def lift(self, record: FenceRecord) -> None:
         self.entries -= set(record.rules)
 
-    def ends(self, topics: Collection[str]) -> Ends:
-        return {topic: {"0": self.end} for topic in topics}
+    def ends(self, topics: Collection[str]) -> Offsets:
+        return Offsets({(topic, 0): NextOffset(self.end) for topic in topics})
 
-    def late_writes(self, ends: Ends) -> str | None:
-        earlier = ends["orders"]["0"]
+    def late_writes(self, ends: Offsets) -> str | None:
+        earlier = ends["orders", 0]
         return None if earlier == self.end else f"records arrived on orders-0 ({earlier} to {self.end})"
 
 

@@ -24,7 +24,7 @@ SAVED = 4
 def a_savepoint(query_id: str = "q-1") -> Manifest:
     query = QuerySnapshot(
         name="totals", query_id=query_id, batch_id=BatchId(SAVED), checkpoint_location="x",
-        pending_offsets=None, pinned_confs={}, kafka={}, files=(),
+        planned_offsets=None, pinned_confs={}, kafka={}, files=(),
     )  # fmt: skip
     return Manifest(
         savepoint_id="sp-1", job="orders", parent=None, alignment="none", taken_at_ms=1,
@@ -56,7 +56,7 @@ class Runs:
         )  # fmt: skip
         self.board.create_claim(generation, claim)
         order = TakeoverOrder(
-            savepoint_id=None, carry_pending=False, closed_at=None, expected={}, counts_behind=begun or {}
+            savepoint_id=None, carry_planned=False, closed_at=None, expected={}, counts_behind=begun or {}
         )
         self.board.create_takeover_order(generation, order)
         told = {}

@@ -43,8 +43,8 @@ def test_start_runs_the_job_and_a_retry_finds_the_same_driver(world: World):
 
 def test_retry_after_a_crash_between_submit_and_handle_submits_nothing_twice(world: World):
     client = world.start()
-    submit = client.board.submit(1, 1)
-    client.board.put_submit(1, 1, replace(submit.value, state="asked", native_id={}), seen=submit.version)
+    submit = client.board.submit(1)
+    client.board.put_submit(1, replace(submit.value, state="asked", native_id={}), seen=submit.version)
     client.start(world.spec(), world.target(), claim_key="start")
     assert len(world.drivers) == 1
     assert client.board.newest_submit(1) == 1
@@ -390,8 +390,8 @@ def test_batch_that_was_under_way_is_told_to_who_goes_on_behind_a_savepoint_of_t
     take_stopped(client, "nightly")  # says that the run has closed
     handle = client.start(world.spec(), world.target(), claim_key="second", origin=FromCheckpoint())
     order = client.board.takeover_order(handle.generation)
-    assert order.carry_pending
-    assert world.repository.read(order.savepoint_id).queries[0].pending_offsets is not None
+    assert order.carry_planned
+    assert world.repository.read(order.savepoint_id).queries[0].planned_offsets is not None
     world.logs.produce(4)
     world.judge()
 
@@ -415,7 +415,7 @@ def test_savepoint_without_the_batch_that_sinks_may_have_written_in_part_cannot_
         client.start(world.spec(), world.target(), claim_key="s2", origin=FromSavepoint(savepoint_id=hot))
     origin = FromSavepoint(savepoint_id=since.savepoint_id)
     handle = client.start(world.spec(), world.target(), claim_key="s3", origin=origin)
-    assert client.board.takeover_order(handle.generation).carry_pending
+    assert client.board.takeover_order(handle.generation).carry_planned
     world.logs.produce(4)
     world.judge()
 

@@ -154,7 +154,7 @@ def test_driver_that_beats_cannot_be_declared_dead(world: World, hosts: tuple[Ho
     start(world, a)
     with pytest.raises(StillBeatingError, match="generation 1"):
         b.client().declare_dead(1, reason="I think so", by="ops@b")
-    assert b.client().board.submit(1, 1).value.state == "submitted"
+    assert b.client().board.submit(1).value.state == "submitted"
 
 
 def test_driver_is_declared_dead_with_a_reason_and_not_after_its_last_word(
@@ -167,7 +167,7 @@ def test_driver_is_declared_dead_with_a_reason_and_not_after_its_last_word(
     client.stop("stop", savepoint=False, timeout_s=20)
     with pytest.raises(JobNotRunningError, match="ended by its own word"):
         b.client().declare_dead(1, reason="rack 4 burnt", by="ops@b")
-    assert client.board.submit(1, 1).value.state == "submitted"
+    assert client.board.submit(1).value.state == "submitted"
 
 
 # --- a submit that failed, or that nobody finished --------------------------------------------------
@@ -277,10 +277,10 @@ def test_submit_is_recorded_before_the_process_is_started(world: World, hosts: t
     a, _ = hosts
     seen: list[Submit] = []
     before = a.submit
-    a.submit = lambda one: (seen.append(world.board.submit(1, 1).value), before(one))[1]  # type: ignore[method-assign]
+    a.submit = lambda one: (seen.append(world.board.submit(1).value), before(one))[1]  # type: ignore[method-assign]
     start(world, a)
     assert [(one.state, one.key) for one in seen] == [("asked", "start")]
-    assert world.board.submit(1, 1).value.native_id == {"pid": "1", "host": "a"}
+    assert world.board.submit(1).value.native_id == {"pid": "1", "host": "a"}
 
 
 def test_store_that_fails_after_the_submit_leaves_a_driver_that_is_found(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_flinkstyle.clock import Clock
 from airflow_flinkstyle.jobs.errors import DriverFailedError
 from airflow_flinkstyle.jobs.running import runs
 from airflow_flinkstyle.jobs.status import Failed, Running, describe_status
@@ -15,33 +16,34 @@ if TYPE_CHECKING:
     from tests.unit.jobs.conftest import Mood, World
 
 
+class ShortClock(Clock):
+    """Long pauses, those before the retries, are not slept here."""
+
+    def __init__(self) -> None:
+        self.pauses: list[float] = []
+
+    def sleep(self, seconds: float) -> None:
+        if seconds > 1:
+            self.pauses.append(seconds)
+        else:
+            super().sleep(seconds)
+
+
 @pytest.fixture
-def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The pauses before the retries, which are not slept here."""
-    found: list[float] = []
-
-    class Clock:
-        monotonic = staticmethod(runs.time.monotonic)
-
-        @staticmethod
-        def sleep(seconds: float) -> None:
-            found.append(seconds) if seconds > 1 else runs_sleep(seconds)
-
-    runs_sleep = runs.time.sleep
-    monkeypatch.setattr(runs, "time", Clock)
-    return found
+def clock() -> ShortClock:
+    return ShortClock()
 
 
-def a_job_out_of_reach(world: World, mood: type[Mood], times: int) -> JobClient:
+def a_job_out_of_reach(world: World, mood: type[Mood], clock: ShortClock, times: int) -> JobClient:
     world.moods["v1.py"] = mood(out_of_reach=times)
-    client = world.client()
+    client = world.client(clock)
     client.start(world.spec(), world.target(), claim_key="start")
     world.until(lambda: isinstance(client.status(), Failed))
     return client
 
 
-def test_brokers_that_come_back_are_found_by_a_retry(world: World, mood: type[Mood], pauses: list[float]):
-    client = a_job_out_of_reach(world, mood, 3)
+def test_brokers_that_come_back_are_found_by_a_retry(world: World, mood: type[Mood], clock: ShortClock):
+    client = a_job_out_of_reach(world, mood, clock, 3)
     assert "CLUSTER_UNREACHABLE (it may pass by itself; retries so far: 0)" in describe_status(
         client.status()
     )
@@ -51,23 +53,23 @@ def test_brokers_that_come_back_are_found_by_a_retry(world: World, mood: type[Mo
         world.until(lambda: isinstance(client.status(), Failed | Running))
     world.logs.produce(5)
     assert isinstance(client.status(), Running)
-    assert [round(pause_s) for pause_s in pauses] == [5, 10, 20]
+    assert [round(pause_s) for pause_s in clock.pauses] == [5, 10, 20]
     world.judge()
 
 
-def test_retries_end_and_the_error_is_told(world: World, mood: type[Mood], pauses: list[float]):
-    client = a_job_out_of_reach(world, mood, 100)
+def test_retries_end_and_the_error_is_told(world: World, mood: type[Mood], clock: ShortClock):
+    client = a_job_out_of_reach(world, mood, clock, 100)
     for _ in range(runs.MOST_RETRIES):
         client.ensure_running()
         world.until(lambda: isinstance(client.status(), Failed))
     with pytest.raises(DriverFailedError, match="no broker answered"):
         client.ensure_running()
-    assert max(pauses) <= runs.MOST_RETRY_S
+    assert max(clock.pauses) <= runs.MOST_RETRY_S
 
 
-def test_taking_over_without_a_batch_begins_no_new_count(world: World, mood: type[Mood], pauses: list[float]):
+def test_taking_over_without_a_batch_begins_no_new_count(world: World, mood: type[Mood], clock: ShortClock):
     world.moods["v1.py"] = mood(loses_reach=True)
-    client = world.client()
+    client = world.client(clock)
     client.start(world.spec(), world.target(), claim_key="start")
     for retry in range(1, runs.MOST_RETRIES + 1):
         world.until(lambda: isinstance(client.status(), Failed))
@@ -78,8 +80,8 @@ def test_taking_over_without_a_batch_begins_no_new_count(world: World, mood: typ
         client.ensure_running()
 
 
-def test_a_committed_batch_begins_a_new_count(world: World, mood: type[Mood], pauses: list[float]):
-    client = a_job_out_of_reach(world, mood, 2)
+def test_a_committed_batch_begins_a_new_count(world: World, mood: type[Mood], clock: ShortClock):
+    client = a_job_out_of_reach(world, mood, clock, 2)
     for _ in range(2):
         client.ensure_running()
         world.until(lambda: isinstance(client.status(), Failed | Running))
@@ -93,8 +95,10 @@ def test_a_committed_batch_begins_a_new_count(world: World, mood: type[Mood], pa
     assert client.run(1).retry == 1
 
 
-def test_start_that_failed_of_such_a_cause_is_tried_again_by_its_retry(world: World, mood: type[Mood]):
-    client = a_job_out_of_reach(world, mood, 1)
+def test_start_that_failed_of_such_a_cause_is_tried_again_by_its_retry(
+    world: World, mood: type[Mood], clock: ShortClock
+):
+    client = a_job_out_of_reach(world, mood, clock, 1)
     client.start(world.spec(), world.target(), claim_key="start")
     client.wait_running(1, timeout_s=10)
 

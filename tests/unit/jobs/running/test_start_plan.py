@@ -48,7 +48,7 @@ class Runs:
 
     def go_on(self) -> None:
         saved = QuerySnapshot(
-            name="a", query_id="qa", batch_id=BatchId(AT), checkpoint_location="x", pending_offsets=None,
+            name="a", query_id="qa", batch_id=BatchId(AT), checkpoint_location="x", planned_offsets=None,
             pinned_confs={}, kafka={}, files=(),
         )  # fmt: skip
         runs: Any = SimpleNamespace(board=self.board)

@@ -6,6 +6,7 @@ import copy
 import threading
 import time
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,9 +17,11 @@ from airflow_flinkstyle.jobs.requests import CutMode, Ended, InProgress, TooLate
 from airflow_flinkstyle.jobs.running.savepoints import begin_savepoint
 from airflow_flinkstyle.jobs.running.together import JobsCut, cut_together, find_cut
 from airflow_flinkstyle.jobs.status import Closed, Running
-from airflow_flinkstyle.protocol.cuts import Cut, CutBoard, Positions
+from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.protocol.cuts import CutBoard, Positions
 from airflow_flinkstyle.storage.memory import MemoryStore
 from tests.unit.jobs.conftest import TOPIC, World
+from tests.unit.stores import ActingStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -59,7 +62,7 @@ class Pair:
 
     def positions(self, savepoints: dict[str, str]) -> list[int]:
         manifests = [world.repository.read(savepoints[world.job]) for world in self.worlds]
-        return [manifest.queries[0].kafka["0"].offsets[TOPIC][0] for manifest in manifests]
+        return [manifest.queries[0].kafka["0"].offsets[TOPIC, 0] for manifest in manifests]
 
 
 @pytest.fixture
@@ -200,24 +203,22 @@ class TaskTimeoutError(BaseException):
     [(KeyboardInterrupt, KeyboardInterrupt), (TaskTimeoutError, TaskTimeoutError), (OSError, JobsCut)],
 )
 def test_interrupted_caller_ends_though_another_attempt_has_completed_the_cut(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch, thrown: type[BaseException], seen: type[object]
+    pair: Pair, thrown: type[BaseException], seen: type[object]
 ):
     clients = pair.start()
-    decide = CutBoard.decide
 
-    def interrupted(board: CutBoard, cut: Cut) -> Cut:
-        if cut.verdict == "complete":
-            decide(board, cut)  # as another attempt of the same caller does
-            raise thrown
-        return decide(board, cut)
+    def throw() -> None:
+        raise thrown
 
-    monkeypatch.setattr(CutBoard, "decide", interrupted)
+    job = pair.first.job
+    store = ActingStore(pair.first.store, throw, key="cuts/", holding=b'"complete"', after=True)
+    asking = [replace(clients[0], board=JobBoard(store, job)), clients[1]]  # type: ignore[arg-type]
     try:
-        found: object = cut_together(clients, "k", timeout_s=TIMEOUT_S)
+        found: object = cut_together(asking, "k", timeout_s=TIMEOUT_S)
     except (KeyboardInterrupt, TaskTimeoutError) as error:
         found = error
+    assert store.has_acted, "as if another attempt of the same caller had decided"
     assert isinstance(found, seen)
-    monkeypatch.undo()
     assert isinstance(cut_together(clients, "k", timeout_s=TIMEOUT_S), JobsCut)
 
 

@@ -85,7 +85,7 @@ def test_planned_batch_of_the_new_version_is_carried_over_with_its_offsets(
         an_upgrade_with_news(world).run()
     generation = world.client().status().run.generation
     carried = world.repository.read(world.board.takeover_order(generation).savepoint_id)
-    assert '{"orders":{"0":115}}' in carried.queries[0].pending_offsets
+    assert '{"orders":{"0":115}}' in carried.queries[0].planned_offsets
     # A part of the batch may stand where the new one wrote; where it told nothing, the lineage stays known.
     assert carried.queries[0].sinks == written_by(1 if tells_no_sinks else 2)
 

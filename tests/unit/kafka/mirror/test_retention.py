@@ -8,6 +8,7 @@ import pytest
 
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicSettings, TopicView
 from airflow_flinkstyle.kafka.mirror.retention import RetentionFinding, cutoffs_of, findings_of, older_than
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.types import NextOffset
 
 NOW_MS = 1_000_000_000
@@ -58,7 +59,7 @@ def test_offsets_from_the_position_on_are_counted_up_to_the_first_that_is_kept(
     view = a_view(other=(0, 9), t=log_range)
     expected = {("t", 0): count, ("other", 0): 3}
     found = older_than(
-        {("gone", 0): 5, ("t", 0): position, ("other", 0): 1},
+        Offsets({("gone", 0): 5, ("t", 0): position, ("other", 0): 1}),
         view,
         {
             ("gone", 0): 5,

@@ -23,6 +23,7 @@ from airflow_flinkstyle.kafka.start.kinds import (
     text_of,
 )
 from airflow_flinkstyle.kafka.start.text import parse_rules, parse_start
+from airflow_flinkstyle.offsets import Offsets
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,8 +43,8 @@ TEN_O_CLOCK_MS = 1795255200000
         ("group:orders", FromGroup("orders")),
         ("group:a:b:missing=earliest", FromGroup("a:b", "earliest")),
         ({"group": "a:missing=latest"}, FromGroup("a:missing=latest")),
-        ('offsets:{"t": {"0": 17}}', AtOffsets({("t", 0): 17})),
-        ({"offsets": {"t": {0: 17, "1": "3"}}}, AtOffsets({("t", 0): 17, ("t", 1): 3})),
+        ('offsets:{"t": {"0": 17}}', AtOffsets(Offsets({("t", 0): 17}))),
+        ({"offsets": {"t": {0: 17, "1": "3"}}}, AtOffsets(Offsets({("t", 0): 17, ("t", 1): 3}))),
         ("shift:-100", Shifted(records=-100)),
         ("shift:0", Shifted(records=0)),
         ("shift:-5m", Shifted(ms=-300_000)),
@@ -130,7 +131,7 @@ def test_savepoint_is_asked_of_the_one_who_knows_it():
 
     def offsets(name: str) -> AtOffsets:
         asked.append(name)
-        return AtOffsets({("t", 0): 1}, origin=f"savepoint:{name}")
+        return AtOffsets(Offsets({("t", 0): 1}), origin=f"savepoint:{name}")
 
     assert parse_rules("savepoint:sp-1/query/0", savepoint=offsets).default == AtOffsets(
         {("t", 0): 1}, origin="savepoint:sp-1/query/0"
@@ -149,7 +150,9 @@ def test_savepoint_is_asked_of_the_one_who_knows_it():
 def test_table_is_read_from_json_and_from_csv(tmp_path: Path, content: str):
     path = tmp_path / "offsets"
     path.write_text(content, encoding="utf-8")
-    assert parse_start(f"file:{path}") == AtOffsets({("a-b", 0): 5, ("a-b", 1): 6}, origin=f"file:{path}")
+    assert parse_start(f"file:{path}") == AtOffsets(
+        Offsets({("a-b", 0): 5, ("a-b", 1): 6}), origin=f"file:{path}"
+    )
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,14 @@ from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
 from airflow_flinkstyle.kafka.translation.cluster_snapshot import ClusterSnapshot, moved_between
 from airflow_flinkstyle.kafka.translation.request import ProofRequest
 from airflow_flinkstyle.kafka.verdict import Bounded, Exact, Refused
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.types import NextOffset
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.kafka.verdict import Verdict
 
 TP = ("t", 0)
-REQUEST = ProofRequest(positions={TP: 40})
+REQUEST = ProofRequest(positions=Offsets({TP: 40}))
 
 
 def a_view(start: int, end: int) -> ClusterView:

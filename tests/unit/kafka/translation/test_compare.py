@@ -18,6 +18,7 @@ from airflow_flinkstyle.kafka.translation.pairs import Pair
 from airflow_flinkstyle.kafka.translation.proof import Proof
 from airflow_flinkstyle.kafka.translation.request import ProofRequest
 from airflow_flinkstyle.kafka.verdict import Bounded, Refused
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.types import NextOffset
 
 NOWHERE = KafkaCluster(name="nowhere", config={"bootstrap.servers": "127.0.0.1:1"}, request_timeout_s=0.2)
@@ -47,7 +48,7 @@ def a_round(
     target_settings: TopicSettings | None = None,
     **request: Any,
 ) -> Round:
-    given = {"positions": {TP: 40}, "rename": {"orders": "sales"}, **request}
+    given = {"positions": Offsets({TP: 40}), "rename": {"orders": "sales"}, **request}
     return Round(
         source=NOWHERE,
         target=NOWHERE,
@@ -146,14 +147,16 @@ def test_proved_partition_keeps_what_its_proof_rests_on():
 
 def test_partition_that_is_refused_for_good_is_not_asked_of_the_mirror():
     ends = {0: (41, 5_000_000, 5_000_000), 1: (0, 5_000_000, 5_000_000)}
-    state = a_round(ends, ends, mirrored=7, positions={("orders", 0): 40, TP: 4_999_990}, mirror=a_mirror())
+    state = a_round(
+        ends, ends, mirrored=7, positions=Offsets({("orders", 0): 40, TP: 4_999_990}), mirror=a_mirror()
+    )
     found = {tp: str(entry.verdict) for tp, entry in prove_round(state).items()}
     assert "records are deleted" in found["orders", 0]
     assert "MirrorMaker is" in found[TP]
 
 
 def test_each_partition_is_refused_by_itself_in_the_order_of_their_names():
-    both = {("orders", 1): 40, ("orders", 0): 40}
+    both = Offsets({("orders", 1): 40, ("orders", 0): 40})
     found = prove_round(a_round({0: (0, 39, 39), 1: (41, 50, 50)}, {0: (0, 1, 1), **FULL}, positions=both))
     assert [*found] == [("orders", 0), ("orders", 1)]
     assert "beyond" in str(found["orders", 0].verdict)

@@ -113,7 +113,7 @@ def test_savepoint_that_another_took_the_place_of_is_read_again(
     needs.read()
     repository.delete_manifest("sp-1")
     repository.publish(a_manifest(savepoint_id="sp-1", taken_at_ms=77))
-    assert needs.read()["sp-1"].taken_at_ms == 77
+    assert needs.read()["sp-1"].cut.taken_at_ms == 77
     repository.dispose_with_tombstone("sp-1", "its taker was too slow")
     assert needs.read().keys() == {f"sp-{number}" for number in range(COUNT)} - {"sp-1"}
 

@@ -38,8 +38,8 @@ def test_savepoint_holds_the_newest_committed_batch_and_nothing_else(
         "commits/3", "metadata", "offsets/2", "offsets/3", "sources/0/0", "state/0/0/4.zip",
         "state/0/0/_metadata/schema",
     ]  # fmt: skip
-    assert (query.batch_id, query.query_id, query.pending_offsets) == (3, "q-1", None)
-    assert query.kafka["0"].offsets == {"orders": {0: 13, 1: 23}}
+    assert (query.batch_id, query.query_id, query.planned_offsets) == (3, "q-1", None)
+    assert query.kafka["0"].offsets.by_topic == {"orders": {0: 13, 1: 23}}
     assert query.kafka["0"].cluster_id == "old"
     assert query.pinned_confs == {"spark.sql.shuffle.partitions": "1"}
 
@@ -55,7 +55,7 @@ def test_planned_batch_is_kept_raw(repository: Repository, a_checkpoint: Make, t
     checkpoint.plan(2)
     (query,) = take(repository, checkpoint).queries
     assert query.batch_id == 1
-    assert query.pending_offsets == checkpoint.store.read("offsets/2").decode()
+    assert query.planned_offsets == checkpoint.store.read("offsets/2").decode()
     assert query.file("offsets/2") is None
 
 
@@ -80,7 +80,7 @@ def test_batch_that_a_running_query_has_left_behind_is_cut_as_if_it_were_the_new
         )
 
     hot = take_savepoint(repository, [source(2, runs_on=True)], label)
-    assert (hot.queries[0].batch_id, hot.queries[0].pending_offsets, hot.cut_id) == (2, None, "cut-1")
+    assert (hot.queries[0].batch_id, hot.queries[0].planned_offsets, hot.cut_id) == (2, None, "cut-1")
     assert hot.queries[0].files == stopped.files
     verify_savepoint(hot, repository, level="full")
     for batch, runs_on in ((6, True), (2, False)):

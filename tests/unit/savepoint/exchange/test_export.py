@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
+from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.protocol.records import Claim
 from airflow_flinkstyle.savepoint import manifest_json
 from airflow_flinkstyle.savepoint.errors import (
     ExportFormatError,
@@ -25,6 +27,7 @@ from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.storage.memory import MemoryStore
+from airflow_flinkstyle.types import Generation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,13 +65,46 @@ def archive(repository: Repository, manifest: Manifest, tmp_path: Path) -> Path:
     return path
 
 
+def from_outside(manifest: Manifest) -> Manifest:
+    """Return it as a root has it that has no such run."""
+    return replace(manifest, taken_from_generation=None)
+
+
+@pytest.mark.parametrize(
+    ("checkpoints", "generation"),
+    [
+        ("s3a://bucket/checkpoints/1", 1),
+        ("s3a://bucket/checkpoints", 1),
+        ("s3a://bucket/checkpoints/2", None),
+    ],
+)
+def test_import_keeps_the_number_of_a_run_only_if_this_root_has_that_run(
+    repository: Repository, manifest: Manifest, checkpoints: str, generation: int | None
+):
+    """Another root counts from 1 again: its run 7 is not the one behind this root's run 6."""
+    queries = [
+        replace(query, checkpoint_location="s3://bucket/checkpoints/1/q") for query in manifest.queries
+    ]
+    taken = replace(manifest, savepoint_id="sp-run", queries=tuple(queries))
+    repository.publish(taken)
+    folder, other = MemoryStore(), another()
+    export_savepoint(repository, "sp-run", folder)
+    claim = Claim(
+        claim_key="start", follows=None, checkpoint_location=checkpoints, prepare_savepoint_id=None,
+        overrides=(), lease_s=1.0, launch={}, claimed_at_ms=1,
+    )  # fmt: skip
+    JobBoard(other.store, "orders").create_claim(Generation(1), claim)
+    assert import_savepoint(folder, other).taken_from_generation == generation
+
+
 def test_exported_folder_becomes_the_same_savepoint_in_another_root(
     repository: Repository, manifest: Manifest
 ):
     folder, other = MemoryStore("folder"), another()
     export_savepoint(repository, "sp-1", folder)
-    assert import_savepoint(folder, other) == manifest
-    assert other.read("sp-1") == manifest
+    imported = from_outside(manifest)
+    assert import_savepoint(folder, other) == imported
+    assert other.read("sp-1") == imported
     verify_savepoint(manifest, other, level="full")
 
 
@@ -76,7 +112,7 @@ def test_exported_archive_becomes_the_same_savepoint_and_leaves_nothing_beside_i
     archive: Path, manifest: Manifest
 ):
     other = another()
-    assert import_archive(archive, other) == manifest
+    assert import_archive(archive, other) == from_outside(manifest)
     verify_savepoint(manifest, other, level="full")
     assert names(archive.parent) == ["sp-1.tar"]
 
@@ -99,7 +135,7 @@ def test_folder_packed_by_tar_is_an_archive(
     export_savepoint(repository, "sp-1", LocalStore(tmp_path / "folder"))
     packed = tmp_path / "packed.tar"
     subprocess.run(["tar", *options, "-cf", packed, "-C", tmp_path / "folder", "."], check=True)
-    assert import_archive(packed, another()) == manifest
+    assert import_archive(packed, another()) == from_outside(manifest)
 
 
 def test_large_files_pass_through_both_forms(
@@ -142,7 +178,8 @@ def test_second_import_changes_nothing_even_where_the_savepoint_came_from(
     export_savepoint(repository, "sp-1", folder)
     for target in (other, other, repository):
         before = target.ids()
-        assert import_savepoint(folder, target) == manifest
+        found = import_savepoint(folder, target)
+        assert replace(found, taken_from_generation=1) == manifest
         assert before in {(), target.ids()}
 
 
@@ -265,7 +302,7 @@ def test_every_cut_of_an_archive_and_every_flipped_byte_is_refused_or_harmless(
         damaged.write_bytes(variant)
         other = another()
         try:
-            assert import_archive(damaged, other) == manifest  # a byte of padding
+            assert import_archive(damaged, other) == from_outside(manifest)  # a byte of padding
         except FlinkstyleError:
             refused += 1
             assert other.ids() == ()

@@ -10,6 +10,7 @@ import pytest
 
 from airflow_flinkstyle.checkpoint.errors import LogFormatError
 from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.savepoint.blobs.owned import Owner, claim_savepoint, owners
 from airflow_flinkstyle.savepoint.errors import (
     RepositoryBusyError,
@@ -262,11 +263,11 @@ def test_planned_batch_is_carried_over_only_when_asked(
     restored(manifest, repository, plain)
     assert plain.head("offsets/3") is None
     for _ in range(2):
-        restored(manifest, repository, carried, carry_pending=True)
+        restored(manifest, repository, carried, carry_planned=True)
         assert carried.read("offsets/3") == checkpoint.store.read("offsets/3")
-    assert restored(manifest, repository, carried, carry_pending=True).files_written == 0
+    assert restored(manifest, repository, carried, carry_planned=True).files_written == 0
     carried.write("offsets/3", b"another")
-    outcome = restored(manifest, repository, carried, carry_pending=True)
+    outcome = restored(manifest, repository, carried, carry_planned=True)
     assert (outcome.files_written, outcome.bytes_written) == (1, len(checkpoint.store.read("offsets/3")))
     assert carried.read("offsets/3") == checkpoint.store.read("offsets/3")
 
@@ -277,7 +278,7 @@ def test_planned_batch_is_dropped_where_the_same_savepoint_is_restored_without_i
     checkpoint, target = a_checkpoint(), MemoryStore()
     checkpoint.plan(3)
     manifest = take(repository, checkpoint)
-    restored(manifest, repository, target, complete=False, carry_pending=True)
+    restored(manifest, repository, target, complete=False, carry_planned=True)
     assert restored(manifest, repository, target).files_removed == 1
     assert_startable(target, manifest, checkpoint.store)
 
@@ -288,9 +289,9 @@ def test_each_query_carries_its_planned_batch_only_when_asked_and_where_it_has_o
     checkpoint = a_checkpoint()
     checkpoint.plan(3)
     planned = take(repository, checkpoint).queries[0]
-    quiet = replace(planned, name="quiet", pending_offsets=None)
+    quiet = replace(planned, name="quiet", planned_offsets=None)
     manifest = replace(take(repository, checkpoint), queries=(planned, quiet))
-    for options, expected in (({}, []), ({"carry_pending": True}, ["totals"])):
+    for options, expected in (({}, []), ({"carry_planned": True}, ["totals"])):
         targets = {query.name: MemoryStore(query.name) for query in manifest.queries}
         done = restore_savepoint(manifest, repository, targets.__getitem__, **options)
         assert all(outcome.complete for outcome in done.values())
@@ -300,7 +301,7 @@ def test_each_query_carries_its_planned_batch_only_when_asked_and_where_it_has_o
 
 def test_carrying_over_nothing_is_refused(repository: Repository, a_checkpoint: Make, take: Make):
     with pytest.raises(BadInputError, match="planned batch after batch 2 of query totals") as refused:
-        restored(take(repository, a_checkpoint()), repository, MemoryStore(), carry_pending=True)
+        restored(take(repository, a_checkpoint()), repository, MemoryStore(), carry_planned=True)
     assert refused.value.state_after == "Nothing was written."
     assert refused.value.remedy == "Restore without carrying a planned batch over."
 
@@ -526,7 +527,7 @@ def test_all_bad_files_are_listed_at_once(a_checkpoint: Make, take: Make):
 def test_manifest_that_contradicts_its_files_is_found(repository: Repository, a_checkpoint: Make, take: Make):
     manifest = take(repository, a_checkpoint())
     query = manifest.queries[0]
-    position = replace(query.kafka["0"], offsets={"orders": {0: 1}})
+    position = replace(query.kafka["0"], offsets=Offsets.of({"orders": {0: 1}}))
     for wrong, words in (
         (replace(query, query_id="q-9"), "names query q-1, the manifest q-9"),
         (replace(query, kafka={"0": position}), "offsets of source 0"),

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from airflow_flinkstyle.savepoint.errors import SavepointMissingError
 from airflow_flinkstyle.savepoint.repository import folder_cache
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
-from airflow_flinkstyle.savepoint.repository.summary import list_savepoints, read_listing, summarize
+from airflow_flinkstyle.savepoint.repository.summary import (
+    list_savepoints,
+    newest_summary,
+    read_listing,
+    summarize,
+)
 from airflow_flinkstyle.storage.errors import StoreDeniedError
 from airflow_flinkstyle.storage.memory import MemoryStore
+from tests.counting import CountingStore
 from tests.unit.savepoint.manifests import a_manifest
 
 if TYPE_CHECKING:
@@ -131,6 +138,33 @@ def test_few_savepoints_leave_no_memory_behind(store: Counting):
         few.publish(a_manifest(job="few", savepoint_id=f"sp-{number}"))
     assert len(list_savepoints(few)) == folder_cache._WORTH_WRITING - 1
     assert [info.key for info in store.list("few/cache/")] == []
+
+
+def test_few_large_savepoints_are_read_once(store: Counting):
+    """The freshness sensor looks every ten seconds; a manifest of 100,000 files has 28 MB."""
+    counted: Any = CountingStore(store)
+    large = SavepointRepository(counted, "large")
+    for number in range(3):
+        publish_large(large, number)
+    list_savepoints(large)
+    counted.reset()
+    newest = newest_summary(large)
+    assert newest is not None
+    assert (newest.savepoint_id, newest.files) == ("sp-2", 2000)
+    assert len(counted.requests) == 2  # the listing, and what is remembered
+    assert counted.bytes < 5_000
+    publish_large(large, 3)
+    list_savepoints(large)
+    counted.reset()
+    assert next(one.savepoint_id for one in list_savepoints(large)) == "sp-3"
+    assert counted.bytes < 5_000
+
+
+def publish_large(repository: SavepointRepository, number: int) -> None:
+    manifest = a_manifest(job="large", savepoint_id=f"sp-{number}", taken_at_ms=number)
+    query = manifest.queries[0]
+    files = tuple(replace(query.files[0], path=f"state/0/{file:06}/1.delta") for file in range(2000))
+    repository.publish(replace(manifest, queries=(replace(query, files=files),)))
 
 
 def test_manifest_that_cannot_be_read_is_listed_as_damaged_and_the_others_are_listed(

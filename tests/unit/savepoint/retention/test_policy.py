@@ -31,7 +31,8 @@ def a_candidate(name: str, *, age_days: float = 0, **changes: object) -> Candida
 
 
 def decide(policy: RetentionPolicy, *candidates: Candidate) -> dict[str, Keep | Dispose]:
-    plan = plan_retention("orders", candidates, policy, now_ms=NOW_MS)
+    newest_first = sorted(candidates, key=lambda one: (one.taken_at_ms, one.savepoint_id), reverse=True)
+    plan = plan_retention("orders", newest_first, policy, now_ms=NOW_MS)
     assert len(plan.decisions) == len(candidates)
     return {decision.savepoint_id: decision for decision in plan.decisions}
 
@@ -163,7 +164,7 @@ def test_limits_that_would_keep_nothing_are_refused(wrong: dict[str, int]):
 def test_table_has_a_row_and_a_reason_for_each():
     plan = plan_retention(
         "orders",
-        [a_candidate("a", age_days=3), a_candidate("b", verified="full")],
+        [a_candidate("b", verified="full"), a_candidate("a", age_days=3)],
         RetentionPolicy(max_count=1, max_age_s=86_400),
         now_ms=NOW_MS,
     )

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass, replace
-from types import SimpleNamespace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -30,6 +29,7 @@ from airflow_flinkstyle.savepoint.retention.policy import Candidate, RetentionPo
 from airflow_flinkstyle.savepoint.retention.prune import prune, read_contents
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from airflow_flinkstyle.storage.memory import MemoryStore
+from tests.unit.clocks import SleptClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,33 +41,14 @@ if TYPE_CHECKING:
 Repository = SavepointRepository
 
 
-@dataclass(slots=True)
-class Clock:
-    """Stands for the clock of whoever waits, which passes only while it sleeps."""
-
-    now_s: float = 0.0
-
-    def monotonic(self) -> float:
-        return self.now_s
-
-    def sleep(self, seconds: float) -> None:
-        self.now_s += seconds
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(garbage_collection, "time", clock)
-    return clock
-
-
 def nobody() -> dict[str, str]:
     return {}
 
 
 def prune_to(repository: Repository, max_count: int | None = None, **changes: Any) -> PruneReport:
     arguments = {"in_use": nobody, "holder": "a test", "wait_s": 0.0, "lease_s": 0.0, **changes}
-    return prune(repository, RetentionPolicy(max_count=max_count), **arguments)
+    policy = arguments.pop("policy", RetentionPolicy(max_count=max_count))
+    return prune(repository, policy, **arguments)
 
 
 def dispose(repository: Repository, savepoint_id: str, **changes: Any) -> Any:  # noqa: ANN401
@@ -156,14 +137,16 @@ def test_who_relies_on_a_savepoint_is_asked_when_nobody_can_begin_to_any_more(th
 
 @pytest.mark.parametrize(("told", "waited_s"), [({"wait_s": 1.0}, 1.0), ({}, 300.0)])
 def test_prune_waits_for_a_take_as_long_as_it_is_told_or_for_five_minutes(
-    three: Repository, clock: Clock, told: dict[str, float], waited_s: float
+    three: Repository, told: dict[str, float], waited_s: float
 ):
+    clock = SleptClock()
+    began_s = clock.now_s
     with (
         hold_intent(three, "take", holder="a running take"),
         pytest.raises(RepositoryBusyError, match=f"within {waited_s:g} s, found: .*a running take"),
     ):
-        prune(three, RetentionPolicy(max_count=1), in_use=nobody, holder="a test", **told)
-    assert clock.now_s == waited_s
+        prune(three, RetentionPolicy(max_count=1), in_use=nobody, holder="a test", clock=clock, **told)
+    assert clock.now_s - began_s == waited_s
 
 
 def test_prune_may_be_given_up_after_the_lease_that_it_was_told(three: Repository):
@@ -202,16 +185,14 @@ def test_savepoint_older_than_allowed_goes_by_the_clock_of_now(
     assert done.plan.disposed == ("sp-old",)
 
 
-def test_age_is_counted_in_whole_milliseconds_of_the_epoch(
-    repository: Repository, a_checkpoint: Make, take: Make, monkeypatch: pytest.MonkeyPatch
-):
+def test_age_is_counted_in_milliseconds_of_the_epoch(repository: Repository, a_checkpoint: Make, take: Make):
     now_ms, age_s = 1_790_000_000_000, 3_600
     checkpoint = a_checkpoint()
     for savepoint_id, older_ms in (("sp-old", 1), ("sp-just-so", 0), ("sp-new", -1)):
         take(repository, checkpoint, savepoint_id, taken_at_ms=now_ms - age_s * 1000 - older_ms)
-    clock = SimpleNamespace(time_ns=lambda: now_ms * 1_000_000 + 999_999)
-    monkeypatch.setattr("airflow_flinkstyle.savepoint.retention.prune.time", clock)
-    done = prune(repository, RetentionPolicy(max_age_s=age_s), in_use=nobody, holder="a test", dry_run=True)
+    clock = SleptClock()
+    clock.at_ms = now_ms
+    done = prune_to(repository, None, policy=RetentionPolicy(max_age_s=age_s), dry_run=True, clock=clock)
     assert done.plan.disposed == ("sp-old",)
 
 
@@ -329,7 +310,6 @@ def test_second_dispose_of_the_same_finds_none(three: Repository):
         dispose(three, "sp-1")
 
 
-@pytest.mark.usefixtures("clock")
 def test_nothing_is_disposed_of_while_a_restore_runs(three: Repository):
     with hold_intent(three, "restore", holder="a driver"):
         for attempt in (lambda: dispose(three, "sp-1"), lambda: prune_to(three, 1)):
@@ -391,9 +371,9 @@ def test_pruning_grows_linearly_and_lists_each_kind_once(a_checkpoint: Make, tak
     class Counting(MemoryStore):
         lists = 0
 
-        def list(self, prefix: str = "") -> Any:  # noqa: ANN401
+        def list(self, prefix: str = "", *, after: str = "") -> Any:  # noqa: ANN401
             self.lists += 1
-            return super().list(prefix)
+            return super().list(prefix, after=after)
 
     def seconds(count: int) -> tuple[float, int]:
         store = Counting()

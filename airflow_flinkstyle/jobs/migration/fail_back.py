@@ -1,4 +1,4 @@
-"""The way back from a finished migration: what it has moved, the other way round."""
+"""The fail-back of a finished migration: what it has moved, in the other direction."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from airflow_flinkstyle.jobs.answers.mirror import mirror_settings
 from airflow_flinkstyle.jobs.errors import MirrorBehindError
 from airflow_flinkstyle.jobs.journal import read_phases
 from airflow_flinkstyle.jobs.migration import fence_phase
+from airflow_flinkstyle.jobs.migration.form_reader import require_names
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError
 from airflow_flinkstyle.kafka.fence.fences import FenceRecord, PassiveFence
 from airflow_flinkstyle.kafka.mirror.lag import Behind
 from airflow_flinkstyle.kafka.mirror.start import set_mirror_start, wait_copied
 from airflow_flinkstyle.kafka.verdict import Bounded, Exact
+from airflow_flinkstyle.offsets import Offsets
+from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.rewrite import plan_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_flinkstyle.hooks.job import StreamingJobHook
-    from airflow_flinkstyle.hooks.migration_form import MigrationForm
     from airflow_flinkstyle.jobs.journal import PhaseRecord
-    from airflow_flinkstyle.kafka.cluster import TopicPartition
+    from airflow_flinkstyle.jobs.migration.form import MigrationForm
     from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
     from airflow_flinkstyle.kafka.settings import KafkaCluster
-    from airflow_flinkstyle.protocol.board import JobBoard
     from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
     from airflow_flinkstyle.storage.base import ObjectStore
 
@@ -61,7 +61,7 @@ class FailBack:
     """The one that it reverses."""
     rename: Mapping[str, str]
     """Topic that the job reads now -> topic to read then, beyond what the mirror's policy says."""
-    noted: Mapping[TopicPartition, int]
+    noted: Offsets
     """Where the mirror back was told to begin."""
 
     def as_markdown(self) -> str:
@@ -121,21 +121,22 @@ def topics_back(plan: OffsetRewritePlan) -> dict[str, str]:
     return dict(pairs)
 
 
-def mirror_begins(plan: OffsetRewritePlan) -> dict[TopicPartition, int]:
+def mirror_begins(plan: OffsetRewritePlan) -> Offsets:
     """Return where the logs of the target ended when everything on them was on the old cluster too. Pure.
 
     Only of topics whose positions were proved: of others nobody knows what they held.
     """
     proved = {move.target_topic for move in plan.moves if isinstance(move.after, (Exact, Bounded))}
     picked = {move.target_topic for move in plan.moves} - proved
-    logs = {tp: plan.target.log_range(tp) for tp in plan.target.partitions if tp[0] not in picked}
-    return {tp: int(log.end) for tp, log in logs.items() if log is not None}
+    return plan.target.ends.in_topics(plan.target.topics.keys() - picked)
 
 
 def begin_fail_back(
-    hook: StreamingJobHook,
+    store: ObjectStore,
     form: MigrationForm,
     *,
+    now: KafkaCluster,
+    then: KafkaCluster,
     migration_id: str | None,
     topics: Topics,
     mirror_timeout_s: float,
@@ -145,25 +146,27 @@ def begin_fail_back(
     The fence that the migration left on the old topics is taken down.
 
     Args:
-        hook: Of the job.
-        form: The migration back: its source is the cluster that the job reads now.
+        store: With the job's records.
+        form: The migration back.
+        now: The cluster that the job reads, the form's source.
+        then: The cluster to go back to, the form's target.
         migration_id: The migration to reverse; None for the newest.
         topics: See there.
-        mirror_timeout_s: For what stands on the cluster now; 0 only looks.
+        mirror_timeout_s: For what is on the cluster now; 0 only looks.
 
     Raises:
         BadInputError: If there is nothing to reverse, or the job has gone elsewhere since.
         ClusterMismatchError: If the connections are not the clusters of that migration.
         MirrorBehindError: If records are only where the job is now; they are counted by partition.
     """
-    finished = last_migration(hook.store, form.job, migration_id)
-    now, then = hook.kafka(form.source_kafka_conn_id), hook.kafka(form.target_kafka_conn_id)
-    require_there(hook.board(form.job), finished)
+    require_names(form)
+    finished = last_migration(store, form.job, migration_id)
+    require_there(JobBoard(store, form.job), finished)
     _require_clusters(finished, now, then)
     mirror, names = mirror_settings(form.mirror or {}), topics_back(finished.plan)
     if finished.fence is not None:  # neither a mirror back nor producers could write
         PassiveFence(cluster=then).lift(finished.fence)
-    noted: Mapping[TopicPartition, int] = {}
+    noted = Offsets()
     if topics == "original":
         noted = set_mirror_start(then, mirror, mirror_begins(finished.plan))
     found = wait_copied(now, then, mirror, names, timeout_s=mirror_timeout_s)
