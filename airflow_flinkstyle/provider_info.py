@@ -29,8 +29,8 @@ def get_provider_info() -> dict[str, Any]:
                 "hook-name": "Flinkstyle savepoints",
                 "connection-type": "flinkstyle",
                 "ui-field-behaviour": {
-                    "hidden-fields": ["host", "schema", "login", "password", "port", "extra"],
-                    "relabeling": {},
+                    "hidden-fields": ["host", "schema", "login", "port", "extra"],
+                    "relabeling": {"password": "Signing key"},
                     "placeholders": {"savepoint_root": "s3://bucket/prefix"},
                 },
                 "conn-fields": _connection_fields(),
@@ -50,6 +50,18 @@ def _connection_fields() -> dict[str, Any]:
         "aws_conn_id": _text(
             "AWS connection",
             "Amazon connection for an s3:// root; empty uses the credentials of the environment.",
+        ),
+        "driver_aws_conn_id": _text(
+            "AWS connection of drivers",
+            "Amazon connection whose keys drivers get, which need fewer rights; empty for the one above.",
+        ),
+        "kafka_connections": _text(
+            "Kafka connections",
+            "The Kafka connections that jobs may use, separated by commas; empty for any that is named.",
+        ),
+        "previous_passwords": _text(
+            "Previous signing keys",
+            "Keys that jobs were started with before the one above, separated by commas; still accepted.",
         ),
         "checkpoint_root": _text(
             "Checkpoint root",

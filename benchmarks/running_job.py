@@ -18,6 +18,7 @@ from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.local import LocalStore
 from testbed.drivers import SPARK_PYTHON, spark_conf, spark_env
+from testbed.keys import SIGNER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -58,6 +59,7 @@ class RunningJob:
             board=self.board,
             repository=SavepointRepository(store, "bench"),
             deployment=DetachedDeployment(),
+            signer=SIGNER,
             secret_env={},
             base_env=spark_env(),
             poll_s=0.05,

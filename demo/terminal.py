@@ -7,6 +7,7 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from testbed import paths
+from testbed.keys import SIGNING_ENV
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,7 +24,7 @@ def write_terminal(stage: Stage) -> Path:
     for dag, form in _forms(stage).items():
         (FOLDER / f"{dag}.json").write_text(json.dumps(form, indent=2) + "\n")
     file = FOLDER / "env"
-    file.touch(mode=0o600)  # it holds the keys of the demo's S3 server
+    file.touch(mode=0o600)  # it holds the demo's keys
     variables = _variables(stage)
     file.write_text("".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items()))
     return file
@@ -45,5 +46,6 @@ def _variables(stage: Stage) -> dict[str, str]:
         "FLINKSTYLE_ROOT": orders.store_uri,
         "FLINKSTYLE_JOB": orders.spec.name,
         **orders.secret_env,
+        **SIGNING_ENV,
         **{name: value for name, value in airflow.env.items() if name.startswith("AIRFLOW")},
     }

@@ -30,6 +30,7 @@ from airflow_flinkstyle.storage.open import open_store
 from testbed import paths
 from testbed.drivers import SPARK_PYTHON, s3_env, s3_settings, spark_conf, spark_env
 from testbed.judge import Judgement, StateReader, judge
+from testbed.keys import SIGNER, SIGNING_KEY
 from testbed.late_producer import LateProducer
 from testbed.ledger import read_ledger
 from testbed.process import Service
@@ -120,6 +121,7 @@ class OrdersScenario:
             board=self.board,
             repository=SavepointRepository(store, job),
             deployment=DetachedDeployment(),
+            signer=SIGNER,
             secret_env=self.secret_env,
             base_env=spark_env(),
         )
@@ -235,7 +237,11 @@ class OrdersScenario:
         }
         spark = {"python": self.target.python, "conf": dict(self.target.conf)}
         found = {
-            "flinkstyle_default": {"conn_type": "flinkstyle", "extra": flinkstyle},
+            "flinkstyle_default": {
+                "conn_type": "flinkstyle",
+                "password": SIGNING_KEY,
+                "extra": flinkstyle,
+            },
             "spark_default": {"conn_type": "spark", "host": self.target.master, "extra": spark},
             "kafka_old": _kafka_connection(self.old),
             "kafka_new": _kafka_connection(self.new),
@@ -367,7 +373,7 @@ class OrdersScenario:
         """Return the window of a migration to ``new``; ``changes`` replace its parts."""
         parts: dict[str, Any] = {
             "client": self.client,
-            "journal": CutoverJournal(self.board.store, self.spec.name, migration_id, PHASES),
+            "journal": CutoverJournal(self.board.store, self.spec.name, migration_id, PHASES, signer=SIGNER),
             "switch": self.switch,
             "kafka": self.kafka_side(),
             "spec": replace(self.spec, overrides=self.on_new),

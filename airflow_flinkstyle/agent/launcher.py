@@ -1,4 +1,4 @@
-"""``spark-submit launcher.py --root URI --job NAME --claim ID --generation N --submit N -- app.py args``.
+"""``spark-submit launcher.py --root URI --job NAME --claim ID --generation N -- app.py args``.
 
 Runs an unmodified PySpark script under the agent. Exit codes: see ``process``.
 """
@@ -51,6 +51,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--root", required=True, help="savepoint root: s3://bucket/prefix or a folder")
     parser.add_argument("--job", required=True, help="name of the job")
     parser.add_argument("--claim", required=True, help="id of the generation's claim")
+    parser.add_argument("--digest", default="", help="SHA-256 of the claim, as the caller verified it")
     parser.add_argument("--generation", required=True, type=int, help="claimed by the caller")
     parser.add_argument("--submit", default=0, type=int, help="the submit of this process; 0 for none")
     parser.add_argument("script", help="the PySpark script")
@@ -91,8 +92,8 @@ def _open(arguments: argparse.Namespace) -> Runtime:
 
     store, generation = open_store(arguments.root), Generation(arguments.generation)
     board, process = JobBoard(store, arguments.job), DriverProcess()
-    takeover.require_claim(board, generation, arguments.claim)
-    driver_run = takeover.begin(board, generation, process, submit=arguments.submit)
+    claim = takeover.submitted_claim(board, generation, arguments.claim, digest=arguments.digest)
+    driver_run = takeover.begin(board, generation, process, submit=arguments.submit, claim=claim)
     runtime = Runtime(board, SavepointRepository(store, arguments.job), driver_run, process)
     wrap(runtime, driver_run.claim.overrides)
     on_sigterm(lambda: runtime.finish(Signalled()))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 from airflow_flinkstyle.jobs.running.client import JobClient
+from airflow_flinkstyle.jobs.signing import Signer
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.savepoint.ids import is_job_name
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
@@ -36,12 +37,13 @@ def board_of(root: str, job: str) -> JobBoard:
 
 
 def client_of(root: str, job: str) -> JobClient:
-    """Return a job's client; credentials of drivers it starts again come from this environment."""
+    """Return a job's client; keys, and credentials of drivers it starts again, are this environment's."""
     store = open_store(root)
     return JobClient(
         board=JobBoard(store, job),
         repository=SavepointRepository(store, job),
         deployment=DetachedDeployment(),
+        signer=Signer.of_environment(os.environ),
     )
 
 

@@ -103,7 +103,7 @@ def store(hook: StreamingJobHook, wanted: Approved, migration_id: str) -> Approv
     Raises:
         NotAsApprovedError: If something else is stored.
     """
-    journal = CutoverJournal(hook.store, wanted.migration.job, migration_id, PHASES)
+    journal = CutoverJournal(hook.store, wanted.migration.job, migration_id, PHASES, signer=hook.signer)
     found = Approved.from_fields(journal.approve(wanted.as_fields()))
     if found.digest != wanted.digest:
         raise _stored_otherwise(migration_id, found, wanted)
@@ -136,7 +136,7 @@ def begun(hook: StreamingJobHook, form: MigrationForm, migration_id: str) -> Cut
 
 
 def _journal(hook: StreamingJobHook, form: MigrationForm, migration_id: str) -> CutoverJournal:
-    return CutoverJournal(hook.store, form.job, migration_id, PHASES)
+    return CutoverJournal(hook.store, form.job, migration_id, PHASES, signer=hook.signer)
 
 
 def _stored_otherwise(migration_id: str, found: Approved, wanted: Approved) -> NotAsApprovedError:

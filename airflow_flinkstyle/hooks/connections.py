@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Connection
 
+    from airflow_flinkstyle.jobs.signing import Signer
     from airflow_flinkstyle.jobs.spec import SubmitTarget
     from airflow_flinkstyle.kafka.settings import KafkaCluster
 
@@ -28,6 +29,11 @@ class Defaults:
     savepoint_root: str
     """``s3://bucket/prefix`` or an absolute path."""
     aws_conn_id: str | None
+    driver_aws_conn_id: str | None
+    """Whose keys a driver gets; None: those of ``aws_conn_id``."""
+    kafka_connections: tuple[str, ...] | None
+    """The only Kafka connections that jobs may use, whoever names one; None: each that is named by who
+    starts something, or stands in a record that was signed."""
     checkpoint_root: str
     """As Spark writes it: ``s3a://...`` or a path."""
     lease_s: float
@@ -49,12 +55,48 @@ class Defaults:
         return cls(
             savepoint_root=str(root).rstrip("/"),
             aws_conn_id=extra.get("aws_conn_id") or None,
+            driver_aws_conn_id=extra.get("driver_aws_conn_id") or None,
+            kafka_connections=_names(extra["kafka_connections"]) if extra.get("kafka_connections") else None,
             checkpoint_root=extra.get("checkpoint_root") or _below(str(root)),
             lease_s=seconds_or_none(f"lease_s of {connection.conn_id}", extra.get("lease_s")) or 30.0,
             spark_home=extra.get("spark_home") or None,
             python=extra.get("python") or None,
             log_dir=extra.get("log_dir") or None,
             producer_switch=extra.get("producer_switch") or None,
+        )
+
+
+def signer(connection: Connection) -> Signer:
+    """Return what signs starts, with the password of a ``flinkstyle`` connection; none starts nothing.
+
+    Raises:
+        SigningKeyError: If a key is too short.
+    """
+    from airflow.sdk.log import mask_secret
+
+    from airflow_flinkstyle.jobs.signing import Signer
+
+    require_type(connection, "flinkstyle")
+    previous = _names(connection.extra_dejson.get("previous_passwords"))
+    for key in (connection.password, *previous):
+        if key:
+            mask_secret(key)
+    return Signer.of(connection.password, previous)
+
+
+def require_allowed(defaults: Defaults, conn_id: str) -> None:
+    """Refuse a Kafka connection that jobs under this savepoint root may not use.
+
+    Raises:
+        BadInputError: Naming those that they may.
+    """
+    allowed = defaults.kafka_connections
+    if allowed is not None and conn_id not in allowed:
+        raise BadInputError(
+            f"A Kafka connection that jobs under {defaults.savepoint_root} may use was expected "
+            f"({', '.join(allowed)}), found {conn_id}.",
+            state_after=_NOTHING,
+            remedy="Name one of these, or add it to kafka_connections of the flinkstyle connection.",
         )
 
 

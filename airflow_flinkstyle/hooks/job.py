@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.migration.producers import ProducerSwitch
     from airflow_flinkstyle.jobs.requests import PendingRequest
     from airflow_flinkstyle.jobs.running.client import JobClient
+    from airflow_flinkstyle.jobs.signing import Signer
     from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
     from airflow_flinkstyle.jobs.status import Running, Starting
     from airflow_flinkstyle.kafka.settings import KafkaCluster
@@ -68,10 +69,17 @@ class StreamingJobHook(BaseHook):
             return None
         return aws.s3_settings(self.get_connection(self.defaults.aws_conn_id))
 
-    @property
+    @cached_property
+    def signer(self) -> Signer:
+        """What signs and verifies whatever leads to a process; without a password it refuses."""
+        return connections.signer(self.get_connection(self.flinkstyle_conn_id))
+
+    @cached_property
     def secret_env(self) -> dict[str, str]:
         """The store's keys, or what to assume, as the driver's agent gets them."""
-        return {} if self.s3 is None else aws.s3_environment(self.s3)
+        conn_id = self.defaults.driver_aws_conn_id
+        settings = aws.s3_settings(self.get_connection(conn_id)) if conn_id is not None else self.s3
+        return {} if settings is None else aws.s3_environment(settings)
 
     @cached_property
     def store(self) -> ObjectStore:
@@ -86,7 +94,12 @@ class StreamingJobHook(BaseHook):
         return connections.submit_target(connection, self.defaults, secret_env=self.secret_env)
 
     def kafka(self, conn_id: str) -> KafkaCluster:
-        """Return the cluster of an apache-kafka connection."""
+        """Return the cluster of an apache-kafka connection.
+
+        Raises:
+            BadInputError: If jobs may not use that connection.
+        """
+        connections.require_allowed(self.defaults, conn_id)
         return connections.kafka_cluster(self.get_connection(conn_id))
 
     def live_kafka(self, moving: Migration) -> LiveKafka:
@@ -139,6 +152,7 @@ class StreamingJobHook(BaseHook):
             board=self.board(job),
             repository=self.repository(job),
             deployment=self.deployment,
+            signer=self.signer,
             secret_env=self.secret_env,
             open_checkpoint=partial(open_store, s3=self.s3),
             kafka_logins=self.kafka_logins,

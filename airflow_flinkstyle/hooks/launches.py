@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.hooks.connections import plain
 from airflow_flinkstyle.jobs.errors import JobNotRunningError
-from airflow_flinkstyle.jobs.spec import from_launch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,13 +24,14 @@ def recorded_launch(client: JobClient) -> tuple[JobSpec, SubmitTarget]:
 
     Raises:
         JobNotRunningError: If the job has never run.
+        SignatureError: If no caller has signed that start.
     """
     current = client.board.current()
     generation = current.value.generation if current else None
     while generation is not None:
         claim = client.run(generation).claim
         if claim.launch:
-            return from_launch(claim.launch, secret_env=client.secret_env)
+            return client.launch_of(generation)
         generation = claim.follows
     raise JobNotRunningError(
         f"Job {client.board.job} was expected to have run, found that no driver ever took it over.",

@@ -61,7 +61,7 @@ def cutover(
         starts_driver: Whether it may have to start the next driver, for which connections must be good.
     """
     client, kafka = hook.client(moving.job), hook.live_kafka(moving)
-    journal = CutoverJournal(hook.store, moving.job, migration_id, PHASES)
+    journal = CutoverJournal(hook.store, moving.job, migration_id, PHASES, signer=hook.signer)
     spec, target = recorded_launch(client)
     if starts_driver and journal.result("standby") is None:  # else the old cluster may be gone
         spec = moved_spec(

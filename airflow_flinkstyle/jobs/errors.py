@@ -29,6 +29,18 @@ class DriverFailedError(JobError):
     code = "DRIVER_FAILED"
 
 
+class SigningKeyError(JobError):
+    """What starts a process would have to be signed or verified, and there is no key for it."""
+
+    code = "SIGNING_KEY"
+
+
+class SignatureError(JobError):
+    """A record in the store would lead to a process, and no caller of this Airflow has signed it."""
+
+    code = "SIGNATURE"
+
+
 class StillBeatingError(JobError):
     """A driver was to be declared dead, and writes heartbeats."""
 

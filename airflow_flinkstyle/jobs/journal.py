@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.jobs.errors import AttemptSupersededError
 from airflow_flinkstyle.protocol.board import check_name
-from airflow_flinkstyle.protocol.records import Record
+from airflow_flinkstyle.protocol.records import Record, SignedRecord
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
+    from airflow_flinkstyle.jobs.signing import Signer
     from airflow_flinkstyle.storage.base import ObjectStore, Versioned
 
 log = logging.getLogger(__name__)
@@ -46,8 +47,8 @@ class AttemptRecord(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PhaseRecord(Record):
-    """``<n>-<phase>.json``."""
+class PhaseRecord(SignedRecord):
+    """``<n>-<phase>.json``: signed, because what it names is started, stopped or put back."""
 
     what: ClassVar[str] = "migration phase"
 
@@ -72,7 +73,10 @@ class OpenPhase:
 def read_phases(
     store: ObjectStore, job: str, *, only: Collection[str] | None = None
 ) -> dict[str, list[PhaseRecord]]:
-    """Return what every migration and upgrade of a job has begun, or ``only`` these phases, by its id."""
+    """Return what every migration and upgrade of a job has begun, or ``only`` these phases, by its id.
+
+    Not verified: enough to keep something for it, or to refuse something beside it, and not to obey it.
+    """
     journals: dict[str, list[PhaseRecord]] = {}
     for info in store.list(f"{job}/{_FOLDER}/"):
         migration_id, _, name = info.key.removeprefix(f"{job}/{_FOLDER}/").partition("/")
@@ -106,10 +110,15 @@ def _phase_of(key: str) -> str:
 
 
 class CutoverJournal:
-    """The records of one migration, ``<job>/migrations/<id>/``."""
+    """The records of one migration, ``<job>/migrations/<id>/``.
 
-    def __init__(self, store: ObjectStore, job: str, migration_id: str, phases: tuple[str, ...]) -> None:
-        self._store, self._phases = store, phases
+    Every phase that is read raises ``SignatureError`` unless a caller with the key wrote it.
+    """
+
+    def __init__(
+        self, store: ObjectStore, job: str, migration_id: str, phases: tuple[str, ...], *, signer: Signer
+    ) -> None:
+        self._store, self._phases, self._signer = store, phases, signer
         self._prefix = f"{job}/{_FOLDER}/{check_name('migration id', migration_id)}"
         self.migration_id = migration_id
         self._attempt: AttemptRecord | None = None
@@ -164,7 +173,7 @@ class CutoverJournal:
         """Store what is approved, once; returns what is stored, which an earlier call may have done."""
         record = PhaseRecord(phase=APPROVED, attempt=0, intent=what, intent_at_ms=now_ms())
         try:
-            self._store.create(self._approved_key, record.to_bytes())
+            self._store.create(self._approved_key, self._signed(record, self._approved_key))
         except ObjectExistsError:
             log.info("What is approved of %s was stored before", self.migration_id)
         return self.approved() or what
@@ -172,14 +181,14 @@ class CutoverJournal:
     def approved(self) -> Mapping[str, Any] | None:
         """Return what was approved; None if nothing was stored."""
         found = self._store.get(self._approved_key)
-        return PhaseRecord.from_bytes(found.data).intent if found else None
+        return self._verified(found, self._approved_key).intent if found else None
 
     # --- phases -------------------------------------------------------------------------------
 
     def read(self, phase: str) -> PhaseRecord | None:
         """Return a phase's record, or None if it was never begun."""
-        _, found = self._find(phase)
-        return PhaseRecord.from_bytes(found.data) if found else None
+        key, found = self._find(phase)
+        return self._verified(found, key) if found else None
 
     def result(self, phase: str) -> Mapping[str, Any] | None:
         """Return a phase's result, or None while it has none."""
@@ -199,13 +208,13 @@ class CutoverJournal:
                 record = PhaseRecord(
                     phase=phase, attempt=self._mine().attempt, intent=intent, intent_at_ms=now_ms()
                 )
-                version = self._store.create(key, record.to_bytes())
+                version = self._store.create(key, self._signed(record, key))
                 return OpenPhase(record=record, key=key, version=version)
-            record = PhaseRecord.from_bytes(found.data)
+            record = self._verified(found, key)
             if record.result is not None or record.attempt == self._mine().attempt:
                 return OpenPhase(record=record, key=key, version=found.version)
             record = replace(record, attempt=self._mine().attempt)
-            version = self._store.replace(key, record.to_bytes(), expected=found.version)
+            version = self._store.replace(key, self._signed(record, key), expected=found.version)
             return OpenPhase(record=record, key=key, version=version)
         except (ObjectExistsError, ObjectChangedError) as error:
             raise self._superseded(self._mine().attempt) from error
@@ -218,7 +227,7 @@ class CutoverJournal:
         """
         done = replace(phase.record, result=result, result_at_ms=now_ms())
         try:
-            self._store.replace(phase.key, done.to_bytes(), expected=phase.version)
+            self._store.replace(phase.key, self._signed(done, phase.key), expected=phase.version)
         except ObjectChangedError as error:
             raise self._superseded(self._mine().attempt) from error
         return result
@@ -231,6 +240,15 @@ class CutoverJournal:
             for record in records
             if record.result_at_ms is not None
         }
+
+    # --- signatures ---------------------------------------------------------------------------
+
+    def _signed(self, record: PhaseRecord, key: str) -> bytes:
+        return self._signer.sign(record, f"{self._store.uri}/{key}").to_bytes()
+
+    def _verified(self, found: Versioned, key: str) -> PhaseRecord:
+        self._signer.require(found.data, f"{self._store.uri}/{key}")
+        return PhaseRecord.from_bytes(found.data)
 
     # --- keys ---------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from airflow_flinkstyle.errors import BadInputError, MessageFormatError
 from airflow_flinkstyle.jobs.errors import DeployModeError
 from airflow_flinkstyle.jobs.s3a import PROVIDER, has_first_sdk, s3a_conf
 from airflow_flinkstyle.jobs.secrets import REDACTED_BY_SPARK, REDACTED_TOO, require_no_secrets
+from airflow_flinkstyle.jobs.signing import KEY_VARIABLE, PREVIOUS_VARIABLE
 from airflow_flinkstyle.kafka.login.driver import named_connections
 from airflow_flinkstyle.protocol.board import check_job_name
 from airflow_flinkstyle.protocol.records import KafkaOverride
@@ -170,6 +171,7 @@ def submit_argv(
     root: str,
     generation: Generation,
     claim_id: str,
+    digest: str = "",
     submit: int = 0,
     env: Mapping[str, str],
 ) -> tuple[str, ...]:
@@ -183,6 +185,7 @@ def submit_argv(
     if target.packages:
         argv += ["--packages", ",".join(target.packages)]
     argv += [launcher_path(), *_marker(spec, root, generation, claim_id), "--submit", str(submit)]
+    argv += ["--digest", digest] if digest else []
     argv += ["--", spec.script, *spec.args]
     return tuple(argv)
 
@@ -211,7 +214,10 @@ def _marker(spec: JobSpec, root: str, generation: Generation, claim_id: str) -> 
 
 
 def driver_env(spec: JobSpec, target: SubmitTarget, base: Mapping[str, str]) -> dict[str, str]:
-    """Return the driver's environment: the caller's without Airflow's and its Python's own variables."""
+    """Return the driver's environment: the caller's without Airflow's and its Python's own variables.
+
+    The signing key is never among them: no driver can start another one.
+    """
     env = {
         name: value
         for name, value in base.items()
@@ -222,7 +228,7 @@ def driver_env(spec: JobSpec, target: SubmitTarget, base: Mapping[str, str]) -> 
     if target.spark_home:
         env["SPARK_HOME"] = target.spark_home
     given = {name for name, value in target.secret_env.items() if value}
-    taken_out = target.secret_env.keys() - given
+    taken_out = {*(target.secret_env.keys() - given), KEY_VARIABLE, PREVIOUS_VARIABLE}
     env = {name: value for name, value in {**env, **spec.env}.items() if name not in taken_out}
     return {**env, **{name: target.secret_env[name] for name in given}}
 
@@ -235,13 +241,21 @@ def submission_of(
     generation: Generation,
     claim_id: str,
     base_env: Mapping[str, str],
+    digest: str = "",
     submit: int = 0,
 ) -> Submission:
     """Put together one driver process; all incarnations of a generation append to one log."""
     env = driver_env(spec, target, base_env)
     return Submission(
         argv=submit_argv(
-            spec, target, root=root, generation=generation, claim_id=claim_id, submit=submit, env=env
+            spec,
+            target,
+            root=root,
+            generation=generation,
+            claim_id=claim_id,
+            digest=digest,
+            submit=submit,
+            env=env,
         ),
         marker=_marker(spec, root, generation, claim_id),
         env=env,

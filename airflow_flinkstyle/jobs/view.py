@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 from dataclasses import dataclass, field, replace
@@ -11,6 +12,7 @@ from airflow_flinkstyle.clock import CLOCK, Clock, Wait
 from airflow_flinkstyle.jobs.deployments.base import Alive, DriverState, Gone, Unknown
 from airflow_flinkstyle.jobs.errors import JobNotRunningError
 from airflow_flinkstyle.jobs.lease import OF_THIS_PROCESS, Sightings
+from airflow_flinkstyle.jobs.signing import Signer
 from airflow_flinkstyle.jobs.spec import from_launch, submission_of
 from airflow_flinkstyle.jobs.status import (
     CLAIM_GRACE_S,
@@ -21,17 +23,16 @@ from airflow_flinkstyle.jobs.status import (
     Successor,
     classify,
 )
-from airflow_flinkstyle.protocol.records import AsRecorded
+from airflow_flinkstyle.protocol.records import AsRecorded, Claim
 from airflow_flinkstyle.storage.open import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from airflow_flinkstyle.jobs.deployments.base import Deployment
-    from airflow_flinkstyle.jobs.spec import Submission
+    from airflow_flinkstyle.jobs.spec import JobSpec, Submission, SubmitTarget
     from airflow_flinkstyle.protocol.board import Behind, JobBoard, Slot
     from airflow_flinkstyle.protocol.records import (
-        Claim,
         Current,
         Heartbeat,
         IncarnationRecord,
@@ -43,6 +44,15 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.types import Generation, Incarnation
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignedClaim:
+    """A claim that its caller's signature vouches for."""
+
+    claim: Claim
+    digest: str
+    """SHA-256 of the object in hex; the driver that it starts obeys no other one."""
+
+
 @dataclass(kw_only=True)
 class JobView:
     """The runs of one job, seen by a caller; holds no state that a retry would miss."""
@@ -50,6 +60,8 @@ class JobView:
     board: JobBoard
     repository: SavepointRepository
     deployment: Deployment
+    signer: Signer = field(default_factory=Signer)
+    """Without a key nothing is started."""
     secret_env: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Store credentials for drivers that are relaunched."""
     open_checkpoint: Callable[[str], ObjectStore] = open_store
@@ -132,12 +144,33 @@ class JobView:
         """Return the claim of a generation; raises as ``run`` does."""
         claim = self.board.claim(generation)
         if claim is None:
-            raise JobNotRunningError(
-                f"Generation {generation} of job {self.board.job} was expected, found none of that number.",
-                state_after="Nothing was changed.",
-                remedy="List the job's runs; the savepoint root or the job name may be another one.",
-            )
+            raise self._not_claimed(generation)
         return claim
+
+    def signed_claim(self, generation: Generation) -> SignedClaim:
+        """Return the claim of a generation as its caller wrote it: the only one from which a process starts.
+
+        Raises:
+            SignatureError: If no caller with the key wrote it.
+            SigningKeyError: If there is no key to verify with.
+            JobNotRunningError: If nobody claimed the generation.
+        """
+        data = self.board.claim_data(generation)
+        if data is None:
+            raise self._not_claimed(generation)
+        self.signer.require(data, self.board.claim_place(generation))
+        return SignedClaim(claim=Claim.from_bytes(data), digest=hashlib.sha256(data).hexdigest())
+
+    def launch_of(self, generation: Generation) -> tuple[JobSpec, SubmitTarget]:
+        """Return how a generation was started, to start it or what follows it; raises as ``signed_claim``."""
+        return from_launch(self.signed_claim(generation).claim.launch, secret_env=self.secret_env)
+
+    def _not_claimed(self, generation: Generation) -> JobNotRunningError:
+        return JobNotRunningError(
+            f"Generation {generation} of job {self.board.job} was expected, found none of that number.",
+            state_after="Nothing was changed.",
+            remedy="List the job's runs; the savepoint root or the job name may be another one.",
+        )
 
     def _as_recorded(self, current: Current, behind: Behind, begun_s: float) -> Run | None:
         """Return the run that took over last, from what ``current.json`` repeats of its records.
@@ -264,7 +297,9 @@ class JobView:
             return "(no log)"
         return self.deployment.log_tail(run.submit.native_id) or "(no log)"
 
-    def _submission(self, generation: Generation, claim: Claim, submit: int = 0) -> Submission:
+    def _submission(
+        self, generation: Generation, claim: Claim, submit: int = 0, digest: str = ""
+    ) -> Submission:
         spec, target = from_launch(claim.launch, secret_env=self.secret_env)
         return submission_of(
             spec,
@@ -272,6 +307,7 @@ class JobView:
             root=self.board.store.uri,
             generation=generation,
             claim_id=claim.claim_id,
+            digest=digest,
             submit=submit,
             base_env=self.base_env,
         )

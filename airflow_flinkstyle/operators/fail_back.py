@@ -60,6 +60,7 @@ class BeginFailBackOperator(MigrationOperator):
                 migration_id=self.migration_id,
                 topics=self.topics,
                 mirror_timeout_s=float(self.mirror_timeout_s),
+                signer=hook.signer,
             )
         context["ti"].xcom_push(key="markdown", value=found.as_markdown())
         self.log.info("Job %s may go back: %s", self.job, found.as_markdown())

@@ -74,7 +74,9 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
             spec, target = recorded_launch(client)
             report = Upgrade(
                 client=client,
-                journal=CutoverJournal(hook.store, self.job, request_key(context), UPGRADE_PHASES),
+                journal=CutoverJournal(
+                    hook.store, self.job, request_key(context), UPGRADE_PHASES, signer=hook.signer
+                ),
                 spec=next_version(spec, script=self.script, args=self.args, conf=mapping(self.conf)),
                 target=hook.target(self.spark_conn_id) if self.spark_conn_id else target,
                 if_committed=rewind(self.if_committed),

@@ -149,6 +149,15 @@ class JobBoard:
         """Return the claim of a generation."""
         return self._value(Claim, self._run(generation, "claim"))
 
+    def claim_data(self, generation: Generation) -> bytes | None:
+        """Return the claim of a generation as it is stored, for who verifies it."""
+        found = self.store.get(self._run(generation, "claim"))
+        return None if found is None else found.data
+
+    def claim_place(self, generation: Generation) -> str:
+        """Return the root and key of a generation's claim, by which it is signed."""
+        return f"{self.store.uri}/{self._run(generation, 'claim')}"
+
     def create_takeover_order(self, generation: Generation, order: TakeoverOrder) -> None:
         """Let the generation's driver take over; raises ``ObjectExistsError`` if it was told before."""
         self.store.create(self._run(generation, "takeover-order"), order.to_bytes())

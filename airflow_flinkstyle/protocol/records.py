@@ -91,7 +91,15 @@ class KafkaOverride:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim(Record):
+class SignedRecord(Record):
+    """A record that leads to a process: its caller signs it, and whoever starts the process verifies it."""
+
+    signature: str = ""
+    """Over all other fields and the object's place (``jobs.signing``); empty where nothing is started."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim(SignedRecord):
     """``runs/<generation>/claim.json``: the caller's, created once, before anything is submitted."""
 
     what: ClassVar[str] = "claim"

@@ -23,6 +23,7 @@ from airflow_flinkstyle.storage.open import open_store
 from testbed.differential.inputs import PARTS
 from testbed.differential.plan import BACK, REWINDS
 from testbed.differential.stage import driver_env, spark_conf
+from testbed.keys import SIGNER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -114,6 +115,7 @@ class Caller:
             board=JobBoard(store, "job"),
             repository=SavepointRepository(store, "job"),
             deployment=deployment,
+            signer=SIGNER,
             poll_s=_LOOK_S,
             base_env=driver_env(stage.folder),
         )

@@ -93,6 +93,7 @@ def test_going_back_is_refused_until_new_orders_are_mirrored_back_and_then_count
     begin = partial(
         begin_fail_back,
         *(hook.store, back),
+        signer=hook.signer,
         now=hook.kafka("kafka_new"),
         then=hook.kafka("kafka_old"),
         topics="original",

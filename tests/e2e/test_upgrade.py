@@ -11,6 +11,7 @@ import pytest
 from airflow_flinkstyle.jobs.errors import UpgradeRolledBackError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
+from testbed.keys import SIGNER
 from testbed.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -24,7 +25,9 @@ SCRIPTS = Path(__file__).parent / "scripts"
 def upgrade(scenario: OrdersScenario, script: str, *, first_commit_timeout_s: float) -> Upgrade:
     return Upgrade(
         client=scenario.client,
-        journal=CutoverJournal(scenario.board.store, scenario.spec.name, script, UPGRADE_PHASES),
+        journal=CutoverJournal(
+            scenario.board.store, scenario.spec.name, script, UPGRADE_PHASES, signer=SIGNER
+        ),
         spec=replace(scenario.spec, script=str(SCRIPTS / f"{script}.py")),
         target=scenario.target,
         first_commit_timeout_s=first_commit_timeout_s,

@@ -14,6 +14,7 @@ from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.open import open_store
 from testbed.drivers import spark_conf
+from testbed.keys import SIGNER
 from testbed.spark import spark_paths
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class Lab:
             board=JobBoard(store, "counts"),
             repository=SavepointRepository(store, "counts"),
             deployment=DetachedDeployment(),
+            signer=SIGNER,
         )
 
     def spec(self, text: str = COUNTS, name: str = "counts.py") -> JobSpec:

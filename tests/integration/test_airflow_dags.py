@@ -21,6 +21,7 @@ from airflow_flinkstyle.storage.open import open_store
 from testbed import paths
 from testbed.airflow import Airflow
 from testbed.drivers import spark_conf
+from testbed.keys import SIGNER, SIGNING_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,6 +64,7 @@ class Lab:
             "flinkstyle_default",
             "flinkstyle",
             {"savepoint_root": str(self.root), "lease_s": 8, "log_dir": str(folder / "logs")},
+            password=SIGNING_KEY,
         )
         self.connect(
             "spark_default",
@@ -101,6 +103,7 @@ class Lab:
             board=JobBoard(store, "counts"),
             repository=SavepointRepository(store, "counts"),
             deployment=DetachedDeployment(),
+            signer=SIGNER,
         )
 
 

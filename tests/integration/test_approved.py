@@ -79,7 +79,8 @@ def test_file_edited_and_deleted_after_the_plan_leaves_the_positions_that_were_s
 ):
     fill(kafka_pair.old, 10)
     fill(kafka_pair.new, 20)
-    connect(monkeypatch, "flinkstyle_default", "flinkstyle", {"savepoint_root": str(tmp_path / "root")})
+    root = {"savepoint_root": str(tmp_path / "root")}
+    connect(monkeypatch, "flinkstyle_default", "flinkstyle", root, password=SIGNING_KEY)
     connect(monkeypatch, "kafka_old", "kafka", {"bootstrap.servers": kafka_pair.old.bootstrap})
     connect(monkeypatch, "kafka_new", "kafka", {"bootstrap.servers": kafka_pair.new.bootstrap})
     hook, manifest, file = StreamingJobHook(), a_savepoint(kafka_pair.old), tmp_path / "starts.csv"

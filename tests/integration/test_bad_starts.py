@@ -16,6 +16,7 @@ from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.open import open_store
 from testbed.drivers import s3_env, s3_settings
+from testbed.keys import SIGNER
 from tests.integration.detached_lab import Lab
 
 if TYPE_CHECKING:
@@ -121,6 +122,7 @@ def test_driver_with_wrong_s3_keys_runs_nothing_and_its_log_says_why(lab: Lab, s
         board=JobBoard(store, "counts"),
         repository=SavepointRepository(store, "counts"),
         deployment=DetachedDeployment(),
+        signer=SIGNER,
         secret_env=wrong,
     )
     target = replace(lab.target(), secret_env=wrong)

@@ -76,7 +76,7 @@ def connect(monkeypatch: pytest.MonkeyPatch, service: TokenService, **extra: Any
     flinkstyle = {"savepoint_root": ROOT, "aws_conn_id": "aws_default"}
     for name, kind, more, fields in (
         ("aws_default", "aws", aws, login),
-        ("flinkstyle_default", "flinkstyle", flinkstyle, {}),
+        ("flinkstyle_default", "flinkstyle", flinkstyle, {"password": SIGNING_KEY}),
     ):
         value = json.dumps({"conn_type": kind, "extra": more, **fields})
         monkeypatch.setenv(f"AIRFLOW_CONN_{name.upper()}", value)

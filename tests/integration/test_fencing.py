@@ -27,6 +27,7 @@ from airflow_flinkstyle.kafka.reading import ReadRange, count_records
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.storage.memory import MemoryStore
 from testbed.kafka import AUTHORIZER, Broker
+from testbed.keys import SIGNER
 from testbed.ports import free_port
 
 if TYPE_CHECKING:
@@ -318,7 +319,7 @@ def test_producer_that_wakes_behind_the_proof_is_found_with_the_offsets_of_its_r
     sleeper = a_producer(old_broker)
     written(sleeper, "f.sleeper", 4)
     watch = LiveWatch(cluster=old, fence=PassiveFence(cluster=old))
-    journal = CutoverJournal(MemoryStore(), "job", "m1", (PHASE, ENDS_PHASE, "rollback"))
+    journal = CutoverJournal(MemoryStore(), "job", "m1", (PHASE, ENDS_PHASE, "rollback"), signer=SIGNER)
     journal.begin(lambda: 1)
     raise_fence(journal, watch, ["f.sleeper"])
     assert isinstance(steady_ends(old, ["f.sleeper"], WINDOW_S), Steady)
@@ -337,7 +338,7 @@ def test_fence_of_a_dead_attempt_is_taken_down_by_the_next(broker: Broker, clust
     )
 
     def an_attempt(number: int) -> CutoverJournal:
-        journal = CutoverJournal(store, "job", "m1", (PHASE, ENDS_PHASE, "rollback"))
+        journal = CutoverJournal(store, "job", "m1", (PHASE, ENDS_PHASE, "rollback"), signer=SIGNER)
         journal.begin(lambda: number)
         return journal
 

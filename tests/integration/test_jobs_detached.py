@@ -21,6 +21,7 @@ from airflow_flinkstyle.jobs.running.client import Stopped
 from airflow_flinkstyle.jobs.running.start_plan import FromCheckpoint, FromSavepoint
 from airflow_flinkstyle.jobs.status import Dead, Running
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
+from testbed.keys import SIGNER
 from tests.integration.detached_lab import COUNTS, TIMEOUT_S, Lab
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def test_upgrade_to_a_script_that_fails_in_its_first_batch_goes_back_by_itself(l
     broken = COUNTS.replace("    total =", "    raise ValueError('broken on purpose')\n    total =")
     upgrade = Upgrade(
         client=client,
-        journal=CutoverJournal(client.board.store, "counts", "up-1", UPGRADE_PHASES),
+        journal=CutoverJournal(client.board.store, "counts", "up-1", UPGRADE_PHASES, signer=SIGNER),
         spec=lab.spec(broken, "broken.py"),
         target=lab.target(),
         first_commit_timeout_s=TIMEOUT_S,

@@ -34,6 +34,7 @@ from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest, Query
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.types import Generation
+from testbed.keys import SIGNER
 from tests import hearts
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class Bench:
             board=JobBoard(self.store, "job"),
             repository=SavepointRepository(self.store, "job"),
             deployment=DetachedDeployment(),
+            signer=SIGNER,
         )
 
     def job_reads(

@@ -25,6 +25,7 @@ from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
 from airflow_flinkstyle.rewrite.rows import PartitionMove
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.types import NextOffset
+from testbed.keys import SIGNER
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,7 +64,7 @@ def test_way_back_between_other_clusters_is_refused(
     tmp_path: Path, kafka_pair: KafkaPair, monkeypatch: pytest.MonkeyPatch
 ):
     store = LocalStore(tmp_path / "root")
-    journal = CutoverJournal(store, "orders", "m1", PHASES)
+    journal = CutoverJournal(store, "orders", "m1", PHASES, signer=SIGNER)
     journal.begin(lambda: 1)
     move = PartitionMove(
         query="totals",
@@ -96,4 +97,4 @@ def test_way_back_between_other_clusters_is_refused(
     hook = StreamingJobHook()
     sides = {"now": hook.kafka("now"), "then": hook.kafka("then")}
     with pytest.raises(ClusterMismatchError, match=f"another.*{kafka_pair.new.cluster_id}"):
-        begin_fail_back(hook.store, form, **sides, migration_id=None, topics="original", mirror_timeout_s=0)
+        begin_fail_back(hook.store, form, **sides, migration_id=None, topics="original", mirror_timeout_s=0, signer=SIGNER)

@@ -23,6 +23,7 @@ from airflow_flinkstyle.operators.start import StartStreamingJobOperator
 from airflow_flinkstyle.operators.stop import StopStreamingJobOperator
 from testbed.certificates import CertificateAuthority
 from testbed.drivers import SPARK_PYTHON, spark_conf
+from testbed.keys import SIGNING_KEY
 from testbed.secured_kafka import SecuredBroker
 from testbed.tokens import TokenServer
 from testbed.waiting import PATIENCE_S, wait_until
@@ -135,7 +136,8 @@ class Lab:
         self.out = folder / "out"
         (folder / "job.py").write_text(UNION_JOB)
         places = {name: str(folder / name) for name in ("savepoint_root", "checkpoint_root", "log_dir")}
-        self.connect("flinkstyle_default", "flinkstyle", {**places, "lease_s": 10})
+        more = {**places, "lease_s": 10}
+        self.connect("flinkstyle_default", "flinkstyle", more, password=SIGNING_KEY)
         spark = {"python": str(SPARK_PYTHON), "conf": {**spark_conf(), "spark.sql.shuffle.partitions": "1"}}
         self.connect("spark_default", "spark", spark, host="local[1]")
         for way, login in secured.logins.items():

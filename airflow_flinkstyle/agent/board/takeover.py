@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import time
 from dataclasses import dataclass, replace
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from airflow_flinkstyle.agent.errors import NOT_STARTED, NotClaimedError, PredecessorError
 from airflow_flinkstyle.agent.jvm.process import lease_clock_s
 from airflow_flinkstyle.kafka.errors import ClusterUnreachableError
-from airflow_flinkstyle.protocol.records import AsRecorded, Current
+from airflow_flinkstyle.protocol.records import AsRecorded, Claim, Current
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError, StoreUnavailableError
 from airflow_flinkstyle.types import Incarnation
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.agent.jvm.process import DriverProcess
     from airflow_flinkstyle.protocol.board import JobBoard, Slot
-    from airflow_flinkstyle.protocol.records import Claim, Heartbeat, IncarnationRecord, TakeoverOrder
+    from airflow_flinkstyle.protocol.records import Heartbeat, IncarnationRecord, TakeoverOrder
     from airflow_flinkstyle.types import Generation
 
 GO_POLL_S = 0.25
@@ -50,7 +51,14 @@ class DriverRun:
         return self.prior.value if self.prior else None
 
 
-def begin(board: JobBoard, generation: Generation, process: DriverProcess, *, submit: int = 0) -> DriverRun:
+def begin(
+    board: JobBoard,
+    generation: Generation,
+    process: DriverProcess,
+    *,
+    submit: int = 0,
+    claim: Claim | None = None,
+) -> DriverRun:
     """Begin an incarnation, after the earlier ones of this generation have ended.
 
     Args:
@@ -58,18 +66,15 @@ def begin(board: JobBoard, generation: Generation, process: DriverProcess, *, su
         generation: Which to run.
         process: This one.
         submit: The submit that this process was started by; 0 if it was started otherwise.
+        claim: What ``submitted_claim`` found; None to read it.
 
     Raises:
         NotOursError: If the generation has closed, another one runs the job, or this one has a driver.
         NotClaimedError: If no caller claimed the generation.
     """
-    claim = board.claim(generation)
+    claim = claim or board.claim(generation)
     if claim is None:
-        raise NotClaimedError(
-            f"A claim of generation {generation} of job {board.job} was expected, found none.",
-            state_after=NOT_STARTED,
-            remedy="Start the job with StartStreamingJobOperator; only callers make generations.",
-        )
+        raise _not_claimed(board, generation)
     require_not_closed(board.heartbeat(generation))
     seen = board.current()
     require_may_take_over(seen, generation, claim)
@@ -84,20 +89,47 @@ def begin(board: JobBoard, generation: Generation, process: DriverProcess, *, su
     return DriverRun(generation=generation, incarnation=incarnation, claim=claim, prior=prior, seen=seen)
 
 
-def require_claim(board: JobBoard, generation: Generation, claim_id: str) -> None:
-    """Check that the store holds the claim that this process was submitted for.
+def submitted_claim(board: JobBoard, generation: Generation, claim_id: str, *, digest: str = "") -> Claim:
+    """Return the claim that this process was submitted for.
+
+    Args:
+        board: The job's records.
+        generation: Which to run.
+        claim_id: The claim's id.
+        digest: SHA-256 of the claim as the caller verified it; empty if nobody did.
 
     Raises:
-        NotClaimedError: If it holds another one: the environment leads to another store of the same name.
+        NotClaimedError: If the store holds none, or another one: the environment leads to another store of
+            the same name, or somebody has written over the claim since it was verified.
     """
-    claim = board.claim(generation)
-    if claim is not None and claim.claim_id != claim_id:
+    data = board.claim_data(generation)
+    if data is None:
+        raise _not_claimed(board, generation)
+    claim = Claim.from_bytes(data)
+    if claim.claim_id != claim_id:
         raise NotClaimedError(
             f"Claim {claim_id} of generation {generation} of job {board.job} was expected in "
             f"{board.store.uri}, found {claim.claim_id}.",
             state_after=NOT_STARTED,
             remedy="Give the driver the S3 endpoint and keys of the savepoint root it was submitted for.",
         )
+    found = hashlib.sha256(data).hexdigest()
+    if digest and found != digest:
+        raise NotClaimedError(
+            f"The claim of generation {generation} of job {board.job} was expected in {board.store.uri} as it "
+            f"was when its signature was verified ({digest[:12]}), found it changed ({found[:12]}).",
+            state_after=NOT_STARTED,
+            remedy="Find out who writes to the savepoint root; then start the job again.",
+        )
+    return claim
+
+
+def _not_claimed(board: JobBoard, generation: Generation) -> NotClaimedError:
+    return NotClaimedError(
+        f"A claim of generation {generation} of job {board.job} was expected, found none.",
+        state_after=NOT_STARTED,
+        remedy="Start the job with StartStreamingJobOperator; only callers make generations.",
+    )
 
 
 def require_not_closed(heartbeat: Slot[Heartbeat] | None) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.answers.mirror import mirror_settings
 from airflow_flinkstyle.jobs.errors import MirrorBehindError
-from airflow_flinkstyle.jobs.journal import read_phases
+from airflow_flinkstyle.jobs.journal import CutoverJournal, read_phases
 from airflow_flinkstyle.jobs.migration import fence_phase
 from airflow_flinkstyle.jobs.migration.form_reader import require_names
 from airflow_flinkstyle.kafka.cluster import describe
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.jobs.journal import PhaseRecord
     from airflow_flinkstyle.jobs.migration.form import MigrationForm
+    from airflow_flinkstyle.jobs.signing import Signer
     from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
     from airflow_flinkstyle.kafka.settings import KafkaCluster
     from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
@@ -75,11 +76,14 @@ class FailBack:
         )
 
 
-def last_migration(store: ObjectStore, job: str, migration_id: str | None = None) -> FinishedMigration:
+def last_migration(
+    store: ObjectStore, job: str, migration_id: str | None = None, *, signer: Signer
+) -> FinishedMigration:
     """Return a finished migration of the job, the newest unless it is named.
 
     Raises:
         BadInputError: If there is none.
+        SignatureError: If no caller with the key has written it.
     """
     finished: dict[str, dict[str, PhaseRecord]] = {}
     for name, phases in read_phases(store, job).items():
@@ -95,10 +99,12 @@ def last_migration(store: ObjectStore, job: str, migration_id: str | None = None
             state_after="Nothing was changed.",
             remedy="Name a finished migration, or none for the newest.",
         )
-    translated, fenced = finished[chosen]["translate"], finished[chosen].get(fence_phase.PHASE)
+    phases = ("translate", fence_phase.PHASE)
+    journal = CutoverJournal(store, job, chosen, phases, signer=signer)
+    translated, fenced = journal.result("translate") or {}, journal.read(fence_phase.PHASE)
     return FinishedMigration(
         migration_id=chosen,
-        plan=plan_json.from_json((translated.result or {})["plan"]),
+        plan=plan_json.from_json(translated["plan"]),
         fence=FenceRecord.from_dict(fenced.intent) if fenced else None,
     )
 
@@ -140,6 +146,7 @@ def begin_fail_back(
     migration_id: str | None,
     topics: Topics,
     mirror_timeout_s: float,
+    signer: Signer,
 ) -> FailBack:
     """Prepare a migration back: tell the mirror where to begin, and require that it has copied what is new.
 
@@ -153,6 +160,7 @@ def begin_fail_back(
         migration_id: The migration to reverse; None for the newest.
         topics: See there.
         mirror_timeout_s: For what is on the cluster now; 0 only looks.
+        signer: Verifies what the migration left.
 
     Raises:
         BadInputError: If there is nothing to reverse, or the job has gone elsewhere since.
@@ -160,7 +168,7 @@ def begin_fail_back(
         MirrorBehindError: If records are only where the job is now; they are counted by partition.
     """
     require_names(form)
-    finished = last_migration(store, form.job, migration_id)
+    finished = last_migration(store, form.job, migration_id, signer=signer)
     require_there(JobBoard(store, form.job), finished)
     _require_clusters(finished, now, then)
     mirror, names = mirror_settings(form.mirror or {}), topics_back(finished.plan)

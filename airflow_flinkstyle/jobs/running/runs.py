@@ -58,6 +58,7 @@ class JobRuns(JobStarts):
         Raises:
             DriverFailedError: If the driver failed with an error, which would happen again, or did so too
                 often in a row of a cause that may pass.
+            SignatureError: If no caller has signed what would be started.
         """
         status, retry = status or self.status(), 0
         match status:
@@ -71,6 +72,7 @@ class JobRuns(JobStarts):
                 raise self.driver_failed(run)
             case _:
                 return status
+        self.signed_claim(run.generation)  # what is refused is refused before anything is ended
         self.end_driver(run.generation)  # one that is frozen here would wake up
         self._submit(run, f"relaunch:{socket.gethostname()}", retry=retry)
         return Starting(run)

@@ -69,6 +69,7 @@ class JobStarts(JobView):
             HistoryError: If a job with a history would begin anew, and what it gives up was not named.
             SavepointMissingError: If it was disposed of meanwhile; nothing was claimed.
             DriverFailedError: If the driver process could not be started.
+            SigningKeyError: If there is no key to sign the start with.
         """
         require_recordable(spec, target)
         generation = self._own_start(claim_key, spec, target)
@@ -109,7 +110,7 @@ class JobStarts(JobView):
             )
         own = self.own_claim(claim_key)
         if own is None:
-            spec, target = from_launch(run.claim.launch, secret_env=self.secret_env)
+            spec, target = self.launch_of(generation)
             own = self._claim(spec, target, claim_key, run.claim.checkpoint_location, None, generation)
         self._write_order(own, start_plan.order_to_continue(run.heartbeat))
         return self._submit_once(own, claim_key)
@@ -168,7 +169,7 @@ class JobStarts(JobView):
             claimed_at_ms=now_ms(),
         )
         try:
-            self.board.create_claim(generation, claim)
+            self.board.create_claim(generation, self.signer.sign(claim, self.board.claim_place(generation)))
         except ObjectExistsError as error:
             raise self._running(f"another caller has just claimed generation {generation}") from error
         log.info("Claimed generation %d of job %s for %s", generation, self.board.job, claim_key)
@@ -203,10 +204,12 @@ class JobStarts(JobView):
 
         Raises:
             DriverFailedError: If no process could be started; that is recorded, so that nobody waits for it.
+            SignatureError: If its claim is not signed by a caller.
         """
         generation, number = run.generation, run.submit_number + 1
-        claim = self.claim(generation)  # run.claim may be what current.json repeats of it
-        submission = self._submission(generation, claim, number)
+        signed = self.signed_claim(generation)  # run.claim is as the store has it, or current.json repeats it
+        claim = signed.claim
+        submission = self._submission(generation, claim, number, signed.digest)
         submission = replace(submission, env={**submission.env, **self._login_env(claim.overrides)})
         asked = Submit(
             key=key,

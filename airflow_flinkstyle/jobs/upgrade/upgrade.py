@@ -22,7 +22,6 @@ from airflow_flinkstyle.jobs.running import last_run, stopped
 from airflow_flinkstyle.jobs.running.client import SavepointOnly, Stopped
 from airflow_flinkstyle.jobs.running.compat import require_fitting
 from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
-from airflow_flinkstyle.jobs.spec import from_launch
 from airflow_flinkstyle.jobs.status import Dead, Running
 from airflow_flinkstyle.jobs.upgrade.failed_version import carry_planned, look_at
 from airflow_flinkstyle.savepoint.errors import SinkSkipsError
@@ -201,7 +200,7 @@ class Upgrade:
         if (
             own is not None and client.board.takeover_order(own) is not None
         ):  # an earlier attempt came this far
-            spec, target = from_launch(old.claim.launch, secret_env=client.secret_env)
+            spec, target = client.launch_of(old.generation)
             back, how = client.start(spec, target, claim_key=key), "by an earlier attempt"
         else:
             ended = new is None or isinstance(client.end_driver(new), Gone)
@@ -242,6 +241,5 @@ class Upgrade:
                 skip_known_batches=self.skip_known_batches,
             )
             how = f"from {manifest.savepoint_id} ({self.if_committed}), although {why_not}"
-        old = client.run(Generation(stop["generation"]))
-        spec, target = from_launch(old.claim.launch, secret_env=client.secret_env)
+        spec, target = client.launch_of(Generation(stop["generation"]))
         return client.start(spec, target, claim_key=key, origin=origin), how

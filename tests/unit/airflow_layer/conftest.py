@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pytest
 
 from airflow_flinkstyle.hooks.job import StreamingJobHook
+from testbed.keys import SIGNING_KEY
 from tests.unit.jobs.conftest import Mood, World
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ def connections(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamesp
             "checkpoint_root": str(tmp_path / "checkpoints"),
             "producer_switch": "store",
         },
+        password=SIGNING_KEY,
     )
     put("spark_default", "spark", {"python": "/usr/bin/python3"}, host="local[1]")
     return SimpleNamespace(set=put, root=root)

@@ -29,6 +29,7 @@ from airflow_flinkstyle.operators import (
     VerifyMigrationOperator,
 )
 from airflow_flinkstyle.operators.migrate import MigrationOperator
+from testbed.keys import SIGNER
 from tests.unit.airflow_layer.conftest import WorldHook, a_context, with_hook
 from tests.unit.jobs.cutovers import DyingStore, Killed
 
@@ -93,7 +94,7 @@ class Stage:
 
     @property
     def journal(self) -> CutoverJournal:
-        return CutoverJournal(self.world.store, self.world.job, run_key(a_context()), PHASES)
+        return CutoverJournal(self.world.store, self.world.job, run_key(a_context()), PHASES, signer=SIGNER)
 
     def producers(self) -> str | None:
         return StoreProducerSwitch(self.world.store, f"{self.world.job}/producers.json").read()

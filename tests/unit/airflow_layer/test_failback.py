@@ -117,15 +117,15 @@ def test_producers_are_released_to_the_cluster_that_the_job_goes_back_to(world: 
 
 def test_only_a_migration_that_has_finished_can_be_reversed(world: World):
     with pytest.raises(BadInputError, match="found none"):
-        last_migration(world.store, world.job)
+        last_migration(world.store, world.job, signer=SIGNER)
     world.start()
     quick = {"steady_window_s": 0.01, "hold_timeout_s": 0.2, "first_commit_timeout_s": 0.2}
     hook = WorldHook(world)
     report = migration.cutover(hook, approval.read(hook, a_form(world, timeouts=quick)), "m1").run()
-    found = last_migration(world.store, world.job)
+    found = last_migration(world.store, world.job, signer=SIGNER)
     assert (found.migration_id, found.plan) == ("m1", report.plan)
     with pytest.raises(BadInputError, match="m2"):
-        last_migration(world.store, world.job, "m2")
+        last_migration(world.store, world.job, "m2", signer=SIGNER)
 
 
 def test_migration_whose_job_reads_another_cluster_by_now_is_not_reversed(world: World):

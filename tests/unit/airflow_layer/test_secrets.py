@@ -40,6 +40,7 @@ def spark(connections: SimpleNamespace, tmp_path: Path) -> Iterator[dict[str, An
         "flinkstyle_default",
         "flinkstyle",
         {"savepoint_root": root, "aws_conn_id": "aws_default", "log_dir": str(tmp_path / "logs")},
+        password=SIGNING_KEY,
     )
     yield {"python": str(tmp_path / "bin" / "python"), "conf": {"spark.ui.enabled": "false"}}
     client = StreamingJobHook().client("orders")

@@ -60,6 +60,7 @@ from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsEr
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.types import NextOffset
+from testbed.keys import SIGNER
 
 QUERY, TOPIC, SHIFT = "orders", "orders", 100
 _CONFS = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{"spark.sql.shuffle.partitions":"2"}}'
@@ -515,6 +516,7 @@ class World:
             board=self.board,
             repository=self.repository,
             deployment=self,
+            signer=SIGNER,
             poll_s=0.01,
             clock=clock,
             base_env={},

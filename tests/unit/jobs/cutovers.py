@@ -8,6 +8,7 @@ from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.migration.context import CutoverSettings
 from airflow_flinkstyle.jobs.migration.cutover import PHASES, Cutover
 from airflow_flinkstyle.jobs.migration.producers import StoreProducerSwitch
+from testbed.keys import SIGNER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,7 +59,7 @@ class DyingStore:
 def a_cutover(world: World, store: object = None) -> Cutover:
     return Cutover(
         client=world.client(),
-        journal=CutoverJournal(store or world.store, world.job, "m1", PHASES),
+        journal=CutoverJournal(store or world.store, world.job, "m1", PHASES, signer=SIGNER),
         switch=StoreProducerSwitch(world.store, f"{world.job}/switch.json"),
         kafka=world.logs,
         spec=world.spec(NEW, new=True),

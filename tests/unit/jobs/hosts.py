@@ -10,6 +10,7 @@ from airflow_flinkstyle.jobs.deployments.base import Unknown
 from airflow_flinkstyle.jobs.errors import DriverFailedError
 from airflow_flinkstyle.jobs.lease import Sightings, lease_clock_s
 from airflow_flinkstyle.jobs.running.client import JobClient
+from testbed.keys import SIGNER
 
 if TYPE_CHECKING:
     from tests.unit.jobs.conftest import World
@@ -35,6 +36,7 @@ class Host:
             board=self.world.board,
             repository=self.world.repository,
             deployment=self,
+            signer=SIGNER,
             poll_s=0.01,
             base_env={},
             sightings=Sightings(self.clock_s),

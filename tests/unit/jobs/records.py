@@ -24,6 +24,7 @@ from airflow_flinkstyle.protocol.records import (
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.types import Generation, Incarnation
+from testbed.keys import SIGNER
 from tests.counting import CountingStore
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class Job:
         )
         return JobClient(
             board=JobBoard(store, "orders"), repository=SavepointRepository(store, "orders"),
-            deployment=here, base_env={}, sightings=Sightings(),
+            deployment=here, signer=SIGNER, base_env={}, sightings=Sightings(),
         )  # fmt: skip
 
 

@@ -6,10 +6,11 @@ from airflow_flinkstyle.jobs.errors import AttemptSupersededError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.migration.producers import TokenCounter
 from airflow_flinkstyle.storage.memory import MemoryStore
+from testbed.keys import SIGNER
 
 
 def a_journal(store: MemoryStore) -> CutoverJournal:
-    return CutoverJournal(store, "job", "m1", ("hold", "stop"))
+    return CutoverJournal(store, "job", "m1", ("hold", "stop"), signer=SIGNER)
 
 
 def begun(store: MemoryStore) -> CutoverJournal:
@@ -55,7 +56,7 @@ def test_records_of_a_version_with_fewer_phases_are_found_by_name_and_completed_
     first = begun(store)
     first.close(first.open("hold", {}), {"done": 1})
     first.open("stop", {"by": "first"})
-    newer = CutoverJournal(store, "job", "m1", ("hold", "fence", "stop", "rollback"))
+    newer = CutoverJournal(store, "job", "m1", ("hold", "fence", "stop", "rollback"), signer=SIGNER)
     newer.begin(lambda: 9)
     assert newer.result("hold") == {"done": 1}
     assert newer.read("rollback") is None

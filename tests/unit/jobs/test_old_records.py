@@ -13,6 +13,7 @@ from airflow_flinkstyle.protocol.records import Current, End, Heartbeat, Progres
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.savepoint.retention.policy import RetentionPolicy
 from airflow_flinkstyle.types import Generation, Incarnation
+from testbed.keys import SIGNER
 from tests.unit.jobs.records import Job, a_heartbeat
 
 NOW_MS = 100 * KEPT_MS
@@ -62,7 +63,7 @@ def test_report_of_the_request_in_the_slot_stays_or_it_would_be_acted_on_again(j
 
 def test_nothing_goes_that_a_migration_which_has_not_ended_may_ask_for(job: Job) -> None:
     report(job, "old", OLD_MS)
-    journal = CutoverJournal(job.store, "orders", "move-1", ("stop", "running"))
+    journal = CutoverJournal(job.store, "orders", "move-1", ("stop", "running"), signer=SIGNER)
     journal.begin(lambda: 1)
     phase = journal.open("stop", {})
     begun = replace(phase.record, intent_at_ms=OLD_MS - 10).to_bytes()

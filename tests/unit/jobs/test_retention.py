@@ -20,6 +20,7 @@ from airflow_flinkstyle.savepoint.errors import (
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.savepoint.retention.dispose import PROTECTIONS
 from airflow_flinkstyle.savepoint.retention.policy import RetentionPolicy
+from testbed.keys import SIGNER
 from tests.unit.stores import ActingStore
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def test_savepoint_that_a_standby_restores_is_in_use_while_it_waits(world: World
 
 
 def test_savepoints_of_a_journal_are_in_use_until_it_ends(world: World):
-    journal = CutoverJournal(world.store, world.job, "up-1", UPGRADE_PHASES)
+    journal = CutoverJournal(world.store, world.job, "up-1", UPGRADE_PHASES, signer=SIGNER)
     journal.begin(lambda: 1)
     journal.close(journal.open("stop", {}), {"savepoint_id": "sp-7", "generation": 1, "batches": {}})
     assert used(world) == {"sp-7": "migration or upgrade up-1 has not ended"}

@@ -29,6 +29,7 @@ from airflow_flinkstyle.kafka.start.kinds import (
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.rewrite.rules import SourceRule, StrategyRules
 from airflow_flinkstyle.storage.memory import MemoryStore
+from testbed.keys import SIGNER
 
 LOGS = {"orders": LogIdentity(cluster_id="c", topic_id="t")}
 STARTS = StartRules(
@@ -81,7 +82,7 @@ FULL = replace(
 @pytest.mark.parametrize("moving", [PLAIN, FULL])
 def test_everything_comes_back_from_a_journal_as_it_was(moving: Migration):
     approved = Approved(migration=moving, told={"job": "orders"}, source_cluster_id="c1")
-    journal = CutoverJournal(MemoryStore(), "orders", "m1", PHASES)
+    journal = CutoverJournal(MemoryStore(), "orders", "m1", PHASES, signer=SIGNER)
     assert journal.approved() is None
     journal.approve(approved.as_fields())
     found = Approved.from_fields(journal.approved() or {})
@@ -90,7 +91,7 @@ def test_everything_comes_back_from_a_journal_as_it_was(moving: Migration):
 
 def test_what_is_stored_first_stays_and_begins_nothing():
     store = MemoryStore()
-    journal = CutoverJournal(store, "orders", "m1", PHASES)
+    journal = CutoverJournal(store, "orders", "m1", PHASES, signer=SIGNER)
     first, second = (Approved(migration=one, told={}).as_fields() for one in (PLAIN, FULL))
     journal.approve(first)
     assert journal.approve(second) == json.loads(json.dumps(first))

@@ -22,6 +22,7 @@ from airflow_flinkstyle.jobs.status import Running
 from airflow_flinkstyle.kafka.errors import ClusterUnreachableError
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
+from testbed.keys import SIGNER
 from tests.unit.jobs.cutovers import NEW, QUICK, DyingStore, Killed, a_cutover, position
 from tests.unit.jobs.hosts import Host, start
 
@@ -229,7 +230,7 @@ def test_settling_a_given_up_migration_late_does_not_undo_a_newer_one(world: Wor
         a_cutover(world).run()
     world.logs.refuse = False
     newer = a_cutover(world)
-    newer.journal = CutoverJournal(world.store, world.job, "m2", PHASES)
+    newer.journal = CutoverJournal(world.store, world.job, "m2", PHASES, signer=SIGNER)
     newer.run()
     assert a_cutover(world).settle().where == "old"
     assert position(world) == "release_new"
@@ -395,13 +396,13 @@ def test_second_migration_beside_the_first_is_refused_by_name_until_that_has_gon
     with pytest.raises(Killed):
         first.run()
     second = a_cutover(world)
-    second.journal = CutoverJournal(world.store, world.job, "m2", PHASES)
+    second.journal = CutoverJournal(world.store, world.job, "m2", PHASES, signer=SIGNER)
     with pytest.raises(MigrationBusyError, match="m1 under way"):
         second.run()
     assert second.settle().where == "untouched"
     assert a_cutover(world).settle().where == "old"
     third = a_cutover(world)
-    third.journal = CutoverJournal(world.store, world.job, "m3", PHASES)
+    third.journal = CutoverJournal(world.store, world.job, "m3", PHASES, signer=SIGNER)
     assert third.run().plan.moves[0].shift == -100
     world.logs.produce(5)
     world.judge()
@@ -409,7 +410,7 @@ def test_second_migration_beside_the_first_is_refused_by_name_until_that_has_gon
 
 def another(world: World, migration_id: str) -> Cutover:
     cutover = a_cutover(world)
-    cutover.journal = CutoverJournal(world.store, world.job, migration_id, PHASES)
+    cutover.journal = CutoverJournal(world.store, world.job, migration_id, PHASES, signer=SIGNER)
     return cutover
 
 

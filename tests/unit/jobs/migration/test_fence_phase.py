@@ -23,6 +23,7 @@ from airflow_flinkstyle.kafka.fence.fences import FenceRecord
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.types import NextOffset
+from testbed.keys import SIGNER
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -71,7 +72,7 @@ PHASES = ("hold", fence_phase.PHASE, fence_phase.ENDS_PHASE, "rollback")
 
 
 def an_attempt(store: MemoryStore, number: int) -> CutoverJournal:
-    journal = CutoverJournal(store, "job", "m1", PHASES)
+    journal = CutoverJournal(store, "job", "m1", PHASES, signer=SIGNER)
     journal.begin(lambda: number)
     return journal
 

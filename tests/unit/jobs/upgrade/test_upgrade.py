@@ -12,6 +12,7 @@ from airflow_flinkstyle.jobs.running.compat import spark_findings
 from airflow_flinkstyle.jobs.status import Closed, Running
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
 from airflow_flinkstyle.savepoint.errors import SinkSkipsError, SparkIncompatibleError
+from testbed.keys import SIGNER
 from tests.unit.jobs.conftest import written_by
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 def an_upgrade(world: World, **settings: object) -> Upgrade:
     return Upgrade(
         client=world.client(),
-        journal=CutoverJournal(world.store, world.job, "u1", UPGRADE_PHASES),
+        journal=CutoverJournal(world.store, world.job, "u1", UPGRADE_PHASES, signer=SIGNER),
         spec=world.spec("v2.py"),
         target=world.target(),
         stop_timeout_s=10,
