@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import BadInputError
@@ -34,6 +34,8 @@ class Defaults:
     kafka_connections: tuple[str, ...] | None
     """The only Kafka connections that jobs may use, whoever names one; None: each that is named by who
     starts something, or stands in a record that was signed."""
+    previous_passwords: tuple[str, ...] = field(repr=False)
+    """Signing keys before the password; still accepted."""
     checkpoint_root: str
     """As Spark writes it: ``s3a://...`` or a path."""
     lease_s: float
@@ -56,7 +58,8 @@ class Defaults:
             savepoint_root=str(root).rstrip("/"),
             aws_conn_id=extra.get("aws_conn_id") or None,
             driver_aws_conn_id=extra.get("driver_aws_conn_id") or None,
-            kafka_connections=_names(extra["kafka_connections"]) if extra.get("kafka_connections") else None,
+            kafka_connections=_names(extra.get("kafka_connections")) or None,
+            previous_passwords=_names(extra.get("previous_passwords")),
             checkpoint_root=extra.get("checkpoint_root") or _below(str(root)),
             lease_s=seconds_or_none(f"lease_s of {connection.conn_id}", extra.get("lease_s")) or 30.0,
             spark_home=extra.get("spark_home") or None,
@@ -66,8 +69,8 @@ class Defaults:
         )
 
 
-def signer(connection: Connection) -> Signer:
-    """Return what signs starts, with the password of a ``flinkstyle`` connection; none starts nothing.
+def signer(connection: Connection, defaults: Defaults) -> Signer:
+    """Return what signs starts, with the password of the ``flinkstyle`` connection; none starts nothing.
 
     Raises:
         SigningKeyError: If a key is too short.
@@ -76,12 +79,10 @@ def signer(connection: Connection) -> Signer:
 
     from airflow_flinkstyle.jobs.signing import Signer
 
-    require_type(connection, "flinkstyle")
-    previous = _names(connection.extra_dejson.get("previous_passwords"))
-    for key in (connection.password, *previous):
+    for key in (connection.password, *defaults.previous_passwords):
         if key:
             mask_secret(key)
-    return Signer.of(connection.password, previous)
+    return Signer.of(connection.password, defaults.previous_passwords)
 
 
 def require_allowed(defaults: Defaults, conn_id: str) -> None:

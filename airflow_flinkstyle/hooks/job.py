@@ -72,7 +72,7 @@ class StreamingJobHook(BaseHook):
     @cached_property
     def signer(self) -> Signer:
         """What signs and verifies whatever leads to a process; without a password it refuses."""
-        return connections.signer(self.get_connection(self.flinkstyle_conn_id))
+        return connections.signer(self.get_connection(self.flinkstyle_conn_id), self.defaults)
 
     @cached_property
     def secret_env(self) -> dict[str, str]:

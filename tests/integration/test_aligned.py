@@ -347,8 +347,7 @@ def test_two_jobs_are_cut_together_or_both_go_on(topic: Topic, tmp_path: Path):
         AlignedLab(tmp_path / job, job=job, root=tmp_path / "root") for job in ("first-job", "second-job")
     ]
     clients = [
-        JobClient(board=lab.board, repository=lab.repository, deployment=DetachedDeployment(), signer=SIGNER)
-        for lab in labs
+        JobClient(board=lab.board, repository=lab.repository, deployment=DetachedDeployment()) for lab in labs
     ]
 
     def members(cut: JobsCut) -> list[Manifest]:

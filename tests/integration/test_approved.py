@@ -20,6 +20,7 @@ from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.operators import PlanMigrationOperator
 from airflow_flinkstyle.savepoint.manifest import KafkaPosition, QuerySnapshot
 from airflow_flinkstyle.types import BatchId, NextOffset
+from testbed.keys import SIGNING_KEY
 from tests.manifests import a_manifest
 from tests.unit.airflow_layer.conftest import a_context
 
@@ -35,8 +36,11 @@ pytestmark = [pytest.mark.integration, pytest.mark.kafka, pytest.mark.airflow]
 TOPIC = "approved"
 
 
-def connect(monkeypatch: pytest.MonkeyPatch, name: str, conn_type: str, extra: dict[str, Any]) -> None:
-    monkeypatch.setenv(f"AIRFLOW_CONN_{name.upper()}", json.dumps({"conn_type": conn_type, "extra": extra}))
+def connect(
+    monkeypatch: pytest.MonkeyPatch, name: str, conn_type: str, extra: dict[str, Any], **fields: str
+) -> None:
+    value = json.dumps({"conn_type": conn_type, "extra": extra, **fields})
+    monkeypatch.setenv(f"AIRFLOW_CONN_{name.upper()}", value)
 
 
 def fill(broker: Broker, records: int) -> None:

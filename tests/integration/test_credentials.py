@@ -22,6 +22,7 @@ from airflow_flinkstyle.storage.errors import CredentialsExpiredError, StoreDeni
 from airflow_flinkstyle.storage.open import open_store
 from airflow_flinkstyle.storage.s3_settings import S3Settings
 from airflow_flinkstyle.triggers.savepoint import FreshSavepointTrigger
+from testbed.keys import SIGNING_KEY
 from testbed.s3 import S3Server
 from testbed.sts import ROLE, TokenService
 from tests.unit.airflow_layer.conftest import a_context

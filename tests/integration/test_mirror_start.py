@@ -97,4 +97,6 @@ def test_way_back_between_other_clusters_is_refused(
     hook = StreamingJobHook()
     sides = {"now": hook.kafka("now"), "then": hook.kafka("then")}
     with pytest.raises(ClusterMismatchError, match=f"another.*{kafka_pair.new.cluster_id}"):
-        begin_fail_back(hook.store, form, **sides, migration_id=None, topics="original", mirror_timeout_s=0, signer=SIGNER)
+        begin_fail_back(
+            hook.store, form, **sides, migration_id=None, topics="original", mirror_timeout_s=0, signer=SIGNER
+        )

@@ -29,6 +29,7 @@ from airflow_flinkstyle.kafka.verdict import Chosen, Exact, Verdict
 from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
 from airflow_flinkstyle.rewrite.rows import PartitionMove
 from airflow_flinkstyle.types import BatchId, NextOffset
+from testbed.keys import SIGNER
 from tests.unit.airflow_layer.conftest import WorldHook
 
 if TYPE_CHECKING:

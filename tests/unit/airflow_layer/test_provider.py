@@ -32,7 +32,9 @@ def test_airflow_accepts_the_provider_and_shows_the_connection_form():
         if name.startswith("extra__flinkstyle__")
     }
     assert fields == set(get_provider_info()["connection-types"][0]["conn-fields"])
-    assert "password" in manager.field_behaviours["flinkstyle"]["hidden_fields"]
+    behaviour = manager.field_behaviours["flinkstyle"]
+    assert "password" not in behaviour["hidden_fields"]
+    assert behaviour["relabeling"] == {"password": "Signing key"}
     hook = ProvidersManagerTaskRuntime().hooks["flinkstyle"]
     assert hook is not None
     assert hook.hook_class_name == "airflow_flinkstyle.hooks.job.StreamingJobHook"

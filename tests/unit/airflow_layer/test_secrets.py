@@ -15,6 +15,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_flinkstyle.hooks.job import StreamingJobHook
 from airflow_flinkstyle.operators import StartStreamingJobOperator
+from testbed.keys import SIGNING_KEY
 from tests.unit.airflow_layer.conftest import a_context
 
 if TYPE_CHECKING:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -199,5 +200,15 @@ def test_takeover_whose_answer_was_lost_counts_when_it_is_tried_again() -> None:
 def test_driver_that_reaches_another_store_of_the_same_name_is_refused(board: JobBoard) -> None:
     board.create_claim(G2, a_claim(claim_id="theirs"))
     with pytest.raises(NotClaimedError, match=r"Claim ours of generation 2 .* expected in .*, found theirs"):
-        takeover.require_claim(board, G2, "ours")
-    takeover.require_claim(board, G2, "theirs")
+        takeover.submitted_claim(board, G2, "ours")
+    assert takeover.submitted_claim(board, G2, "theirs").claim_id == "theirs"
+
+
+def test_driver_obeys_no_claim_that_was_changed_since_its_caller_verified_it(board: JobBoard) -> None:
+    board.create_claim(G2, a_claim(claim_id="ours"))
+    data = board.claim_data(G2) or b""
+    digest = hashlib.sha256(data).hexdigest()
+    assert takeover.submitted_claim(board, G2, "ours", digest=digest).claim_id == "ours"
+    board.store.write("orders/runs/000002/claim.json", data.replace(b"/checkpoints", b"/evil-points"))
+    with pytest.raises(NotClaimedError, match="as it was when its signature was verified"):
+        takeover.submitted_claim(board, G2, "ours", digest=digest)
