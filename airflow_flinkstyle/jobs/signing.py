@@ -70,7 +70,7 @@ class Signer:
             SigningKeyError: If there is no key.
         """
         text = _canonical(record.to_bytes(), place)
-        return replace(record, signature=_digest(self._require_keys()[0], text))
+        return replace(record, signature=_digest(self.require_keys()[0], text))
 
     def require(self, data: bytes, place: str) -> None:
         """Check that a caller with a key wrote this object.
@@ -79,7 +79,7 @@ class Signer:
             SignatureError: If it bears no signature, or one of another key, place or content.
             SigningKeyError: If there is no key to verify with.
         """
-        keys = self._require_keys()
+        keys = self.require_keys()
         found = str(json.loads(data).get("signature") or "")
         text = _canonical(data, place)
         if not any(hmac.compare_digest(_digest(key, text), found) for key in keys):
@@ -92,7 +92,8 @@ class Signer:
                 "it, start the job, or the migration, in a new DAG run. Else find out who wrote there.",
             )
 
-    def _require_keys(self) -> tuple[str, ...]:
+    def require_keys(self) -> tuple[str, ...]:
+        """Return the keys; raises ``SigningKeyError`` without one."""
         if not self.keys:
             raise SigningKeyError(
                 "A signing key was expected, because this starts a process or leads to one, found none.",

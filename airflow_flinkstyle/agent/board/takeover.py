@@ -116,8 +116,8 @@ def submitted_claim(board: JobBoard, generation: Generation, claim_id: str, *, d
     found = hashlib.sha256(data).hexdigest()
     if digest and found != digest:
         raise NotClaimedError(
-            f"The claim of generation {generation} of job {board.job} was expected as it was when its signature "
-            f"was verified ({digest[:12]}), found it changed ({found[:12]}).",
+            f"The claim of generation {generation} of job {board.job} was expected as it was when its "
+            f"signature was verified ({digest[:12]}), found it changed ({found[:12]}).",
             state_after=NOT_STARTED,
             remedy="Find out who writes to the savepoint root; then start the job again.",
         )

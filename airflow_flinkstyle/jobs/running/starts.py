@@ -71,6 +71,7 @@ class JobStarts(JobView):
             DriverFailedError: If the driver process could not be started.
             SigningKeyError: If there is no key to sign the start with.
         """
+        self.signer.require_keys()
         require_recordable(spec, target)
         generation = self._own_start(claim_key, spec, target)
         if generation is None or self.board.takeover_order(generation) is None:
@@ -92,6 +93,7 @@ class JobStarts(JobView):
         self, spec: JobSpec, target: SubmitTarget, *, claim_key: str, prepare_savepoint_id: str | None
     ) -> RunHandle:
         """Start a driver that comes up, restores a hot savepoint, and waits for ``order``."""
+        self.signer.require_keys()
         require_recordable(spec, target)
         generation = self._own_start(claim_key, spec, target)
         if generation is None:

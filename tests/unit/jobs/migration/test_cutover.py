@@ -442,7 +442,8 @@ def test_run_that_a_migration_brought_back_is_not_moved_before_that_one_rests(wo
     world.logs.refuse = False
     record = first.journal.read("rollback")
     (key,) = (info.key for info in world.store.list(f"{world.job}/migrations/m1/") if "rollback" in info.key)
-    world.store.write(key, replace(record, result=None).to_bytes())  # it died before it could say so
+    died = SIGNER.sign(replace(record, result=None), f"{world.store.uri}/{key}")
+    world.store.write(key, died.to_bytes())  # before it could say so
     with pytest.raises(MigrationBusyError, match="m1 under way"):
         another(world, "m2").run()
     assert a_cutover(world).settle().where == "old"

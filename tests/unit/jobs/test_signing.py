@@ -1,0 +1,230 @@
+"""Nothing in the store is obeyed because it is in the store: what leads to a process is signed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_flinkstyle.jobs.errors import SignatureError, SigningKeyError
+from airflow_flinkstyle.jobs.journal import CutoverJournal
+from airflow_flinkstyle.jobs.migration.cutover import PHASES
+from airflow_flinkstyle.jobs.migration.fail_back import last_migration
+from airflow_flinkstyle.jobs.signing import KEY_VARIABLE, PREVIOUS_VARIABLE, Signer
+from airflow_flinkstyle.jobs.spec import driver_env
+from airflow_flinkstyle.storage.memory import MemoryStore
+from testbed.keys import SIGNER, SIGNING_ENV, SIGNING_KEY
+from tests.unit.jobs.conftest import World
+from tests.unit.jobs.cutovers import a_cutover
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_flinkstyle.jobs.running.client import JobClient
+
+OTHER = "another-key-that-nobody-here-knows-of"
+
+
+def put(world: World, key: str, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change a stored record as who can write the store does."""
+    values = json.loads(world.store.read(key))
+    change(values)
+    world.store.write(key, json.dumps(values).encode())
+
+
+def run_evil(values: dict[str, Any]) -> None:
+    values["launch"]["spec"]["script"] = "/tmp/evil.py"  # noqa: S108 - a name
+
+
+def name_a_login(values: dict[str, Any]) -> None:
+    options = {"kafka.bootstrap.servers": "evil:9092", "flinkstyle.connection": "kafka_payroll"}
+    values["overrides"] = [{"role": "source", "servers": "old:9092", "options": options, "rename": {}}]
+
+
+def unsign(values: dict[str, Any]) -> None:
+    values["signature"] = ""
+
+
+def sign_with_another_key(values: dict[str, Any]) -> None:
+    values["signature"] = "0" * 64
+
+
+@pytest.mark.parametrize("change", [run_evil, name_a_login, unsign, sign_with_another_key])
+def test_relaunch_obeys_no_claim_that_was_changed_in_the_store(
+    world: World, change: Callable[[dict[str, Any]], None]
+):
+    client = world.start()
+    world.kill(1)
+    put(world, f"{world.job}/runs/000001/claim.json", change)
+    begun = len(world.submissions)
+    with pytest.raises(SignatureError, match=r"claim.json was expected to be signed") as refused:
+        client.ensure_running(client.settled_status())
+    assert (refused.value.code, len(world.submissions)) == ("SIGNATURE", begun)
+    assert "nothing was started or ended" in refused.value.state_after
+    assert "previous_passwords" in refused.value.remedy
+
+
+def copy_to_another_generation(world: World) -> JobClient:
+    data = world.store.read(f"{world.job}/runs/000001/claim.json")
+    world.store.write(f"{world.job}/runs/000002/claim.json", data)
+    return world.client()
+
+
+def copy_to_another_job(world: World) -> JobClient:
+    other = World(world.folder, "payroll", world.store)
+    for name in ("claim", "takeover-order"):
+        data = world.store.read(f"{world.job}/runs/000001/{name}.json")
+        world.store.write(f"payroll/runs/000002/{name}.json", data)
+    return other.client()
+
+
+def copy_to_another_root(world: World) -> JobClient:
+    other = World(world.folder, world.job, MemoryStore(name="another-root"))
+    other.store.write(
+        f"{world.job}/runs/000002/claim.json", world.store.read(f"{world.job}/runs/000001/claim.json")
+    )
+    return other.client()
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [copy_to_another_generation, copy_to_another_job, copy_to_another_root],
+    ids=lambda f: f.__name__,
+)
+def test_signed_claim_counts_only_where_its_caller_put_it(world: World, copied: Callable[[World], JobClient]):
+    world.start()
+    client = copied(world)
+    with pytest.raises(SignatureError, match="another signature"):
+        client.launch_of(2)
+    assert world.client().launch_of(1)[0].script == "v1.py"
+
+
+def test_rollback_and_upgrade_start_nothing_from_a_claim_that_was_changed(world: World):
+    client = world.start()
+    client.stop("s", savepoint=False, timeout_s=10)
+    put(world, f"{world.job}/runs/000001/claim.json", run_evil)
+    with pytest.raises(SignatureError):
+        client.follow(1, claim_key="back")
+    with pytest.raises(SignatureError):
+        client.launch_of(1)
+    assert world.board.generations() == [1]
+
+
+def test_start_without_a_key_claims_nothing_and_says_how_to_make_one(world: World):
+    client = replace(world.client(), signer=Signer())
+    for begin in (
+        lambda: client.start(world.spec(), world.target(), claim_key="start"),
+        lambda: client.standby(world.spec(), world.target(), claim_key="next", prepare_savepoint_id=None),
+    ):
+        with pytest.raises(SigningKeyError, match=r"found none") as refused:
+            begin()
+        assert "secrets.token_urlsafe(32)" in refused.value.remedy
+        assert KEY_VARIABLE in refused.value.remedy
+    assert world.board.generations() == []
+
+
+def test_who_has_no_key_still_looks_saves_and_stops(world: World):
+    world.start()
+    client = replace(world.client(), signer=Signer())
+    assert client.status().run.generation == 1
+    client.stop("s", savepoint=True, timeout_s=10)
+
+
+def test_key_that_could_be_guessed_is_refused_and_not_shown():
+    with pytest.raises(SigningKeyError, match="32 characters was expected, found one of 8") as refused:
+        Signer.of("password")
+    assert "password," not in str(refused.value.problem)
+    assert SIGNING_KEY not in repr(SIGNER)
+
+
+def test_key_may_be_changed_while_jobs_run(world: World):
+    client = world.start()
+    world.kill(1)
+    changed = Signer.of_environment({KEY_VARIABLE: OTHER, PREVIOUS_VARIABLE: f"{SIGNING_KEY},"})
+    with pytest.raises(SignatureError, match="another signature"):
+        replace(client, signer=Signer.of(OTHER)).launch_of(1)
+    again = replace(client, signer=changed)
+    again.ensure_running(again.settled_status())
+    again.wait_running(1, timeout_s=10)
+    again.stop("s", savepoint=False, timeout_s=10)
+    assert again.start(world.spec(), world.target(), claim_key="next").generation == 2
+    assert replace(client, signer=Signer.of(OTHER)).launch_of(2)[0].script == "v1.py"
+    with pytest.raises(SignatureError):
+        client.launch_of(2)
+
+
+def test_driver_is_told_which_claim_was_verified_and_gets_no_key(world: World):
+    client = replace(world.client(), base_env={**SIGNING_ENV, PREVIOUS_VARIABLE: OTHER, "LANG": "C"})
+    client.start(replace(world.spec(), env={KEY_VARIABLE[:-4]: "x"}), world.target(), claim_key="start")
+    (submission,) = world.submissions
+    argv, env = submission.argv, submission.env
+    assert argv[argv.index("--digest") + 1] == client.signed_claim(1).digest
+    stored = b"".join(world.store.read(info.key) for info in world.store.list())
+    for text in (*argv, *env.values(), stored.decode()):
+        assert SIGNING_KEY not in text
+        assert OTHER not in text
+    assert env["LANG"] == "C"
+
+
+def test_key_reaches_no_driver_even_where_the_job_names_it(world: World):
+    named = replace(world.spec(), env={KEY_VARIABLE: SIGNING_KEY})
+    assert KEY_VARIABLE not in driver_env(named, world.target(), SIGNING_ENV)
+
+
+# --- migrations ---------------------------------------------------------------------------------
+
+
+def test_migration_obeys_nothing_of_its_journal_that_was_changed(world: World):
+    world.start()
+    cutover = a_cutover(world)
+    cutover.run()
+    for phase in ("standby", "stop", "rewrite"):
+        (key,) = (info.key for info in world.store.list() if info.key.endswith(f"-{phase}.json"))
+        put(world, key, lambda values: values["result"].update(old=7))
+        with pytest.raises(SignatureError, match=f"{phase}.json was expected to be signed"):
+            a_cutover(world).journal.result(phase)
+
+
+def test_what_was_approved_is_obeyed_only_as_it_was_approved():
+    store = MemoryStore()
+    journal = CutoverJournal(store, "orders", "m1", PHASES, signer=SIGNER)
+    journal.approve({"producer_switch": "manual"})
+    (key,) = (info.key for info in store.list())
+    store.write(key, store.read(key).replace(b"manual", b"os:abort"))
+    with pytest.raises(SignatureError):
+        journal.approved()
+    fresh = CutoverJournal(store, "orders", "m2", PHASES, signer=SIGNER)
+    store.write(key.replace("m1", "m2"), store.read(key))
+    with pytest.raises(SignatureError):  # nor is another migration's
+        fresh.approved()
+
+
+def test_fail_back_reverses_no_migration_that_was_changed(world: World):
+    world.start()
+    a_cutover(world).run()
+    assert last_migration(world.store, world.job, signer=SIGNER).migration_id == "m1"
+    (key,) = (info.key for info in world.store.list() if info.key.endswith("-translate.json"))
+    put(world, key, lambda values: values["result"].update(plan=values["result"]["plan"] + " "))
+    with pytest.raises(SignatureError):
+        last_migration(world.store, world.job, signer=SIGNER)
+
+
+def test_record_of_an_earlier_version_with_fewer_fields_keeps_its_signature():
+    place, data = "s3://b/j/runs/000001/claim.json", {"version": 2, "claim_key": "k", "lease_s": 30.0}
+    signed = {**data, "signature": ""}
+    signature = _signature(signed, place)
+    SIGNER.require(json.dumps({**signed, "signature": signature}, indent=2).encode(), place)
+    with pytest.raises(SignatureError):
+        SIGNER.require(json.dumps({**signed, "more": 1, "signature": signature}).encode(), place)
+
+
+def _signature(values: dict[str, Any], place: str) -> str:
+    """Sign as docs/security.md says, without this package's code."""
+    import hashlib
+    import hmac
+
+    fields = {name: value for name, value in values.items() if name != "signature"}
+    text = json.dumps([place, fields], sort_keys=True, separators=(",", ":"))
+    return hmac.new(SIGNING_KEY.encode(), text.encode(), hashlib.sha256).hexdigest()
