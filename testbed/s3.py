@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from typing import TYPE_CHECKING, Any, Self
 
 from testbed import paths
@@ -9,6 +11,7 @@ from testbed.ports import free_port, is_listening
 from testbed.process import Service
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 ACCESS_KEY = "flinkstyle"
@@ -155,3 +158,41 @@ class VersityGw(S3Server):
 
     def _configure(self) -> None:
         self.data.mkdir(parents=True, exist_ok=True)
+
+
+class PolicyGw(VersityGw):
+    """versitygw with users of its own, each of whom may do what a bucket's policy says, and no more."""
+
+    def allow(self, bucket: str, policies: Mapping[str, Mapping[str, Any]]) -> None:
+        """Add a user for each policy, by the user's name, and enforce all of them on the bucket."""
+        statements = []
+        for user, policy in policies.items():
+            self._add(user)
+            statements += [{**one, "Principal": {"AWS": [user]}} for one in policy["Statement"]]
+        whole = {"Version": "2012-10-17", "Statement": statements}
+        self.client().put_bucket_policy(Bucket=bucket, Policy=json.dumps(whole))
+
+    @staticmethod
+    def secret_of(user: str) -> str:
+        """Return a user's secret key; its access key is its name."""
+        return f"{user}-secret"
+
+    def _add(self, user: str) -> None:
+        subprocess.run(  # noqa: S603  # a program of the testbed
+            [
+                *(paths.program("versitygw"), "admin", "--endpoint-url", self.endpoint),
+                *("--access", self.access_key, "--secret", self.secret_key, "create-user"),
+                *("--access", user, "--secret", self.secret_of(user), "--role", "user"),
+            ],
+            check=True,
+            capture_output=True,
+        )
+
+    def _command(self) -> list[str | Path]:
+        command = super()._command()
+        where = command.index("posix")
+        return [*command[:where], "--iam-dir", self._folder / "users", *command[where:]]
+
+    def _configure(self) -> None:
+        super()._configure()
+        (self._folder / "users").mkdir(exist_ok=True)
