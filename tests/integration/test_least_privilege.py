@@ -152,7 +152,7 @@ def test_job_lives_under_the_policies_of_the_page(world: TwoKeys, roles: Roles):
     report = prune_job(JobBoard(roles.store("prune"), JOB), pruner, policy, holder="a prune", wait_s=60)
     assert taken.savepoint_id in report.plan.disposed
     kept = pruner.read(pruner.ids()[-1])
-    assert verify_savepoint(kept, pruner, level="content").files
+    assert verify_savepoint(kept, pruner, level="full").files
     client.stop("over", savepoint=False, timeout_s=60)
 
 
@@ -172,7 +172,7 @@ def manifest(roles: Roles) -> Any:  # noqa: ANN401
 
 
 def test_drivers_key_takes_savepoints_and_deletes_no_blob(roles: Roles, manifest: Any):  # noqa: ANN401
-    assert verify_savepoint(manifest, roles.repository("viewer"), level="content").files
+    assert verify_savepoint(manifest, roles.repository("viewer"), level="full").files
     with pytest.raises(StoreDeniedError):
         roles.repository("driver").delete_blob(next(iter(manifest.blobs)))
     with pytest.raises(StoreDeniedError):

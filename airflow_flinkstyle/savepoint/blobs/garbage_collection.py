@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.clock import CLOCK, Clock
 from airflow_flinkstyle.savepoint.blobs.intents import give_up, read_intents
 from airflow_flinkstyle.savepoint.blobs.leases import LEASE_S, Renewed, Watch
-from airflow_flinkstyle.savepoint.blobs.needs import Needs
 from airflow_flinkstyle.savepoint.blobs.notes import delete_notes
 from airflow_flinkstyle.savepoint.blobs.prune_slot import (
     Condemned,
@@ -33,14 +32,6 @@ if TYPE_CHECKING:
 _BATCH = 1000
 """Blobs condemned at a time: a prune that was given up leaves a list of so many keys to avoid."""
 _THREADS = 16
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Freed:
-    """What was deleted."""
-
-    blobs: int
-    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,28 +139,3 @@ def _acquire(
         if not wait.again():
             holders = busy or ["another prune that began at the same moment"]
             raise RepositoryBusyError.of("a prune", repository.uri, holders=holders, wait_s=wait_s)
-
-
-def free_unreferenced(
-    repository: SavepointRepository,
-    blobs: Collection[str],
-    *,
-    holder: str,
-    wait_s: float = 0.0,
-    lease_s: float = LEASE_S,
-) -> Freed:
-    """Free those of the blobs that no savepoint needs; for a take that was given up by its caller.
-
-    Raises:
-        RepositoryBusyError: If a process relies on blobs: the next prune frees them.
-    """
-    if not blobs:
-        return Freed(blobs=0, size_bytes=0)
-    needs = Needs(repository)
-    needs.read()  # while nobody waits for it
-    with hold_prune(repository, holder=holder, wait_s=wait_s, lease_s=lease_s) as held:
-        sizes = repository.blob_sizes()
-        needed = {blob for need in needs.read().values() for blob, _ in need.blobs}
-        orphans = (set(blobs) & sizes.keys()) - needed
-        held.delete(savepoints=(), blobs=orphans)
-        return Freed(blobs=len(orphans), size_bytes=sum(sizes[blob] for blob in orphans))

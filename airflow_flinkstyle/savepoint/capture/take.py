@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.checkpoint.inventory import read_inventory
-from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
-from airflow_flinkstyle.savepoint.blobs.garbage_collection import free_unreferenced
+from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
 from airflow_flinkstyle.savepoint.capture.copier import ignore, never
 from airflow_flinkstyle.savepoint.capture.query import capture_query
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.types import Alignment, BatchId
 
 log = logging.getLogger(__name__)
-_FREEING_LEASE_S = 5.0
-"""A store that failed the take may fail this too, half-way: the next take waits no longer for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,8 +97,7 @@ def take_savepoint(
 ) -> Manifest:
     """Take a savepoint and return its manifest; if one of this id exists, that one is returned.
 
-    Whatever ends it early frees what it uploaded, unless somebody relies on blobs just then: the next
-    prune does it in that case, and after a crash.
+    Whatever ends it early leaves what it uploaded to the next prune: a take deletes no blob.
 
     Args:
         repository: Where the savepoint goes.
@@ -129,13 +125,13 @@ def take_savepoint(
             repository, queries, label, previous=previous, end=end, progress=progress, uploads=uploads
         )
     except SavepointConflictError:  # another attempt of the same request was first
-        _free(repository, uploads, label)
+        _left(uploads)
         return repository.read(label.savepoint_id)
     except (TakeCancelledError, RepositoryBusyError) as error:
-        _free(repository, uploads, label)
+        _left(uploads)
         raise end.reason(f"job {repository.job}") or error from None
     except BaseException:
-        _free(repository, uploads, label)
+        _left(uploads)
         raise
     return manifest
 
@@ -199,15 +195,11 @@ class _EarlyEnd:
         return TakeTimedOutError.after(self._timeout_s, what) if self._timed_out else None
 
 
-def _free(repository: SavepointRepository, uploads: Collection[str], label: SavepointLabel) -> None:
-    """Free what a take leaves that made no savepoint; never in the way of the error that ended it."""
-    try:
-        holder = f"the taker of {label.savepoint_id}"
-        freed = free_unreferenced(repository, uploads, holder=holder, lease_s=_FREEING_LEASE_S)
-    except FlinkstyleError as error:
-        log.warning("%d uploaded files are left to the next prune: %s", len(uploads), error.problem)
-    else:
-        log.info("Freed %d uploaded files, %d bytes", freed.blobs, freed.size_bytes)
+def _left(uploads: Collection[str]) -> None:
+    """Say what a take leaves that made no savepoint; no key of a driver may delete blobs."""
+    log.info(
+        "Up to %d uploaded files stay: a take that needs them finds them, a prune frees them", len(uploads)
+    )
 
 
 def compose(job: str, snapshots: Sequence[QuerySnapshot], label: SavepointLabel) -> Manifest:

@@ -1,16 +1,22 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import pytest
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.hooks.aws import s3_environment, s3_settings
 from airflow_flinkstyle.hooks.connections import Defaults, kafka_cluster, submit_target
-from airflow_flinkstyle.jobs.errors import DeployModeError
+from airflow_flinkstyle.hooks.job import StreamingJobHook
+from airflow_flinkstyle.jobs.errors import DeployModeError, SigningKeyError
 from airflow_flinkstyle.jobs.spec import launch_of
 from airflow_flinkstyle.provider_info import get_provider_info
+from testbed.keys import SIGNING_KEY
 from tests.unit.airflow_layer.conftest import a_connection
+
+if TYPE_CHECKING:
+    from types import SimpleNamespace
 
 pytestmark = pytest.mark.airflow
 
@@ -43,6 +49,53 @@ def test_local_root_keeps_checkpoints_in_a_folder_beside_the_jobs():
 def test_connection_without_a_savepoint_root_is_refused_by_name():
     with pytest.raises(BadInputError, match="a_conn should name a savepoint_root"):
         Defaults.of(a_connection("flinkstyle"))
+
+
+def test_only_listed_kafka_connections_are_read_for_jobs(connections: SimpleNamespace):
+    for name in ("kafka_orders", "kafka_payroll"):
+        connections.set(name, "kafka", {"bootstrap.servers": f"{name}:9092"})
+    assert StreamingJobHook().kafka("kafka_payroll").bootstrap_servers == "kafka_payroll:9092"
+    extra = {"savepoint_root": str(connections.root), "kafka_connections": "kafka_orders, kafka_new"}
+    connections.set("flinkstyle_default", "flinkstyle", extra, password=SIGNING_KEY)
+    hook = StreamingJobHook()
+    assert hook.kafka("kafka_orders").bootstrap_servers == "kafka_orders:9092"
+    for read in (lambda: hook.kafka("kafka_payroll"), lambda: hook.kafka_logins(["kafka_payroll"])):
+        with pytest.raises(BadInputError, match=r"\(kafka_orders, kafka_new\), found kafka_payroll"):
+            read()
+
+
+def test_drivers_get_the_keys_of_a_connection_of_their_own(connections: SimpleNamespace):
+    connections.set("aws_worker", "aws", {}, login="worker", password="worker-secret")  # noqa: S106
+    connections.set("aws_driver", "aws", {}, login="driver", password="driver-secret")  # noqa: S106
+    extra = {"savepoint_root": "s3://b/p", "aws_conn_id": "aws_worker", "driver_aws_conn_id": "aws_driver"}
+    connections.set("flinkstyle_default", "flinkstyle", extra)
+    hook = StreamingJobHook()
+    assert (hook.s3 and hook.s3.access_key, hook.secret_env["AWS_ACCESS_KEY_ID"]) == ("worker", "driver")
+    assert hook.client("orders").secret_env == hook.target("spark_default").secret_env == hook.secret_env
+    connections.set("flinkstyle_default", "flinkstyle", {**extra, "driver_aws_conn_id": ""})
+    assert StreamingJobHook().secret_env["AWS_ACCESS_KEY_ID"] == "worker"
+
+
+def test_signing_keys_of_the_connection_are_masked_and_the_first_one_signs(
+    connections: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+):
+    masked: list[str] = []
+    monkeypatch.setattr("airflow.sdk.log.mask_secret", masked.append)
+    before = "the-key-before-that-one-of-the-testbed"
+    extra = {"savepoint_root": "s3://b/p", "previous_passwords": f"{before}, "}
+    connections.set("flinkstyle_default", "flinkstyle", extra, password=SIGNING_KEY)
+    hook = StreamingJobHook()
+    assert hook.signer.keys == (SIGNING_KEY, before)
+    assert masked[-2:] == [SIGNING_KEY, before]
+    assert before not in f"{hook.defaults!r} {hook.signer!r}"
+
+
+def test_signing_key_that_is_too_short_is_refused_and_none_starts_nothing(connections: SimpleNamespace):
+    connections.set("flinkstyle_default", "flinkstyle", {"savepoint_root": "s3://b/p"}, password="short")  # noqa: S106
+    with pytest.raises(SigningKeyError, match="at least 32 characters"):
+        _ = StreamingJobHook().signer
+    connections.set("flinkstyle_default", "flinkstyle", {"savepoint_root": "s3://b/p"})
+    assert StreamingJobHook().signer.keys == ()
 
 
 def test_connection_of_another_type_is_refused_with_both_types():

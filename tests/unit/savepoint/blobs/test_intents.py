@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.savepoint.blobs.garbage_collection import free_unreferenced, hold_prune
+from airflow_flinkstyle.savepoint.blobs.garbage_collection import hold_prune
 from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
 from airflow_flinkstyle.savepoint.blobs.pins import pin, pins
 from airflow_flinkstyle.savepoint.errors import (
@@ -264,14 +264,3 @@ def die_while_deleting(repository: Repository, *, savepoints: list[str], blobs: 
             dead.delete(savepoints=savepoints, blobs=blobs)
         held = store.read(slot)
     store.write(slot, held)
-
-
-def test_give_back_of_a_cancelled_take_frees_only_what_no_savepoint_needs(
-    repository: Repository, a_checkpoint: Make, take: Make
-):
-    manifest = take(repository, a_checkpoint(), "sp-1")
-    orphan = repository.put_blob(b"orphan")
-    freed = free_unreferenced(repository, [orphan, "absent", *manifest.blobs], holder="task a")
-    assert (freed.blobs, freed.size_bytes) == (1, 6)
-    verify_savepoint(manifest, repository, level="full")
-    assert orphan not in repository.blob_sizes()

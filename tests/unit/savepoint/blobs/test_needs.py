@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.savepoint.blobs.garbage_collection import free_unreferenced
 from airflow_flinkstyle.savepoint.blobs.needs import Needs
 from airflow_flinkstyle.savepoint.errors import ManifestFormatError
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
@@ -75,16 +74,9 @@ def prune_all_but(repository: SavepointRepository, count: int) -> Any:  # noqa: 
     return prune(repository, RetentionPolicy(max_count=count), in_use=dict, holder="a test", wait_s=0.0)
 
 
-def free(repository: SavepointRepository, _: int) -> Any:  # noqa: ANN401
-    return free_unreferenced(repository, [BLOB], holder="a test")
-
-
-@pytest.mark.parametrize("act", [prune_all_but, free])
-def test_only_what_came_since_is_read_while_others_wait(
-    repository: SavepointRepository, store: Watched, act: Callable[..., object]
-):
+def test_only_what_came_since_is_read_while_others_wait(repository: SavepointRepository, store: Watched):
     store.before_it_is_held = lambda: repository.publish(a_manifest(savepoint_id="sp-new", taken_at_ms=99))
-    act(repository, COUNT)
+    prune_all_but(repository, COUNT + 1)
     assert store.read_meanwhile == ["sp-new"]
     assert BLOB in repository.blob_sizes()
 
@@ -102,7 +94,7 @@ def test_savepoint_that_went_just_before_needs_nothing(repository: SavepointRepo
             repository.delete_manifest(savepoint_id)
 
     store.before_it_is_held = dispose_of_all
-    free(repository, 0)
+    prune_all_but(repository, COUNT + 1)
     assert BLOB not in repository.blob_sizes()
 
 
