@@ -197,9 +197,7 @@ class _EarlyEnd:
 
 def _left(uploads: Collection[str]) -> None:
     """Say what a take leaves that made no savepoint; no key of a driver may delete blobs."""
-    log.info(
-        "Up to %d uploaded files stay: a take that needs them finds them, a prune frees them", len(uploads)
-    )
+    log.info("Up to %d uploaded files stay for the next take; a prune frees them", len(uploads))
 
 
 def compose(job: str, snapshots: Sequence[QuerySnapshot], label: SavepointLabel) -> Manifest:
