@@ -18,6 +18,7 @@ from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabe
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.types import Generation
+from testbed.keys import SIGNING_ENV
 from tests.integration.agent_lab import COUNT_JOB, Lab, logs_of
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 
 
 def begin(lab: Lab, *args: str) -> subprocess.Popen[str]:
-    env = {**os.environ, "FLINKSTYLE_ROOT": str(lab.root), "FLINKSTYLE_JOB": lab.job}
+    env = {**os.environ, **SIGNING_ENV, "FLINKSTYLE_ROOT": str(lab.root), "FLINKSTYLE_JOB": lab.job}
     return subprocess.Popen(
         [SCRIPT, *args], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

@@ -99,8 +99,8 @@ def last_migration(
             state_after="Nothing was changed.",
             remedy="Name a finished migration, or none for the newest.",
         )
-    phases = ("translate", fence_phase.PHASE)
-    journal = CutoverJournal(store, job, chosen, phases, signer=signer)
+    obeyed = ("translate", fence_phase.PHASE)
+    journal = CutoverJournal(store, job, chosen, obeyed, signer=signer)
     translated, fenced = journal.result("translate") or {}, journal.read(fence_phase.PHASE)
     return FinishedMigration(
         migration_id=chosen,
