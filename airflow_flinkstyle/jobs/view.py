@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.clock import CLOCK, Clock, Wait
 from airflow_flinkstyle.jobs.deployments.base import Alive, DriverState, Gone, Unknown
-from airflow_flinkstyle.jobs.errors import JobNotRunningError
+from airflow_flinkstyle.jobs.errors import JobError, JobNotRunningError
 from airflow_flinkstyle.jobs.lease import OF_THIS_PROCESS, Sightings
 from airflow_flinkstyle.jobs.signing import Signer
 from airflow_flinkstyle.jobs.spec import from_launch, submission_of
@@ -292,10 +292,17 @@ class JobView:
         return known
 
     def log_tail(self, run: Run) -> str:
-        """Return the end of the driver's log, as far as it can be read from here."""
+        """Return the end of the driver's log, as far as it can be read from here.
+
+        Of the file that a signed claim names: the store must not choose which file is shown.
+        """
         if run.submit is None or not run.submit.native_id:
             return "(no log)"
-        return self.deployment.log_tail(run.submit.native_id) or "(no log)"
+        try:
+            path = self._submission(run.generation, self.signed_claim(run.generation).claim).log_path
+        except JobError as error:
+            return f"(not shown: {error.code})"
+        return self.deployment.log_tail({**run.submit.native_id, "log": path}) or "(no log)"
 
     def _submission(
         self, generation: Generation, claim: Claim, submit: int = 0, digest: str = ""

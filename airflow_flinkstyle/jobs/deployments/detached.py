@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 _TAIL_BYTES = 64 << 10
 """How much of a log is read for its end: a driver of months has written gigabytes."""
 _EXEC_LOOKS, _EXEC_LOOK_S = 200, 0.01
+_DRIVERS_OPTIONS = (b"\0--root\0", b"\0--job\0", b"\0--claim\0", b"\0--generation\0")
 
 _children: dict[int, subprocess.Popen[bytes]] = {}  # kept, so that ended ones are reaped by poll()
 
@@ -101,6 +102,8 @@ class DetachedDeployment:
         group = os.getpgid(pid) if isinstance(state, Alive) else pid  # it led its own session
         if group == os.getpgid(0):
             return Unknown("it runs in this process's own group")
+        if isinstance(state, Alive) and not _is_driver(group):  # who can write the store can name any process
+            return Unknown("that process is no driver")
         with contextlib.suppress(ProcessLookupError):
             os.killpg(group, signal.SIGKILL)
         deadline = time.monotonic() + self._kill_timeout_s
@@ -153,6 +156,25 @@ def _boot_id() -> str:
 def _group_lives(group: int) -> bool:
     members = (process_started(pid) for pid in _members(group))
     return any(started is not None for started in members)
+
+
+def _is_driver(group: int) -> bool:
+    """Return whether a process of the group has a driver's command line."""
+    for _ in range(_EXEC_LOOKS):
+        commands = [_command(pid) for pid in _members(group)]
+        if any(all(option in command for option in _DRIVERS_OPTIONS) for command in commands):
+            return True
+        if all(commands):
+            break
+        time.sleep(_EXEC_LOOK_S)  # empty while a process replaces itself
+    return False
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b"(ended)"
 
 
 def _members(group: int) -> list[int]:

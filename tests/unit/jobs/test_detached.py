@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import socket
+import subprocess
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +12,7 @@ from airflow_flinkstyle.jobs.deployments.base import Alive, Gone, Unknown
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 from airflow_flinkstyle.jobs.errors import DriverFailedError
 from airflow_flinkstyle.jobs.spec import Submission
+from airflow_flinkstyle.protocol.process import process_started
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,6 +61,19 @@ def test_of_a_log_of_months_the_end_is_read_only(tmp_path: Path):
         log.write(b"\nlast but one\nlast \xff\n")
     found = DetachedDeployment().log_tail({"log": str(path)}, lines=2)
     assert found == "last but one\nlast \N{REPLACEMENT CHARACTER}"
+
+
+def test_process_that_is_no_driver_is_not_ended_whoever_names_it(deployment: tuple):
+    detached, _ = deployment
+    with subprocess.Popen(["/bin/sleep", "60"], start_new_session=True) as other:
+        try:
+            started = process_started(other.pid) or ""
+            native_id = {"host": socket.gethostname(), "pid": str(other.pid), "started": started, "log": ""}
+            until(lambda: Path(f"/proc/{other.pid}/cmdline").read_bytes())
+            assert detached.end(native_id) == Unknown("that process is no driver")
+            assert detached.state(native_id) == Alive()
+        finally:
+            other.kill()
 
 
 def test_lost_driver_is_found_by_its_command_line(tmp_path: Path, deployment: tuple):

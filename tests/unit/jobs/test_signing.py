@@ -173,6 +173,16 @@ def test_key_reaches_no_driver_even_where_the_job_names_it(world: World):
     assert KEY_VARIABLE not in driver_env(named, world.target(), SIGNING_ENV)
 
 
+def test_log_is_shown_of_the_file_that_a_signed_claim_names(world: World, monkeypatch: pytest.MonkeyPatch):
+    client, asked = world.start(), []
+    monkeypatch.setattr(world, "log_tail", lambda native_id, **_: asked.append(native_id["log"]) or "the end")
+    put(world, f"{world.job}/runs/000001/submit.json", lambda one: one["native_id"].update(log="/etc/passwd"))
+    assert client.log_tail(client.run(1)) == "the end"
+    assert asked == [str(world.folder / "logs" / "orders-job-000001.log")]
+    put(world, f"{world.job}/runs/000001/claim.json", run_evil)
+    assert client.log_tail(client.run(1)) == "(not shown: SIGNATURE)"
+
+
 # --- migrations ---------------------------------------------------------------------------------
 
 
