@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from testbed.judge import StateReader
-    from testbed.kafka import Broker
+    from testbed.keys import SIGNING_KEY
+from testbed.kafka import Broker
     from testbed.s3 import S3Server
 
 pytestmark = [pytest.mark.e2e, pytest.mark.airflow]
@@ -88,4 +89,5 @@ def test_migration_through_the_dag(
         judgement = job.judge(reader, secured)  # the driver that Airflow has started outlives it
         assert judgement.right, judgement
     # Airflow's database with its XComs, all logs, the checkpoints; plans, journal and savepoints.
-    assert files_with(tmp_path, PASSWORD) == files_with(s3_server.data, PASSWORD) == []
+    for secret in (PASSWORD, SIGNING_KEY):
+        assert files_with(tmp_path, secret) == files_with(s3_server.data, secret) == []

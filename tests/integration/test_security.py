@@ -203,7 +203,7 @@ def test_driver_reads_with_each_login_and_shows_it_to_nobody(
     assert lab.records() == 3 * RECORDS
     assert "job.py" in processes
     key = secured.logins["mtls"]["ssl.key.pem"].splitlines()[2]
-    for secret in (PASSWORD, CLIENT_SECRET, key, "wrong-word"):
+    for secret in (PASSWORD, CLIENT_SECRET, key, SIGNING_KEY, "wrong-word"):
         assert lab.files_with(secret) == []
         for shown in (processes, json.dumps(xcoms), caplog.text, str(refused.value)):
             assert secret not in shown

@@ -14,6 +14,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_flinkstyle.hooks.job import StreamingJobHook
+from airflow_flinkstyle.jobs.signing import KEY_VARIABLE
 from airflow_flinkstyle.operators import StartStreamingJobOperator
 from testbed.keys import SIGNING_KEY
 from tests.unit.airflow_layer.conftest import a_context
@@ -110,6 +111,7 @@ def test_keys_of_the_store_and_of_the_workers_environment_reach_the_driver_and_s
     caplog.set_level(logging.DEBUG)
     connections.set("spark_default", "spark", spark, host="local[1]")
     monkeypatch.setenv("DB_PASSWORD", IN_ENVIRONMENT)
+    monkeypatch.setenv(KEY_VARIABLE, SIGNING_KEY)
     hook = StreamingJobHook()
     client = hook.client("orders")
     handle = client.start(hook.spec("orders", "s.py"), hook.target("spark_default"), claim_key="start")
@@ -118,3 +120,5 @@ def test_keys_of_the_store_and_of_the_workers_environment_reach_the_driver_and_s
     for secret in (SECRET, IN_ENVIRONMENT):
         assert secret in environment(handle.native_id["pid"])
         assert [place for place, text in places.items() if secret in text] == []
+    assert SIGNING_KEY not in environment(handle.native_id["pid"])
+    assert [place for place, text in places.items() if SIGNING_KEY in text] == []
