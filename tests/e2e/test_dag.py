@@ -13,6 +13,7 @@ import pytest
 
 from testbed import paths
 from testbed.airflow import Airflow
+from testbed.keys import SIGNING_KEY
 from testbed.mirror import Mirror, MirrorSettings
 from testbed.scenario import BUCKET, OrdersScenario
 from testbed.secured_kafka import SecuredBroker
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from testbed.judge import StateReader
-    from testbed.keys import SIGNING_KEY
-from testbed.kafka import Broker
+    from testbed.kafka import Broker
     from testbed.s3 import S3Server
 
 pytestmark = [pytest.mark.e2e, pytest.mark.airflow]
