@@ -80,9 +80,12 @@ class Signer:
             SigningKeyError: If there is no key to verify with.
         """
         keys = self.require_keys()
-        found = str(json.loads(data).get("signature") or "")
-        text = _canonical(data, place)
-        if not any(hmac.compare_digest(_digest(key, text), found) for key in keys):
+        try:
+            found, text = str(json.loads(data).get("signature") or ""), _canonical(data, place)
+        except (ValueError, AttributeError, RecursionError):  # no record at all
+            found, text = "", b""
+        given = found.encode(errors="replace")
+        if not any(hmac.compare_digest(_digest(key, text).encode(), given) for key in keys):
             raise SignatureError(
                 f"{place} was expected to be signed by a caller of this Airflow, found "
                 f"{'another signature' if found else 'none'}.",

@@ -221,6 +221,24 @@ def test_fail_back_reverses_no_migration_that_was_changed(world: World):
         last_migration(world.store, world.job, signer=SIGNER)
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(b"", b"{", b"[]", b"null", b"7", b"\xff\xfe", b"[" * 100_000, b"1" * 5_000),
+        *(
+            b'{"signature": 1}',
+            b'{"signature": "\xc3\xa9"}',
+            b'{"signature": "\\ud800"}',
+            b'{"signature": {}}',
+        ),
+    ],
+    ids=lambda data: repr(data[:24]),
+)
+def test_whatever_stands_in_the_store_is_refused_and_nothing_else_happens(data: bytes):
+    with pytest.raises(SignatureError):
+        SIGNER.require(data, "s3://b/j/runs/000001/claim.json")
+
+
 def test_record_of_an_earlier_version_with_fewer_fields_keeps_its_signature():
     place, data = "s3://b/j/runs/000001/claim.json", {"version": 2, "claim_key": "k", "lease_s": 30.0}
     signed = {**data, "signature": ""}
