@@ -21,6 +21,8 @@ from airflow_flinkstyle.savepoint.exchange.importing import import_savepoint
 from airflow_flinkstyle.savepoint.files.restore import restore_savepoint
 from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+from airflow_flinkstyle.savepoint.retention.policy import RetentionPolicy
+from airflow_flinkstyle.savepoint.retention.prune import prune
 from airflow_flinkstyle.storage.errors import StoreError
 from airflow_flinkstyle.storage.memory import MemoryStore
 
@@ -105,6 +107,7 @@ class Worlds:
         def require() -> None:
             require_whole(root)
             if not intents(root):  # one whose making lost its answer lasts as long as its lease
+                prune(root, RetentionPolicy(max_count=1), in_use=dict, holder="a prune", wait_s=0.0)
                 assert orphans(root) == set()
 
         return World(

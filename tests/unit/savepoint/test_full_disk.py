@@ -23,6 +23,8 @@ from airflow_flinkstyle.savepoint.exchange.importing import import_savepoint
 from airflow_flinkstyle.savepoint.manifest import KafkaLog
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.savepoint.files.restore import restore_savepoint
+from airflow_flinkstyle.savepoint.retention.policy import RetentionPolicy
+from airflow_flinkstyle.savepoint.retention.prune import prune
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
 from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
@@ -59,8 +61,9 @@ export_savepoint(whole, "sp-1", LocalStore(roomy / "folder"))
 
 full = SavepointRepository(LocalStore(small / "root"), "orders")
 refused(lambda: take_savepoint(full, [source], label))
-assert full.ids() == () and not full.blob_sizes(), full.blob_sizes()
-assert [path.name for path in files(small / "root")] in ([], ["prune.json"]), files(small)
+assert full.ids() == () and {path.parent.name for path in files(small / "root")} <= {"blobs"}, files(small)
+prune(full, RetentionPolicy(max_count=1), in_use=dict, holder="a prune", wait_s=0.0)
+assert [path.name for path in files(small / "root")] == ["prune.json"], files(small)
 
 target = LocalStore(small / "target")
 refused(lambda: restore_savepoint(whole.read("sp-1"), whole, lambda _: target))

@@ -114,7 +114,6 @@ def test_savepoints_are_whole_or_absent_wherever_both_sleep_and_take_each_other_
     a_checkpoint: Make, take: Make, monkeypatch: pytest.MonkeyPatch, first: str, second: str
 ):
     monkeypatch.setattr(taking, "hold_intent", partial(hold_intent, lease_s=0.0, wait_s=0.3, poll_s=0.001))
-    monkeypatch.setattr(taking, "_free", lambda *_: None)  # as if it died: the next prune frees its files
     monkeypatch.setattr(pruning, "hold_prune", partial(hold_prune, poll_s=0.001))
     schedules, ends = 0, set()
     for call in range(1, 200):
