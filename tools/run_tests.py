@@ -16,7 +16,7 @@ import xml.etree.ElementTree as ET
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tools.common import HOME, ROOT, VENV_AIRFLOW, VENV_SPARK, say
+from tools.common import HOME, LOGS, ROOT, VENV_AIRFLOW, VENV_SPARK, say
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -135,8 +135,10 @@ def run_pytest(tier: str, venv: Path, files: list[Path], markers: str) -> Outcom
     say(f"--- {name}: {len(files)} files")
     scratch = HOME / "tmp" / f"{tier}-{venv.name}-{os.getpid()}"
     shutil.rmtree(scratch, ignore_errors=True)
-    scratch.parent.mkdir(parents=True, exist_ok=True)
-    junit = scratch.with_suffix(".xml")
+    for folder in (scratch.parent, LOGS):
+        folder.mkdir(parents=True, exist_ok=True)
+    junit = LOGS / f"tests-{tier}-{venv.name.removeprefix('venv-')}.xml"
+    junit.unlink(missing_ok=True)
     command = [
         *(sys.executable, ROOT / "testbed" / "guard.py", "--"),
         *(venv / "bin" / "python", "-m", "pytest", "-q", "-m", markers, *lanes, *SLOWEST),
@@ -152,7 +154,6 @@ def run_pytest(tier: str, venv: Path, files: list[Path], markers: str) -> Outcom
         failed = (f"{name}: no test ran",)
     if not failed:
         shutil.rmtree(scratch, ignore_errors=True)
-    junit.unlink(missing_ok=True)
     return Outcome(name=name, passed=passed, failed=failed, seconds=time.monotonic() - started_s)
 
 
