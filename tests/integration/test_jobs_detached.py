@@ -78,7 +78,7 @@ def test_job_of_a_lost_host_is_started_again_once_though_two_others_try(lab: Lab
     client.wait_running(1, timeout_s=TIMEOUT_S)
     batch = lab.until_committed_beyond(0)
     others = [
-        replace(client, deployment=DetachedDeployment(host=f"elsewhere {n}"), sightings=Sightings())
+        replace(client, deployment=DetachedDeployment(namespace=f"elsewhere {n}"), sightings=Sightings())
         for n in range(2)
     ]
     assert [type(other.settled_status()) for other in others] == [Running, Running]

@@ -63,6 +63,7 @@ class JobStarts(JobView):
 
         Raises:
             BadInputError: If a setting holds a secret, which would be recorded.
+            DiesWithStarterError: If the driver would end with the task or the worker that starts it.
             JobRunningError: If a run is up or being started; its holder is named.
             RewindError: If the savepoint is older than what the job has committed since.
             LastStateError: If where the job was is out of reach, and nothing else is that state.
@@ -71,6 +72,7 @@ class JobStarts(JobView):
             DriverFailedError: If the driver process could not be started.
         """
         require_recordable(spec, target)
+        self.deployment.require_able()
         generation = self._own_start(claim_key, spec, target)
         if generation is None or self.board.takeover_order(generation) is None:
             if generation is None:
@@ -92,6 +94,7 @@ class JobStarts(JobView):
     ) -> RunHandle:
         """Start a driver that comes up, restores a hot savepoint, and waits for ``order``."""
         require_recordable(spec, target)
+        self.deployment.require_able()
         generation = self._own_start(claim_key, spec, target)
         if generation is None:
             self._require_no_waiting_run(claim_key)
@@ -203,7 +206,9 @@ class JobStarts(JobView):
 
         Raises:
             DriverFailedError: If no process could be started; that is recorded, so that nobody waits for it.
+            DiesWithStarterError: If it would not stay; nothing is recorded, another host may start it.
         """
+        self.deployment.require_able()
         generation, number = run.generation, run.submit_number + 1
         claim = self.claim(generation)  # run.claim may be what current.json repeats of it
         submission = self._submission(generation, claim, number)

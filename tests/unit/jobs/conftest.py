@@ -535,6 +535,9 @@ class World:
 
     # Deployment
 
+    def require_able(self) -> None:
+        """Every driver stays."""
+
     def submit(self, submission: Any) -> dict[str, str]:
         return self.submit_on("here", submission)
 
