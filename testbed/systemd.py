@@ -1,7 +1,7 @@
 """A real systemd in namespaces of its own: what its units end, it ends here alone.
 
 It has its own processes, mounts, cgroups and network, and sees this machine's files read-only, except for the
-folders that it is given. Its units are those of a test: none of this machine's is known to it.
+folder that it is given. Its units are those of a test: none of this machine's is known to it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Self
 
-from testbed.process import Service
+from testbed.process import Service, ServiceError
 
 PROGRAMS = ("systemd", "dbus-daemon", "unshare", "nsenter")
 _NAMESPACES = ("--pid", "--mount", "--cgroup", "--ipc", "--uts", "--net")
@@ -34,7 +34,7 @@ _UNITS = {
 _BEGIN = """
 set -e
 mount --make-rprivate /
-for folder in "$@"; do mount --bind "$folder" "$folder"; done
+mount --bind "$1" "$1"
 mount -t proc proc /proc
 mount --bind /proc/sys /proc/sys
 mount -o remount,bind,ro /proc/sys
@@ -65,11 +65,10 @@ def why_not() -> str | None:
 class Systemd:
     """Runs inside ``with``; its processes end with it."""
 
-    def __init__(self, folder: Path, *writable: Path) -> None:
-        """Prepare; ``writable`` are folders that its services may write to, beside ``folder``."""
-        parent = _own_cgroup()
-        assert parent is not None, why_not()
-        self._cgroup = parent / f"flinkstyle-test-{os.getpid()}"
+    def __init__(self, folder: Path) -> None:
+        """Prepare; ``folder`` is what its services may write to."""
+        self.folder = folder
+        self._cgroup = (_own_cgroup() or Path("/nonexistent")) / f"flinkstyle-test-{os.getpid()}"
         units = folder / "units"
         units.mkdir()
         for name, text in _UNITS.items():
@@ -78,7 +77,7 @@ class Systemd:
         begin = ("unshare", *_NAMESPACES, "--fork", "--kill-child", "sh", "-c", _BEGIN, "sh")
         self._service = Service(
             "systemd",
-            ["sh", "-c", enter, "sh", *begin, folder, *writable],
+            ["sh", "-c", enter, "sh", *begin, folder],
             log_file=folder / "systemd.log",
             env={"PATH": os.environ["PATH"], "UNITS": str(units)},
             ready=self._is_ready,
@@ -109,7 +108,7 @@ class Systemd:
         """Run a command beside the units, as root, and return what it says.
 
         Raises:
-            AssertionError: If it fails, with what it said.
+            ServiceError: If it fails, with what it said.
         """
         enter = ("nsenter", f"--target={self.pid}", "--pid", *_NAMESPACES[1:], "--")
         done = subprocess.run(  # noqa: S603  # a test's own commands
@@ -118,13 +117,14 @@ class Systemd:
             capture_output=True,
             text=True,
         )
-        assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}{self._service.log_text()}"
+        if done.returncode:
+            raise ServiceError(f"{command} failed: {done.stdout}{done.stderr}{self._service.log_text()}")
         return done.stdout
 
     def _is_ready(self) -> bool:
         try:
             return self.run("systemctl", "is-active", "dbus.service").strip() == "active"
-        except (AssertionError, IndexError, OSError):
+        except (ServiceError, IndexError, OSError):
             return False
 
     def _remove_cgroups(self) -> None:

@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_flinkstyle.jobs.deployments.base import Unknown
+from airflow_flinkstyle.jobs.status import Running
 from testbed import systemd
 from testbed.paths import ROOT
 from testbed.waiting import wait_until
 from tests.integration import starting_worker
+from tests.integration.detached_lab import TIMEOUT_S, Lab
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_START_JOB = """
+import sys, time
+from pathlib import Path
+from tests.integration.detached_lab import TIMEOUT_S, Lab
+lab = Lab(Path(sys.argv[1]))
+lab.client.start(lab.spec(), lab.target(), claim_key="start")
+lab.client.wait_running(1, timeout_s=TIMEOUT_S)
+(lab.folder / "started").touch()
+time.sleep(1000)
+"""
+_JAVA = ("JAVA_HOME", "SPARK_LOCAL_IP", "PATH")
 pytestmark = pytest.mark.integration
 
 NOBODY = 65534
@@ -113,3 +129,29 @@ def test_driver_of_a_user_that_lingers_outlives_the_service_in_a_scope_of_the_us
     assert worker.lives(worker.said["id"]["pid"])
     cgroup = machine.run("cat", f"/proc/{worker.said['id']['pid']}/cgroup")
     assert f"user@{NOBODY}.service/app.slice/flinkstyle-job-000001-" in cgroup
+
+
+def test_job_that_a_service_started_runs_on_and_is_controlled_from_another_pid_namespace(
+    machine: systemd.Systemd,
+):
+    lab = Lab(machine.folder)
+    temporary = {"TMPDIR": str(lab.folder), "JDK_JAVA_OPTIONS": f"-Djava.io.tmpdir={lab.folder}"}
+    env = {"PYTHONPATH": str(ROOT), **temporary, **{name: os.environ[name] for name in _JAVA}}
+    run = ("systemd-run", "--unit=worker", *(f"--setenv={name}={value}" for name, value in env.items()))
+    machine.run(*run, sys.executable, "-c", _START_JOB, lab.folder)
+
+    def has_started() -> bool:
+        machine.run("systemctl", "is-active", "worker.service")  # fails if the worker has ended
+        return (lab.folder / "started").exists()
+
+    wait_until("the job runs", has_started)
+    machine.run("systemctl", "stop", "worker.service")
+    batch = lab.until_committed_beyond(0)
+    # The same boot, the same name of the host: yet no pid counts here, the lease alone does.
+    (native_id, *_) = lab.client.native_ids(lab.client.run(1))
+    assert native_id["host"] == socket.gethostname()
+    assert isinstance(lab.client.deployment.state(native_id), Unknown)
+    assert isinstance(lab.client.settled_status(), Running)
+    lab.until_committed_beyond(batch)
+    lab.client.stop("stop", savepoint=False, timeout_s=TIMEOUT_S)
+    lab.judge()
