@@ -103,6 +103,7 @@ class JobStarts(JobView):
 
     def follow(self, generation: Generation, *, claim_key: str) -> RunHandle:
         """Start a rollback: what a closed generation ran, in its own checkpoint, following it."""
+        self.deployment.require_able()
         run = self.run(generation)
         if run.heartbeat is None or run.heartbeat.state != "closed":
             raise JobRunningError(
@@ -206,9 +207,7 @@ class JobStarts(JobView):
 
         Raises:
             DriverFailedError: If no process could be started; that is recorded, so that nobody waits for it.
-            DiesWithStarterError: If it would not stay; nothing is recorded, another host may start it.
         """
-        self.deployment.require_able()
         generation, number = run.generation, run.submit_number + 1
         claim = self.claim(generation)  # run.claim may be what current.json repeats of it
         submission = self._submission(generation, claim, number)

@@ -504,6 +504,7 @@ class World:
         self.logs, self.moods = Logs(), {}
         self.drivers: dict[int, Driver] = {}
         self.submissions: list[Any] = []
+        self.refused: FlinkstyleError | None = None
         self.deaf = self.takes_fail = self.refuses = self.reads_slowly = self.script_ends = False
 
     @property
@@ -536,7 +537,8 @@ class World:
     # Deployment
 
     def require_able(self) -> None:
-        """Every driver stays."""
+        if self.refused is not None:
+            raise self.refused
 
     def submit(self, submission: Any) -> dict[str, str]:
         return self.submit_on("here", submission)

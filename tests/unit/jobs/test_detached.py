@@ -8,7 +8,7 @@ import pytest
 
 from airflow_flinkstyle.jobs.deployments.base import Alive, Gone, Unknown
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
-from airflow_flinkstyle.jobs.errors import DriverFailedError
+from airflow_flinkstyle.jobs.errors import DiesWithStarterError, DriverFailedError
 from airflow_flinkstyle.jobs.spec import Submission
 from airflow_flinkstyle.protocol.process import boot_id
 
@@ -49,6 +49,20 @@ def test_driver_is_alive_then_gone_and_its_log_can_be_read(tmp_path: Path, deplo
     until(lambda: detached.state(ids[0]) == Gone())
     assert detached.log_tail(ids[0]) == "hello\nworld"
     assert detached.log_tail(ids[0], lines=1) == "world"
+
+
+def test_where_drivers_would_end_with_the_task_the_start_is_refused_unless_that_is_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deployment: tuple
+):
+    _, ids = deployment
+    monkeypatch.setenv("AIRFLOW_IS_K8S_EXECUTOR_POD", "True")
+    with pytest.raises(DiesWithStarterError) as refused:
+        DetachedDeployment().submit(a_submission(tmp_path, "sleep 66; true"))
+    assert "executor='CeleryExecutor'" in str(refused.value)
+    assert "driver_may_end_with_worker" in str(refused.value)
+    accepting = DetachedDeployment(may_end_with_starter=True)
+    ids.append(accepting.submit(a_submission(tmp_path, "sleep 66; true")))
+    assert accepting.state(ids[0]) == Alive()
 
 
 def test_of_a_log_of_months_the_end_is_read_only(tmp_path: Path):
