@@ -62,8 +62,8 @@ def way_out() -> tuple[str, ...]:
             return scope
         refusals.append(probe.stderr.strip())
     raise _refused(
-        f"{unit.name}, of which systemd ends all processes (KillMode=control-group), and no scope outside of "
-        f"it could be started: {'; '.join(refusals)}",
+        f"{unit.name}, of which systemd ends all processes when it stops, and no scope outside of it "
+        f"could be started: {'; '.join(refusals)}",
         f"Set KillMode=process in {unit.name}; or let its user start scopes (`loginctl enable-linger`).",
     )
 
@@ -103,9 +103,11 @@ def _ends_its_processes(unit: Unit) -> bool:
     A scope ends when its last process does; but logind may end the scope of a session at its logout.
     """
     if unit.name.endswith(".scope"):
+        if not unit.name.startswith("session-"):
+            return False
         manager = ("org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager")
         said = _ask("busctl", "get-property", *manager, "KillUserProcesses").stdout
-        return unit.name.startswith("session-") and said.strip() != "b false"
+        return said.strip() != "b false"
     users = ("--user",) if unit.is_users else ()
     mode = _ask("systemctl", *users, "show", "--property=KillMode", "--value", unit.name).stdout.strip()
     return mode not in ("process", "none")
