@@ -86,6 +86,12 @@ class HistoryError(JobError):
     code = "HISTORY"
 
 
+class DiesWithStarterError(JobError):
+    """A driver that was started here would end with the task or the worker that starts it."""
+
+    code = "DIES_WITH_STARTER"
+
+
 class DeployModeError(BadInputError):
     """A deploy mode this package cannot drive yet."""
 

@@ -188,6 +188,8 @@ class IncarnationRecord(Record):
     pid_started: str
     """Start time of the JVM from ``/proc`` and the boot id, so that a reused pid is not taken for it."""
     started_at_ms: int
+    pid_namespace: str = ""
+    """In which pids are counted, as Linux numbers it; empty if unknown: then no host can see the process."""
     submit: int = 0
     """The submit that it was started by; 0 if unknown."""
 

@@ -58,6 +58,7 @@ class JobRuns(JobStarts):
         Raises:
             DriverFailedError: If the driver failed with an error, which would happen again, or did so too
                 often in a row of a cause that may pass.
+            DiesWithStarterError: If the next driver would end with the task or the worker that starts it.
         """
         status, retry = status or self.status(), 0
         match status:
@@ -71,6 +72,7 @@ class JobRuns(JobStarts):
                 raise self.driver_failed(run)
             case _:
                 return status
+        self.deployment.require_able()  # else another host may start it, which finds the job as it is
         self.end_driver(run.generation)  # one that is frozen here would wake up
         self._submit(run, f"relaunch:{socket.gethostname()}", retry=retry)
         return Starting(run)
