@@ -48,6 +48,13 @@ class RequestFailedError(JobError):
     code = "REQUEST_FAILED"
 
 
+class RequestPostponedError(RequestFailedError):
+    """The driver failed at the request for a reason that may pass; asking again asks anew."""
+
+    code = "REQUEST_POSTPONED"
+    retryable = True
+
+
 class CutFailedError(JobError):
     """Several jobs could not be cut together; they continue uncut."""
 

@@ -22,6 +22,7 @@ from airflow_flinkstyle.storage.errors import ObjectMissingError
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
+    from airflow_flinkstyle.savepoint.capture.patience import StorePatience
     from airflow_flinkstyle.savepoint.manifest import QuerySnapshot
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
     from airflow_flinkstyle.storage.base import ObjectInfo, ObjectStore, ServerCopy
@@ -64,6 +65,7 @@ class FileCopier:
     progress: Callable[[CaptureProgress], None]
     uploaded: Callable[[str], None]
     threads: int
+    patience: StorePatience
     _stored: Mapping[str, int] = field(init=False, default_factory=dict)
     """Blobs that were there when copying began, with their sizes in bytes."""
     _kept: Mapping[str, FileEntry] = field(init=False, default_factory=dict)
@@ -80,7 +82,7 @@ class FileCopier:
             contents: Files that were read already, by path; stored exactly as read.
             files: Files still to be read, as they were listed.
         """
-        self._stored = self.repository.reusable_blobs()
+        self._stored = self.patience(self.repository.reusable_blobs)
         self._server_copy = self.repository.copier_from(self.checkpoint)
         self._kept = self._still_stored(query_id)
         unchanged = {path: same for path, info in files.items() if (same := self._unchanged(info, query_id))}
@@ -96,7 +98,7 @@ class FileCopier:
             return self._copy_through(files[path])
 
         with ThreadPoolExecutor(max_workers=self.threads, thread_name_prefix="capture") as pool:
-            entries = pool.map(copy_one, [*contents, *read])
+            entries = pool.map(lambda path: self.patience(lambda: copy_one(path)), [*contents, *read])
             total = sum(map(len, contents.values())) + sum(info.size_bytes for info in files.values())
             try:
                 done = list(self._reported(entries, unchanged.values(), len(contents) + len(files), total))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,10 @@ from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.savepoint.blobs.garbage_collection import free_unreferenced
 from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
 from airflow_flinkstyle.savepoint.capture.copier import ignore, never
+from airflow_flinkstyle.savepoint.capture.patience import StorePatience
 from airflow_flinkstyle.savepoint.capture.query import capture_query
 from airflow_flinkstyle.savepoint.errors import (
+    CaptureFailedError,
     RepositoryBusyError,
     SavepointConflictError,
     SavepointError,
@@ -22,6 +25,7 @@ from airflow_flinkstyle.savepoint.errors import (
     TakeTimedOutError,
 )
 from airflow_flinkstyle.savepoint.manifest import KafkaLog, Manifest
+from airflow_flinkstyle.storage.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -97,11 +101,12 @@ def take_savepoint(
     cancelled: Callable[[], bool] = never,
     progress: Callable[[CaptureProgress], None] = ignore,
     timeout_s: float | None = None,
+    patience_s: float = 0.0,
 ) -> Manifest:
     """Take a savepoint and return its manifest; if one of this id exists, that one is returned.
 
-    Whatever ends it early frees what it uploaded, unless somebody relies on blobs just then: the next
-    prune does it in that case, and after a crash.
+    A take that was withdrawn frees what it uploaded, as one does that would fail again. One that may succeed
+    later leaves it: the next take finds it in the repository, and a prune frees it if none comes.
 
     Args:
         repository: Where the savepoint goes.
@@ -112,30 +117,40 @@ def take_savepoint(
         progress: Told after each file.
         timeout_s: Give up before the first file that would begin later; a call to a store that hangs is
             ended by the store's own time-out.
+        patience_s: How long one call to a store may go on failing for a reason that may pass.
 
     Raises:
         TakeCancelledError: If ``cancelled`` answered yes.
         TakeTimedOutError: If it was not done in time.
         FlinkstyleError: Whatever ``capture_query`` or the store raises; no savepoint was made then.
     """
-    existing = repository.find(label.savepoint_id)
+    end, what = _EarlyEnd(cancelled, timeout_s), f"job {repository.job}"
+    patience = StorePatience(for_s=patience_s, ends=end, what=what)
+    existing = patience(lambda: repository.find(label.savepoint_id))
     if existing is not None:
         return existing
     _require_names(queries)
-    end = _EarlyEnd(cancelled, timeout_s)
     uploads: set[str] = set()
     try:
         manifest = _take(
-            repository, queries, label, previous=previous, end=end, progress=progress, uploads=uploads
+            repository,
+            queries,
+            label,
+            previous=previous,
+            end=end,
+            progress=progress,
+            uploads=uploads,
+            patience=patience,
         )
     except SavepointConflictError:  # another attempt of the same request was first
         _free(repository, uploads, label)
         return repository.read(label.savepoint_id)
     except (TakeCancelledError, RepositoryBusyError) as error:
-        _free(repository, uploads, label)
-        raise end.reason(f"job {repository.job}") or error from None
-    except BaseException:
-        _free(repository, uploads, label)
+        reason = end.reason(what) or error
+        _clean_up(reason, repository, uploads, label)
+        raise reason from error.__cause__  # what the store said last, if it waited for that
+    except BaseException as error:
+        _clean_up(error, repository, uploads, label)
         raise
     return manifest
 
@@ -149,11 +164,18 @@ def _take(
     end: _EarlyEnd,
     progress: Callable[[CaptureProgress], None],
     uploads: set[str],
+    patience: StorePatience,
 ) -> Manifest:
     """Capture and publish while nobody frees blobs."""
     holder = f"the taker of {label.savepoint_id}"
-    intent = hold_intent(repository, "take", holder=holder, publishes=label.savepoint_id, give_up_waiting=end)
-    with intent as held:
+    with ExitStack() as stack:
+        held = patience(
+            lambda: stack.enter_context(
+                hold_intent(
+                    repository, "take", holder=holder, publishes=label.savepoint_id, give_up_waiting=end
+                )
+            )
+        )
         snapshots = [
             capture_query(
                 query.checkpoint,
@@ -168,13 +190,14 @@ def _take(
                 cancelled=end,
                 progress=progress,
                 uploaded=uploads.add,
+                patience_s=patience.for_s,
             )
             for query in queries
         ]
         if end():
             raise TakeCancelledError.of(f"job {repository.job}")
         manifest = compose(repository.job, snapshots, label)
-        held.publish(repository, manifest)
+        patience(lambda: held.publish(repository, manifest))
         return manifest
 
 
@@ -197,6 +220,20 @@ class _EarlyEnd:
         if self._cancelled:
             return TakeCancelledError.of(what)
         return TakeTimedOutError.after(self._timeout_s, what) if self._timed_out else None
+
+
+def _clean_up(
+    error: BaseException, repository: SavepointRepository, uploads: Collection[str], label: SavepointLabel
+) -> None:
+    """Free what a take uploaded that nobody asks for again soon."""
+    if isinstance(error, StoreError) and error.passes_soon:
+        keeps = True
+    else:  # a full store is asked again too, once there is space
+        keeps = isinstance(error, (TakeTimedOutError, CaptureFailedError))
+    if keeps:
+        log.info("Up to %d uploaded files stay for the next take; a prune frees them", len(uploads))
+    else:
+        _free(repository, uploads, label)
 
 
 def _free(repository: SavepointRepository, uploads: Collection[str], label: SavepointLabel) -> None:
