@@ -89,4 +89,10 @@ def _connection_fields() -> dict[str, Any]:
             "How a migration holds and releases producers: 'store' (they poll a record in the savepoint "
             "root), 'manual' (people do it), or module:attribute of a switch of yours.",
         ),
+        "driver_may_end_with_worker": {
+            "label": "Drivers may end with their worker",
+            "description": "Start drivers too where they end with the task or the worker that starts them; "
+            "otherwise that is refused (DIES_WITH_STARTER).",
+            "schema": {"type": ["boolean", "null"], "default": False},
+        },
     }

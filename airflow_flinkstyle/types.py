@@ -34,6 +34,9 @@ Alignment = Literal["aligned", "none"]
 """``aligned``: all queries of a job are cut at the same Kafka offsets; ``none``: each where it was, so that
 what one of them has read and another has not counts as at least once between them."""
 
+OnFailedSavepoint = Literal["keep_running", "close"]
+"""What a stop does whose savepoint fails: the queries resume, or the run closes in its checkpoint."""
+
 
 def version_after(batch: BatchId) -> StateVersion:
     """Return the state version that exists once ``batch`` is committed."""

@@ -9,7 +9,7 @@ import urllib.parse
 import urllib.request
 from typing import TYPE_CHECKING, Any
 
-from testbed.waiting import PATIENCE_S
+from testbed.waiting import PATIENCE_S, Patience
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -86,14 +86,19 @@ class AirflowApi:
         return str(self.call("GET", _run_path(dag_id, run_id))["state"])
 
     def wait_for_run(self, dag_id: str, run_id: str, *, timeout_s: float = 2 * PATIENCE_S) -> str:
-        """Wait until the run has ended and return ``success`` or ``failed``."""
-        deadline_s = time.monotonic() + timeout_s
+        """Wait until the run has ended and return ``success`` or ``failed``; so long while no task moves."""
+        patience = Patience(timeout_s)
         while (state := self.run_state(dag_id, run_id)) not in FINISHED:
-            if time.monotonic() > deadline_s:
-                states = {task["task_id"]: task["state"] for task in self.task_instances(dag_id, run_id)}
-                raise TimeoutError(f"Run {run_id} of {dag_id} still {state} after {timeout_s} s: {states}")
+            states = self.task_states(dag_id, run_id)
+            if patience.is_over(states):
+                raise TimeoutError(f"Run {run_id} of {dag_id} is {state} for {timeout_s} s: {states}")
             time.sleep(_POLL_S)
         return state
+
+    def task_states(self, dag_id: str, run_id: str) -> dict[str, tuple[str | None, int]]:
+        """Return state and number of tries of every task."""
+        tasks = self.task_instances(dag_id, run_id)
+        return {task["task_id"]: (task["state"], task["try_number"]) for task in tasks}
 
     def task_instances(self, dag_id: str, run_id: str) -> list[dict[str, Any]]:
         """Return the run's task instances as Airflow describes them."""
@@ -107,16 +112,17 @@ class AirflowApi:
     def wait_for_task(
         self, dag_id: str, run_id: str, task_id: str, states: Sequence[str], *, timeout_s: float = PATIENCE_S
     ) -> str:
-        """Wait until the task is in one of the states; a run that ends before is an error."""
-        deadline_s = time.monotonic() + timeout_s
-        while (state := self.task_state(dag_id, run_id, task_id)) not in states:
-            if time.monotonic() > deadline_s or self.run_state(dag_id, run_id) in FINISHED:
-                state = self.task_state(dag_id, run_id, task_id)
-                if state in states:
-                    break
-                raise TimeoutError(f"Task {task_id} of {run_id} was expected in {states}, it is {state}.")
+        """Wait until the task is in one of the states, so long as tasks move; a run that ends is an error."""
+        patience = Patience(timeout_s)
+        while True:
+            ended = self.run_state(dag_id, run_id) in FINISHED
+            found = self.task_states(dag_id, run_id)
+            state = found[task_id][0]
+            if state in states:
+                return str(state)
+            if ended or patience.is_over(found):
+                raise TimeoutError(f"Task {task_id} of {run_id} was expected in {states}: {found}")
             time.sleep(_POLL_S)
-        return str(state)
 
     def approval(self, dag_id: str, run_id: str, task_id: str) -> dict[str, Any]:
         """Return what a task that awaits a person shows: subject, body, options, params."""

@@ -93,10 +93,10 @@ def whole(kills: int, only: Sequence[str] = ()) -> list[StagePlan]:
 
 
 def short() -> list[StagePlan]:
-    """Return two stages with 30 kills that take little time."""
+    """Return two stages with 20 kills that take little time."""
     local = {WORKER: 8, WORKER_ZOMBIE: 1, DRIVER_ZOMBIE: 1, BROKER: 1}
     cluster = {WORKER: 3, EXECUTOR: 3, EXECUTOR_ZOMBIE: 1, STANDALONE: 1}
     return [
-        StagePlan(plan="stateful", on_cluster=False, kills=20, mix=local),
-        StagePlan(plan="stateless", on_cluster=True, kills=10, mix=cluster),
+        StagePlan(plan="stateful", on_cluster=False, kills=12, mix=local),
+        StagePlan(plan="stateless", on_cluster=True, kills=8, mix=cluster),
     ]

@@ -135,7 +135,8 @@ class _Stage:
 
         def wanted(sight: Sight) -> bool:
             current = sight.incarnation == self._job.driver.incarnation
-            return current and sight.phase == aimed and sight.pid not in zombies
+            writes = sight.batch >= self._job.writes_from
+            return current and writes and sight.phase == aimed and sight.pid not in zombies
 
         shot = self._tend_until(self._trace.aim(wanted, delay_s=delay_s, strike=strike))
         hit = Hit(target=target, phase=self._trace.phase_of(shot))

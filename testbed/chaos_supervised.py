@@ -10,6 +10,7 @@ from testbed.chaos_processes import Driver
 from testbed.drivers import SPARK_PYTHON, spark_conf, spark_env
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from confluent_kafka import Producer
@@ -27,6 +28,8 @@ _LEAD = 10
 _DELAY_S = 4 * ROWS
 """Of the watermark: partitions are read side by side, never so far apart."""
 _REPEAT_EVERY, _REPEAT_BEHIND = 7, 20
+_FIRST_WRITTEN: Mapping[Plan, int] = {"stateless": 0, "stateful": 7}
+"""The first batch of which one can be sure that it writes: before it the watermark closes no window."""
 PAUSE_S = {"data": 0.006, "pre-commit": 0.004, "marker": 0.006}
 """Phases that take microseconds with few rows or none are made longer, so that a kill can hit them."""
 _FUTILE = 20
@@ -86,7 +89,7 @@ class SupervisedJob:
     def __init__(self, folder: Path, broker: Broker, plan: Plan, trace: Trace, master: str) -> None:
         name = folder.name
         self.target = f"{name}-out"
-        self.relaunched = 0
+        self.relaunched, self.writes_from = 0, _FIRST_WRITTEN[plan]
         self._folder, self._trace, self._futile = folder, trace, 0
         for topic in (f"{name}-in", self.target):
             broker.create_topic(topic, partitions=2)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Self
 
 from testbed import paths
+from testbed.keeper import Keeper
 from testbed.ports import free_port, is_listening
 from testbed.process import Service
 
@@ -17,6 +19,8 @@ _POLICIES = {
     "identity": "org.apache.kafka.connect.mirror.IdentityReplicationPolicy",
     "default": "org.apache.kafka.connect.mirror.DefaultReplicationPolicy",
 }
+log = logging.getLogger(__name__)
+
 _GAVE_UP = "Task is being killed and will not recover until manually restarted"
 
 
@@ -75,12 +79,17 @@ class MirrorSettings:
 
 
 class Mirror:
-    """The process: start, stop, kill, restart; its positions live in the target cluster."""
+    """The process: start, stop, kill, restart; its positions live in the target cluster.
+
+    Inside ``with`` it is started again whenever it dies: on a busy machine a task of MirrorMaker 4.3 gives up
+    when a broker is slow with a transaction, and whoever runs one starts it again.
+    """
 
     def __init__(self, folder: Path, settings: MirrorSettings, *, heap_mb: int = 256) -> None:
         self.settings = settings
         self._folder = folder
-        self._rest_port, self._log_from = free_port(), 0
+        self._rest_port, self._log_from, self._wanted = free_port(), 0, False
+        self._keeper = Keeper(self, lambda: log.warning("A task of MirrorMaker 2 gave up: start it again"))
         self.service = Service(
             "MirrorMaker 2",
             [
@@ -94,11 +103,11 @@ class Mirror:
         )
 
     def __enter__(self) -> Self:
-        self.start()
+        self._keeper.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
+        self._keeper.__exit__()
 
     def start(self) -> None:
         """Start mirroring; the first records arrive some seconds after this returns."""
@@ -116,11 +125,15 @@ class Mirror:
 
     @property
     def has_died(self) -> bool:
-        """Whether the process has ended, or one of its tasks gave up; the others then go on without it."""
+        """Whether it ended unasked, or one of its tasks gave up; the others then go on without it."""
+        return self._wanted and self._is_dead()
+
+    def _is_dead(self) -> bool:
         return not self.service.is_running or _GAVE_UP in self.service.log_text()[self._log_from :]
 
     def stop(self) -> None:
         """Stop mirroring in order."""
+        self._wanted = False
         self.service.stop()
 
     def kill(self) -> None:
@@ -136,6 +149,7 @@ class Mirror:
         self.service.thaw()
 
     def _configure(self) -> None:
+        self._wanted = True
         self._folder.mkdir(parents=True, exist_ok=True)
         self._log_from = len(self.service.log_text())
         properties = self.settings.as_properties(self._rest_port)

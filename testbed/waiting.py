@@ -20,3 +20,16 @@ def wait_until(what: str, met: Callable[[], bool], *, timeout_s: float = PATIENC
         if time.monotonic() > deadline_s:
             raise TimeoutError(f"Not within {timeout_s:g} s: {what}")
         time.sleep(_POLL_S)
+
+
+class Patience:
+    """Ends when nothing has changed for so long: what moves may take any time on a busy machine."""
+
+    def __init__(self, timeout_s: float = PATIENCE_S) -> None:
+        self._timeout_s, self._seen, self._since_s = timeout_s, object(), time.monotonic()
+
+    def is_over(self, now_seen: object) -> bool:
+        """Whether ``now_seen`` is what was seen all that time."""
+        if now_seen != self._seen:
+            self._seen, self._since_s = now_seen, time.monotonic()
+        return time.monotonic() - self._since_s > self._timeout_s

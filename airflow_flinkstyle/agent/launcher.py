@@ -30,9 +30,11 @@ def main(argv: Sequence[str]) -> int:
     _log_to_stderr()
     from airflow_flinkstyle.agent.board.takeover import NotOursError
     from airflow_flinkstyle.agent.errors import SupersededError
+    from airflow_flinkstyle.agent.jvm.log_rotation import keep_log_short
     from airflow_flinkstyle.agent.jvm.process import EXIT_DONE, EXIT_FAILED
     from airflow_flinkstyle.errors import FlinkstyleError
 
+    keep_log_short(os.environ)
     try:
         runtime = _open(arguments)
     except (NotOursError, SupersededError) as reason:

@@ -72,8 +72,7 @@ class Runtime:
             before=said_before,
         )
         self.admission = Admission(self)
-        self._taking = Taking(self, self.admission)
-        self.serving = Serving(self, self.admission, self._taking)
+        self.serving = Serving(self, self.admission, Taking(self, self.admission))
         self.inbox = Inbox(board, driver_run.generation, driver_run.incarnation, self.serving)
         self.jvm: Java = None
         self.spark_version = ""
@@ -192,7 +191,7 @@ class Runtime:
         if not first:
             self.ended.wait()
             return
-        self.exit_code = RunEnd(self, self.admission, self._taking).run(why)
+        self.exit_code = RunEnd(self, self.admission).run(why)
         self._end_script()
 
     def begin_end(self, why: Ending) -> None:

@@ -24,7 +24,7 @@ from airflow_flinkstyle.jobs.status import (
 )
 from airflow_flinkstyle.protocol.records import Heartbeat
 from airflow_flinkstyle.typed_json import encode
-from airflow_flinkstyle.types import Generation
+from airflow_flinkstyle.types import Generation, OnFailedSavepoint
 
 _CERTAIN_S = 60.0
 """How long to look at most until it is certain whether a driver lives."""
@@ -118,6 +118,10 @@ def stop(
     drain: Annotated[
         bool, typer.Option("--drain", help="Read to the end of all inputs first; aligned.")
     ] = False,
+    on_failed_savepoint: Annotated[
+        OnFailedSavepoint,
+        typer.Option(help="If the savepoint fails: let the queries resume, or stop without it."),
+    ] = "keep_running",
     key: Key = None,
     yes: Yes = False,
     timeout_s: TimeoutS = 3600.0,
@@ -125,13 +129,15 @@ def stop(
 ) -> None:
     """Stop a job at a batch boundary, with a savepoint.
 
-    Ends with 3 if the savepoint exists but the job did not stop.
+    Ends with 3 if the savepoint exists but the job did not stop, or if it stopped without one.
     """
     confirm(f"Stop job {job}?", yes=yes)
     key = key or f"cli:{uuid.uuid4()}"
     if not as_json:
         note(f"Asking job {job} to stop, with key {key}.")
-    mode = CutMode(alignment="aligned" if drain else alignment, drain=drain)
+    mode = CutMode(
+        alignment="aligned" if drain else alignment, drain=drain, on_failed_savepoint=on_failed_savepoint
+    )
     outcome = client_of(root, job).stop(key, savepoint=savepoint, timeout_s=timeout_s, mode=mode)
     if isinstance(outcome, SavepointOnly):
         document = {"stopped": False, "savepoint_id": outcome.savepoint_id, "reason": outcome.reason}
@@ -143,13 +149,16 @@ def stop(
         "savepoint_id": outcome.savepoint_id,
         "generation": outcome.generation,
         "batches": dict(outcome.batches),
+        "savepoint_error": outcome.savepoint_error,
     }
     said = f"Job {job} has stopped at {batches(dict(outcome.batches)) or 'no batch'}"
-    show(
-        document,
-        f"{said}, savepoint {outcome.savepoint_id}" if outcome.savepoint_id else said,
-        as_json=as_json,
-    )
+    if outcome.savepoint_id:
+        said += f", savepoint {outcome.savepoint_id}"
+    if outcome.savepoint_error:
+        said += f", without a savepoint: {outcome.savepoint_error}"
+    show(document, said, as_json=as_json)
+    if outcome.savepoint_error:
+        raise typer.Exit(ExitCode.PARTLY)
 
 
 def declare_dead(

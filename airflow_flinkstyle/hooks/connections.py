@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.jobs.answers.values import seconds_or_none
+from airflow_flinkstyle.jobs.answers.values import is_true, seconds_or_none
+from airflow_flinkstyle.jobs.deployments.survival import SETTING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,6 +46,8 @@ class Defaults:
     """None: ``flinkstyle`` below Airflow's own log folder."""
     producer_switch: str | None
     """``store``, ``manual`` or ``module:attribute``."""
+    driver_may_end_with_worker: bool
+    """Start drivers too where they end with the task or the worker that starts them."""
 
     @classmethod
     def of(cls, connection: Connection) -> Defaults:
@@ -66,6 +69,9 @@ class Defaults:
             python=extra.get("python") or None,
             log_dir=extra.get("log_dir") or None,
             producer_switch=extra.get("producer_switch") or None,
+            driver_may_end_with_worker=is_true(
+                f"{SETTING} of {connection.conn_id}", extra.get(SETTING) or False
+            ),
         )
 
 

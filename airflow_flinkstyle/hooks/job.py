@@ -127,7 +127,7 @@ class StreamingJobHook(BaseHook):
         """How drivers run: detached, on the machine of the task that starts them."""
         from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 
-        return DetachedDeployment()
+        return DetachedDeployment(may_end_with_starter=self.defaults.driver_may_end_with_worker)
 
     # --- one job ------------------------------------------------------------------------------
 

@@ -60,6 +60,13 @@ class RequestFailedError(JobError):
     code = "REQUEST_FAILED"
 
 
+class RequestPostponedError(RequestFailedError):
+    """The driver failed at the request for a reason that may pass; asking again asks anew."""
+
+    code = "REQUEST_POSTPONED"
+    retryable = True
+
+
 class CutFailedError(JobError):
     """Several jobs could not be cut together; they continue uncut."""
 
@@ -96,6 +103,12 @@ class HistoryError(JobError):
     """A job with a history would start without it, and what that gives up was not named."""
 
     code = "HISTORY"
+
+
+class DiesWithStarterError(JobError):
+    """A driver that was started here would end with the task or the worker that starts it."""
+
+    code = "DIES_WITH_STARTER"
 
 
 class DeployModeError(BadInputError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -11,7 +12,7 @@ from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.errors import RequestBusyError
 from airflow_flinkstyle.protocol.records import Request
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
-from airflow_flinkstyle.types import Alignment
+from airflow_flinkstyle.types import Alignment, OnFailedSavepoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -34,6 +35,8 @@ class CutMode:
     """The cut of several jobs that this one takes part in; aligned only."""
     hold_s: float = 60.0
     """How long the job may be held for the others."""
+    on_failed_savepoint: OnFailedSavepoint = "keep_running"
+    """What a stop does whose savepoint fails."""
 
     def __post_init__(self) -> None:
         """Refuse what the driver would not understand.
@@ -54,6 +57,16 @@ class CutMode:
                 "found alignment none.",
                 state_after="Nothing was asked of the job.",
                 remedy="Pass alignment='aligned'.",
+            )
+        if self.on_failed_savepoint not in get_args(OnFailedSavepoint) or (
+            self.cut_id is not None and self.on_failed_savepoint == "close"
+        ):
+            raise BadInputError(
+                f"An on_failed_savepoint of {' or '.join(get_args(OnFailedSavepoint))} was expected, and "
+                "keep_running where several jobs are cut together, found "
+                f"{self.on_failed_savepoint!r}{' for such a cut' if self.cut_id is not None else ''}.",
+                state_after="Nothing was asked of the job.",
+                remedy="Choose one of these.",
             )
 
 
@@ -78,11 +91,18 @@ class PendingRequest:
     drain: bool = False
     cut_id: str | None = None
     hold_s: float = 60.0
+    on_failed_savepoint: OnFailedSavepoint = "keep_running"
 
     @property
     def mode(self) -> CutMode:
         """Where the queries are cut."""
-        return CutMode(alignment=self.alignment, drain=self.drain, cut_id=self.cut_id, hold_s=self.hold_s)
+        return CutMode(
+            alignment=self.alignment,
+            drain=self.drain,
+            cut_id=self.cut_id,
+            hold_s=self.hold_s,
+            on_failed_savepoint=self.on_failed_savepoint,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +120,10 @@ class Ended:
     savepoint_id: str | None
     detail: str
     batches: Mapping[str, int]
+    transient: bool = False
+    """It failed for a reason that may pass: who asks again gets a new request."""
+    savepoint_error: str | None = None
+    """Why a stop has no savepoint that was asked for one, and may stop without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +147,22 @@ class TooLate:
 
 
 def request_for(
-    key: str, command: Asked, generation: Generation, incarnation: Incarnation, mode: CutMode = AS_IT_IS
+    key: str,
+    command: Asked,
+    generation: Generation,
+    incarnation: Incarnation,
+    mode: CutMode = AS_IT_IS,
+    *,
+    attempt: int = 1,
 ) -> PendingRequest:
-    """Derive the request: the same key, incarnation and mode always give the same ids."""
+    """Derive the request: the same key, incarnation, mode and attempt always give the same ids."""
     asked = [key, command, str(generation), str(incarnation)]
     if mode != AS_IT_IS:
         asked += [mode.alignment, str(mode.drain), str(mode.cut_id)]
+    if mode.on_failed_savepoint != "keep_running":
+        asked.append(mode.on_failed_savepoint)
+    if attempt > 1:
+        asked.append(f"attempt {attempt}")
     digest = hashlib.sha256("\0".join(asked).encode()).hexdigest()[:20]
     return PendingRequest(
         request_key=key,
@@ -139,6 +173,23 @@ def request_for(
         savepoint_id=None if command == "stop" else f"sp-{generation}-{incarnation}-{digest}",
         **asdict(mode),
     )
+
+
+def newest_attempt(
+    board: JobBoard,
+    key: str,
+    command: Asked,
+    generation: Generation,
+    incarnation: Incarnation,
+    mode: CutMode = AS_IT_IS,
+) -> PendingRequest:
+    """Return the request behind those of this key that failed for a reason that may pass."""
+    for attempt in itertools.count(1):
+        pending = request_for(key, command, generation, incarnation, mode, attempt=attempt)
+        end = board.end(generation, pending.request_id)
+        if end is None or not end.transient:
+            return pending
+    raise AssertionError("counting never ends")
 
 
 def send(board: JobBoard, pending: PendingRequest, *, confirm: Callable[[], None] | None = None) -> None:
@@ -206,7 +257,11 @@ def poll(board: JobBoard, pending: PendingRequest) -> RequestState:
         return Lost(end.detail)
     if end is not None and (pending.command == "savepoint" or end.outcome != "done"):
         return Ended(
-            outcome=end.outcome, savepoint_id=end.savepoint_id, detail=end.detail, batches=end.batches
+            outcome=end.outcome,
+            savepoint_id=end.savepoint_id,
+            detail=end.detail,
+            batches=end.batches,
+            transient=end.transient,
         )
     if _is_withdrawn(board, pending):
         return Ended(outcome="cancelled", savepoint_id=None, detail="It was cancelled.", batches={})
@@ -228,6 +283,7 @@ def _from_closed(pending: PendingRequest, heartbeat: Heartbeat) -> Ended:
         savepoint_id=heartbeat.savepoint_id if mine else None,
         detail="Closed by this request." if mine else f"Closed by {heartbeat.request_id or 'the script'}.",
         batches=heartbeat.batches(),
+        savepoint_error=": ".join(heartbeat.error) if mine and heartbeat.error is not None else None,
     )
 
 

@@ -11,7 +11,7 @@ from airflow_flinkstyle.operators.base import SavepointMaker, airflow_errors, re
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_flinkstyle.types import Alignment
+    from airflow_flinkstyle.types import Alignment, OnFailedSavepoint
 
 SAVEPOINT_KEY = "savepoint_id"
 """XCom with the savepoint, pushed also where the stop itself failed."""
@@ -20,7 +20,7 @@ SAVEPOINT_KEY = "savepoint_id"
 class StopStreamingJobOperator(SavepointMaker):
     """Stop a streaming job between two batches, so that no batch is run twice.
 
-    Returns ``{"batches": ..., "savepoint_id": ...}``. Where the savepoint exists but the run did not
+    Returns ``{"batches": ..., "savepoint_id": ..., "savepoint_error": ...}``. Where the savepoint exists but the run did not
     close, the task fails and says so, and the savepoint's id is in XCom ``savepoint_id``.
 
     :param savepoint: Take a savepoint of the stopped job.
@@ -28,6 +28,9 @@ class StopStreamingJobOperator(SavepointMaker):
         Kafka offsets.
     :param drain: Read to where the inputs end at that moment, and stop there; hold the producers first to
         read everything. Implies ``aligned``. Windows that are open stay open in the state.
+    :param on_failed_savepoint: What to do if the savepoint fails, for example because the store stays away.
+        ``keep_running``: the queries resume, and the task fails. ``close``: the job stops without a
+        savepoint, in its checkpoint, and the task succeeds with ``savepoint_error`` in its result.
     :param timeout_s: How long draining and savepoint may take.
     """
 
@@ -37,6 +40,7 @@ class StopStreamingJobOperator(SavepointMaker):
         savepoint: bool = True,
         alignment: Alignment = "none",
         drain: bool = False,
+        on_failed_savepoint: OnFailedSavepoint = "keep_running",
         timeout_s: float = 900.0,
         **kwargs: Any,
     ) -> None:
@@ -44,6 +48,7 @@ class StopStreamingJobOperator(SavepointMaker):
         self.savepoint = savepoint
         self.alignment = alignment
         self.drain = drain
+        self.on_failed_savepoint = on_failed_savepoint
         self.timeout_s = timeout_s
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -52,7 +57,11 @@ class StopStreamingJobOperator(SavepointMaker):
         from airflow_flinkstyle.jobs.running.client import SavepointOnly
 
         with airflow_errors():
-            mode = CutMode(alignment="aligned" if self.drain else self.alignment, drain=self.drain)
+            mode = CutMode(
+                alignment="aligned" if self.drain else self.alignment,
+                drain=self.drain,
+                on_failed_savepoint=self.on_failed_savepoint,
+            )
             outcome = self.hook.client(self.job).stop(
                 request_key(context), savepoint=self.savepoint, mode=mode, timeout_s=self.timeout_s
             )
@@ -65,4 +74,10 @@ class StopStreamingJobOperator(SavepointMaker):
                 f"Job {self.job} did not stop: {outcome.reason} Savepoint {outcome.savepoint_id} was taken "
                 "and can be used. Look at the driver, then stop the job again."
             )
-        return {"batches": dict(outcome.batches), "savepoint_id": outcome.savepoint_id}
+        if outcome.savepoint_error is not None:
+            self.log.warning("The job has stopped without a savepoint: %s", outcome.savepoint_error)
+        return {
+            "batches": dict(outcome.batches),
+            "savepoint_id": outcome.savepoint_id,
+            "savepoint_error": outcome.savepoint_error,
+        }

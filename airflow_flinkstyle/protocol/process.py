@@ -2,9 +2,28 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def boot_id() -> str:
+    """Return what the kernel drew at its start: within one boot, a pid and a start time are one process."""
+    return _BOOT_ID.read_text().strip()
+
+
+def pid_namespace() -> str:
+    """Return the pid namespace in which this process sees pids, as Linux numbers it.
+
+    With the boot id it tells what a pid counts in: containers and machines may share a name. Empty if
+    ``/proc`` shows another namespace's processes, where no pid can be told.
+    """
+    try:
+        is_own = Path("/proc/self").readlink() == Path(str(os.getpid()))
+        return str(Path("/proc/self/ns/pid").stat().st_ino) if is_own else ""
+    except OSError:
+        return ""
 
 
 def process_started(pid: int) -> str | None:
@@ -14,8 +33,7 @@ def process_started(pid: int) -> str | None:
     """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
-        boot_id = _BOOT_ID.read_text().strip()
     except (FileNotFoundError, ProcessLookupError):
         return None
     state, *rest = stat.rpartition(")")[2].split()  # the name before it may hold spaces and parentheses
-    return None if state in "ZX" else f"{rest[18]}@{boot_id}"
+    return None if state in "ZX" else f"{rest[18]}@{boot_id()}"

@@ -17,14 +17,21 @@ from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.sink_records import Sinks
 from airflow_flinkstyle.storage.keys import Name
 from airflow_flinkstyle.typed_json import MismatchError, decode, encode, stored
-from airflow_flinkstyle.types import Alignment, BatchId, ClaimMode, Generation, Incarnation
+from airflow_flinkstyle.types import (
+    Alignment,
+    BatchId,
+    ClaimMode,
+    Generation,
+    Incarnation,
+    OnFailedSavepoint,
+)
 
 PROTOCOL_VERSION = 2
 """Counts breaking changes of the records, not of the package."""
 
 Command = Literal["savepoint", "stop", "stop_with_savepoint", "none"]
 RequestState = Literal["sent", "accepted", "closing", "cancelled"]
-"""``closing``: an aligned stop that was accepted and cannot be taken back any more."""
+"""``closing``: a stop whose queries are held, with its savepoint; it cannot be taken back any more."""
 Outcome = Literal["done", "refused", "failed", "cancelled", "lost"]
 Rewind = Literal["continue", "fork", "re-emit"]
 """What a start does about batches that were committed after its savepoint: demand that there are none, count
@@ -196,6 +203,8 @@ class IncarnationRecord(Record):
     pid_started: str
     """Start time of the JVM from ``/proc`` and the boot id, so that a reused pid is not taken for it."""
     started_at_ms: int
+    pid_namespace: str = ""
+    """In which pids are counted, as Linux numbers it; empty if unknown: then no host can see the process."""
     submit: int = 0
     """The submit that it was started by; 0 if unknown."""
 
@@ -341,13 +350,18 @@ class Request(Record):
     """Aligned only: the barrier is agreed on with other jobs under this id."""
     hold_s: float = 60.0
     """How long the agent holds its queries for the others of a cut, before all go on uncut."""
+    on_failed_savepoint: OnFailedSavepoint = "keep_running"
+    """Stops with a savepoint only: what to do if that fails. ``close`` stops the job without it."""
+
+    @property
+    def may_be_undone(self) -> bool:
+        """Whether the job runs on if it fails or is cancelled while it is served: all but a plain stop."""
+        return self.command != "stop" or self.alignment == "aligned"
 
     @property
     def may_be_cancelled(self) -> bool:
-        """Whether a caller may still take it back: an aligned stop until its queries stand at the barrier."""
-        if self.state == "accepted":
-            return self.command == "savepoint" or self.alignment == "aligned"
-        return self.state == "sent"
+        """Whether a caller may still take it back: a stop until its queries stand, with their savepoint."""
+        return self.may_be_undone if self.state == "accepted" else self.state == "sent"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -378,3 +392,5 @@ class End(Record):
     ended_at_ms: int
     batches: Mapping[Name, int] = field(default_factory=dict)
     """Query name -> last committed batch, for a stop."""
+    transient: bool = False
+    """Whether it failed for a reason that may pass: the same may be asked again, and nothing changed."""

@@ -226,8 +226,9 @@ class TakeTimedOutError(SavepointError):
         """Name the time and what was being copied."""
         return cls(
             f"Expected the savepoint of {what} within {timeout_s:g} s, but it was not done by then.",
-            state_after=_FREED,
-            remedy="Try again: files that did not change meanwhile need not be read; or give it more time.",
+            state_after="No savepoint was made; the files that it uploaded stay until the next prune.",
+            remedy="Try again: what is uploaded and did not change need not be sent again; or give it more "
+            "time.",
         )
 
 

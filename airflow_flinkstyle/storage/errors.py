@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import ClassVar, Self
 
 from airflow_flinkstyle.errors import FlinkstyleError
 
@@ -11,6 +11,8 @@ class StoreError(FlinkstyleError):
     """Root of the errors a store raises."""
 
     code = "STORE"
+    passes_soon: ClassVar[bool] = False
+    """Whether the same call is expected to succeed within minutes, though nobody changes anything."""
 
 
 class StoreUnavailableError(StoreError):
@@ -18,6 +20,7 @@ class StoreUnavailableError(StoreError):
 
     code = "STORE_UNAVAILABLE"
     retryable = True
+    passes_soon = True
 
     @classmethod
     def during(cls, action: str, uri: str, cause: object) -> Self:
@@ -27,6 +30,20 @@ class StoreUnavailableError(StoreError):
             state_after="The call may or may not have taken effect; nothing else was changed.",
             remedy="Check that the store is reachable from this machine and has space left, then try again.",
         )
+
+
+class StoreFullError(StoreUnavailableError):
+    """There is no space left, or no more of it for this user."""
+
+    code = "STORE_FULL"
+    passes_soon = False
+
+
+class StoreRefusedError(StoreUnavailableError):
+    """The backend answers that it does not take this call: a setting, its key, or its kind does not fit."""
+
+    code = "STORE_REFUSED"
+    passes_soon = False
 
 
 class CredentialsExpiredError(StoreUnavailableError):

@@ -24,6 +24,7 @@ from airflow_flinkstyle.storage.errors import (
     ObjectExistsError,
     ObjectMissingError,
     StoreDeniedError,
+    StoreFullError,
     StoreUnavailableError,
 )
 from airflow_flinkstyle.storage.keys import checked_key, checked_prefix
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 _TEMPORARY = ".flinkstyle-"
 _CHUNK_BYTES = 1 << 20
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class LocalStore:
@@ -244,9 +246,8 @@ class LocalStore:
             raise StoreDeniedError.during(f"{action} {key}", self.uri, error.strerror) from error
         except OSError as error:
             name = errno.errorcode.get(error.errno or 0, "OSError")
-            raise StoreUnavailableError.during(
-                f"{action} {key}", self.uri, f"{name} {error.strerror}"
-            ) from error
+            kind = StoreFullError if error.errno in _FULL else StoreUnavailableError
+            raise kind.during(f"{action} {key}", self.uri, f"{name} {error.strerror}") from error
 
 
 def is_inside(place: Path, folder: Path) -> bool:

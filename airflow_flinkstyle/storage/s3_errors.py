@@ -12,6 +12,7 @@ from airflow_flinkstyle.storage.errors import (
     ObjectChangedError,
     ObjectMissingError,
     StoreDeniedError,
+    StoreRefusedError,
     StoreUnavailableError,
 )
 from airflow_flinkstyle.storage.s3_login import EXPIRED
@@ -34,6 +35,10 @@ _DENIED = frozenset(
         "Forbidden",
     }
 )
+
+
+_PASSING = re.compile("Throttl|SlowDown|LimitExceeded|TooMany|RequestTimeout|IncompleteBody")
+"""In the codes of answers below 500 that say "not now"; KMS throttles with 400."""
 
 
 class NotModifiedError(Exception):
@@ -101,7 +106,9 @@ def _answered(error: Any, what: str, key: str, *, uri: str, where: str, expected
         return StoreDeniedError.during(what, where, code)
     if code == "NoSuchBucket":
         return StoreDeniedError.during(what, where, "the bucket does not exist")
-    return StoreUnavailableError.during(what, where, f"{code} (HTTP {status})")
+    passes = status is None or status >= 500 or status in {408, 429} or _PASSING.search(code) is not None
+    kind = StoreUnavailableError if passes and code != "NotImplemented" else StoreRefusedError
+    return kind.during(what, where, f"{code} (HTTP {status})")
 
 
 def digest_of_copy(answer: Any) -> str | None:  # noqa: ANN401

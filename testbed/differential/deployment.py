@@ -69,6 +69,9 @@ class WarmDeployment:
     _newest: dict[tuple[str, ...], dict[str, str]] = field(default_factory=dict)
     """Native id of the newest driver of each generation, by what its command line is known by."""
 
+    def require_able(self) -> None:
+        """Start drivers anywhere: they live in the lane's JVM."""
+
     def submit(self, submission: Submission) -> Mapping[str, str]:
         """Start the driver: settings go where spark-submit puts them, arguments are the launcher's."""
         begin = submission.argv.index(launcher_path())

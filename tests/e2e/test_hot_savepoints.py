@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.e2e
 
-SAVEPOINTS = 24
+SAVEPOINTS = 12
 RATE_PER_S = 400.0
 
 
@@ -29,7 +29,7 @@ def starter(tmp_path: Path) -> Iterator[Answering]:
         yield starter
 
 
-def test_24_hot_savepoints_of_all_state_stores_are_true_at_their_own_offsets_and_start(
+def test_hot_savepoints_of_all_state_stores_are_true_at_their_own_offsets_and_start(
     kafka_pair: KafkaPair, starter: Answering, tmp_path: Path
 ):
     seed = random.SystemRandom().randrange(1_000_000)

@@ -59,7 +59,7 @@ def test_job_is_saved_stopped_over_a_running_take_and_resumed_by_a_standby(lab: 
     slow = lab.ask(1, "savepoint")
     lab.until("the take was accepted", lambda: lab.board.request(Generation(1)).value.state == "accepted")
     stop = lab.ask(1, "stop_with_savepoint")
-    lab.until_state(1, "draining")
+    lab.until("the stop was sent", lambda: lab.board.request(Generation(1)).value == stop)
     os.close(os.open(pipe, os.O_WRONLY))
     pipe.unlink()
     assert lab.end_of(1, slow).outcome == "cancelled"
@@ -85,6 +85,34 @@ def test_job_is_saved_stopped_over_a_running_take_and_resumed_by_a_standby(lab: 
     assert relaunched.wait() == 0
     assert "this generation has closed" in relaunched.text
     assert "SparkContext" not in relaunched.text
+
+
+def test_stop_whose_savepoint_fails_lets_the_queries_resume_or_closes_the_job_as_chosen(lab: Lab):
+    script = lab.script(COUNT_JOB)
+    driver = lab.start(1, script)
+    lab.until_batch(1)
+    in_the_way = lab.root / "job" / "blobs"
+    in_the_way.parent.mkdir(exist_ok=True)
+    in_the_way.write_text("so that no file of a savepoint can be written")
+
+    stop = lab.ask(1, "stop_with_savepoint")
+    failed = lab.end_of(1, stop)
+    assert (failed.outcome, failed.transient) == ("failed", True)
+    assert lab.heartbeat(1).state == "running"
+    lab.until_batch(1, above=max(logs_of(str(lab.folder / "checkpoints-1"))[1]))
+
+    chosen = lab.ask(1, "stop_with_savepoint", on_failed_savepoint="close")
+    end = lab.end_of(1, chosen)
+    assert (end.outcome, end.savepoint_id) == ("done", None)
+    assert "It has no savepoint: CAPTURE_FAILED" in end.detail
+    assert driver.wait() == 0
+    closed = lab.heartbeat(1)
+    assert (closed.state, closed.request_id, closed.savepoint_id) == ("closed", chosen.request_id, None)
+    assert closed.error[0] == "CAPTURE_FAILED"
+    offsets, commits = logs_of(str(lab.folder / "checkpoints-1"))
+    assert max(offsets) == max(commits) == closed.batches()["counts"]
+    assert_exact(lab)
+    assert len({row["batch"] for row in lab.rows()}) == len(lab.rows())
 
 
 def test_relaunched_driver_goes_on_and_a_frozen_one_ends_when_it_wakes(lab: Lab):

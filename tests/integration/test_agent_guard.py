@@ -17,7 +17,7 @@ from airflow_flinkstyle.agent.jvm.sources import sources_of
 from airflow_flinkstyle.agent.queries.registry import Queries
 from airflow_flinkstyle.agent.run.capture import take
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.kafka.errors import ClusterMismatchError, ClusterUnreachableError
+from airflow_flinkstyle.kafka.errors import ClusterMismatchError, ClusterUnreachableError, KafkaRequestError
 from airflow_flinkstyle.protocol.records import KafkaOverride, SourceIdentity
 from airflow_flinkstyle.types import BatchId, Generation
 from testbed.session import local_session
@@ -176,13 +176,31 @@ def test_guard_refuses_offsets_outside_the_log_and_a_recreated_topic(
     assert own.refusal(same, []).code == "OFFSET_BEYOND_END"
 
 
-def test_guard_refuses_a_cluster_that_does_not_answer(
-    spark: SparkSession, checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"kafka.bootstrap.servers": "127.0.0.1:1"}, ClusterUnreachableError, r"127\.0\.0\.1:1"),
+        (
+            {"kafka.bootstrap.servers": "nowhere.invalid:1"},
+            ClusterUnreachableError,
+            "No resolvable bootstrap",
+        ),
+        ({"kafka.retries": "many"}, KafkaRequestError, "expected to be valid.*many"),
+    ],
+    ids=["silent", "unknown host", "invalid setting"],
+)
+def test_guard_refuses_a_cluster_that_cannot_be_asked(
+    spark: SparkSession,
+    checkpoint: Checkpoint,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, str],
+    error: type[FlinkstyleError],
+    text: str,
 ):
+    """What a time may mend is told apart from what a person must: only the former is tried again."""
     monkeypatch.setattr("airflow_flinkstyle.agent.jvm.kafka.REQUEST_TIMEOUT_S", 2)
-    options = {"subscribe": checkpoint.topic, "kafka.bootstrap.servers": "127.0.0.1:1"}
-    query = checkpoint.query(read(spark, checkpoint.broker, **options))
-    with pytest.raises(ClusterUnreachableError, match=r"127\.0\.0\.1:1"):
+    query = checkpoint.query(read(spark, checkpoint.broker, subscribe=checkpoint.topic, **options))
+    with pytest.raises(error, match=text):
         checks.guard(partial(describe_source, spark._jvm), query, {})
 
 

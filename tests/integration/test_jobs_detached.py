@@ -21,6 +21,7 @@ from airflow_flinkstyle.jobs.running.client import Stopped
 from airflow_flinkstyle.jobs.running.start_plan import FromCheckpoint, FromSavepoint
 from airflow_flinkstyle.jobs.status import Dead, Running
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
+from airflow_flinkstyle.protocol.driver_log import MOST_BYTES
 from testbed.keys import SIGNER
 from tests.integration.detached_lab import COUNTS, TIMEOUT_S, Lab
 
@@ -41,7 +42,10 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 
 
 def test_job_is_started_saved_stopped_resumed_and_relaunched_after_kill_9(lab: Lab):
-    client = lab.client
+    client, log = lab.client, lab.folder / "logs" / "counts-000001.log"
+    log.parent.mkdir()
+    with log.open("wb") as earlier:
+        earlier.truncate(MOST_BYTES + 1)
     handle = client.start(lab.spec(), lab.target(), claim_key="run-1/start")
     client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
     with pytest.raises(JobRunningError, match="run-1/start"):
@@ -50,6 +54,8 @@ def test_job_is_started_saved_stopped_resumed_and_relaunched_after_kill_9(lab: L
 
     _, hot = client.wait(client.request_savepoint("run-1/hot"), timeout_s=TIMEOUT_S)
     assert hot.outcome == "done", hot.detail
+    assert log.with_name(f"{log.name}.1").stat().st_size > MOST_BYTES
+    assert "Rotated this log" in log.read_text()
 
     os.kill(int(handle.native_id["pid"]), signal.SIGKILL)
     while not isinstance(client.deployment.state(handle.native_id), Gone):
@@ -79,7 +85,7 @@ def test_job_of_a_lost_host_is_started_again_once_though_two_others_try(lab: Lab
     client.wait_running(1, timeout_s=TIMEOUT_S)
     batch = lab.until_committed_beyond(0)
     others = [
-        replace(client, deployment=DetachedDeployment(host=f"elsewhere {n}"), sightings=Sightings())
+        replace(client, deployment=DetachedDeployment(namespace=f"elsewhere {n}"), sightings=Sightings())
         for n in range(2)
     ]
     assert [type(other.settled_status()) for other in others] == [Running, Running]

@@ -33,7 +33,7 @@ class Rules:
     stop_after_complete: bool = True
     """A job stops only once the cut is complete (``Agreement.require_complete``)."""
     final_by_replace: bool = True
-    """A stop is taken from those who could cancel it by their own replace (``AlignedCut._make_final``)."""
+    """A stop is taken from those who could cancel it by their own replace (``HeldCut._make_final``)."""
 
 
 RULES = tuple(field.name for field in fields(Rules))

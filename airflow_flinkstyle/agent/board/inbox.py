@@ -26,16 +26,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Take:
-    """A savepoint being taken while the queries run, or a stop that aligns them first."""
+    """A request under way that the job may survive: it runs on if that fails or is cancelled."""
 
     request: Request
     cancelled: threading.Event = field(default_factory=threading.Event)
     done: threading.Event = field(default_factory=threading.Event)
-
-
-def _is_take(request: Request) -> bool:
-    """Return whether it can be cancelled while it is served: the job then runs on."""
-    return request.command == "savepoint" or request.alignment == "aligned"
 
 
 class Worker(Protocol):
@@ -48,7 +43,7 @@ class Worker(Protocol):
         """Return whether a request can be judged now; False for the moment of a takeover, for example."""
 
     def begin_take(self, take: Take) -> None:
-        """Take a savepoint, or align and stop, in a thread; ends the request and sets ``take.done``."""
+        """Take a savepoint, or hold, save and stop, in a thread; ends the request and sets ``take.done``."""
 
     def begin_stop(self, request: Request) -> None:
         """Stop in a thread; ends the request."""
@@ -99,6 +94,7 @@ class Inbox(threading.Thread):
         *,
         savepoint_id: str | None = None,
         batches: Mapping[str, int] | None = None,
+        transient: bool = False,
     ) -> None:
         """End a request; a repeated end changes nothing."""
         end = End(
@@ -108,6 +104,7 @@ class Inbox(threading.Thread):
             detail=detail,
             ended_at_ms=now_ms(),
             batches=batches or {},
+            transient=transient,
         )
         try:
             patiently(lambda: self._board.create_end(self._generation, end), for_s=END_PATIENCE_S)
@@ -145,8 +142,8 @@ class Inbox(threading.Thread):
         return self._accept(slot)
 
     def _waits_for(self, running: Take | None, request: Request) -> bool:
-        """Return whether a take must end first; a stop ends it, an aligned one before it is accepted."""
-        if running is None or not _is_take(request):
+        """Return whether a take must end first; a stop ends it, one that may be undone before it is accepted."""
+        if running is None or not request.may_be_undone:
             return False
         if request.command != "savepoint":
             running.cancelled.set()
@@ -167,7 +164,7 @@ class Inbox(threading.Thread):
 
     def _act(self, request: Request) -> None:
         self._acted_on.add(request.request_id)
-        if _is_take(request):
+        if request.may_be_undone:
             self.take = Take(request)
             self._worker.begin_take(self.take)
         else:

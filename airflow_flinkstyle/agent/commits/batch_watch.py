@@ -112,15 +112,11 @@ class BatchWatch(threading.Thread):
                 self._complete(query, batch)
                 self._seen[query.name] = batch
 
-    def no_more(self) -> None:
-        """Look for the last batches now: every query has stopped."""
-        self._ending.set()
-
     def finish(self) -> None:
-        """Wait for what is on its way, for a short time."""
+        """Look for the last batches, now that every query has stopped, and wait a short time for the commits."""
         if not self._setting.on:
             return
-        self.no_more()
+        self._ending.set()
         until_s = time.monotonic() + STOP_S
         found = self._looked.wait(STOP_S)
         late = []

@@ -82,7 +82,7 @@ class JvmGroup:
                 state_after=_LEFT,
                 remedy="Stop its members, or give the source a group of its own (kafka.group.id).",
             )
-        if says_unreachable(name):
+        if says_unreachable(name, text):
             return ClusterUnreachableError(
                 f"Offsets should be committed for {self}, but no broker answered within {TIMEOUT_S} s: "
                 f"{name}: {text}",

@@ -175,15 +175,16 @@ def _may_pass(error: Java) -> bool:
     return "RetriableException" in names and "UnknownTopicOrPartitionException" not in names
 
 
-def says_unreachable(name: str) -> bool:
-    """Return whether an exception of this class means that no broker answered."""
-    return "Timeout" in name or name in {"ConfigException", "DisconnectException"}
+def says_unreachable(name: str, text: str) -> bool:
+    """Return whether an exception of this class and message means that no broker answered."""
+    is_unresolved = name == "ConfigException" and "No resolvable bootstrap" in text
+    return is_unresolved or "Timeout" in name or name == "DisconnectException"
 
 
 def _refused(source: Source, error: Java) -> FlinkstyleError:
     servers = source.option("kafka.bootstrap.servers") or "?"
     name, text = root_cause(error)
-    if says_unreachable(name) or _may_pass(error):
+    if says_unreachable(name, text) or _may_pass(error):
         return ClusterUnreachableError(
             f"The Kafka cluster at {servers} was expected to answer within {REQUEST_TIMEOUT_S} s, "
             f"found {name}: {text}.",
@@ -204,6 +205,12 @@ def _refused(source: Source, error: Java) -> FlinkstyleError:
             state_after="The query was not started; its checkpoint is as it was.",
             remedy=f"Check user, password and certificates of {login}, and the rights to describe and read "
             "the topics; the next driver reads the connection again.",
+        )
+    if name == "ConfigException":
+        return KafkaRequestError(
+            f"The Kafka settings for {servers} were expected to be valid, found: {text}.",
+            state_after="The query was not started; its checkpoint is as it was.",
+            remedy="Correct the source's options kafka.*, or the Kafka connection that they come from.",
         )
     return KafkaRequestError(
         f"The Kafka cluster at {servers} refused to describe the query's topics: {name}: {text}.",

@@ -15,7 +15,7 @@ import time
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.clock import now_ms
-from airflow_flinkstyle.protocol.process import process_started
+from airflow_flinkstyle.protocol.process import boot_id, pid_namespace, process_started
 from airflow_flinkstyle.protocol.records import IncarnationRecord
 
 if TYPE_CHECKING:
@@ -47,7 +47,8 @@ class DriverProcess:
             host=socket.gethostname(),
             pid=os.getpid(),
             jvm_pid=self.jvm_pid,
-            pid_started=process_started(self.jvm_pid) or "ended",
+            pid_started=process_started(self.jvm_pid) or f"ended@{boot_id()}",
+            pid_namespace=pid_namespace(),
             started_at_ms=now_ms(),
         )
 

@@ -11,6 +11,7 @@ from airflow_flinkstyle.agent.guards.guard import read_positions
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError, TopicRecreatedError
 from airflow_flinkstyle.protocol.records import Progress
+from airflow_flinkstyle.savepoint.capture.patience import STORE_PATIENCE_S
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
 from airflow_flinkstyle.savepoint.manifest import KafkaLog
 
@@ -96,7 +97,13 @@ def take(
         cut_id=cut_id,
     )
     return take_savepoint(
-        repository, sources, label, previous=previous, cancelled=cancelled, progress=progress
+        repository,
+        sources,
+        label,
+        previous=previous,
+        cancelled=cancelled,
+        progress=progress,
+        patience_s=STORE_PATIENCE_S,
     )
 
 

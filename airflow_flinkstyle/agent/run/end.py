@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.run.admission import Admission
     from airflow_flinkstyle.agent.run.driver import Driver
     from airflow_flinkstyle.agent.run.reasons import Ending
-    from airflow_flinkstyle.agent.run.taking import Taking
-    from airflow_flinkstyle.protocol.records import Request
     from airflow_flinkstyle.types import BatchId
 
 _RETRY_S = 0.5
@@ -30,11 +28,11 @@ log = logging.getLogger(__name__)
 class RunEnd:
     """Ends one run; afterwards no query of this process runs."""
 
-    def __init__(self, driver: Driver, admission: Admission, taking: Taking) -> None:
-        self._driver, self._admission, self._taking = driver, admission, taking
+    def __init__(self, driver: Driver, admission: Admission) -> None:
+        self._driver, self._admission = driver, admission
 
     def run(self, why: Ending) -> int:
-        """Drain, save if asked, write the last heartbeat; returns the exit code."""
+        """Drain, write the last heartbeat; returns the exit code."""
         log.info("The run ends: %s", why)
         try:
             if not self._admission.taken_over:
@@ -57,7 +55,7 @@ class RunEnd:
                 return self._fail(why)
             case StopAsked(request):
                 self._write(lambda: heartbeat_writer.end("closed", request_id=request.request_id))
-                self._end_request(request, batches={})
+                self._end_request(why, batches={})
                 return EXIT_DONE
             case ScriptEnded():
                 error = NoQueryError(
@@ -86,27 +84,33 @@ class RunEnd:
         stop_at_boundary(driver.jvm, queries)
         if failure is not None:
             return self._fail(self._cause(failure))
-        request = why.request if isinstance(why, StopAsked) else None
+        stop = why if isinstance(why, StopAsked) else None
         try:
             batches = {query.name: query.beat.batch_id for query in waiting}
             batches |= {query.name: commit_planned(query) for query in queries}
             committed = {name: batch for name, batch in batches.items() if batch is not None}
-            driver.commits.no_more()  # while the savepoint is taken
-            savepoint_id = self._save(request, committed)
         except FlinkstyleError as error:
             failure = Failure.of(error)
-            if request is not None:
+            if stop is not None:
                 detail = f"{failure.code}: {failure.text}"
-                self._write(lambda: driver.inbox.end(request, "failed", detail))
+                self._write(lambda: driver.inbox.end(stop.request, "failed", detail))
             return self._fail(failure)
         driver.commits.finish()
-        request_id = request.request_id if request else None
-        self._write(
-            lambda: driver.heartbeat_writer.end("closed", request_id=request_id, savepoint_id=savepoint_id)
-        )
-        if request is not None:
-            self._end_request(request, batches=committed)
+        self._write(lambda: self._close(stop))
+        if stop is not None:
+            self._end_request(stop, batches=committed)
         return EXIT_DONE
+
+    def _close(self, stop: StopAsked | None) -> None:
+        if stop is None:
+            return self._driver.heartbeat_writer.end("closed")
+        failed = stop.failed
+        self._driver.heartbeat_writer.end(
+            "closed",
+            request_id=stop.request.request_id,
+            savepoint_id=stop.savepoint_id,
+            error=(failed.code, failed.text) if failed is not None else None,
+        )
 
     def _failed_query(self, why: Ending) -> Failure | None:
         """Return the failure of a query that nobody awaited; a stop still tries to commit its batch."""
@@ -122,16 +126,13 @@ class RunEnd:
         refused = (query.refusal for query in self._driver.queries.all())
         return next((Failure.of(error) for error in refused if error is not None), failure)
 
-    def _save(self, request: Request | None, committed: dict[str, BatchId]) -> str | None:
-        if request is None or request.command != "stop_with_savepoint":
-            return None
-        manifest = self._taking.take(request, stopped_at=committed, cancelled=lambda: False)
-        return manifest.savepoint_id
-
-    def _end_request(self, request: Request, *, batches: dict[str, BatchId]) -> None:
+    def _end_request(self, stop: StopAsked, *, batches: dict[str, BatchId]) -> None:
         detail = f"The run has closed at batches {batches}."
+        if stop.failed is not None:
+            detail += f" It has no savepoint: {stop.failed.code}: {stop.failed.text}"
         end = self._driver.inbox.end
-        self._write(lambda: end(request, "done", detail, savepoint_id=request.savepoint_id, batches=batches))
+        saved = stop.savepoint_id
+        self._write(lambda: end(stop.request, "done", detail, savepoint_id=saved, batches=batches))
 
     def _fail(self, failure: Failure) -> int:
         log.error("%s: %s", failure.code, failure.text)

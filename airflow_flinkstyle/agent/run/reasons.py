@@ -22,9 +22,16 @@ _SHOWN_CHARACTERS = 2000
 
 @dataclass(frozen=True, slots=True)
 class StopAsked:
-    """A caller asked for it."""
+    """A caller asked for it; the savepoint that it asked for is taken."""
 
     request: Request
+    failed: Failure | None = None
+    """Why there is no savepoint, where the request chose to stop without one then."""
+
+    @property
+    def savepoint_id(self) -> str | None:
+        """Return the savepoint that the run ends with; None if there is none."""
+        return self.request.savepoint_id if self.failed is None else None
 
 
 @dataclass(frozen=True, slots=True)

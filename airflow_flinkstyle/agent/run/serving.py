@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.errors import QueryEndedError, QueryNotStartedError
-from airflow_flinkstyle.agent.run.aligned import AlignedCut
+from airflow_flinkstyle.agent.run.held_cut import HeldCut
 from airflow_flinkstyle.agent.run.reasons import StopAsked
 from airflow_flinkstyle.errors import FlinkstyleError
 
@@ -69,19 +69,24 @@ class Serving:
         return None
 
     def begin_take(self, take: Take) -> None:
-        """Take a savepoint in a thread while the queries run, or align them first."""
+        """Serve in a thread what the job may survive: a savepoint, an aligned cut, a stop with a savepoint."""
         threading.Thread(target=self._take, args=(take,), name="flinkstyle-take", daemon=True).start()
 
     def _take(self, take: Take) -> None:
         request = take.request
         try:
-            if request.alignment == "aligned":
-                manifest = AlignedCut(self._driver, take, self._taking).run()
+            if request.alignment == "aligned" or request.command == "stop_with_savepoint":
+                manifest = HeldCut(self._driver, take, self._taking).run()
             else:
                 manifest = self._taking.take(request, stopped_at=None, cancelled=take.cancelled.is_set)
         except FlinkstyleError as error:
             withdrawn = take.cancelled.is_set()  # then it does not matter what else went wrong
-            self._driver.inbox.end(request, "cancelled" if withdrawn else "failed", f"{error.code}: {error}")
+            self._driver.inbox.end(
+                request,
+                "cancelled" if withdrawn else "failed",
+                f"{error.code}: {error}",
+                transient=error.retryable and not withdrawn,
+            )
         except Exception as error:  # the job runs on, whatever went wrong with a savepoint
             log.exception("The savepoint failed")
             self._driver.inbox.end(request, "failed", f"{type(error).__name__}: {error}")

@@ -39,6 +39,13 @@ class Deployment(Protocol):
     def name(self) -> str:
         """Stands in the handle, so that another deployment does not misread its native id."""
 
+    def require_able(self) -> None:
+        """Refuse to start drivers from here if they would not stay, before anything is claimed or stopped.
+
+        Raises:
+            DiesWithStarterError: If they would end with the task or the worker that starts them.
+        """
+
     def submit(self, submission: Submission) -> Mapping[str, str]:
         """Start the driver and return at once with its native id; raises ``DriverFailedError``."""
 

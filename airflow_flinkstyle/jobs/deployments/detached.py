@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
+import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -12,9 +15,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from airflow_flinkstyle.jobs.deployments import survival
 from airflow_flinkstyle.jobs.deployments.base import Alive, DriverState, Gone, Unknown
-from airflow_flinkstyle.jobs.errors import DriverFailedError
-from airflow_flinkstyle.protocol.process import process_started
+from airflow_flinkstyle.jobs.errors import DiesWithStarterError, DriverFailedError
+from airflow_flinkstyle.protocol import driver_log
+from airflow_flinkstyle.protocol.process import boot_id, pid_namespace, process_started
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -24,8 +29,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_TAIL_BYTES = 64 << 10
-"""How much of a log is read for its end: a driver of months has written gigabytes."""
 _EXEC_LOOKS, _EXEC_LOOK_S = 200, 0.01
 _DRIVERS_OPTIONS = (b"\0--root\0", b"\0--job\0", b"\0--claim\0", b"\0--generation\0")
 
@@ -33,27 +36,64 @@ _children: dict[int, subprocess.Popen[bytes]] = {}  # kept, so that ended ones a
 
 
 class DetachedDeployment:
-    """``spark-submit`` in a session of its own, input closed, output in a file."""
+    """``spark-submit`` in a session of its own, input closed, output in a file that its agent rotates.
+
+    Under systemd it is also in a scope of its own, where the starter's unit would end it (``survival``).
+    """
 
     name = "detached"
 
-    def __init__(self, *, kill_timeout_s: float = 10.0, host: str | None = None) -> None:
-        """Args: ``host``: whose processes these are; None for this machine by its name."""
+    def __init__(
+        self,
+        *,
+        kill_timeout_s: float = 10.0,
+        namespace: str | None = None,
+        may_end_with_starter: bool = False,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            kill_timeout_s: How long a killed process may take to end.
+            namespace: Whose pids these are; None for those that this process sees.
+            may_end_with_starter: Start drivers too where they end with the task or the worker.
+        """
         self._kill_timeout_s = kill_timeout_s
-        self._host = host or socket.gethostname()
+        self._namespace = pid_namespace() if namespace is None else namespace
+        self._may_end_with_starter = may_end_with_starter
+
+    def require_able(self) -> None:
+        """Refuse to start drivers where they would end with the task or the worker.
+
+        Raises:
+            DiesWithStarterError: Unless that is accepted.
+        """
+        self._way_out()
+
+    def _way_out(self) -> tuple[str, ...]:
+        try:
+            return survival.way_out()
+        except DiesWithStarterError as error:
+            if not self._may_end_with_starter:
+                raise
+            log.warning("Starting a driver that may end with what starts it: %s", error.problem)
+            return ()
 
     def submit(self, submission: Submission) -> Mapping[str, str]:
         """Start the driver and return at once with its native id."""
-        path = Path(submission.log_path)
+        path, argv = Path(submission.log_path), submission.argv
+        if way_out := self._way_out():
+            argv = (*way_out, f"--unit=flinkstyle-{path.stem}-{secrets.token_hex(4)}", "--", *argv)
         try:
+            if shutil.which(submission.argv[0], path=submission.env.get("PATH")) is None:
+                raise FileNotFoundError(errno.ENOENT, "no such program")
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("ab") as output:
                 process = subprocess.Popen(  # noqa: S603 - argv is built by submit_argv, no shell
-                    submission.argv,
+                    argv,
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
-                    env=dict(submission.env),
+                    env={**submission.env, driver_log.PATH_VARIABLE: str(path.absolute())},
                     cwd=submission.cwd,
                     start_new_session=True,
                 )
@@ -65,7 +105,7 @@ class DetachedDeployment:
             ) from error
         _children[process.pid] = process
         log.info("Started driver process %d, log %s", process.pid, path)
-        return self._id(process.pid, process_started(process.pid) or f"ended@{_boot_id()}", str(path))
+        return self._id(process.pid, process_started(process.pid) or f"ended@{boot_id()}", str(path))
 
     def find(self, submission: Submission) -> Mapping[str, str] | None:
         """Look for a process whose command line holds the submission's marker."""
@@ -83,12 +123,18 @@ class DetachedDeployment:
 
     def native_id(self, record: IncarnationRecord) -> Mapping[str, str]:
         """Name the JVM of a driver that described itself."""
-        return {"host": record.host, "pid": str(record.jvm_pid), "started": record.pid_started, "log": ""}
+        return {
+            "host": record.host,
+            "namespace": record.pid_namespace,
+            "pid": str(record.jvm_pid),
+            "started": record.pid_started,
+            "log": "",
+        }
 
     def state(self, native_id: Mapping[str, str]) -> DriverState:
-        """Compare pid and start time, on the same machine only."""
-        if native_id["host"] != self._host:
-            return Unknown(f"it was started on {native_id['host']}, this is {self._host}")
+        """Compare pid and start time, within one boot and one pid namespace only."""
+        if not self._sees(native_id):
+            return Unknown(f"it was started on {native_id['host']}, out of sight of {socket.gethostname()}")
         pid = int(native_id["pid"])
         if (child := _children.get(pid)) is not None and child.poll() is not None:
             del _children[pid]
@@ -97,8 +143,8 @@ class DetachedDeployment:
     def end(self, native_id: Mapping[str, str]) -> DriverState:
         """Kill the driver's whole session: the JVM and the Python process under it."""
         state, pid = self.state(native_id), int(native_id["pid"])
-        if isinstance(state, Unknown) or (isinstance(state, Gone) and _is_reused(pid, native_id["started"])):
-            return state
+        if isinstance(state, Unknown) or (isinstance(state, Gone) and process_started(pid) is not None):
+            return state  # the pid, and so the session of that number, is another one's by now
         group = os.getpgid(pid) if isinstance(state, Alive) else pid  # it led its own session
         if group == os.getpgid(0):
             return Unknown("it runs in this process's own group")
@@ -115,17 +161,24 @@ class DetachedDeployment:
 
     def log_tail(self, native_id: Mapping[str, str], *, lines: int = 30) -> str:
         """Return the last lines of the log file."""
-        path = Path(native_id.get("log") or "/nonexistent")
         try:
-            with path.open("rb") as log_file:
-                log_file.seek(-min(_TAIL_BYTES, path.stat().st_size), os.SEEK_END)
-                text = log_file.read(_TAIL_BYTES).decode(errors="replace")
+            return driver_log.tail(Path(native_id.get("log") or "/nonexistent"), lines)
         except OSError:
             return ""
-        return "\n".join(text.splitlines()[-lines:]).strip()
+
+    def _sees(self, native_id: Mapping[str, str]) -> bool:
+        """Return whether a pid counts here: names of hosts tell nothing, two may share one."""
+        booted = native_id["started"].partition("@")[2]
+        return native_id.get("namespace") == self._namespace != "" and booted == boot_id()
 
     def _id(self, pid: int, started: str, log_path: str) -> dict[str, str]:
-        return {"host": self._host, "pid": str(pid), "started": started, "log": log_path}
+        return {
+            "host": socket.gethostname(),
+            "namespace": self._namespace,
+            "pid": str(pid),
+            "started": started,
+            "log": log_path,
+        }
 
 
 def _session_leaders() -> Iterator[tuple[int, str, bytes]]:
@@ -142,15 +195,6 @@ def _session_leaders() -> Iterator[tuple[int, str, bytes]]:
         started = process_started(pid) if leads else None
         if started is not None:
             yield pid, started, command
-
-
-def _is_reused(pid: int, started: str) -> bool:
-    """Return whether the pid, and so the session of that number, may be somebody else's by now."""
-    return process_started(pid) is not None or started.partition("@")[2] != _boot_id()
-
-
-def _boot_id() -> str:
-    return (process_started(os.getpid()) or "").partition("@")[2]
 
 
 def _group_lives(group: int) -> bool:

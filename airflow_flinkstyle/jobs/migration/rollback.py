@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.errors import ProducersNotHeldError, StepTimeoutError
 from airflow_flinkstyle.jobs.migration import completion, fence_phase
-from airflow_flinkstyle.jobs.requests import Ended, TooLate, request_for
+from airflow_flinkstyle.jobs.requests import Ended, TooLate, newest_attempt
 from airflow_flinkstyle.jobs.status import Starting, describe_status
 
 if TYPE_CHECKING:
@@ -87,8 +87,13 @@ def _old_has_closed(context: MigrationContext, old: Generation) -> bool:
             return False
         if slot.value.state == "closed":
             return True
-        pending = request_for(
-            context.stop_key, "stop_with_savepoint", old, slot.value.incarnation, context.stop_mode
+        pending = newest_attempt(
+            client.board,
+            context.stop_key,
+            "stop_with_savepoint",
+            old,
+            slot.value.incarnation,
+            context.stop_mode,
         )
         if not isinstance(client.cancel(pending), TooLate):
             again = client.board.heartbeat(old)  # it may have closed by itself meanwhile
@@ -96,6 +101,8 @@ def _old_has_closed(context: MigrationContext, old: Generation) -> bool:
         state = client.poll(pending)
         if isinstance(state, Ended) and state.outcome in ("done", "refused", "cancelled"):
             return state.outcome == "done"
+        if isinstance(state, Ended) and slot.value.state == "running":
+            return False  # the stop failed, and the queries have resumed
         status = client.ensure_running(relaunch_failed=relaunch_failed)
         relaunch_failed = not isinstance(status, Starting) and relaunch_failed
         if not wait.again():

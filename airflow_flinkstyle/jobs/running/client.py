@@ -11,6 +11,7 @@ from airflow_flinkstyle.jobs.errors import (
     JobNotRunningError,
     RequestBusyError,
     RequestFailedError,
+    RequestPostponedError,
     StepTimeoutError,
 )
 from airflow_flinkstyle.jobs.requests import (
@@ -21,7 +22,7 @@ from airflow_flinkstyle.jobs.requests import (
     InProgress,
     Lost,
     PendingRequest,
-    request_for,
+    newest_attempt,
 )
 from airflow_flinkstyle.jobs.running.runs import JobRuns
 from airflow_flinkstyle.jobs.status import JobStatus, NeverStarted, Running, Starting, describe_status
@@ -43,6 +44,8 @@ class Stopped:
     generation: Generation
     batches: Mapping[str, int]
     savepoint_id: str | None
+    savepoint_error: str | None = None
+    """Why there is no savepoint, where the caller chose to stop without one then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +75,7 @@ class JobClient(JobRuns):
         mode: CutMode = AS_IT_IS,
         confirm: Callable[[], None] | None = None,
     ) -> PendingRequest:
-        """Ask the running driver; the same key finds the same request again.
+        """Ask the running driver; the same key finds the same request again, unless that may succeed now.
 
         Raises:
             JobNotRunningError: If no driver runs.
@@ -82,7 +85,9 @@ class JobClient(JobRuns):
         heartbeat = None if isinstance(status, NeverStarted) else status.run.heartbeat
         if isinstance(status, NeverStarted) or heartbeat is None:
             raise self._not_running(status)
-        pending = request_for(request_key, command, status.run.generation, heartbeat.incarnation, mode)
+        pending = newest_attempt(
+            self.board, request_key, command, status.run.generation, heartbeat.incarnation, mode
+        )
         if isinstance(status, Running):
             requests.send(self.board, pending, confirm=confirm)
         elif pending.request_id != heartbeat.request_id and not self._was_sent(pending):
@@ -206,7 +211,8 @@ class JobClient(JobRuns):
         """Stop the job at a batch boundary, with a savepoint if asked, and wait for it.
 
         Raises:
-            RequestFailedError: If the driver refused or failed; the job goes on, or will from its checkpoint.
+            RequestFailedError: If the driver refused or failed; the job goes on.
+            RequestPostponedError: If it failed for a reason that may pass; the same key asks anew.
         """
         try:
             pending = self.request_stop(request_key, savepoint=savepoint, mode=mode, confirm=confirm)
@@ -219,18 +225,26 @@ class JobClient(JobRuns):
             pending = self.request_stop(request_key, savepoint=savepoint, mode=mode, confirm=confirm)
         pending, end = self.wait(pending, timeout_s=timeout_s, confirm=confirm)
         if end.outcome == "done":
-            return Stopped(generation=pending.generation, batches=end.batches, savepoint_id=end.savepoint_id)
+            return Stopped(
+                generation=pending.generation,
+                batches=end.batches,
+                savepoint_id=end.savepoint_id,
+                savepoint_error=end.savepoint_error,
+            )
         if pending.savepoint_id is not None and self.published(pending) is not None:
             return SavepointOnly(savepoint_id=pending.savepoint_id, reason=end.detail)
         raise self.request_failed(pending, end)
 
     def request_failed(self, pending: PendingRequest, end: Ended) -> RequestFailedError:
         """Build the error for a request that ended otherwise than ``done``."""
-        return RequestFailedError(
+        kind = RequestPostponedError if end.transient else RequestFailedError
+        return kind(
             f"Request {pending.request_id} ({pending.command}) to job {self.board.job} was expected to end "
             f"as done, found {end.outcome}: {end.detail}",
             state_after=f"The job is as follows: {describe_status(self.status())}.",
-            remedy="Correct the cause, then ask again.",
+            remedy="Ask again: what was uploaded need not be sent again."
+            if end.transient
+            else "Correct the cause, then ask again.",
         )
 
     def _not_running(self, status: JobStatus) -> JobNotRunningError:

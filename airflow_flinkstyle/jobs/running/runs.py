@@ -59,6 +59,7 @@ class JobRuns(JobStarts):
             DriverFailedError: If the driver failed with an error, which would happen again, or did so too
                 often in a row of a cause that may pass.
             SignatureError: If no caller has signed what would be started.
+            DiesWithStarterError: If the next driver would end with the task or the worker that starts it.
         """
         status, retry = status or self.status(), 0
         match status:
@@ -73,6 +74,7 @@ class JobRuns(JobStarts):
             case _:
                 return status
         self.signed_claim(run.generation)  # what is refused is refused before anything is ended
+        self.deployment.require_able()  # else another host may start it, which finds the job as it is
         self.end_driver(run.generation)  # one that is frozen here would wake up
         self._submit(run, f"relaunch:{socket.gethostname()}", retry=retry)
         return Starting(run)

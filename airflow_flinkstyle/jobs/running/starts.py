@@ -63,6 +63,7 @@ class JobStarts(JobView):
 
         Raises:
             BadInputError: If a setting holds a secret, which would be recorded.
+            DiesWithStarterError: If the driver would end with the task or the worker that starts it.
             JobRunningError: If a run is up or being started; its holder is named.
             RewindError: If the savepoint is older than what the job has committed since.
             LastStateError: If where the job was is out of reach, and nothing else is that state.
@@ -73,6 +74,7 @@ class JobStarts(JobView):
         """
         self.signer.require_keys()
         require_recordable(spec, target)
+        self.deployment.require_able()
         generation = self._own_start(claim_key, spec, target)
         if generation is None or self.board.takeover_order(generation) is None:
             if generation is None:
@@ -95,6 +97,7 @@ class JobStarts(JobView):
         """Start a driver that comes up, restores a hot savepoint, and waits for ``order``."""
         self.signer.require_keys()
         require_recordable(spec, target)
+        self.deployment.require_able()
         generation = self._own_start(claim_key, spec, target)
         if generation is None:
             self._require_no_waiting_run(claim_key)
@@ -103,6 +106,7 @@ class JobStarts(JobView):
 
     def follow(self, generation: Generation, *, claim_key: str) -> RunHandle:
         """Start a rollback: what a closed generation ran, in its own checkpoint, following it."""
+        self.deployment.require_able()
         run = self.run(generation)
         if run.heartbeat is None or run.heartbeat.state != "closed":
             raise JobRunningError(

@@ -17,6 +17,7 @@ from airflow_flinkstyle.jobs.status import Run, Running, Starting, describe_stat
 from airflow_flinkstyle.protocol.records import AsRecorded, Claim, Current, Heartbeat
 from airflow_flinkstyle.protocol.sink_records import left_by
 from airflow_flinkstyle.savepoint.capture.copier import ignore
+from airflow_flinkstyle.savepoint.capture.patience import STORE_PATIENCE_S
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
 from airflow_flinkstyle.savepoint.ids import new_savepoint_id
 from airflow_flinkstyle.savepoint.repository.summary import newest_savepoint
@@ -282,4 +283,11 @@ def _take(
         taken_from_generation=lock.last.generation,
     )
     previous = newest_savepoint(runs.repository)
-    return take_savepoint(runs.repository, queries, label, previous=previous, progress=progress)
+    return take_savepoint(
+        runs.repository,
+        queries,
+        label,
+        previous=previous,
+        progress=progress,
+        patience_s=STORE_PATIENCE_S,
+    )

@@ -84,6 +84,7 @@ class Upgrade:
             SinkSkipsError: If the rollback would use batch ids again that a sink may leave out; nothing was
                 stopped.
             SparkIncompatibleError: If the new version could not go on; nothing was stopped.
+            DiesWithStarterError: If its driver would end with this task or worker; nothing was stopped.
         """
         self.journal.begin(lambda: 0)
         stop = self._phase("stop", self._stop)
@@ -116,6 +117,7 @@ class Upgrade:
     def _stop(self) -> Mapping[str, Any]:
         self._require_rollback_possible()
         require_fitting(self.client, self.spec, self.target)
+        self.client.deployment.require_able()
         key = f"{self.journal.migration_id}/stop"
         outcome = self.client.stop(
             key, savepoint=True, timeout_s=self.stop_timeout_s, confirm=self.journal.check

@@ -72,6 +72,7 @@ class Held:
         except StoreUnavailableError:
             self.renewed.outlives_its_holder = True
             raise
+        self.renewed.outlives_its_holder = False  # an earlier try of this call had no answer
 
 
 @contextmanager

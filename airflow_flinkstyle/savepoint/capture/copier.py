@@ -20,8 +20,9 @@ from airflow_flinkstyle.savepoint.manifest import FileEntry
 from airflow_flinkstyle.storage.errors import ObjectMissingError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
+    from airflow_flinkstyle.savepoint.capture.patience import StorePatience
     from airflow_flinkstyle.savepoint.manifest import QuerySnapshot
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
     from airflow_flinkstyle.storage.base import ObjectInfo, ObjectStore, ServerCopy
@@ -64,6 +65,7 @@ class FileCopier:
     progress: Callable[[CaptureProgress], None]
     uploaded: Callable[[str], None]
     threads: int
+    patience: StorePatience
     _stored: Mapping[str, int] = field(init=False, default_factory=dict)
     """Blobs that were there when copying began, with their sizes in bytes."""
     _kept: Mapping[str, FileEntry] = field(init=False, default_factory=dict)
@@ -80,37 +82,40 @@ class FileCopier:
             contents: Files that were read already, by path; stored exactly as read.
             files: Files still to be read, as they were listed.
         """
-        self._stored = self.repository.reusable_blobs()
+        self._stored = self.patience(self.repository.reusable_blobs)
         self._server_copy = self.repository.copier_from(self.checkpoint)
         self._kept = self._still_stored(query_id)
+        unchanged = {path: same for path, info in files.items() if (same := self._unchanged(info, query_id))}
+        read = [path for path in files if path not in unchanged]
 
         def copy_one(path: str) -> FileEntry:
             if self.cancelled():
                 raise TakeCancelledError.of(f"query {self.query}")
             if path in contents:
                 return self._store(path, contents[path])
-            info, same = files[path], self._kept.get(path)
-            if same is not None and is_unique_sst(path) and same.size_bytes == info.size_bytes:
-                return same
             if self._server_copy is not None:
-                return self._copy_inside(self._server_copy, info, query_id)
-            return self._copy_through(info)
+                return self._copy_inside(self._server_copy, files[path], query_id)
+            return self._copy_through(files[path])
 
         with ThreadPoolExecutor(max_workers=self.threads, thread_name_prefix="capture") as pool:
-            entries = pool.map(copy_one, [*contents, *files])
+            entries = pool.map(lambda path: self.patience(lambda: copy_one(path)), [*contents, *read])
             total = sum(map(len, contents.values())) + sum(info.size_bytes for info in files.values())
             try:
-                done = list(self._reported(entries, len(contents) + len(files), total))
+                done = list(self._reported(entries, unchanged.values(), len(contents) + len(files), total))
             except BaseException:
                 pool.shutdown(wait=True, cancel_futures=True)
                 raise
-        return tuple(sorted(done, key=lambda entry: entry.path))
+        return tuple(sorted([*unchanged.values(), *done], key=lambda entry: entry.path))
 
     def _reported(
-        self, entries: Iterable[FileEntry], files_total: int, bytes_total: int
+        self,
+        entries: Iterable[FileEntry],
+        unchanged: Collection[FileEntry],
+        files_total: int,
+        bytes_total: int,
     ) -> Iterable[FileEntry]:
-        bytes_done = 0
-        for done, entry in enumerate(entries, start=1):
+        bytes_done = sum(entry.size_bytes for entry in unchanged)
+        for done, entry in enumerate(entries, start=len(unchanged) + 1):
             bytes_done += entry.size_bytes
             self.progress(
                 CaptureProgress(
@@ -136,12 +141,22 @@ class FileCopier:
             if entry.digest is not None and self._stored.get(entry.blob) == entry.size_bytes
         }
 
+    def _unchanged(self, info: ObjectInfo, query_id: str) -> FileEntry | None:
+        """Return the entry of a file that an earlier savepoint holds and nobody has to look at again."""
+        same = self._kept.get(info.key)
+        if same is None or same.size_bytes != info.size_bytes:
+            return None
+        if is_unique_sst(info.key):
+            return same
+        is_copy = self._server_copy is not None
+        return same if is_copy and same.blob == self._origin_blob(info, query_id) else None
+
+    def _origin_blob(self, info: ObjectInfo, query_id: str) -> str:
+        return self.repository.key_for(origin_key(info, query_id))
+
     def _copy_inside(self, server_copy: ServerCopy, info: ObjectInfo, query_id: str) -> FileEntry:
         """Let the service copy; one that fails because the file changed makes the capture start over."""
-        blob = self.repository.key_for(origin_key(info, query_id))
-        same = self._kept.get(info.key)
-        if same is not None and same.blob == blob:
-            return same
+        blob = self._origin_blob(info, query_id)
         self.uploaded(blob)
         digest = server_copy(info, self.repository.place(blob)[1]).digest
         if digest is None:  # the service does not tell: reading it once does, else nothing ever could

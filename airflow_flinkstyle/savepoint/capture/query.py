@@ -17,6 +17,7 @@ from airflow_flinkstyle.checkpoint.inventory import Inventory, read_inventory
 from airflow_flinkstyle.checkpoint.stores_in_use import shuffle_partitions
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.savepoint.capture.copier import FileCopier, ignore, never
+from airflow_flinkstyle.savepoint.capture.patience import StorePatience
 from airflow_flinkstyle.savepoint.errors import BatchMismatchError, CaptureFailedError
 from airflow_flinkstyle.savepoint.manifest import KafkaPosition, QuerySnapshot
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectMissingError
@@ -69,6 +70,7 @@ def capture_query(
     uploaded: Callable[[str], None] = ignore,
     attempts: int = 5,
     threads: int = 8,
+    patience_s: float = 0.0,
 ) -> QuerySnapshot:
     """Copy the newest committed batch of a checkpoint; uploads only what the repository lacks.
 
@@ -88,6 +90,7 @@ def capture_query(
             listed before are not told. Whoever gives up frees these.
         attempts: How often to start over when the running query replaces files meanwhile.
         threads: Files copied at a time.
+        patience_s: How long one call to a store may go on failing for a reason that may pass.
 
     Raises:
         NoCommitYetError: If the query has committed nothing yet.
@@ -96,6 +99,7 @@ def capture_query(
         TakeCancelledError: If ``cancelled`` answered yes.
         CheckpointError: If the checkpoint is of an unsupported kind, or contradicts itself.
     """
+    patience = StorePatience(for_s=patience_s, ends=cancelled, what=f"query {name}")
     copier = FileCopier(
         checkpoint=checkpoint,
         repository=repository,
@@ -105,10 +109,11 @@ def capture_query(
         progress=progress,
         uploaded=uploaded,
         threads=threads,
+        patience=patience,
     )
     for attempt in range(1, attempts + 1):
         try:
-            cut = _plan_cut(checkpoint, batch_id, runs_on=runs_on)
+            cut = patience(lambda: _plan_cut(checkpoint, batch_id, runs_on=runs_on))
             positions = _positions(cut.offsets, kafka, name)
             files = copier.copy(cut.query_id, cut.contents, cut.files)
         except _CHANGING as error:

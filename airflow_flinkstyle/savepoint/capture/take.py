@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from airflow_flinkstyle.checkpoint.inventory import read_inventory
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
 from airflow_flinkstyle.savepoint.capture.copier import ignore, never
+from airflow_flinkstyle.savepoint.capture.patience import StorePatience
 from airflow_flinkstyle.savepoint.capture.query import capture_query
 from airflow_flinkstyle.savepoint.errors import (
     RepositoryBusyError,
@@ -94,10 +96,12 @@ def take_savepoint(
     cancelled: Callable[[], bool] = never,
     progress: Callable[[CaptureProgress], None] = ignore,
     timeout_s: float | None = None,
+    patience_s: float = 0.0,
 ) -> Manifest:
     """Take a savepoint and return its manifest; if one of this id exists, that one is returned.
 
-    Whatever ends it early leaves what it uploaded to the next prune: a take deletes no blob.
+    Whatever ends it early leaves what it uploaded: a take deletes no blob. The next take finds it in the
+    repository, and a prune frees it if none comes.
 
     Args:
         repository: Where the savepoint goes.
@@ -108,28 +112,37 @@ def take_savepoint(
         progress: Told after each file.
         timeout_s: Give up before the first file that would begin later; a call to a store that hangs is
             ended by the store's own time-out.
+        patience_s: How long one call to a store may go on failing for a reason that may pass.
 
     Raises:
         TakeCancelledError: If ``cancelled`` answered yes.
         TakeTimedOutError: If it was not done in time.
         FlinkstyleError: Whatever ``capture_query`` or the store raises; no savepoint was made then.
     """
-    existing = repository.find(label.savepoint_id)
+    end, what = _EarlyEnd(cancelled, timeout_s), f"job {repository.job}"
+    patience = StorePatience(for_s=patience_s, ends=end, what=what)
+    existing = patience(lambda: repository.find(label.savepoint_id))
     if existing is not None:
         return existing
     _require_names(queries)
-    end = _EarlyEnd(cancelled, timeout_s)
     uploads: set[str] = set()
     try:
         manifest = _take(
-            repository, queries, label, previous=previous, end=end, progress=progress, uploads=uploads
+            repository,
+            queries,
+            label,
+            previous=previous,
+            end=end,
+            progress=progress,
+            uploads=uploads,
+            patience=patience,
         )
     except SavepointConflictError:  # another attempt of the same request was first
         _left(uploads)
         return repository.read(label.savepoint_id)
     except (TakeCancelledError, RepositoryBusyError) as error:
         _left(uploads)
-        raise end.reason(f"job {repository.job}") or error from None
+        raise (end.reason(what) or error) from error.__cause__  # what the store said, if it waited for that
     except BaseException:
         _left(uploads)
         raise
@@ -145,11 +158,18 @@ def _take(
     end: _EarlyEnd,
     progress: Callable[[CaptureProgress], None],
     uploads: set[str],
+    patience: StorePatience,
 ) -> Manifest:
     """Capture and publish while nobody frees blobs."""
     holder = f"the taker of {label.savepoint_id}"
-    intent = hold_intent(repository, "take", holder=holder, publishes=label.savepoint_id, give_up_waiting=end)
-    with intent as held:
+    with ExitStack() as stack:
+        held = patience(
+            lambda: stack.enter_context(
+                hold_intent(
+                    repository, "take", holder=holder, publishes=label.savepoint_id, give_up_waiting=end
+                )
+            )
+        )
         snapshots = [
             capture_query(
                 query.checkpoint,
@@ -164,13 +184,14 @@ def _take(
                 cancelled=end,
                 progress=progress,
                 uploaded=uploads.add,
+                patience_s=patience.for_s,
             )
             for query in queries
         ]
         if end():
             raise TakeCancelledError.of(f"job {repository.job}")
         manifest = compose(repository.job, snapshots, label)
-        held.publish(repository, manifest)
+        patience(lambda: held.publish(repository, manifest))
         return manifest
 
 

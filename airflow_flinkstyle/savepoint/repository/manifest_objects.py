@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import zlib
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.savepoint import manifest_json
@@ -15,6 +17,11 @@ if TYPE_CHECKING:
 
 _TOMBSTONE = b'{"tombstone": '
 """How the tombstone of an id begins; it stands where its manifest would."""
+_LARGE_BYTES = 64 << 10
+"""Manifests above it are stored compressed, to a fourth; a person can read the others as they are."""
+_MOST_BYTES = 1 << 28
+"""Of text, about a million files: what claims to be more was not written by a take."""
+_GZIP, _GZIP_LEVEL, _GZIP_WINDOW = b"\x1f\x8b", 1, 31
 
 
 def manifest_key(job: str, savepoint_id: str) -> str:
@@ -44,11 +51,31 @@ def parse_manifest(repository: JobFolder, savepoint_id: str, data: bytes) -> Man
     if is_tombstone(data):
         return None
     try:
-        manifest = manifest_json.from_json(data.decode("utf-8", "replace"))
+        manifest = manifest_json.from_json(_text_of(data).decode("utf-8", "replace"))
         require_own(manifest, repository.job, savepoint_id)
     except ManifestFormatError as error:
         raise error.at(f"{repository.store.uri}/{manifest_key(repository.job, savepoint_id)}") from error
     return manifest
+
+
+def manifest_bytes(manifest: Manifest) -> bytes:
+    """Return what stands in the store for a manifest; equal manifests give equal bytes."""
+    text = manifest_json.to_json(manifest).encode()
+    return text if len(text) <= _LARGE_BYTES else gzip.compress(text, _GZIP_LEVEL, mtime=0)
+
+
+def _text_of(data: bytes) -> bytes:
+    if not data.startswith(_GZIP):
+        return data
+    unpacked = zlib.decompressobj(_GZIP_WINDOW)
+    try:
+        text = unpacked.decompress(data, _MOST_BYTES)
+    except zlib.error as error:
+        raise ManifestFormatError.of("the whole", "JSON, plain or as gzip", data[:40].hex()) from error
+    if not unpacked.eof or unpacked.unused_data:
+        found = f"{len(text):,} bytes of text in {len(data):,}, cut off or with more behind"
+        raise ManifestFormatError.of("the whole", f"one gzip of at most {_MOST_BYTES:,} bytes", found)
+    return text
 
 
 def require_own(manifest: Manifest, job: str, savepoint_id: str) -> None:

@@ -12,7 +12,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.protocol.board import check_job_name
-from airflow_flinkstyle.savepoint import manifest_json
 from airflow_flinkstyle.savepoint.digests import matches
 from airflow_flinkstyle.savepoint.errors import (
     SavepointConflictError,
@@ -22,7 +21,9 @@ from airflow_flinkstyle.savepoint.errors import (
 from airflow_flinkstyle.savepoint.repository.manifest_objects import (
     find_manifest,
     is_tombstone,
+    manifest_bytes,
     manifest_key,
+    parse_manifest,
     reason_of,
     require_own,
     tombstone_of,
@@ -124,11 +125,12 @@ class SavepointRepository:
             SavepointTombstonedError: If the id was taken from its taker, whose intent had expired.
         """
         require_own(manifest, self._job, manifest.savepoint_id)
-        text = manifest_json.to_json(manifest)
-        manifest_json.from_json(text)  # what could not be read back must not become a savepoint
+        data = manifest_bytes(manifest)
+        # What could not be read back must not become a savepoint.
+        parse_manifest(self, manifest.savepoint_id, data)
         key = self._manifest_key(manifest.savepoint_id)
         try:
-            self._store.create(key, text.encode())
+            self._store.create(key, data)
         except ObjectExistsError:
             self.require_not_tombstoned(manifest.savepoint_id)
             if self.find(manifest.savepoint_id) != manifest:

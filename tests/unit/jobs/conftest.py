@@ -505,6 +505,7 @@ class World:
         self.logs, self.moods = Logs(), {}
         self.drivers: dict[int, Driver] = {}
         self.submissions: list[Any] = []
+        self.refused: FlinkstyleError | None = None
         self.deaf = self.takes_fail = self.refuses = self.reads_slowly = self.script_ends = False
 
     @property
@@ -536,6 +537,10 @@ class World:
         return SubmitTarget(master="local[1]", python="/usr/bin/python3", log_dir=str(self.folder / "logs"))
 
     # Deployment
+
+    def require_able(self) -> None:
+        if self.refused is not None:
+            raise self.refused
 
     def submit(self, submission: Any) -> dict[str, str]:
         return self.submit_on("here", submission)

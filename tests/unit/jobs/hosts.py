@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.jobs.deployments.base import Unknown
-from airflow_flinkstyle.jobs.errors import DriverFailedError
+from airflow_flinkstyle.jobs.errors import DiesWithStarterError, DriverFailedError
 from airflow_flinkstyle.jobs.lease import Sightings, lease_clock_s
 from airflow_flinkstyle.jobs.running.client import JobClient
 from testbed.keys import SIGNER
@@ -26,6 +26,7 @@ class Host:
     def __init__(self, world: World, host: str, ahead_s: float = 0.0) -> None:
         self.world, self.host, self.ahead_s = world, host, ahead_s
         self.broken: str | None = None
+        self.refused: DiesWithStarterError | None = None
 
     def clock_s(self) -> float:
         return lease_clock_s() + self.ahead_s
@@ -41,6 +42,10 @@ class Host:
             base_env={},
             sightings=Sightings(self.clock_s),
         )
+
+    def require_able(self) -> None:
+        if self.refused is not None:
+            raise self.refused
 
     def submit(self, submission: Any) -> dict[str, str]:
         if self.broken is not None:

@@ -10,9 +10,9 @@ import pytest
 
 from airflow_flinkstyle.jobs.deployments.base import Alive, Gone, Unknown
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
-from airflow_flinkstyle.jobs.errors import DriverFailedError
+from airflow_flinkstyle.jobs.errors import DiesWithStarterError, DriverFailedError
 from airflow_flinkstyle.jobs.spec import Submission
-from airflow_flinkstyle.protocol.process import process_started
+from airflow_flinkstyle.protocol.process import boot_id, process_started
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,6 +51,20 @@ def test_driver_is_alive_then_gone_and_its_log_can_be_read(tmp_path: Path, deplo
     until(lambda: detached.state(ids[0]) == Gone())
     assert detached.log_tail(ids[0]) == "hello\nworld"
     assert detached.log_tail(ids[0], lines=1) == "world"
+
+
+def test_where_drivers_would_end_with_the_task_the_start_is_refused_unless_that_is_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deployment: tuple
+):
+    _, ids = deployment
+    monkeypatch.setenv("AIRFLOW_IS_K8S_EXECUTOR_POD", "True")
+    with pytest.raises(DiesWithStarterError) as refused:
+        DetachedDeployment().submit(a_submission(tmp_path, "sleep 66; true"))
+    assert "executor='CeleryExecutor'" in str(refused.value)
+    assert "driver_may_end_with_worker" in str(refused.value)
+    accepting = DetachedDeployment(may_end_with_starter=True)
+    ids.append(accepting.submit(a_submission(tmp_path, "sleep 66; true")))
+    assert accepting.state(ids[0]) == Alive()
 
 
 def test_of_a_log_of_months_the_end_is_read_only(tmp_path: Path):
@@ -115,16 +129,37 @@ def test_end_reaches_a_child_whose_leader_is_gone_already(tmp_path: Path, deploy
 def test_reused_pid_is_not_taken_for_the_driver(tmp_path: Path, deployment: tuple):
     detached, ids = deployment
     ids.append(detached.submit(a_submission(tmp_path, "sleep 63; true")))
-    other = {**ids[0], "started": "1@another boot"}
+    other = {**ids[0], "started": f"1@{boot_id()}"}
     assert detached.state(other) == Gone()
     assert detached.end(other) == Gone()
     assert detached.state(ids[0]) == Alive()  # whoever has the number now was not killed
 
 
-def test_driver_of_another_host_is_unknown_never_gone(tmp_path: Path):
-    native_id = {"host": "elsewhere", "pid": "1", "started": "1@x", "log": ""}
-    assert isinstance(DetachedDeployment().state(native_id), Unknown)
-    assert isinstance(DetachedDeployment().end(native_id), Unknown)
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"started": "1@another boot"},  # another machine, though it may have the same name
+        {"namespace": "4026599999"},  # a container on this machine
+        {"namespace": ""},  # as an earlier version of this package recorded it
+        {"started": "ended"},
+    ],
+)
+def test_pid_of_another_boot_or_namespace_is_unknown_never_gone(
+    tmp_path: Path, deployment: tuple, other: dict[str, str]
+):
+    detached, ids = deployment
+    ids.append(detached.submit(a_submission(tmp_path, "sleep 64; true")))
+    native_id = {**ids[0], **other}
+    assert isinstance(detached.state(native_id), Unknown)
+    assert isinstance(detached.end(native_id), Unknown)
+    assert detached.state(ids[0]) == Alive()
+
+
+def test_who_cannot_tell_its_own_pids_sees_no_process(tmp_path: Path, deployment: tuple):
+    detached, ids = deployment
+    ids.append(detached.submit(a_submission(tmp_path, "sleep 65; true")))
+    unsure = DetachedDeployment(namespace="")
+    assert isinstance(unsure.state({**ids[0], "namespace": ""}), Unknown)
 
 
 def test_program_that_is_missing_is_a_clear_error(tmp_path: Path):

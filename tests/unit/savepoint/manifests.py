@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from typing import Any
 
@@ -50,3 +51,14 @@ def a_manifest(**changes: Any) -> Manifest:
         queries=(query,),
     )
     return replace(manifest, **changes)
+
+
+def a_large_manifest(count: int = 2000, **changes: Any) -> Manifest:
+    """Return one of many files, whose digests cannot be compressed."""
+    manifest = a_manifest(**changes)
+    digests = [hashlib.sha256(str(number).encode()).hexdigest() for number in range(count)]
+    files = tuple(
+        FileEntry(path=f"state/0/{number:06}", size_bytes=number, blob=digest, digest=f"sha256:{digest}")
+        for number, digest in enumerate(digests)
+    )
+    return replace(manifest, queries=(replace(manifest.queries[0], files=files),))

@@ -10,6 +10,7 @@ import pytest
 from testbed.keeper import Keeper
 from testbed.mirror import Mirror, MirrorSettings
 from testbed.process import Service
+from testbed.waiting import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,4 +67,16 @@ def test_mirror_of_which_a_task_gave_up_has_died_though_its_process_runs(
     mirror.start()
     assert mirror.has_died == died
     mirror.stop()
-    assert mirror.has_died
+    assert not mirror.has_died, "it was asked to stop"
+
+
+def test_mirror_inside_with_is_started_again_when_it_dies(tmp_path: Path):
+    mirror = Mirror(tmp_path, MirrorSettings(source_bootstrap="a:1", target_bootstrap="b:1", topics="t"))
+    mirror.service = Service("mirror", ["sleep", "60"], log_file=tmp_path / "mirror.log", ready=lambda: True)
+    with mirror:
+        died = mirror.service.pid
+        os.kill(died, signal.SIGKILL)
+        wait_until("another process", lambda: mirror.service.is_running and mirror.service.pid != died)
+        mirror.stop()
+        time.sleep(2.5)  # longer than a look of its keeper
+        assert not mirror.service.is_running

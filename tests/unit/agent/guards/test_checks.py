@@ -14,7 +14,7 @@ from airflow_flinkstyle.agent.errors import (
 from airflow_flinkstyle.agent.guards import checks
 from airflow_flinkstyle.agent.jvm.sources import Source
 from airflow_flinkstyle.agent.queries.registry import Queries
-from airflow_flinkstyle.agent.run import aligned, barrier, capture
+from airflow_flinkstyle.agent.run import barrier, capture, held_cut
 from airflow_flinkstyle.kafka.errors import (
     ClusterMismatchError,
     ClusterUnreachableError,
@@ -77,7 +77,7 @@ def test_unfinished_first_write_of_a_killed_run_is_deleted_and_logged(
         (lambda kafka, query: checks.guard(kafka, query, {}), "The query was not started"),
         (barrier.look, "the queries resume uncut"),
         (capture._kafka_logs, "No savepoint was made"),
-        (lambda kafka, query: aligned.guard_again(kafka, query, lease_s=0.0), "The query did not resume"),
+        (lambda kafka, query: held_cut.guard_again(kafka, query, lease_s=0.0), "The query did not resume"),
     ],
 )
 def test_kafka_that_cannot_be_reached_leaves_what_the_error_says(

@@ -16,7 +16,7 @@ from airflow_flinkstyle.agent.errors import QueryEndedError
 from airflow_flinkstyle.agent.jvm.process import DriverProcess
 from airflow_flinkstyle.agent.queries.hold import Hold
 from airflow_flinkstyle.agent.queries.registry import Queries
-from airflow_flinkstyle.agent.run import aligned
+from airflow_flinkstyle.agent.run import held_cut
 from airflow_flinkstyle.agent.runtime import Runtime
 from airflow_flinkstyle.agent.script import held
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError, ClusterUnreachableError
@@ -242,10 +242,10 @@ def test_query_that_is_held_is_found_by_its_id() -> None:
 
 def test_partitions_that_came_meanwhile_do_not_keep_a_held_query_from_going_on() -> None:
     query = a_query_of_two_batches(committed=2)
-    aligned.guard_again(lambda _: a_view({0: 9, 1: 4}), query, lease_s=6.0)
+    held_cut.guard_again(lambda _: a_view({0: 9, 1: 4}), query, lease_s=6.0)
     query.identities = {"0": SourceIdentity(cluster_id="another", topic_ids={"t": "id"})}
     with pytest.raises(ClusterMismatchError):
-        aligned.guard_again(lambda _: a_view({0: 9}), query, lease_s=6.0)
+        held_cut.guard_again(lambda _: a_view({0: 9}), query, lease_s=6.0)
 
 
 @pytest.mark.parametrize("error", [ClusterUnreachableError, StoreUnavailableError])
@@ -260,8 +260,8 @@ def test_held_query_goes_on_once_kafka_and_store_can_be_reached_again(
         return a_view({0: 9})
 
     clock.at[clock.now_s + 5] = reachable.set
-    aligned.guard_again(describe, query, lease_s=6.0)
+    held_cut.guard_again(describe, query, lease_s=6.0)
     assert reachable.is_set()
     reachable.clear()
     with pytest.raises(error):
-        aligned.guard_again(describe, query, lease_s=6.0)
+        held_cut.guard_again(describe, query, lease_s=6.0)

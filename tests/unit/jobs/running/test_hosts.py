@@ -10,6 +10,7 @@ import pytest
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.errors import (
+    DiesWithStarterError,
     DriverFailedError,
     JobNotRunningError,
     JobRunningError,
@@ -300,3 +301,16 @@ def test_store_that_fails_after_the_submit_leaves_a_driver_that_is_found(
 
 def test_job_that_nobody_started_is_certain(world: World, hosts: tuple[Host, Host]):
     assert hosts[0].client().settled_status() == NeverStarted()
+
+
+def test_host_where_drivers_would_end_with_the_task_claims_nothing_and_stops_nothing(world: World):
+    pod = Host(world, "pod")
+    pod.refused = DiesWithStarterError("A pod.", state_after="Nothing was started.", remedy="Elsewhere.")
+    with pytest.raises(DiesWithStarterError):
+        pod.client().start(world.spec(), world.target(), claim_key="start")
+    assert world.board.generations() == []
+    client = start(world, Host(world, "a"))
+    world.kill(1)
+    with pytest.raises(DiesWithStarterError):
+        pod.client().ensure_running(client.settled_status())
+    assert world.board.newest_submit(1) == 1  # the next host may start it

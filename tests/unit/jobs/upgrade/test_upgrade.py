@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.jobs.errors import UpgradeChoiceError, UpgradeRolledBackError
+from airflow_flinkstyle.jobs.errors import DiesWithStarterError, UpgradeChoiceError, UpgradeRolledBackError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.migration.preflight import spark_finding
 from airflow_flinkstyle.jobs.running.compat import spark_findings
@@ -171,6 +171,14 @@ def test_version_that_could_not_go_on_is_refused_before_anything_stops(world: Wo
     status = world.client().status()
     assert isinstance(status, Running)
     assert status.run.generation == 1
+
+
+def test_host_where_the_new_driver_would_not_stay_stops_nothing(world: World):
+    client = world.start()
+    world.refused = DiesWithStarterError("A pod.", state_after="Nothing was stopped.", remedy="Elsewhere.")
+    with pytest.raises(DiesWithStarterError):
+        an_upgrade(world).run()
+    assert isinstance(client.status(), Running)
 
 
 def test_migration_to_an_older_spark_is_found_by_the_preflight(world: World, tmp_path: Path):

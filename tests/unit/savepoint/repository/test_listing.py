@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,7 +19,7 @@ from airflow_flinkstyle.savepoint.repository.summary import (
 from airflow_flinkstyle.storage.errors import StoreDeniedError
 from airflow_flinkstyle.storage.memory import MemoryStore
 from tests.counting import CountingStore
-from tests.unit.savepoint.manifests import a_manifest
+from tests.unit.savepoint.manifests import a_large_manifest, a_manifest
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.storage.base import Versioned
@@ -141,7 +140,7 @@ def test_few_savepoints_leave_no_memory_behind(store: Counting):
 
 
 def test_few_large_savepoints_are_read_once(store: Counting):
-    """The freshness sensor looks every ten seconds; a manifest of 100,000 files has 28 MB."""
+    """The freshness sensor looks every ten seconds; a manifest of 100,000 files has 7.6 MB."""
     counted: Any = CountingStore(store)
     large = SavepointRepository(counted, "large")
     for number in range(3):
@@ -161,10 +160,7 @@ def test_few_large_savepoints_are_read_once(store: Counting):
 
 
 def publish_large(repository: SavepointRepository, number: int) -> None:
-    manifest = a_manifest(job="large", savepoint_id=f"sp-{number}", taken_at_ms=number)
-    query = manifest.queries[0]
-    files = tuple(replace(query.files[0], path=f"state/0/{file:06}/1.delta") for file in range(2000))
-    repository.publish(replace(manifest, queries=(replace(query, files=files),)))
+    repository.publish(a_large_manifest(job="large", savepoint_id=f"sp-{number}", taken_at_ms=number))
 
 
 def test_manifest_that_cannot_be_read_is_listed_as_damaged_and_the_others_are_listed(

@@ -1,4 +1,7 @@
-"""One request to cut all queries of the job at the same offsets: hold, agree, run to the barrier, save."""
+"""One request that holds the queries between two batches: to cut them at the same offsets, to stop them saved.
+
+What can fail is done while they are held, before anything is final; so where it fails, they resume.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from airflow_flinkstyle.agent.guards.checks import guard
 from airflow_flinkstyle.agent.queries.stopping import commit_planned
 from airflow_flinkstyle.agent.run import barrier
 from airflow_flinkstyle.agent.run.reasons import Failure, StopAsked
+from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.kafka.errors import PartitionSetError
 from airflow_flinkstyle.protocol.cuts import furthest
 from airflow_flinkstyle.savepoint.errors import TakeCancelledError
@@ -35,8 +39,11 @@ _LEFT = "The query did not resume after it was held, and the run ends; its check
 log = logging.getLogger(__name__)
 
 
-class AlignedCut:
-    """Serves one request; whatever fails or is cancelled before its end, the queries go on."""
+class HeldCut:
+    """Serves one request; whatever fails or is cancelled before its end, the queries go on.
+
+    Only a savepoint that fails may end in a stop all the same, where the request chooses so.
+    """
 
     def __init__(self, driver: Driver, take: Take, taking: Taking) -> None:
         self._driver, self._take, self._taking = driver, take, taking
@@ -70,15 +77,15 @@ class AlignedCut:
 
     def _stop(self) -> None:
         with self._held() as queries:
-            batches = self._run_to_barrier(queries)
-            if self._request.savepoint_id is not None:
-                self._capture(batches, runs_on=False)
+            aligned = self._request.alignment == "aligned"
+            batches = self._run_to_barrier(queries) if aligned else self._commit_planned(queries)
+            failed = self._save(batches)
             self._make_final()
             if self._agreement is not None:
                 self._agreement.require_complete()
             self._driver.inbox.stopping.set()
             # It returns once the end has begun: before a query goes on, or the script starts one.
-            self._driver.begin_end(StopAsked(self._request))
+            self._driver.begin_end(StopAsked(self._request, failed))
 
     @contextmanager
     def _held(self) -> Iterator[list[JobQuery]]:
@@ -95,7 +102,8 @@ class AlignedCut:
                 failed=lambda error: driver.begin_end(Failure.of(error)),
             ) as queries,
         ):
-            driver.held.require_all()
+            if self._request.alignment == "aligned":
+                driver.held.require_all()
             yield queries
 
     def _run_to_barrier(self, queries: list[JobQuery]) -> dict[str, BatchId]:
@@ -117,15 +125,31 @@ class AlignedCut:
         for query, stand, planned in zip(queries, stands, plans, strict=True):
             if planned is not None:
                 query.checkpoint.create(f"offsets/{stand.batch_id + 1}", planned.render().encode())
-        with ThreadPoolExecutor(max_workers=len(queries), thread_name_prefix="barrier") as pool:
-            committed = pool.map(lambda query: commit_planned(query, look=self._require_wanted), queries)
-            batches = {
-                query.name: batch
-                for query, batch in zip(queries, committed, strict=True)
-                if batch is not None
-            }
+        batches = self._commit_planned(queries)
         log.info("All queries are at the barrier, at batches %s", batches)
         return batches
+
+    def _commit_planned(self, queries: list[JobQuery]) -> dict[str, BatchId]:
+        """Let every query commit the batch that it has planned, if it has; returns the last batch of each."""
+        with ThreadPoolExecutor(max_workers=len(queries) or 1, thread_name_prefix="barrier") as pool:
+            committed = pool.map(lambda query: commit_planned(query, look=self._require_wanted), queries)
+            found = dict(zip((query.name for query in queries), committed, strict=True))
+        return {name: batch for name, batch in found.items() if batch is not None}
+
+    def _save(self, batches: Mapping[str, BatchId]) -> Failure | None:
+        """Take the savepoint that a stop asks for; returns why there is none where the job stops without."""
+        if self._request.savepoint_id is None:
+            return None
+        try:
+            self._capture(batches, runs_on=False)
+        except TakeCancelledError:
+            raise
+        except FlinkstyleError as error:
+            if self._request.on_failed_savepoint == "keep_running":
+                raise
+            log.warning("The job stops without its savepoint: %s", error)
+            return Failure.of(error)
+        return None
 
     def _capture(self, batches: Mapping[str, BatchId], *, runs_on: bool) -> Manifest:
         return self._taking.take(

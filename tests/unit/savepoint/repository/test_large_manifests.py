@@ -1,0 +1,56 @@
+"""Manifests of many files, which stand in the store compressed."""
+
+from __future__ import annotations
+
+import gzip
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_flinkstyle.savepoint import manifest_json
+from airflow_flinkstyle.savepoint.errors import ManifestFormatError
+from airflow_flinkstyle.savepoint.repository.summary import read_listing
+from tests.unit.savepoint.manifests import a_large_manifest, a_manifest
+
+if TYPE_CHECKING:
+    from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+
+KEY = "orders/savepoints/sp-1.json"
+
+
+def test_large_manifest_is_stored_compressed_and_read_as_it_was(repository: SavepointRepository):
+    manifest = a_large_manifest()
+    repository.publish(manifest)
+    repository.publish(manifest)  # equal manifests are equal bytes
+    stored = repository.store.read(KEY)
+    text = manifest_json.to_json(manifest)
+    assert gzip.decompress(stored).decode() == text
+    assert len(stored) < len(text) / 3
+    assert repository.read("sp-1") == manifest
+    (listed,) = read_listing(repository).savepoints
+    assert listed.files == 2000
+
+
+def test_small_manifest_is_stored_as_text(repository: SavepointRepository):
+    repository.publish(a_manifest())
+    assert repository.store.read(KEY) == manifest_json.to_json(a_manifest()).encode()
+
+
+@pytest.mark.parametrize(
+    ("damage", "found"),
+    [
+        (lambda data: data[:-9], "cut off"),
+        (lambda data: data + b"{}", "more behind"),
+        (lambda data: data[:100] + b"\xff" * 40 + data[140:], "as gzip"),
+        (lambda _: gzip.compress(b" " * ((1 << 28) + 1), 1), "at most 268,435,456 bytes"),
+    ],
+    ids=["cut", "more", "altered", "bomb"],
+)
+def test_damaged_compressed_manifest_is_named(repository: SavepointRepository, damage, found: str):  # noqa: ANN001
+    repository.publish(a_large_manifest())
+    repository.store.write(KEY, damage(repository.store.read(KEY)))
+    with pytest.raises(ManifestFormatError, match=found) as caught:
+        repository.read("sp-1")
+    assert KEY in str(caught.value)
+    (damaged,) = read_listing(repository).damaged
+    assert damaged.savepoint_id == "sp-1"
