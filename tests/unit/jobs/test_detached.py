@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import socket
 import subprocess
 import time
 from pathlib import Path
@@ -12,7 +11,8 @@ from airflow_flinkstyle.jobs.deployments.base import Alive, Gone, Unknown
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 from airflow_flinkstyle.jobs.errors import DiesWithStarterError, DriverFailedError
 from airflow_flinkstyle.jobs.spec import Submission
-from airflow_flinkstyle.protocol.process import boot_id, process_started
+from airflow_flinkstyle.protocol.process import boot_id, pid_namespace, process_started
+from airflow_flinkstyle.protocol.records import IncarnationRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,7 +82,10 @@ def test_process_that_is_no_driver_is_not_ended_whoever_names_it(deployment: tup
     with subprocess.Popen(["/bin/sleep", "60"], start_new_session=True) as other:
         try:
             started = process_started(other.pid) or ""
-            native_id = {"host": socket.gethostname(), "pid": str(other.pid), "started": started, "log": ""}
+            process = {"pid": other.pid, "jvm_pid": other.pid, "pid_started": started, "started_at_ms": 0}
+            native_id = detached.native_id(
+                IncarnationRecord(host="here", pid_namespace=pid_namespace(), **process)
+            )
             until(lambda: Path(f"/proc/{other.pid}/cmdline").read_bytes())
             assert detached.end(native_id) == Unknown("that process is no driver")
             assert detached.state(native_id) == Alive()
