@@ -58,8 +58,10 @@ def why_not() -> str | None:
         return "only root may make the namespaces"
     if (parent := _own_cgroup()) is None or not os.access(parent, os.W_OK):
         return "no cgroup v2 that can be written"
-    probe = subprocess.run(["unshare", *_NAMESPACES, "--fork", "true"], capture_output=True, text=True)  # noqa: S603, S607
-    return f"namespaces are refused: {probe.stderr.strip()}" if probe.returncode else None
+    mounts = "mount --make-rprivate / && mount -t tmpfs tmpfs /run && mount -t cgroup2 cgroup2 /run"
+    command = ["unshare", *_NAMESPACES, "--fork", "sh", "-c", mounts]
+    probe = subprocess.run(command, capture_output=True, text=True)  # noqa: S603  # in namespaces that end with it
+    return f"namespaces or mounts are refused: {probe.stderr.strip()}" if probe.returncode else None
 
 
 class Systemd:

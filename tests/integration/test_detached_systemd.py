@@ -83,9 +83,9 @@ class Worker:
         self.machine.run("systemctl", "stop", f"{self.name}.service")
 
     def lives(self, pid: int | str) -> bool:
-        """Return whether a process runs, and is not merely waited for by nobody."""
-        stat = self.machine.run("sh", "-c", f"cat /proc/{pid}/stat 2>&1 || true")
-        return "No such file" not in stat and stat.rpartition(")")[2].split()[0] not in "ZX"
+        """Return whether a process runs; a zombie does not."""
+        stat = self.machine.run("sh", "-c", f"cat /proc/{pid}/stat 2>/dev/null || true")
+        return bool(stat) and stat.rpartition(")")[2].split()[0] not in "ZX"
 
 
 def test_driver_of_a_service_outlives_it_in_a_scope_of_its_own(machine: systemd.Systemd):

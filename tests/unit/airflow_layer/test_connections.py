@@ -42,6 +42,22 @@ def test_lease_that_is_no_number_of_seconds_is_refused(lease_s: object):
         defaults(lease_s=lease_s)
 
 
+def test_drivers_that_may_end_with_their_worker_are_accepted_by_a_clear_yes_only():
+    assert [
+        defaults(driver_may_end_with_worker=answer).driver_may_end_with_worker
+        for answer in (
+            None,
+            "",
+            False,
+            "False",
+            True,
+            "True",
+        )
+    ] == [False, False, False, False, True, True]
+    with pytest.raises(BadInputError, match="driver_may_end_with_worker of a_conn to be one of True, False"):
+        defaults(driver_may_end_with_worker="perhaps")
+
+
 def test_local_root_keeps_checkpoints_in_a_folder_beside_the_jobs():
     assert defaults(savepoint_root="file:///data/sp/").checkpoint_root == "/data/sp/checkpoints"
 
