@@ -29,6 +29,13 @@ class DriverFailedError(JobError):
     code = "DRIVER_FAILED"
 
 
+class DriverLostError(DriverFailedError):
+    """The driver had begun and ended without a word: killed, out of memory, or its host was lost."""
+
+    code = "DRIVER_LOST"
+    retryable = True
+
+
 class StillBeatingError(JobError):
     """A driver was to be declared dead, and writes heartbeats."""
 
