@@ -218,8 +218,8 @@ class StreamingJobHook(BaseHook):
         )
 
     def ask_to_stop(self, job: str, request_key: str) -> None:
-        """Ask for a stop at a batch boundary, without waiting for it."""
-        self.client(job).request_stop(request_key, savepoint=False)
+        """Ask for a stop at a batch boundary, also of a run that still starts, without waiting for it."""
+        self.client(job).ask_to_stop(request_key)
 
     # --- savepoints ---------------------------------------------------------------------------
 

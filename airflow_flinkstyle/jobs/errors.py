@@ -41,6 +41,13 @@ class SignatureError(JobError):
     code = "SIGNATURE"
 
 
+class DriverLostError(DriverFailedError):
+    """The driver had begun and ended without a word: killed, out of memory, or its host was lost."""
+
+    code = "DRIVER_LOST"
+    retryable = True
+
+
 class StillBeatingError(JobError):
     """A driver was to be declared dead, and writes heartbeats."""
 

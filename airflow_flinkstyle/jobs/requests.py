@@ -175,6 +175,11 @@ def request_for(
     )
 
 
+def key_of_kill(claim_key: str) -> str:
+    """Return the key of the stop that is asked for when the task of a start is killed."""
+    return f"{claim_key}-killed"
+
+
 def newest_attempt(
     board: JobBoard,
     key: str,

@@ -94,8 +94,10 @@ class StartStreamingJobOperator(StreamingJobOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Start, wait until the driver runs, and return the run's generation and checkpoint location."""
+        from airflow_flinkstyle.jobs.requests import key_of_kill
+
         key = request_key(context)
-        self._stop_key = f"{key}-killed"
+        self._stop_key = key_of_kill(key)
         with airflow_errors():
             hook = self.hook
             origin = self._origin()

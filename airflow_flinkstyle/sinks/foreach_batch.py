@@ -24,7 +24,7 @@ from airflow_flinkstyle.sinks.spread import Spread
 from airflow_flinkstyle.sinks.task import final_answer, summed, write_shards, written_by_all
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame
@@ -47,6 +47,8 @@ class BatchWritten:
     """Shards that an earlier attempt had written."""
     phase_s: Mapping[str, float]
     """Seconds by phase, of the slowest shard in each."""
+    marked: tuple[int, ...]
+    """Shards whose newest marker is this batch's; none where Spark knew beforehand that there are no rows."""
 
 
 class TransactionalKafkaSink:
@@ -202,13 +204,12 @@ class _Run:
         return written
 
     def _complete(self, written: BatchWritten) -> None:
-        shards, batch_id = self.settings.shards, written.batch_id
+        batch_id = written.batch_id
         completion = Completion(
-            batch_id=batch_id, records=written.records, shards=shards, query_id=self.query_id
+            batch_id=batch_id, records=written.records, shards=self.settings.shards, query_id=self.query_id
         )
         self.opened.completer.complete(completion, self.consumed.of(batch_id) if self.consumed else None)
-        markers = {**self.state.markers, **dict.fromkeys(range(shards), batch_id)}
-        self.state = replace(self.state, markers=markers)
+        self.state = with_markers(self.state, written)
 
 
 def _write(rows: Spread, settings: SinkSettings, batch_id: int, plan: str) -> BatchWritten:
@@ -217,7 +218,11 @@ def _write(rows: Spread, settings: SinkSettings, batch_id: int, plan: str) -> Ba
         return final_answer(lambda: write_shards(settings, batch_id, shards, plan, chunks))
 
     answers = rows.answers(write)
-    results = written_by_all(answers, settings.shards)
+    return summed_up(batch_id, written_by_all(answers, settings.shards))
+
+
+def summed_up(batch_id: int, results: Sequence[ShardWritten]) -> BatchWritten:
+    """Put together what became of a batch's shards; there are none of an empty batch. Pure."""
     phase_s: dict[str, float] = {}
     for result in results:
         for phase, seconds in result.phase_s.items():
@@ -227,7 +232,13 @@ def _write(rows: Spread, settings: SinkSettings, batch_id: int, plan: str) -> Ba
         records=sum(result.records for result in results),
         skipped_shards=sum(result.skipped for result in results),
         phase_s=phase_s,
+        marked=tuple(sorted(result.shard for result in results)),
     )
+
+
+def with_markers(state: SinkState, written: BatchWritten) -> SinkState:
+    """Note the markers that a batch has written: an empty one leaves those of the batch before. Pure."""
+    return replace(state, markers={**state.markers, **dict.fromkeys(written.marked, written.batch_id)})
 
 
 def _found_whole(rows: Spread, opened: Opened, batch_id: int, plan: str) -> BatchWritten | None:
@@ -240,7 +251,9 @@ def _found_whole(rows: Spread, opened: Opened, batch_id: int, plan: str) -> Batc
     records = records_there(batch_id, was, complete=complete, plan=plan, look=lambda: _look(rows))
     if records is None:
         return None
-    return BatchWritten(batch_id=batch_id, records=records, skipped_shards=len(was), phase_s={})
+    return BatchWritten(
+        batch_id=batch_id, records=records, skipped_shards=len(was), phase_s={}, marked=tuple(was)
+    )
 
 
 def _look(rows: Spread) -> dict[int, tuple[int, int]]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.checkpoint import metadata
+from airflow_flinkstyle.checkpoint.inventory import list_batches
 from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks, left_by
 from airflow_flinkstyle.sinks import resume
 from airflow_flinkstyle.sinks.resume import Resume
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.protocol.records import Heartbeat, QueryStatus, Rewind, TakeoverOrder
     from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
     from airflow_flinkstyle.storage.base import ObjectStore
-    from airflow_flinkstyle.types import Generation
+    from airflow_flinkstyle.types import BatchId, Generation
 
 log = logging.getLogger(__name__)
 
@@ -147,12 +148,20 @@ def expect(query: JobQuery, origin: Origin | None, last: QueryStatus | None) -> 
     """Tell a query that is about to start, and its sinks, what they go on from."""
     told = last.sinks if last is not None else None
     query_id = query_id_in(query.checkpoint)
-    query.carried = carried(origin, told, is_new=query_id is None)
+    query.before, planned = last_batches(query.checkpoint)
+    # Else a run that ends before Spark starts the query would say that nothing of that batch can be there.
+    query.carried = left_by(carried(origin, told, is_new=query_id is None), planned=planned != query.before)
     if query_id is not None:
         query.known_id = query_id
         known = resumes(origin, told)
         resume.expect(query_id, *known)
         log.info("Query %s: its transactional sinks continue from %s", query.name, known or "what they find")
+
+
+def last_batches(checkpoint: ObjectStore) -> tuple[BatchId | None, BatchId | None]:
+    """Return the newest committed batch and the newest planned one; None if there is none."""
+    done = max(list_batches(checkpoint, "commits"), default=None)
+    return done, max(list_batches(checkpoint, "offsets"), default=None)
 
 
 def query_id_in(checkpoint: ObjectStore) -> str | None:

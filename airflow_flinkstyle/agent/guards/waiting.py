@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.errors import DROPPED
-from airflow_flinkstyle.agent.guards.lineages import carried, query_id_in
-from airflow_flinkstyle.checkpoint.inventory import list_batches
+from airflow_flinkstyle.agent.guards.lineages import carried, last_batches, query_id_in
 from airflow_flinkstyle.protocol.board import check_name
 from airflow_flinkstyle.protocol.records import QueryStatus, SourceIdentity
 from airflow_flinkstyle.protocol.sink_records import left_by
@@ -87,7 +86,7 @@ def look(
         checkpoint, beat = open_checkpoint(name), known.get(name, _UNKNOWN)
         own = last.queries.get(name) if last else None
         sinks = carried(origins.get(name), own.sinks if own else None, is_new=False)
-        done, planned = (max(list_batches(checkpoint, of), default=None) for of in ("commits", "offsets"))
+        done, planned = last_batches(checkpoint)
         beat = replace(
             beat,
             query_id=query_id_in(checkpoint) or "",

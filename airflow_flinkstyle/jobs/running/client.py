@@ -26,6 +26,7 @@ from airflow_flinkstyle.jobs.requests import (
 )
 from airflow_flinkstyle.jobs.running.runs import JobRuns
 from airflow_flinkstyle.jobs.status import JobStatus, NeverStarted, Running, Starting, describe_status
+from airflow_flinkstyle.types import Incarnation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -109,6 +110,28 @@ class JobClient(JobRuns):
         """Ask the running driver to stop at a batch boundary."""
         command: Asked = "stop_with_savepoint" if savepoint else "stop"
         return self.request(request_key, command, mode=mode, confirm=confirm)
+
+    def ask_to_stop(self, request_key: str) -> None:
+        """Ask the run for a stop without a savepoint, also one that still starts, and do not wait for it.
+
+        The request to a driver that has not begun waits in its slot.
+
+        Raises:
+            JobNotRunningError: If no driver runs or comes up.
+            RequestBusyError: If another request has not ended yet.
+        """
+        status = self.status()
+        if not isinstance(status, Starting):
+            self.request_stop(request_key, savepoint=False)
+            return
+        run = status.run
+        spoke = run.heartbeat.incarnation if run.heartbeat is not None else None
+        expected = run.incarnation or Incarnation(0)
+        if not run.speaks and expected == (spoke or 0):
+            expected = Incarnation(expected + 1)  # nobody has begun since
+        elif run.speaks and spoke is not None:
+            expected = spoke
+        requests.send(self.board, requests.request_for(request_key, "stop", run.generation, expected))
 
     def _was_sent(self, pending: PendingRequest) -> bool:
         if self.board.end(pending.generation, pending.request_id) is not None:

@@ -13,6 +13,7 @@ from airflow_flinkstyle.jobs import requests
 from airflow_flinkstyle.jobs.deployments.base import DriverState, Gone, Unknown
 from airflow_flinkstyle.jobs.errors import (
     DriverFailedError,
+    DriverLostError,
     JobNotRunningError,
     StepTimeoutError,
     StillBeatingError,
@@ -103,6 +104,7 @@ class JobRuns(JobStarts):
 
         Raises:
             DriverFailedError: If it ended before; its own error and the end of its log are in the message.
+            DriverLostError: If it had begun and ended without a word; the same start may be tried again.
             JobRunningError: If another generation took over.
             StepTimeoutError: If it neither came up nor ended in time.
         """
@@ -205,9 +207,15 @@ class JobRuns(JobStarts):
         said = f"it failed with {code}: {text}" if code else "it ended without a word"
         if heartbeat is not None and heartbeat.state == "closed":
             said = f"its script ended at {heartbeat.batches() or 'no batch'}"
-        return DriverFailedError(
-            f"Generation {run.generation} of job {self.board.job} was expected to run, found that {said}.",
-            state_after=f"Its checkpoint {run.claim.checkpoint_location} is as it left it. End of its log:\n"
-            f"{self.log_tail(run)}\n",
-            remedy="Correct the cause, then start the job again from its checkpoint or a savepoint.",
+        problem = (
+            f"Generation {run.generation} of job {self.board.job} was expected to run, found that {said}."
         )
+        left = f"Its checkpoint {run.claim.checkpoint_location} is as it left it. End of its log:\n"
+        left += f"{self.log_tail(run)}\n"
+        if run.incarnation is not None and not run.is_over and not run.was_given_up:
+            remedy = (
+                "Try again: the same start goes on where it was. If it is lost again, look for what ends it."
+            )
+            return DriverLostError(problem, left, remedy)
+        remedy = "Correct the cause, then start the job again from its checkpoint or a savepoint."
+        return DriverFailedError(problem, left, remedy)

@@ -10,6 +10,7 @@ from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.deployments.base import Alive
 from airflow_flinkstyle.jobs.errors import JobRunningError
+from airflow_flinkstyle.jobs.requests import key_of_kill, request_for
 from airflow_flinkstyle.jobs.running import start_choice, start_plan, stopped
 from airflow_flinkstyle.jobs.spec import from_launch, launch_of, require_recordable
 from airflow_flinkstyle.jobs.status import Running, Starting, describe_status
@@ -149,7 +150,18 @@ class JobStarts(JobView):
         if never_ran and not _is_seen(run) and _as_recorded(run.claim.launch) != launch_of(spec, target):
             log.warning("Generation %d was never started; the job's start was changed since", own)
             return None
+        if self._was_killed(run, claim_key):
+            log.info("Generation %d was stopped when its start's task was killed: starting anew", own)
+            return None
         return own
+
+    def _was_killed(self, run: Run, claim_key: str) -> bool:
+        """Return whether the task that started it was killed, and took it along: a clear starts the job again."""
+        beat = run.heartbeat
+        if beat is None or beat.state != "closed":
+            return False
+        kill = request_for(key_of_kill(claim_key), "stop", run.generation, beat.incarnation)
+        return beat.request_id == kill.request_id
 
     def _claim(
         self,

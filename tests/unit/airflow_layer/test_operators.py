@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -12,17 +14,18 @@ from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.hooks.failures import airflow_errors
 from airflow_flinkstyle.hooks.keys import request_key
 from airflow_flinkstyle.jobs.errors import RequestBusyError
-from airflow_flinkstyle.jobs.status import Closed, Running
+from airflow_flinkstyle.jobs.status import Closed, Running, Starting
 from airflow_flinkstyle.operators import (
     StartStreamingJobOperator,
     StopStreamingJobOperator,
     TakeSavepointOperator,
     UpgradeStreamingJobOperator,
 )
+from testbed.waiting import PATIENCE_S
 from tests.unit.airflow_layer.conftest import a_context
 
 if TYPE_CHECKING:
-    from tests.unit.jobs.conftest import World
+    from tests.unit.jobs.conftest import Mood, World
 
 pytestmark = pytest.mark.airflow
 LINK = "_link_SavepointLink"
@@ -259,6 +262,23 @@ def test_killing_the_start_task_leaves_the_stream_alone_unless_asked(world: Worl
     asked.execute(a_context("start"))
     asked.on_kill()
     world.until(lambda: isinstance(world.client().status(), Closed))
+
+
+def test_killing_the_start_task_stops_a_job_that_still_starts(world: World, mood: type[Mood]):
+    world.moods["v1.py"] = mood(slow_start_s=0.5)
+    operator, killed = start(world, stop_on_kill=True), threading.Event()
+
+    def execute() -> None:
+        with contextlib.suppress(AirflowFailException):  # unless it was running for a moment
+            operator.execute(a_context("start"))
+        killed.set()
+
+    threading.Thread(target=execute, daemon=True).start()
+    world.until(lambda: world.drivers)
+    world.until(lambda: isinstance(world.client().status(), Starting))
+    operator.on_kill()
+    world.until(lambda: isinstance(world.client().status(), Closed))
+    assert killed.wait(PATIENCE_S)
 
 
 def test_upgrade_runs_the_new_version_and_a_retry_finds_it(world: World):

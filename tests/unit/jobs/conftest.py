@@ -366,19 +366,22 @@ class Driver(threading.Thread):
             self.serve(request, standby=standby)
 
     def serve(self, request: Any, *, standby: bool) -> None:
-        if request.command != "savepoint":
-            self.beat("draining")
-        savepoint_id = None
+        savepoint_id, failed = None, None
         if request.command != "stop" and not standby:
-            if self.world.takes_fail:
-                self.end(request, "failed", detail="the disk is full")
-                raise RuntimeError("the disk is full")
-            savepoint_id = self.take(request)
+            if self.world.takes_fail or self.world.store_throttles:
+                failed = "the disk is full" if self.world.takes_fail else "SlowDown"
+                if request.command == "savepoint" or request.on_failed_savepoint == "keep_running":
+                    self.end(request, "failed", detail=failed, transient=self.world.store_throttles)
+                    return
+            else:
+                savepoint_id = self.take(request)
         if request.command == "savepoint":
             self.end(request, "done", savepoint_id=savepoint_id)
             return
+        self.beat("draining")
         self.pause()
-        self.beat("closed", request_id=request.request_id, savepoint_id=savepoint_id)
+        error = ("STORE", failed) if failed else None
+        self.beat("closed", request_id=request.request_id, savepoint_id=savepoint_id, error=error)
         self.end(request, "done", savepoint_id=savepoint_id)
         raise _Leave
 
@@ -436,13 +439,22 @@ class Driver(threading.Thread):
         ]
         return take_savepoint(self.world.repository, sources, label).savepoint_id
 
-    def end(self, request: Any, outcome: Any, *, savepoint_id: str | None = None, detail: str = "") -> None:
+    def end(
+        self,
+        request: Any,
+        outcome: Any,
+        *,
+        savepoint_id: str | None = None,
+        detail: str = "",
+        transient: bool = False,
+    ) -> None:
         end = End(
             request_id=request.request_id,
             outcome=outcome,
             savepoint_id=savepoint_id,
             detail=detail,
             ended_at_ms=1,
+            transient=transient,
         )
         self.board.create_end(self.generation, end)
 
@@ -507,6 +519,7 @@ class World:
         self.submissions: list[Any] = []
         self.refused: FlinkstyleError | None = None
         self.deaf = self.takes_fail = self.refuses = self.reads_slowly = self.script_ends = False
+        self.store_throttles = False
 
     @property
     def board(self) -> JobBoard:

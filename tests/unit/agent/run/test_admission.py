@@ -17,6 +17,7 @@ from airflow_flinkstyle.agent.errors import (
 )
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.protocol.records import Current
+from airflow_flinkstyle.protocol.sink_records import Sinks
 from tests.unit.agent.conftest import G1, G2, G3, I1
 from tests.unit.agent.drivers import SmallDriver, a_request, commit, end_run, plan
 
@@ -53,6 +54,26 @@ def closed_at(driver: SmallDriver, **batches: int) -> SmallDriver:
         end_run(query)
     driver.heartbeat_writer.end("closed")
     return driver
+
+
+def test_run_that_ends_before_its_first_start_tells_of_the_batch_that_was_half_written(
+    first: SmallDriver,
+) -> None:
+    query = first.start("orders")
+    commit(query, 0)
+    first.heartbeat_writer.beat()
+    plan(query, 1)  # and it dies
+    again = first.relaunched()
+    query = again.register("orders")
+    again.admission.admit(query)
+    again.heartbeat_writer.end("closed")  # as SIGTERM makes it
+    slot = again.board.heartbeat(G1)
+    assert slot is not None
+    told = slot.value.queries["orders"]
+    assert (told.batch_id, told.sinks and told.sinks.under_way) == (0, True)
+    again.run(query)
+    commit(query, 1)
+    assert query.beat().sinks == Sinks()
 
 
 def test_first_query_takes_the_job_over_and_the_next_one_is_only_named(first: SmallDriver) -> None:

@@ -8,17 +8,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.errors import (
     DriverFailedError,
+    DriverLostError,
     JobNotRunningError,
     JobRunningError,
     RequestBusyError,
     RequestFailedError,
+    RequestPostponedError,
     RewindError,
     StepTimeoutError,
 )
-from airflow_flinkstyle.jobs.requests import Ended, TooLate, Withdrawn, request_for
+from airflow_flinkstyle.jobs.requests import CutMode, Ended, TooLate, Withdrawn, key_of_kill, request_for
 from airflow_flinkstyle.jobs.running.client import SavepointOnly, Stopped
+from airflow_flinkstyle.jobs.running.savepoints import finish_savepoint
 from airflow_flinkstyle.jobs.running.start_plan import FromCheckpoint, FromSavepoint
 from airflow_flinkstyle.jobs.running.stopped import take_stopped
 from airflow_flinkstyle.jobs.status import Closed, Dead, NeverStarted, Running, Starting
@@ -311,6 +315,66 @@ def test_stop_whose_savepoint_fails_is_an_error_and_leaves_no_savepoint(world: W
     with pytest.raises(RequestFailedError, match="the disk is full"):
         client.stop("stop", savepoint=True, timeout_s=10)
     assert world.repository.ids() == ()
+
+
+def test_failure_that_may_pass_is_asked_anew_by_a_retry_while_the_job_runs_on(world: World):
+    client = world.start()
+    world.store_throttles = True
+    with pytest.raises(RequestPostponedError, match=r"SlowDown The job is as follows: .* is running"):
+        client.stop("stop", savepoint=True, timeout_s=10)
+    assert RequestPostponedError.retryable
+    with pytest.raises(RequestPostponedError):
+        finish_savepoint(client, client.request_savepoint("hot"), timeout_s=10)
+    world.store_throttles = False
+    assert finish_savepoint(client, client.request_savepoint("hot"), timeout_s=10) is not None
+    stopped = client.stop("stop", savepoint=True, timeout_s=10)
+    assert isinstance(stopped, Stopped)
+    assert stopped.savepoint_id is not None
+    assert stopped.savepoint_error is None
+
+
+def test_stop_closes_the_job_without_a_savepoint_where_that_was_chosen(world: World):
+    client = world.start()
+    world.takes_fail = True
+    stopped = client.stop("stop", savepoint=True, timeout_s=10, mode=CutMode(on_failed_savepoint="close"))
+    assert isinstance(stopped, Stopped)
+    assert (stopped.savepoint_id, stopped.savepoint_error) == (None, "STORE: the disk is full")
+    assert isinstance(client.status(), Closed)
+
+
+def test_choice_for_a_savepoint_that_fails_must_be_one():
+    for wrong in ({"on_failed_savepoint": "shrug"}, {"alignment": "aligned", "cut_id": "c"}):
+        with pytest.raises(BadInputError, match="on_failed_savepoint"):
+            CutMode(**{"on_failed_savepoint": "close", **wrong})  # type: ignore[arg-type]
+
+
+def test_driver_that_ends_without_a_word_while_it_starts_is_lost_and_the_same_start_goes_on(
+    world: World, mood: type[Mood]
+):
+    world.moods["v1.py"] = mood(slow_start_s=60)
+    client = world.client()
+    handle = client.start(world.spec(), world.target(), claim_key="start")
+    world.until(lambda: client.board.incarnations(handle.generation))
+    world.kill(handle.generation)
+    with pytest.raises(DriverLostError, match="ended without a word") as lost:
+        client.wait_running(handle.generation, timeout_s=10)
+    assert lost.value.retryable
+    world.moods["v1.py"] = mood()
+    again = client.start(world.spec(), world.target(), claim_key="start")
+    assert again.generation == handle.generation
+    assert isinstance(client.wait_running(again.generation, timeout_s=10), Running)
+
+
+def test_job_that_still_starts_is_stopped_and_the_same_start_begins_anew(world: World, mood: type[Mood]):
+    world.moods["v1.py"] = mood(slow_start_s=0.3)
+    client = world.client()
+    handle = client.start(world.spec(), world.target(), claim_key="start")
+    assert client.board.heartbeat(handle.generation) is None
+    client.ask_to_stop(key_of_kill("start"))
+    world.until(lambda: isinstance(client.status(), Closed))
+    again = client.start(world.spec(), world.target(), claim_key="start")
+    assert again.generation == handle.generation + 1
+    assert isinstance(client.wait_running(again.generation, timeout_s=10), Running)
 
 
 def test_savepoint_that_exists_without_a_closed_run_is_not_a_stop(world: World):
