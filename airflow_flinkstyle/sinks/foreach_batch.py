@@ -251,7 +251,9 @@ def _found_whole(rows: Spread, opened: Opened, batch_id: int, plan: str) -> Batc
     records = records_there(batch_id, was, complete=complete, plan=plan, look=lambda: _look(rows))
     if records is None:
         return None
-    return BatchWritten(batch_id=batch_id, records=records, skipped_shards=len(was), phase_s={}, marked=tuple(was))
+    return BatchWritten(
+        batch_id=batch_id, records=records, skipped_shards=len(was), phase_s={}, marked=tuple(was)
+    )
 
 
 def _look(rows: Spread) -> dict[int, tuple[int, int]]:

@@ -247,9 +247,7 @@ class LocalStore:
         except OSError as error:
             name = errno.errorcode.get(error.errno or 0, "OSError")
             kind = StoreFullError if error.errno in _FULL else StoreUnavailableError
-            raise kind.during(
-                f"{action} {key}", self.uri, f"{name} {error.strerror}"
-            ) from error
+            raise kind.during(f"{action} {key}", self.uri, f"{name} {error.strerror}") from error
 
 
 def is_inside(place: Path, folder: Path) -> bool:

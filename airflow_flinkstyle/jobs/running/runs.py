@@ -203,11 +203,15 @@ class JobRuns(JobStarts):
         said = f"it failed with {code}: {text}" if code else "it ended without a word"
         if heartbeat is not None and heartbeat.state == "closed":
             said = f"its script ended at {heartbeat.batches() or 'no batch'}"
-        problem = f"Generation {run.generation} of job {self.board.job} was expected to run, found that {said}."
+        problem = (
+            f"Generation {run.generation} of job {self.board.job} was expected to run, found that {said}."
+        )
         left = f"Its checkpoint {run.claim.checkpoint_location} is as it left it. End of its log:\n"
         left += f"{self.log_tail(run)}\n"
         if run.incarnation is not None and not run.is_over and not run.was_given_up:
-            remedy = "Try again: the same start goes on where it was. If it is lost again, look for what ends it."
+            remedy = (
+                "Try again: the same start goes on where it was. If it is lost again, look for what ends it."
+            )
             return DriverLostError(problem, left, remedy)
         remedy = "Correct the cause, then start the job again from its checkpoint or a savepoint."
         return DriverFailedError(problem, left, remedy)

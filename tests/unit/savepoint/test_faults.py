@@ -185,7 +185,9 @@ def test_savepoint_is_whole_or_absent_whichever_call_goes_wrong(
     assert failed > 0 or fault == "answers late"
 
 
-def test_take_whose_store_hangs_ends_when_its_time_is_up_and_leaves_no_savepoint(a_checkpoint: Make, take: Make):
+def test_take_whose_store_hangs_ends_when_its_time_is_up_and_leaves_no_savepoint(
+    a_checkpoint: Make, take: Make
+):
     checkpoint, timed_out = a_checkpoint(batches=1), 0
     for call in itertools.count(1):
         root = Repository(MemoryStore("root"), "orders")
