@@ -75,6 +75,8 @@ def dispose(
         wait_s=timeout_s,
     )
     said = f"{done.freed_blobs} blobs freed, {size(done.freed_bytes)}"
+    if done.noncurrent_bytes:
+        said += f"; the bucket keeps {size(done.noncurrent_bytes)} as noncurrent versions"
     show(done, f"Savepoint {savepoint_id} is gone: {said}", as_json=as_json)
 
 
@@ -126,4 +128,5 @@ def _pruned(report: PruneReport) -> dict[str, object]:
         ],
         "freed_blobs": report.freed_blobs,
         "freed_bytes": report.freed_bytes,
+        "noncurrent_bytes": report.noncurrent_bytes,
     }

@@ -59,7 +59,8 @@ class PruneSavepointsOperator(StreamingJobOperator):
     Kept whatever the limits: pinned ones, those a run or an open migration needs, and the newest complete
     and verified one. The log has a row with the reason for every savepoint.
 
-    Returns ``{"kept": [...], "disposed": [...], "freed_blobs": ..., "freed_bytes": ..., "dry_run": ...}``.
+    Returns ``{"kept": [...], "disposed": [...], "freed_blobs": ..., "freed_bytes": ..., "noncurrent_bytes":
+    ..., "dry_run": ...}``: in a bucket with versioning all deleted bytes stay as noncurrent versions.
 
     :param max_count: Complete savepoints to keep; None or empty for any number. (templated)
     :param max_age_s: How old one may be, in seconds; None or empty for any age. (templated)
@@ -110,6 +111,7 @@ class PruneSavepointsOperator(StreamingJobOperator):
             "disposed": list(disposed),
             "freed_blobs": report.freed_blobs,
             "freed_bytes": report.freed_bytes,
+            "noncurrent_bytes": report.noncurrent_bytes,
             "dry_run": report.dry_run,
         }
 
@@ -119,7 +121,7 @@ class DisposeSavepointOperator(StreamingJobOperator):
 
     Refused for one that is pinned, in use, or the last good one.
 
-    Returns ``{"savepoint_id": ..., "freed_blobs": ..., "freed_bytes": ...}``.
+    Returns ``{"savepoint_id": ..., "freed_blobs": ..., "freed_bytes": ..., "noncurrent_bytes": ...}``.
 
     :param savepoint_id: Which. (templated)
     :param despite: Protections to override: ``pinned``, ``in_use``, ``last_good``.
@@ -156,4 +158,5 @@ class DisposeSavepointOperator(StreamingJobOperator):
             "savepoint_id": disposed.savepoint_id,
             "freed_blobs": disposed.freed_blobs,
             "freed_bytes": disposed.freed_bytes,
+            "noncurrent_bytes": disposed.noncurrent_bytes,
         }

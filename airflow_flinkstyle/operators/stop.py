@@ -20,8 +20,8 @@ SAVEPOINT_KEY = "savepoint_id"
 class StopStreamingJobOperator(SavepointMaker):
     """Stop a streaming job between two batches, so that no batch is run twice.
 
-    Returns ``{"batches": ..., "savepoint_id": ..., "savepoint_error": ...}``. Where the savepoint exists but the run did not
-    close, the task fails and says so, and the savepoint's id is in XCom ``savepoint_id``.
+    Returns ``{"batches": ..., "savepoint_id": ..., "savepoint_error": ...}``. Where the savepoint exists but
+    the run did not close, the task fails and says so, and the savepoint's id is in XCom ``savepoint_id``.
 
     :param savepoint: Take a savepoint of the stopped job.
     :param alignment: ``none`` stops each query after its batch; ``aligned`` stops all of them at the same

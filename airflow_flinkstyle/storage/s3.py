@@ -22,6 +22,7 @@ from airflow_flinkstyle.storage.errors import (
     ObjectChangedError,
     ObjectExistsError,
     ObjectMissingError,
+    StoreError,
     StoreUnavailableError,
 )
 from airflow_flinkstyle.storage.keys import checked_key, checked_prefix
@@ -39,6 +40,7 @@ from airflow_flinkstyle.storage.s3_errors import (
 from airflow_flinkstyle.storage.s3_parts import copy_parts, send_parts
 from airflow_flinkstyle.storage.s3_settings import S3Settings
 from airflow_flinkstyle.storage.streams import LARGE_BYTES
+from airflow_flinkstyle.storage.versions import Versioning, expire_days
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -229,6 +231,22 @@ class S3Store:
         """Delete; a missing key is not an error."""
         with contextlib.suppress(ObjectMissingError), self._translated("delete", key):
             self._client.delete_object(**self._at(key))
+
+    def versioning(self) -> Versioning | None:
+        """Return whether the bucket keeps versions; None if it does not, or the key may not ask."""
+        at = {"Bucket": self._bucket}
+        try:
+            with self._translated("read", "the bucket's versioning"):
+                if self._client.get_bucket_versioning(**at).get("Status") != "Enabled":
+                    return None
+        except StoreError:
+            return None
+        try:
+            with self._translated("read", "the bucket's lifecycle rules"):
+                rules = self._client.get_bucket_lifecycle_configuration(**at).get("Rules", [])
+        except StoreError:  # there are none, or they are not shown
+            rules = []
+        return Versioning(expire_days=expire_days(rules, self._prefix))
 
     @property
     def service(self) -> tuple[object, ...]:

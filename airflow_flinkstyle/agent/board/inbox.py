@@ -142,7 +142,7 @@ class Inbox(threading.Thread):
         return self._accept(slot)
 
     def _waits_for(self, running: Take | None, request: Request) -> bool:
-        """Return whether a take must end first; a stop ends it, one that may be undone before it is accepted."""
+        """Return whether a take must end first; a stop ends it, sooner if it may be undone itself."""
         if running is None or not request.may_be_undone:
             return False
         if request.command != "savepoint":

@@ -113,7 +113,7 @@ class BatchWatch(threading.Thread):
                 self._seen[query.name] = batch
 
     def finish(self) -> None:
-        """Look for the last batches, now that every query has stopped, and wait a short time for the commits."""
+        """Look for the last batches, now that all queries have stopped; wait a short time for commits."""
         if not self._setting.on:
             return
         self._ending.set()

@@ -1,4 +1,4 @@
-"""One request that holds the queries between two batches: to cut them at the same offsets, to stop them saved.
+"""One request that holds the queries between two batches: to cut them at the same offsets, or to stop.
 
 What can fail is done while they are held, before anything is final; so where it fails, they resume.
 """

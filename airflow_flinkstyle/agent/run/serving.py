@@ -69,7 +69,7 @@ class Serving:
         return None
 
     def begin_take(self, take: Take) -> None:
-        """Serve in a thread what the job may survive: a savepoint, an aligned cut, a stop with a savepoint."""
+        """Serve in a thread what the job may survive: a savepoint, an aligned cut, a saved stop."""
         threading.Thread(target=self._take, args=(take,), name="flinkstyle-take", daemon=True).start()
 
     def _take(self, take: Take) -> None:

@@ -12,6 +12,7 @@ from airflow_flinkstyle.savepoint.blobs.needs import Needs
 from airflow_flinkstyle.savepoint.errors import SavepointProtectedError
 from airflow_flinkstyle.savepoint.retention.policy import last_good_of
 from airflow_flinkstyle.savepoint.retention.prune import read_contents
+from airflow_flinkstyle.storage.versions import versioning_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -31,6 +32,9 @@ class Disposed:
     freed_blobs: int
     """Blobs that only this savepoint needed."""
     freed_bytes: int
+    """0 where the bucket keeps versions: they are freed once these expire."""
+    noncurrent_bytes: int = 0
+    """Deleted, and kept by the bucket as noncurrent versions."""
 
 
 def dispose_savepoint(
@@ -71,7 +75,13 @@ def dispose_savepoint(
                 raise SavepointProtectedError.of(savepoint_id, protection, why)
         freed = contents.orphans({savepoint_id}) & manifest.blobs.keys()
         held.delete(savepoints=[savepoint_id], blobs=freed)
-    return Disposed(savepoint_id=savepoint_id, freed_blobs=len(freed), freed_bytes=contents.bytes_of(freed))
+    deleted_bytes, stays = contents.bytes_of(freed), versioning_of(repository.store) is not None
+    return Disposed(
+        savepoint_id=savepoint_id,
+        freed_blobs=len(freed),
+        freed_bytes=0 if stays else deleted_bytes,
+        noncurrent_bytes=deleted_bytes if stays else 0,
+    )
 
 
 def _protections(contents: Contents, savepoint_id: str) -> dict[Protection, str]:

@@ -20,6 +20,7 @@ from airflow_flinkstyle.savepoint.blobs.pins import pins
 from airflow_flinkstyle.savepoint.files.verified import verified_records
 from airflow_flinkstyle.savepoint.retention.policy import Candidate, RetentionPlan, plan_retention
 from airflow_flinkstyle.savepoint.sequence import newest_first
+from airflow_flinkstyle.storage.versions import versioning_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.blobs.needs import Need
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
     from airflow_flinkstyle.savepoint.retention.policy import RetentionPolicy
+    from airflow_flinkstyle.storage.versions import Versioning
 
 log = logging.getLogger(__name__)
 
@@ -40,14 +42,22 @@ class PruneReport:
     freed_blobs: int
     """Blobs that no kept savepoint needs, those of takes that never ended included."""
     freed_bytes: int
+    """0 where the bucket keeps versions: they are freed once these expire."""
+    noncurrent_bytes: int = 0
+    """Deleted, and kept by the bucket as noncurrent versions."""
+    versioning: Versioning | None = None
+    """Of the bucket, if it keeps versions."""
 
     def as_markdown(self) -> str:
         """Return the decisions, and what they free."""
-        done = "would be freed" if self.dry_run else "were freed"
+        verb = "freed" if self.versioning is None else "deleted, and 0 bytes freed so far"
+        done = f"would be {verb}" if self.dry_run else f"were {verb}"
+        later = f" {self.versioning}" if self.versioning is not None else ""
         disposed = len(self.plan.disposed)
         return (
             f"{self.plan.as_markdown()}\n\n{len(self.plan.decisions) - disposed} savepoints kept, {disposed} "
-            f"disposed of; {self.freed_blobs} blobs of {self.freed_bytes} bytes {done}."
+            f"disposed of; {self.freed_blobs} blobs of {self.freed_bytes + self.noncurrent_bytes} bytes {done}."
+            f"{later}"
         )
 
 
@@ -125,8 +135,14 @@ def _report(
 ) -> tuple[PruneReport, set[str]]:
     plan = plan_retention(repository.job, contents.candidates, policy, now_ms=clock.now_ms())
     orphans = contents.orphans(plan.disposed)
+    versioning, deleted_bytes = versioning_of(repository.store), contents.bytes_of(orphans)
     report = PruneReport(
-        plan=plan, dry_run=dry_run, freed_blobs=len(orphans), freed_bytes=contents.bytes_of(orphans)
+        plan=plan,
+        dry_run=dry_run,
+        freed_blobs=len(orphans),
+        freed_bytes=0 if versioning else deleted_bytes,
+        noncurrent_bytes=deleted_bytes if versioning else 0,
+        versioning=versioning,
     )
     return report, orphans
 

@@ -6,6 +6,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.storage.contract import GUARANTEES
+from airflow_flinkstyle.storage.local import LocalStore
+from airflow_flinkstyle.storage.versions import Versioning
 
 if TYPE_CHECKING:
     import pytest
@@ -28,6 +30,19 @@ def test_a_store_that_breaks_a_guarantee_ends_with_3_and_says_what_to_do(
     result = root.run("store", "check", root.uri, code=3)
     assert "create of what is not there: " in result.stdout
     assert "Two drivers could both believe" in result.stdout
+
+
+def test_a_bucket_that_keeps_every_version_for_ever_is_warned_of(root: Root, monkeypatch: pytest.MonkeyPatch):
+    days: list[int | None] = [None, 7]
+
+    def versioning(_: LocalStore) -> Versioning:
+        return Versioning(expire_days=days.pop(0))
+
+    monkeypatch.setattr(LocalStore, "versioning", versioning, raising=False)
+    (warning,) = root.json("store", "check", root.uri)["warnings"]
+    assert "no lifecycle rule is seen" in warning
+    assert "Add a lifecycle rule" in warning
+    assert root.json("store", "check", root.uri)["warnings"] == []
 
 
 def test_a_location_of_another_kind_is_refused(root: Root):

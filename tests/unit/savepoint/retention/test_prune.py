@@ -29,6 +29,7 @@ from airflow_flinkstyle.savepoint.retention.policy import Candidate, RetentionPo
 from airflow_flinkstyle.savepoint.retention.prune import prune, read_contents
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from airflow_flinkstyle.storage.memory import MemoryStore
+from airflow_flinkstyle.storage.versions import Versioning
 from tests.unit.clocks import SleptClock
 
 if TYPE_CHECKING:
@@ -398,3 +399,20 @@ def test_pruning_grows_linearly_and_lists_each_kind_once(a_checkpoint: Make, tak
     many_s, many_lists = seconds(2000)
     assert many_lists == few_lists
     assert many_s < 4 * few_s * 2.5, "more than linear"
+
+
+def test_bucket_that_keeps_versions_frees_nothing_until_they_expire(
+    three: Repository, monkeypatch: pytest.MonkeyPatch
+):
+    usual = prune_to(three, max_count=1, dry_run=True)
+    assert (usual.freed_bytes > 0, usual.noncurrent_bytes) == (True, 0)
+    days: list[int | None] = [None, 30, 30]
+    monkeypatch.setattr(
+        MemoryStore, "versioning", lambda _: Versioning(expire_days=days.pop(0)), raising=False
+    )
+    gone = dispose(three, "sp-1")
+    assert (gone.freed_bytes, gone.noncurrent_bytes > 0) == (0, True)
+    report = prune_to(three, max_count=1)
+    assert (report.freed_bytes, report.noncurrent_bytes > 0) == (0, True)
+    assert "were deleted, and 0 bytes freed so far." in report.as_markdown()
+    assert report.as_markdown().endswith("its lifecycle rule deletes them after 30 days.")
