@@ -56,8 +56,8 @@ class PruneReport:
         disposed = len(self.plan.disposed)
         return (
             f"{self.plan.as_markdown()}\n\n{len(self.plan.decisions) - disposed} savepoints kept, {disposed} "
-            f"disposed of; {self.freed_blobs} blobs of {self.freed_bytes + self.noncurrent_bytes} bytes {done}."
-            f"{later}"
+            f"disposed of; {self.freed_blobs} blobs of {self.freed_bytes + self.noncurrent_bytes} bytes "
+            f"{done}.{later}"
         )
 
 
