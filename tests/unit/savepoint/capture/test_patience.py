@@ -115,13 +115,13 @@ def test_take_that_waits_for_its_store_can_be_cancelled(
     store.passes, store.refusals = 4, float("inf")
     with pytest.raises(TakeCancelledError):
         take(repository, a_checkpoint(), cancelled=store.refused.is_set, patience_s=PATIENCE_S)
-    assert not repository.blob_sizes()  # nobody wants it any more
+    assert not repository.ids()
 
 
-def test_full_store_is_not_waited_for_and_gets_its_space_back(
+def test_full_store_is_not_waited_for(
     store: Throttled, repository: SavepointRepository, a_checkpoint: Make, take: Make
 ):
     store.passes, store.refusals, store.error = 4, float("inf"), StoreFullError
     with pytest.raises(StoreFullError):
         take(repository, a_checkpoint(), patience_s=PATIENCE_S)
-    assert not repository.blob_sizes()
+    assert not repository.ids()
