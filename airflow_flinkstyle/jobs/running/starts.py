@@ -156,7 +156,7 @@ class JobStarts(JobView):
         return own
 
     def _was_killed(self, run: Run, claim_key: str) -> bool:
-        """Return whether the task that started it was killed, and stopped it: a clear starts it again."""
+        """Return whether the task that started it was killed and stopped it: a clear starts the job again."""
         beat = run.heartbeat
         if beat is None or beat.state != "closed":
             return False

@@ -53,11 +53,10 @@ class PruneReport:
         verb = "freed" if self.versioning is None else "deleted, and 0 bytes freed so far"
         done = f"would be {verb}" if self.dry_run else f"were {verb}"
         later = f" {self.versioning}" if self.versioning is not None else ""
-        disposed = len(self.plan.disposed)
+        disposed, size_bytes = len(self.plan.disposed), self.freed_bytes + self.noncurrent_bytes
         return (
             f"{self.plan.as_markdown()}\n\n{len(self.plan.decisions) - disposed} savepoints kept, {disposed} "
-            f"disposed of; {self.freed_blobs} blobs of {self.freed_bytes + self.noncurrent_bytes} bytes "
-            f"{done}.{later}"
+            f"disposed of; {self.freed_blobs} blobs of {size_bytes} bytes {done}.{later}"
         )
 
 
