@@ -1,0 +1,82 @@
+"""``python -m tests.bad_minutes``: seeds SEED, SEED + 1, ... in lanes side by side.
+
+Prints the table of faults and phases, and every seed that went wrong; ``--runs 1 --seed n`` repeats one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from testbed import paths
+from tests.bad_minutes.lane import run_lane
+from tests.bad_minutes.report import Result, codes, table, total
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_TELL_S = 30.0
+
+
+def main() -> int:
+    """Run the seeds; returns 1 if one went wrong."""
+    parser = argparse.ArgumentParser(prog="tests.bad_minutes", description=__doc__)
+    parser.add_argument("--runs", type=int, default=1000, help="how many seeds")
+    parser.add_argument("--seed", type=int, default=1, help="the first one")
+    parser.add_argument("--lanes", type=int, default=4, help="how many run side by side; they mostly wait")
+    asked = parser.parse_args()
+    place = paths.HOME / "faults"
+    place.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="runs-", dir=place))
+    began_s = told_s = time.monotonic()
+    results = []
+    for result in _run(folder, range(asked.seed, asked.seed + asked.runs), min(asked.lanes, asked.runs)):
+        results.append(result)
+        for text in result.wrong:
+            say(f"seed {result.seed}: WRONG: {text}")
+        if time.monotonic() - told_s > _TELL_S:
+            told_s = time.monotonic()
+            say(f"{len(results)} runs, {told_s - began_s:.0f} s")
+    found, bad = total(results), [result.seed for result in results if result.wrong]
+    say(f"\n{table(found)}\n\nCallers were told: {codes(found)}")
+    say(
+        f"{len(results):,} runs in {time.monotonic() - began_s:,.0f} s, seeds {asked.seed} to "
+        f"{asked.seed + asked.runs - 1}: {found.drivers:,} drivers, {found.savepoints:,} savepoints, "
+        f"{found.batches:,} batches; wrong={len(bad)} {bad or ''}"
+    )
+    if bad:
+        say(f"Logs: {folder}. Repeat one: make faults RUNS=1 SEED={bad[0]}")
+    else:
+        shutil.rmtree(folder)
+    return 1 if bad else 0
+
+
+def _run(folder: Path, seeds: range, lanes: int) -> Iterator[Result]:
+    context = multiprocessing.get_context("spawn")
+    waiting, results = context.SimpleQueue(), context.SimpleQueue()
+    for lane in range(lanes):
+        context.Process(target=run_lane, args=(folder / f"lane-{lane}", waiting, results)).start()
+    for seed in [*seeds, *[None] * lanes]:  # a pipe holds some ten thousand numbers
+        waiting.put(seed)
+    running = lanes
+    while running:
+        result = results.get()
+        if result is None:
+            running -= 1
+            continue
+        yield result
+
+
+def say(line: str) -> None:
+    """Print at once, also into a pipe."""
+    print(line, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
