@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.jobs.spec import Submission
     from airflow_flinkstyle.protocol.records import IncarnationRecord
+    from airflow_flinkstyle.storage.base import ObjectStore
     from testbed.s3 import S3Server
 
 T = TypeVar("T")
@@ -50,7 +51,7 @@ PHASES = ("start", "take", "stop", "relaunch", "migrate")
 LEASE_S = 1.5
 ANSWER_S, LATE_S = 0.5, 1.1
 """How long clients wait for an answer, twice; and how long a late one takes."""
-MOST_BAD_S, CLEARS_UP_S, STUCK_S = 1.5, 3.0, 40.0
+MOST_BAD_S, CLEARS_UP_S, STUCK_S = 1.5, 2.5, 40.0
 """A bad spell; when a phase's bad minute ends at the latest; how soon behind that everything must be right."""
 QUICK = CutoverSettings(
     standby_timeout_s=8,
@@ -178,9 +179,10 @@ class Lab:
             for who in ("callers", "drivers")
         }
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["tests.bad_minutes.driver", "boto3", "botocore.session"])
+        context.set_forkserver_preload(["tests.bad_minutes.preload"])
         self.processes = Processes(lambda command: _started(context, command))
         self.hosts = {name: Host(self, name) for name in HOSTS}
+        self._stores: dict[str, ObjectStore] = {}
         self.phases: list[Phase] = []
         self.savepoints: list[str] = []
         """Those that callers were told of."""
@@ -204,21 +206,26 @@ class Lab:
 
     def client(self, host: str | None = None) -> JobClient:
         """Return a caller of a host, a random one by default: a new task, or a new try of it."""
-        where = self.hosts[host or self.random.choice(HOSTS)]
-        store = open_store(self.root, self.settings(self.ways["callers"].endpoint))
+        where, store = self.hosts[host or self.random.choice(HOSTS)], self._store(self.ways["callers"].endpoint)
         return JobClient(
             board=JobBoard(store, JOB),
             repository=SavepointRepository(store, JOB),
             deployment=where,
-            poll_s=0.05,
+            poll_s=0.25,
             base_env={},
             sightings=where.sightings,
         )
 
     def direct(self) -> tuple[JobBoard, SavepointRepository]:
         """Return the job's records and savepoints by a way that is always good."""
-        store = open_store(self.root, self.settings(self.server.endpoint))
+        store = self._store(self.server.endpoint)
         return JobBoard(store, JOB), SavepointRepository(store, JOB)
+
+    def _store(self, endpoint: str) -> ObjectStore:
+        """Return the store by a way; to make a client of it is dear."""
+        if endpoint not in self._stores:
+            self._stores[endpoint] = open_store(self.root, self.settings(endpoint))
+        return self._stores[endpoint]
 
     def spec(self, *, new: bool | None = None) -> JobSpec:
         rule = KafkaOverride(role="source", servers="old:9092", options={"kafka.bootstrap.servers": "new"})
