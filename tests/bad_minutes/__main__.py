@@ -6,6 +6,7 @@ Prints the table of faults and phases, and every seed that went wrong; ``--runs 
 from __future__ import annotations
 
 import argparse
+import math
 import multiprocessing
 import shutil
 import sys
@@ -30,13 +31,15 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=1000, help="how many seeds")
     parser.add_argument("--seed", type=int, default=1, help="the first one")
     parser.add_argument("--lanes", type=int, default=4, help="how many run side by side; they mostly wait")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no more runs after so many")
     asked = parser.parse_args()
     place = paths.HOME / "faults"
     place.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="runs-", dir=place))
     began_s = told_s = time.monotonic()
     results = []
-    for result in _run(folder, range(asked.seed, asked.seed + asked.runs), min(asked.lanes, asked.runs)):
+    seeds = range(asked.seed, asked.seed + asked.runs)
+    for result in _run(folder, seeds, min(asked.lanes, asked.runs), until_s=began_s + 60 * asked.minutes):
         results.append(result)
         for text in result.wrong:
             say(f"seed {result.seed}: WRONG: {text}")
@@ -46,8 +49,8 @@ def main() -> int:
     found, bad = total(results), [result.seed for result in results if result.wrong]
     say(f"\n{table(found)}\n\nCallers were told: {codes(found)}")
     say(
-        f"{len(results):,} runs in {time.monotonic() - began_s:,.0f} s, seeds {asked.seed} to "
-        f"{asked.seed + asked.runs - 1}: {found.drivers:,} drivers, {found.savepoints:,} savepoints, "
+        f"{len(results):,} runs in {time.monotonic() - began_s:,.0f} s, seeds from {asked.seed} "
+        f"on: {found.drivers:,} drivers, {found.savepoints:,} savepoints, "
         f"{found.batches:,} batches; wrong={len(bad)} {bad or ''}"
     )
     if bad:
@@ -57,11 +60,12 @@ def main() -> int:
     return 1 if bad else 0
 
 
-def _run(folder: Path, seeds: range, lanes: int) -> Iterator[Result]:
+def _run(folder: Path, seeds: range, lanes: int, *, until_s: float) -> Iterator[Result]:
     context = multiprocessing.get_context("spawn")
     waiting, results = context.SimpleQueue(), context.SimpleQueue()
     for lane in range(lanes):
-        context.Process(target=run_lane, args=(folder / f"lane-{lane}", waiting, results)).start()
+        where = (folder / f"lane-{lane}", waiting, results)
+        context.Process(target=run_lane, args=where, kwargs={"until_s": until_s}).start()
     for seed in [*seeds, *[None] * lanes]:  # a pipe holds some ten thousand numbers
         waiting.put(seed)
     running = lanes

@@ -51,7 +51,7 @@ PHASES = ("start", "take", "stop", "relaunch", "migrate")
 LEASE_S = 1.5
 ANSWER_S, LATE_S = 0.5, 1.1
 """How long clients wait for an answer, twice; and how long a late one takes."""
-MOST_BAD_S, CLEARS_UP_S, STUCK_S = 1.5, 2.5, 40.0
+MOST_BAD_S, CLEARS_UP_S, STUCK_S = 2.5, 3.0, 60.0
 """A bad spell; when a phase's bad minute ends at the latest; how soon behind that everything must be right."""
 QUICK = CutoverSettings(
     standby_timeout_s=8,
@@ -329,7 +329,7 @@ class Lab:
             watcher.join(60)
 
     def _watch(self, client: JobClient, ended: threading.Event) -> None:
-        while not ended.wait(0.3):
+        while not ended.wait(0.5):
             try:
                 client.ensure_running()
             except FlinkstyleError as error:

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from testbed.s3 import VersityGw
+from tests.bad_minutes import preload  # noqa: F401  # quicker clients
 from tests.bad_minutes.job import read_ledger
 from tests.bad_minutes.judge import judge
 from tests.bad_minutes.lab import Lab, StuckError, shorten_waits
@@ -23,11 +24,13 @@ if TYPE_CHECKING:
     from testbed.s3 import S3Server
 
 
-def run_lane(folder: Path, seeds: SimpleQueue[int | None], results: SimpleQueue[Result | None]) -> None:
-    """Run seeds until there are no more."""
+def run_lane(
+    folder: Path, seeds: SimpleQueue[int | None], results: SimpleQueue[Result | None], *, until_s: float
+) -> None:
+    """Run seeds until there are no more, or the time is up."""
     logging.getLogger().addHandler(logging.NullHandler())
     with VersityGw(folder / "server") as server:
-        while (seed := seeds.get()) is not None:
+        while (seed := seeds.get()) is not None and time.monotonic() < until_s:
             results.put(run_seed(folder / f"seed-{seed}", server, seed))
     results.put(None)
 
