@@ -7,20 +7,15 @@ from __future__ import annotations
 
 import argparse
 import math
-import multiprocessing
 import shutil
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from testbed import paths
-from tests.bad_minutes.lane import run_lane
-from tests.bad_minutes.report import Result, codes, table, total
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from tests.bad_minutes.lane import run_lanes
+from tests.bad_minutes.report import codes, table, total
 
 _TELL_S = 30.0
 
@@ -39,7 +34,7 @@ def main() -> int:
     began_s = told_s = time.monotonic()
     results = []
     seeds = range(asked.seed, asked.seed + asked.runs)
-    for result in _run(folder, seeds, min(asked.lanes, asked.runs), until_s=began_s + 60 * asked.minutes):
+    for result in run_lanes(folder, seeds, min(asked.lanes, asked.runs), until_s=began_s + 60 * asked.minutes):
         results.append(result)
         for text in result.wrong:
             say(f"seed {result.seed}: WRONG: {text}")
@@ -58,23 +53,6 @@ def main() -> int:
     else:
         shutil.rmtree(folder)
     return 1 if bad else 0
-
-
-def _run(folder: Path, seeds: range, lanes: int, *, until_s: float) -> Iterator[Result]:
-    context = multiprocessing.get_context("spawn")
-    waiting, results = context.SimpleQueue(), context.SimpleQueue()
-    for lane in range(lanes):
-        where = (folder / f"lane-{lane}", waiting, results)
-        context.Process(target=run_lane, args=where, kwargs={"until_s": until_s}).start()
-    for seed in [*seeds, *[None] * lanes]:  # a pipe holds some ten thousand numbers
-        waiting.put(seed)
-    running = lanes
-    while running:
-        result = results.get()
-        if result is None:
-            running -= 1
-            continue
-        yield result
 
 
 def say(line: str) -> None:

@@ -26,7 +26,7 @@ def judge(lab: Lab) -> list[str]:
     board, repository = lab.direct()
     wrong = [*lab.surprises, *_left_alive(lab)]
     ledger = read_ledger(lab.folder / "ledger.jsonl")
-    wrong += _order_of_drivers(ledger)
+    wrong += order_of_drivers(ledger)
     found = list(repository.manifests())
     for manifest in found:
         wrong += _not_whole(manifest, repository)
@@ -37,7 +37,7 @@ def judge(lab: Lab) -> list[str]:
     if last is None or last.value.state != "closed" or last.value.savepoint_id is None:
         return [*wrong, f"the job was expected to have closed with a savepoint, found {last}"]
     saved = repository.read(last.value.savepoint_id)
-    return [*wrong, *_counted(ledger, _records(saved))]
+    return [*wrong, *counted(ledger, _records(saved))]
 
 
 def _left_alive(lab: Lab) -> list[str]:
@@ -47,7 +47,7 @@ def _left_alive(lab: Lab) -> list[str]:
     return [f"driver process {pid} did not leave" for pid in alive]
 
 
-def _order_of_drivers(ledger: Sequence[Line]) -> Iterator[str]:
+def order_of_drivers(ledger: Sequence[Line]) -> Iterator[str]:
     """No driver writes a batch once a later one has."""
     newest = (0, 0)
     for line in ledger:
@@ -57,7 +57,7 @@ def _order_of_drivers(ledger: Sequence[Line]) -> Iterator[str]:
         newest = max(newest, who)
 
 
-def _counted(ledger: Sequence[Line], end: int) -> Iterator[str]:
+def counted(ledger: Sequence[Line], end: int) -> Iterator[str]:
     """Every record stands in the sink once; a batch that was written again is known to it by its id."""
     at = 0
     for batch, begin, behind in sorted({(line.batch, line.begin, line.end) for line in ledger}):
