@@ -19,8 +19,8 @@ from typing import Any, Literal, Self, get_args
 
 Fault = Literal["reset", "stall", "slow-down", "internal", "kms", "slow", "late", "cut"]
 """Not carried out: ``reset`` (the connection ends), ``stall`` (no answer), ``slow-down`` (503), ``internal``
-(500), ``kms`` (400 with KMS's limit). Carried out: ``slow`` (within the client's time-out), ``late`` (behind it,
-so that the client cannot know), ``cut`` (the answer ends in the middle)."""
+(500), ``kms`` (400 with KMS's limit). Carried out: ``slow`` (within the client's time-out), ``late`` (behind
+it, so that the client cannot know), ``cut`` (the answer ends in the middle)."""
 FAULTS: tuple[Fault, ...] = get_args(Fault)
 CARRIED_OUT = frozenset({"slow", "late", "cut"})
 _ANSWERS = {
@@ -170,7 +170,7 @@ class _Handler(BaseHTTPRequestHandler):
                 time.sleep(self.proxy.late_s if fault == "late" else self.proxy.late_s / 8)
             self._answer(answer, content, cut=fault == "cut")
 
-    do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _serve  # noqa: N815  # their names in http.server
+    do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _serve  # their names in http.server
 
     def _forward(self, body: bytes) -> tuple[http.client.HTTPResponse, bytes]:
         if self._up is None:

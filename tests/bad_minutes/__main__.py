@@ -1,6 +1,11 @@
-"""``python -m tests.bad_minutes``: seeds SEED, SEED + 1, ... in lanes side by side.
+"""``python -m tests.bad_minutes``: seeded runs while the way to a real S3 server has bad minutes.
 
-Prints the table of faults and phases, and every seed that went wrong; ``--runs 1 --seed n`` repeats one.
+The callers, the agent and the store's client are the package's own. Spark and Kafka are pretended: a driver
+is a process whose query commits batches in a real checkpoint on disk (``driver``). Each run does take, stop,
+relaunch and migrate, in a random order (``lab``); then it is judged (``judge``).
+
+Seeds SEED, SEED + 1, ... run in lanes side by side. Prints the table of faults and phases, and every seed that
+went wrong; ``--runs 1 --seed n`` repeats one, though no run is quite like another.
 """
 
 from __future__ import annotations
@@ -34,7 +39,9 @@ def main() -> int:
     began_s = told_s = time.monotonic()
     results = []
     seeds = range(asked.seed, asked.seed + asked.runs)
-    for result in run_lanes(folder, seeds, min(asked.lanes, asked.runs), until_s=began_s + 60 * asked.minutes):
+    for result in run_lanes(
+        folder, seeds, min(asked.lanes, asked.runs), until_s=began_s + 60 * asked.minutes
+    ):
         results.append(result)
         for text in result.wrong:
             say(f"seed {result.seed}: WRONG: {text}")

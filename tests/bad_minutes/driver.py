@@ -6,7 +6,6 @@ import logging
 import os
 import random
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import MagicMock
 
@@ -29,6 +28,8 @@ from tests.bad_minutes.job import QUERY, Batches, Execution, StreamingQuery, Wri
 from tests.declared import AS_BEFORE
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from airflow_flinkstyle.agent.job_query import JobQuery
     from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.protocol.records import IncarnationRecord
@@ -158,5 +159,3 @@ def _run(command: DriverCommand) -> int:
     else:
         runtime.finish(ScriptEnded())
     return runtime.exit_code
-
-

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 QUERY, TOPIC, SHIFT, END = "orders", "orders", 100, 1_000_000_000
 PARTITIONS = 2
-_CONFS = f'{{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{{"spark.sql.shuffle.partitions":"{PARTITIONS}"}}}}'
+_CONFS = (
+    f'{{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{{"spark.sql.shuffle.partitions":"{PARTITIONS}"}}}}'
+)
 _MOST_RECORDS = 50
 _SNAPSHOT_EVERY = 5
 
@@ -89,7 +91,9 @@ class Batches:
         else:
             end = self._records(positions.planned)
         time.sleep(random.uniform(0, 0.03))
-        self._write(Line(generation=self.who[0], incarnation=self.who[1], batch=done + 1, begin=begin, end=end))
+        self._write(
+            Line(generation=self.who[0], incarnation=self.who[1], batch=done + 1, begin=begin, end=end)
+        )
         self._keep_state(done + 2, end)
         self.checkpoint.write(f"commits/{done + 1}", b'v1\n{"nextBatchWatermarkMs":0}')
 
@@ -150,28 +154,28 @@ class Execution(threading.Thread):
 
     # what the agent asks Java
 
-    def streamingQuery(self) -> Execution:  # noqa: N802
+    def streamingQuery(self) -> Execution:
         return self
 
     def state(self) -> _State:
         return self.flag
 
-    def queryExecutionThread(self) -> Execution:  # noqa: N802
+    def queryExecutionThread(self) -> Execution:
         return self
 
-    def awaitProgressLock(self) -> Any:  # noqa: N802
+    def awaitProgressLock(self) -> Any:
         return MagicMock()
 
-    def isAlive(self) -> bool:  # noqa: N802
+    def isAlive(self) -> bool:
         return self.is_alive()
 
-    isActive = isAlive  # noqa: N815
+    isActive = isAlive
 
     def stop(self) -> None:
         self.flag.told_to_stop.set()
         self.join()
 
-    def awaitTermination(self, timeout_ms: int) -> bool:  # noqa: N802
+    def awaitTermination(self, timeout_ms: int) -> bool:
         self.join(timeout_ms / 1000)
         return not self.is_alive()
 
@@ -179,13 +183,13 @@ class Execution(threading.Thread):
 class StreamingQuery:
     """The handle that a script holds."""
 
-    runId, lastProgress = "run", None  # noqa: N815
+    runId, lastProgress = "run", None
 
     def __init__(self, query_id: str, execution: Execution) -> None:
         self.id, self._jsq = query_id, execution
 
     @property
-    def isActive(self) -> bool:  # noqa: N802
+    def isActive(self) -> bool:
         return self._jsq.is_alive()
 
     @property

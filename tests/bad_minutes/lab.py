@@ -52,7 +52,7 @@ LEASE_S = 1.5
 ANSWER_S, LATE_S = 0.5, 1.1
 """How long clients wait for an answer, twice; and how long a late one takes."""
 MOST_BAD_S, CLEARS_UP_S, STUCK_S = 2.5, 3.0, 60.0
-"""A bad spell; when a phase's bad minute ends at the latest; how soon behind that everything must be right."""
+"""A bad spell; when a phase's bad minute ends at the latest; how soon all must be right then."""
 QUICK = CutoverSettings(
     standby_timeout_s=8,
     hold_timeout_s=2,
@@ -171,7 +171,7 @@ class Lab:
 
     def __init__(self, folder: Path, server: S3Server, seed: int) -> None:
         self.folder, self.server, self.seed = folder, server, seed
-        self.random = random.Random(f"run {seed}")  # noqa: S311
+        self.random = random.Random(f"run {seed}")
         folder.mkdir(parents=True)
         self.root = f"s3://{server.create_bucket(f'bad-minutes-{seed}')}/root"
         self.ways = {
@@ -206,7 +206,8 @@ class Lab:
 
     def client(self, host: str | None = None) -> JobClient:
         """Return a caller of a host, a random one by default: a new task, or a new try of it."""
-        where, store = self.hosts[host or self.random.choice(HOSTS)], self._store(self.ways["callers"].endpoint)
+        where = self.hosts[host or self.random.choice(HOSTS)]
+        store = self._store(self.ways["callers"].endpoint)
         return JobClient(
             board=JobBoard(store, JOB),
             repository=SavepointRepository(store, JOB),

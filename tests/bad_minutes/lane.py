@@ -27,9 +27,7 @@ if TYPE_CHECKING:
     from testbed.s3 import S3Server
 
 
-def run_lanes(
-    folder: Path, seeds: range, lanes: int, *, until_s: float = math.inf
-) -> Iterator[Result]:
+def run_lanes(folder: Path, seeds: range, lanes: int, *, until_s: float = math.inf) -> Iterator[Result]:
     """Run seeds in lanes side by side; yields what each came to, and begins no more after a moment."""
     context = multiprocessing.get_context("spawn")
     waiting, results = context.SimpleQueue(), context.SimpleQueue()
@@ -90,10 +88,12 @@ def _result(lab: Lab, wrong: list[str], seconds: float) -> Result:
         wrong=wrong,
         hits=sum((way.hits for way in lab.ways.values()), Counter()),
         requests=sum((way.requests for way in lab.ways.values()), Counter()),
-        failures=Counter({
-            (phase, code): sum(one.failures[code] for one in lab.phases if one.name == phase)
-            for phase, code in {(one.name, code) for one in lab.phases for code in one.failures}
-        }),
+        failures=Counter(
+            {
+                (phase, code): sum(one.failures[code] for one in lab.phases if one.name == phase)
+                for phase, code in {(one.name, code) for one in lab.phases for code in one.failures}
+            }
+        ),
         phases=Counter(phase.name for phase in lab.phases),
         after_s=after_s,
         drivers=lab.processes.count,

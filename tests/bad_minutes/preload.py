@@ -25,5 +25,4 @@ def keep_models() -> None:
     make_client(S3Settings(access_key="none", secret_key="none"), "http://127.0.0.1:9")  # noqa: S106
 
 
-
 keep_models()

@@ -1,4 +1,4 @@
-"""A few seeds of ``make faults``: the package's own callers and agent, a real S3 server, a bad way between."""
+"""A few seeds of ``make faults``: the package's callers and agent, a real S3 server, a bad way between."""
 
 from __future__ import annotations
 

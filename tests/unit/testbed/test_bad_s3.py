@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import http.client
 import threading
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import TYPE_CHECKING, get_args
 
@@ -58,10 +59,10 @@ def upstream() -> Iterator[Upstream]:
 
 
 def put(way: BadS3) -> tuple[int, bytes]:
-    client = http.client.HTTPConnection(way.endpoint.removeprefix("http://"), timeout=10)
-    client.request("PUT", "/bucket/key", b"content")
-    answer = client.getresponse()
-    return answer.status, answer.read()
+    with closing(http.client.HTTPConnection(way.endpoint.removeprefix("http://"), timeout=10)) as client:
+        client.request("PUT", "/bucket/key", b"content")
+        answer = client.getresponse()
+        return answer.status, answer.read()
 
 
 @pytest.mark.parametrize("fault", [None, *FAULTS])
