@@ -4,8 +4,8 @@ The callers, the agent and the store's client are the package's own. Spark and K
 is a process whose query commits batches in a real checkpoint on disk (``driver``). Each run does take, stop,
 relaunch and migrate, in a random order (``lab``); then it is judged (``judge``).
 
-Seeds SEED, SEED + 1, ... run in lanes side by side. Prints the table of faults and phases, and every seed that
-went wrong; ``--runs 1 --seed n`` repeats one, though no run is quite like another.
+Seeds SEED, SEED + 1, ... run in lanes side by side. Prints the table of faults and phases, and every
+seed that went wrong; ``--runs 1 --seed n`` repeats one, though no run is quite like another.
 """
 
 from __future__ import annotations

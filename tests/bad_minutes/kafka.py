@@ -59,6 +59,7 @@ class PretendedKafka:
         return None
 
     def plan(self, manifest: Any) -> Any:
+        assert manifest.queries[0].kafka["0"].cluster_id == self.old_cluster_id
         position = manifest.queries[0].kafka["0"].offsets[TOPIC, 0]
         found = SourceVerdicts(verdicts={(TOPIC, 0): Exact(NextOffset(position - SHIFT))}, settled=True)
         return plan_rewrite(manifest, a_view("new"), {SourceRef(query=QUERY, source="0"): found}, {})

@@ -30,6 +30,7 @@ from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.records import KafkaOverride
 from airflow_flinkstyle.savepoint.manifest import Manifest
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.storage.open import open_store
 from airflow_flinkstyle.storage.s3_settings import S3Settings
 from testbed.bad_s3 import BadS3, Weather
@@ -54,13 +55,13 @@ ANSWER_S, LATE_S = 0.5, 1.1
 MOST_BAD_S, CLEARS_UP_S, STUCK_S = 2.5, 3.0, 60.0
 """A bad spell; when a phase's bad minute ends at the latest; how soon all must be right then."""
 QUICK = CutoverSettings(
-    standby_timeout_s=8,
+    standby_timeout_s=12,
     hold_timeout_s=2,
     steady_window_s=0.01,
     caught_up_timeout_s=2,
-    stop_timeout_s=8,
-    takeover_timeout_s=8,
-    first_commit_timeout_s=8,
+    stop_timeout_s=12,
+    takeover_timeout_s=12,
+    first_commit_timeout_s=12,
 )
 log = logging.getLogger(__name__)
 
@@ -182,7 +183,7 @@ class Lab:
         context.set_forkserver_preload(["tests.bad_minutes.preload"])
         self.processes = Processes(lambda command: _started(context, command))
         self.hosts = {name: Host(self, name) for name in HOSTS}
-        self._stores: dict[str, ObjectStore] = {}
+        self._store: ObjectStore | None = None
         self.phases: list[Phase] = []
         self.savepoints: list[str] = []
         """Those that callers were told of."""
@@ -200,17 +201,18 @@ class Lab:
             access_key=self.server.access_key,
             secret_key=self.server.secret_key,
             connect_timeout_s=ANSWER_S,
-            read_timeout_s=ANSWER_S if endpoint != self.server.endpoint else 30,
+            read_timeout_s=ANSWER_S,
             max_attempts=2,
         )
 
     def client(self, host: str | None = None) -> JobClient:
         """Return a caller of a host, a random one by default: a new task, or a new try of it."""
         where = self.hosts[host or self.random.choice(HOSTS)]
-        store = self._store(self.ways["callers"].endpoint)
+        if self._store is None:  # a client of it is dear
+            self._store = open_store(self.root, self.settings(self.ways["callers"].endpoint))
         return JobClient(
-            board=JobBoard(store, JOB),
-            repository=SavepointRepository(store, JOB),
+            board=JobBoard(self._store, JOB),
+            repository=SavepointRepository(self._store, JOB),
             deployment=where,
             poll_s=0.25,
             base_env={},
@@ -218,15 +220,9 @@ class Lab:
         )
 
     def direct(self) -> tuple[JobBoard, SavepointRepository]:
-        """Return the job's records and savepoints by a way that is always good."""
-        store = self._store(self.server.endpoint)
+        """Return the job's records and savepoints from the server's own folder."""
+        store = LocalStore(self.server.data / self.root.removeprefix("s3://"))
         return JobBoard(store, JOB), SavepointRepository(store, JOB)
-
-    def _store(self, endpoint: str) -> ObjectStore:
-        """Return the store by a way; to make a client of it is dear."""
-        if endpoint not in self._stores:
-            self._stores[endpoint] = open_store(self.root, self.settings(endpoint))
-        return self._stores[endpoint]
 
     def spec(self, *, new: bool | None = None) -> JobSpec:
         rule = KafkaOverride(role="source", servers="old:9092", options={"kafka.bootstrap.servers": "new"})
@@ -347,13 +343,13 @@ class Lab:
         if attempt == 0:
             self.starts += 1
         handle = client.start(self.spec(), self.target(), claim_key=f"start-{self.starts}")
-        client.wait_running(handle.generation, timeout_s=8)
+        client.wait_running(handle.generation, timeout_s=12)
         self.await_batch(client)
 
     def take(self, client: JobClient, attempt: int) -> None:
         """Take a savepoint; a request that failed is asked anew by its key and another name."""
-        found = begin_savepoint(client, f"take-{attempt}", running_timeout_s=8)
-        taken = found if isinstance(found, Manifest) else finish_savepoint(client, found, timeout_s=8)
+        found = begin_savepoint(client, f"take-{attempt}", running_timeout_s=12)
+        taken = found if isinstance(found, Manifest) else finish_savepoint(client, found, timeout_s=12)
         self.savepoints.append(taken.savepoint_id)
 
     def stop(self, client: JobClient, attempt: int) -> None:
@@ -361,7 +357,7 @@ class Lab:
         status = client.settled_status()
         if isinstance(status, Closed):
             return  # an earlier try of this stop, whose answer was lost
-        stopped = client.stop(f"stop-{len(self.phases)}-{attempt}", savepoint=True, timeout_s=8)
+        stopped = client.stop(f"stop-{len(self.phases)}-{attempt}", savepoint=True, timeout_s=12)
         if isinstance(stopped, Stopped) and stopped.savepoint_id is not None:
             self.savepoints.append(stopped.savepoint_id)
         if not isinstance(stopped, Stopped):
@@ -378,11 +374,15 @@ class Lab:
         """Have the job run again, from some host."""
         status = client.ensure_running(client.settled_status(), relaunch_failed=attempt > 5)
         if not isinstance(status, Running):
-            client.wait_running(status.run.generation, timeout_s=8)  # type: ignore[union-attr]
+            client.wait_running(status.run.generation, timeout_s=12)  # type: ignore[union-attr]
         self.await_batch(client)
 
     def migrate(self, client: JobClient, attempt: int) -> None:
         """Move the job to the new cluster; a migration that went back is begun anew."""
+        if self._has_moved():
+            self.new = True  # a migration that failed late says so: it is not to be begun anew
+            self.await_batch(client)
+            return
         cutover = Cutover(
             client=client,
             journal=CutoverJournal(client.board.store, JOB, f"m{self.starts}-{self._went_back()}", WINDOW),
@@ -396,6 +396,11 @@ class Lab:
         cutover.run()
         self.new = True
 
+    def _has_moved(self) -> bool:
+        current = self.direct()[0].current()
+        claim = current.value.recorded.claim if current and current.value.recorded else None
+        return claim is not None and bool(claim.overrides)
+
     def _went_back(self) -> int:
         """Return how many migrations have gone back."""
         board, _ = self.direct()
@@ -406,7 +411,7 @@ class Lab:
 
     def await_batch(self, client: JobClient) -> None:
         """Wait until the run that may run has told of a batch."""
-        wait = client.waiting(8)
+        wait = client.waiting(12)
         while True:
             status = client.ensure_running()
             if isinstance(status, Running) and status.heartbeat.batches():
