@@ -6,16 +6,18 @@ It knows HTTP, so a fault hits one request, before or after the server has carri
 from __future__ import annotations
 
 import contextlib
-import http.client
 import random
 import socket
+import socketserver
 import struct
 import threading
 import time
 from collections import Counter
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+
+if TYPE_CHECKING:
+    from io import BufferedIOBase
 
 Fault = Literal["reset", "stall", "slow-down", "internal", "kms", "slow", "late", "cut"]
 """Not carried out: ``reset`` (the connection ends), ``stall`` (no answer), ``slow-down`` (503), ``internal``
@@ -29,7 +31,6 @@ _ANSWERS = {
     "kms": (400, "KMS.ThrottlingException", "The rate of requests exceeds the limit of the key."),
 }
 _RATES = (0.1, 0.3, 0.6, 1.0)
-_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "expect", "proxy-connection"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,101 +125,94 @@ class BadS3:
                 self.hits[self.phase, fault] += 1
 
 
-class _Server(ThreadingHTTPServer):
+class _Server(socketserver.ThreadingTCPServer):
     daemon_threads = True
+    allow_reuse_address = True
     request_queue_size = 128
 
     def handle_error(self, *_: Any) -> None:
         """Say nothing: clients that gave up are what this is for."""
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+@dataclass(frozen=True, slots=True)
+class _Message:
+    """A request or an answer: only what a proxy must know of it is read."""
+
+    head: list[bytes]
+    """Its lines, the first one and the headers."""
+    length: int
+    """Of the content that follows, unless it is told of only."""
+
+    @staticmethod
+    def read(stream: BufferedIOBase) -> _Message | None:
+        """Read a head; None if the connection has ended."""
+        head, length = [], 0
+        while (line := stream.readline()) not in (b"\r\n", b""):
+            name, _, value = line.partition(b":")
+            if name.lower() == b"content-length":
+                length = int(value)
+            head.append(line)
+        return _Message(head, length) if head and line else None
+
+    def says(self, header: bytes) -> bool:
+        return any(line.lower().startswith(header) for line in self.head)
+
+    def without(self, *headers: bytes) -> bytes:
+        return b"".join(line for line in self.head if not line.lower().startswith(headers)) + b"\r\n"
+
+
+class _Handler(socketserver.StreamRequestHandler):
     disable_nagle_algorithm = True
-    wbufsize = -1
     proxy: BadS3
-    _up: http.client.HTTPConnection | None = None
 
-    def log_message(self, *_: Any) -> None:
-        """Print nothing."""
-
-    def finish(self) -> None:
-        if self._up is not None:
-            self._up.close()
+    def handle(self) -> None:
+        """Serve requests until either side ends the connection."""
         with contextlib.suppress(OSError):
-            super().finish()
+            while (request := _Message.read(self.rfile)) is not None and self._serve(request):
+                pass
 
-    def handle_expect_100(self) -> bool:
-        done = super().handle_expect_100()
-        self.wfile.flush()
-        return done
-
-    def _serve(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+    def _serve(self, request: _Message) -> bool:
+        """Serve one; False ends the connection."""
+        if request.says(b"expect:"):
+            self.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        body = self.rfile.read(request.length)
         fault = self.proxy.weather.hits()
         self.proxy.note(fault)
+        is_head = request.head[0].startswith(b"HEAD ")
         if fault in _ANSWERS:
-            self._refuse(*_ANSWERS[fault])
-        elif fault == "reset":
-            self._reset()
-        elif fault == "stall":
-            time.sleep(self.proxy.late_s)
-            self._reset()
-        else:
-            answer, content = self._forward(body)
-            if fault in ("slow", "late"):
-                time.sleep(self.proxy.late_s if fault == "late" else self.proxy.late_s / 8)
-            self._answer(answer, content, cut=fault == "cut")
+            self.wfile.write(_refusal(*_ANSWERS[fault], is_head=is_head))
+            return True
+        if fault in ("reset", "stall"):
+            time.sleep(self.proxy.late_s if fault == "stall" else 0)
+            return self._reset()
+        answer, content = self._forward(request, body, is_head=is_head)
+        if fault in ("slow", "late"):
+            time.sleep(self.proxy.late_s if fault == "late" else self.proxy.late_s / 8)
+        whole = answer.without(b"connection:") + content
+        self.wfile.write(whole[: len(whole) - len(content) // 2 - 1] if fault == "cut" else whole)
+        return fault != "cut" or self._reset()
 
-    do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _serve  # their names in http.server
+    def _forward(self, request: _Message, body: bytes, *, is_head: bool) -> tuple[_Message, bytes]:
+        with socket.create_connection(("127.0.0.1", self.proxy.upstream), timeout=30) as up:
+            up.sendall(request.without(b"expect:", b"connection:") + body)
+            with up.makefile("rb") as answers:
+                answer = _Message.read(answers)
+                if answer is None:
+                    raise ConnectionError("the server ended the connection")
+                empty = is_head or answer.head[0].split()[1] in (b"204", b"304")
+                return answer, b"" if empty else answers.read(answer.length)
 
-    def _forward(self, body: bytes) -> tuple[http.client.HTTPResponse, bytes]:
-        if self._up is None:
-            self._up = http.client.HTTPConnection("127.0.0.1", self.proxy.upstream, timeout=30)
-            self._up.connect()
-            self._up.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._up.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
-        for name, value in self.headers.items():
-            if name.lower() not in _HOP:
-                self._up.putheader(name, value)
-        self._up.endheaders(body or None)
-        answer = self._up.getresponse()
-        content = answer.read()
-        if answer.will_close:
-            self._up.close()
-            self._up = None
-        return answer, content
-
-    def _answer(self, answer: http.client.HTTPResponse, content: bytes, *, cut: bool) -> None:
-        self.send_response_only(answer.status, answer.reason)
-        for name, value in answer.getheaders():
-            if name.lower() not in _HOP | {"content-length"}:
-                self.send_header(name, value)
-        length = answer.getheader("Content-Length") if self.command == "HEAD" else str(len(content))
-        if length is not None and answer.status not in (204, 304):
-            self.send_header("Content-Length", length)
-        if cut and not content:
-            self._reset()  # in the middle of the head: nothing of it was sent
-            return
-        self.end_headers()
-        self.wfile.write(content[: len(content) // 2] if cut else content)
-        self.wfile.flush()
-        if cut:
-            self._reset()
-
-    def _refuse(self, status: int, code: str, text: str) -> None:
-        content = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>{text}</Message></Error>".encode()
-        self.send_response_only(status)
-        self.send_header("Content-Type", "application/xml")
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(content)
-        self.wfile.flush()
-
-    def _reset(self) -> None:
+    def _reset(self) -> bool:
         """End the connection without a goodbye."""
-        self.close_connection = True
         with contextlib.suppress(OSError):
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.connection.shutdown(socket.SHUT_RDWR)
+        return False
+
+
+def _refusal(status: int, code: str, text: str, *, is_head: bool) -> bytes:
+    content = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>{text}</Message></Error>".encode()
+    head = (
+        f"HTTP/1.1 {status} {code}\r\nContent-Type: application/xml\r\nContent-Length: {len(content)}\r\n\r\n"
+    )
+    return head.encode() + (b"" if is_head else content)

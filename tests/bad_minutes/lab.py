@@ -49,10 +49,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 JOB, HOSTS = "orders-job", ("one", "two")
 PHASES = ("start", "take", "stop", "relaunch", "migrate")
-LEASE_S = 1.5
+LEASE_S = 3.0
 ANSWER_S, LATE_S = 0.5, 1.1
 """How long clients wait for an answer, twice; and how long a late one takes."""
-MOST_BAD_S, CLEARS_UP_S, STUCK_S = 2.5, 3.0, 60.0
+MOST_BAD_S, CLEARS_UP_S, STUCK_S = 4.0, 4.0, 60.0
 """A bad spell; when a phase's bad minute ends at the latest; how soon all must be right then."""
 QUICK = CutoverSettings(
     standby_timeout_s=12,
@@ -72,7 +72,7 @@ class StuckError(Exception):
 
 def shorten_waits() -> None:
     """Shorten what the package waits for by rule, as the lab's lease is shorter than a real one."""
-    view.CLAIM_GRACE_S, view.START_GRACE_S = 2.0, 4.0
+    view.CLAIM_GRACE_S, view.START_GRACE_S = 4.0, 8.0
     runs.RETRY_S, runs.MOST_RETRY_S = 0.2, 0.4
 
 
