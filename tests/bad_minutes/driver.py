@@ -44,7 +44,8 @@ class DriverCommand:
     """What a deployment starts."""
 
     root: str
-    settings: S3Settings
+    settings: S3Settings | None
+    """None for a folder."""
     job: str
     claim_id: str
     generation: int
@@ -121,7 +122,8 @@ class _Runtime(Runtime):
 
 def main(command: DriverCommand) -> None:
     """Run the driver; ends the process."""
-    os.setsid()
+    if os.getsid(0) != os.getpid():
+        os.setsid()
     random.seed(command.seed)
     name = f"driver-{command.generation}-{command.submit}-{command.host}-{os.getpid()}.log"
     logging.basicConfig(

@@ -54,7 +54,12 @@ def test_every_bad_input_has_a_code_of_the_package_and_a_test():
 
 
 def test_every_failure_that_is_operated_has_a_way_out_and_a_test():
-    table = [row for row in rows(ROOT / "docs" / "operating.md") if row[0] != "what fails"]
+    every = rows(ROOT / "docs" / "operating.md")
+    table = [
+        row
+        for row in every[: next(i for i, row in enumerate(every) if row[0] == "fault")]
+        if row[0] != "what fails"
+    ]
     assert len(table) >= 15
     for fails, happens, acts, person, proof in table:
         assert happens, f"{fails}: nothing on what happens"
