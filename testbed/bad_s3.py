@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 if TYPE_CHECKING:
     from io import BufferedIOBase
 
-Fault = Literal["reset", "stall", "slow-down", "internal", "kms", "slow", "late", "cut"]
+Fault = Literal["reset", "stall", "slow-down", "internal", "kms", "slow", "late", "held", "cut"]
 """Not carried out: ``reset`` (the connection ends), ``stall`` (no answer), ``slow-down`` (503), ``internal``
-(500), ``kms`` (400 with KMS's limit). Carried out: ``slow`` (within the client's time-out), ``late`` (behind
-it, so that the client cannot know), ``cut`` (the answer ends in the middle)."""
+(500), ``kms`` (400 with KMS's limit). Carried out: ``slow`` (answered within the client's time-out), ``late``
+(answered behind it, so that the client cannot know), ``held`` (carried out behind it, perhaps after the client
+has tried again), ``cut`` (the answer ends in the middle)."""
 FAULTS: tuple[Fault, ...] = get_args(Fault)
-CARRIED_OUT = frozenset({"slow", "late", "cut"})
+CARRIED_OUT = frozenset({"slow", "late", "held", "cut"})
 _ANSWERS = {
     "slow-down": (503, "SlowDown", "Please reduce your request rate."),
     "internal": (500, "InternalError", "We encountered an internal error. Please try again."),
@@ -185,6 +186,8 @@ class _Handler(socketserver.StreamRequestHandler):
         if fault in ("reset", "stall"):
             time.sleep(self.proxy.late_s if fault == "stall" else 0)
             return self._reset()
+        if fault == "held":
+            time.sleep(self.proxy.late_s)
         answer, content = self._forward(request, body, is_head=is_head)
         if fault in ("slow", "late"):
             time.sleep(self.proxy.late_s if fault == "late" else self.proxy.late_s / 8)
