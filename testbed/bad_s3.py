@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 Fault = Literal["reset", "stall", "slow-down", "internal", "kms", "slow", "late", "held", "cut"]
 """Not carried out: ``reset`` (the connection ends), ``stall`` (no answer), ``slow-down`` (503), ``internal``
 (500), ``kms`` (400 with KMS's limit). Carried out: ``slow`` (answered within the client's time-out), ``late``
-(answered behind it, so that the client cannot know), ``held`` (carried out behind it, perhaps after the client
-has tried again), ``cut`` (the answer ends in the middle)."""
+(answered behind it, so that the client cannot know), ``held`` (carried out behind it, perhaps after the
+client has tried again), ``cut`` (the answer ends in the middle)."""
 FAULTS: tuple[Fault, ...] = get_args(Fault)
 CARRIED_OUT = frozenset({"slow", "late", "held", "cut"})
 _ANSWERS = {
