@@ -34,6 +34,7 @@ from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.storage.open import open_store
 from airflow_flinkstyle.storage.s3_settings import S3Settings
 from testbed.bad_s3 import BadS3, Weather
+from testbed.waiting import PATIENCE_S
 from tests.bad_minutes import driver
 from tests.bad_minutes.kafka import PretendedKafka
 
@@ -52,7 +53,7 @@ PHASES = ("start", "take", "stop", "relaunch", "migrate")
 LEASE_S = 3.0
 ANSWER_S, LATE_S = 0.5, 1.1
 """How long clients wait for an answer, twice; and how long a late one takes."""
-MOST_BAD_S, CLEARS_UP_S, STUCK_S = 4.0, 4.0, 60.0
+MOST_BAD_S, CLEARS_UP_S, STUCK_S = 4.0, 4.0, PATIENCE_S
 """A bad spell; when a phase's bad minute ends at the latest; how soon all must be right then."""
 QUICK = CutoverSettings(
     standby_timeout_s=12,
