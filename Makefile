@@ -8,7 +8,7 @@ export TMPDIR := $(CURDIR)/.flinkstyle/tmp
 export JDK_JAVA_OPTIONS := "-Djava.io.tmpdir=$(TMPDIR)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint test test-unit fuzz demo demo-ui tutorial bench soak chaos mutants worlds differential lock clean
+.PHONY: help setup lint test test-unit fuzz demo demo-ui tutorial bench soak chaos faults mutants worlds differential lock clean
 
 help: ## Print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ soak: setup ## Savepoints under load, judged: 200 hot ones, 50 stops and 10 migr
 
 chaos: setup ## Kill everything around the transactional sink 300 times and count what it wrote; KILLS=n, SEED=n
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m testbed.chaos $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED))
+
+faults: setup ## Take, stop, relaunch and migrate while S3 stalls, cuts, throttles, answers late (RUNS=1000 SEED=1 LANES=4)
+	@$(GUARDED) $(AIRFLOW_BIN)/python -m tests.bad_minutes --runs $(or $(RUNS),1000) $(if $(SEED),--seed $(SEED)) $(if $(LANES),--lanes $(LANES))
 
 mutants: setup ## Change what must not be wrong, a place at a time, and see that a unit test fails; MODULE=name
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m tools.mutants $(MODULE)

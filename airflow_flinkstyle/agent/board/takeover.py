@@ -213,17 +213,19 @@ def wait_until_silent(
     def read() -> Slot[Heartbeat] | None:
         return patiently(lambda: board.heartbeat(generation), for_s=lease_s)
 
-    since_s, seen = lease_clock_s(), read()
+    # From the answer of the first look to the begin of the last one: an answer may come late, and the driver
+    # may have written after it was asked for, or before it came.
+    seen, since_s = read(), lease_clock_s()
     while not (seen is not None and seen.value.state in ("closed", "failed")):
-        if lease_clock_s() - since_s >= lease_s:
-            log.info("The heartbeat of generation %d has not changed for %.1f s", generation, lease_s)
-            break
         time.sleep(min(0.5, lease_s / 10))
         look()
         asked_s, found = lease_clock_s(), read()
         if (found.version if found else None) != (seen.version if seen else None):
-            since_s, seen = asked_s, found
+            seen, since_s = found, lease_clock_s()
             changed()
+        elif asked_s - since_s >= lease_s:
+            log.info("The heartbeat of generation %d has not changed for %.1f s", generation, lease_s)
+            break
     return seen
 
 

@@ -17,9 +17,10 @@ from airflow_flinkstyle.types import BatchId
 from tests.unit.agent.conftest import G1, G2, G3, I1, I2, a_claim, a_heartbeat
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from airflow_flinkstyle.protocol.records import Claim
+    from airflow_flinkstyle.storage.base import Versioned
     from airflow_flinkstyle.types import Generation, Incarnation
     from tests.unit.agent.conftest import Clock
 
@@ -80,6 +81,43 @@ def test_relaunch_waits_for_the_lease_of_the_earlier_incarnation(board: JobBoard
     assert 1009.0 <= clock.now_s < 1011.0  # 6 s after the beat at 1003 s
     assert driver_run.prior is not None
     assert driver_run.prior.value.beat == 2
+
+
+class SlowStore(MemoryStore):
+    """Some of its answers come late: it has looked first, and others write meanwhile."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self.clock = clock
+        self.late_s: Iterator[float] = iter(())
+
+    def get(self, key: str, *, unless: str | None = None) -> Versioned | None:
+        found = super().get(key, unless=unless)
+        self.clock.sleep(next(self.late_s, 0.0) if key.endswith("heartbeat.json") else 0.0)
+        return found
+
+
+@pytest.mark.parametrize("late_s", [(7.0,), (0.1, 7.0), (5.9, 5.9)])
+def test_driver_is_not_taken_for_silent_while_an_answer_is_on_its_way(
+    late_s: tuple[float, ...], clock: Clock
+) -> None:
+    """It beats once in its lease of 6 s, shortly before each answer comes."""
+    store = SlowStore(clock)
+    board = JobBoard(store, "orders")
+    board.create_claim(G1, a_claim())
+    version = board.beat(G1, a_heartbeat(), seen=None)
+    beats: list[float] = []
+
+    def beat() -> None:
+        nonlocal version
+        version = board.beat(G1, a_heartbeat(beat=2 + len(beats)), seen=version)
+        beats.append(clock.now_s)
+
+    clock.at = {1000.0 + 5.0 * number: beat for number in range(1, 5)}
+    store.late_s = iter(late_s)
+    takeover.wait_until_silent(board, G1, 6.0, look=lambda: None)
+    assert len(beats) == 4
+    assert clock.now_s >= beats[-1] + 6.0
 
 
 def a_submit() -> Submit:

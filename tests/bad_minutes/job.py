@@ -1,0 +1,222 @@
+"""The pretended job: a query of one endless Kafka partition, whose every batch stands in a ledger."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import threading
+import time
+import uuid
+from dataclasses import asdict, dataclass
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+from unittest.mock import MagicMock
+
+from airflow_flinkstyle.agent.guards.guard import read_positions
+from airflow_flinkstyle.checkpoint.inventory import list_batches
+from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
+from airflow_flinkstyle.types import NextOffset
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from airflow_flinkstyle.checkpoint.offset_log import OffsetLog
+    from airflow_flinkstyle.storage.base import ObjectStore
+
+QUERY, TOPIC, SHIFT, END = "orders", "orders", 100, 1_000_000_000
+PARTITIONS = 2
+_CONFS = (
+    f'{{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{{"spark.sql.shuffle.partitions":"{PARTITIONS}"}}}}'
+)
+_MOST_RECORDS = 50
+_SNAPSHOT_EVERY = 5
+
+
+def base(cluster: str) -> int:
+    """Return the offset of the first record: the new cluster holds each one ``SHIFT`` offsets earlier."""
+    return SHIFT if cluster == "old" else 0
+
+
+def a_view(cluster: str) -> ClusterView:
+    log = LogRange(start=NextOffset(base(cluster)), end=NextOffset(END), last_stable=NextOffset(END))
+    return ClusterView(
+        cluster_id=cluster, topics={TOPIC: TopicView(topic_id=f"{cluster}-id", partitions={0: log})}
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One batch as the sink has it."""
+
+    generation: int
+    incarnation: int
+    batch: int
+    begin: int
+    """The first record; records are numbered from 0, whatever the cluster."""
+    end: int
+    """Behind the last one."""
+
+
+def read_ledger(path: Path) -> list[Line]:
+    """Return the lines in the order in which they were written."""
+    return [Line(**json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+class Batches:
+    """Plans, writes and commits batches of a checkpoint, as Spark does: plan, sink, state, commit."""
+
+    def __init__(self, checkpoint: ObjectStore, *, cluster: str, ledger: Path, who: tuple[int, int]) -> None:
+        self.checkpoint, self.cluster, self.ledger, self.who = checkpoint, cluster, ledger, who
+        if checkpoint.head("metadata") is None:
+            checkpoint.write("metadata", json.dumps({"id": str(uuid.uuid4())}).encode())
+
+    @property
+    def query_id(self) -> str:
+        return str(json.loads(self.checkpoint.read("metadata"))["id"])
+
+    def run(self, *, plans: bool, leaves: bool) -> None:
+        """Run one batch: the planned one, or the next one if it ``plans``; it may leave it planned only."""
+        done = max(list_batches(self.checkpoint, "commits"), default=-1)
+        positions = read_positions(self.checkpoint)
+        begin = self._records(positions.committed)
+        if positions.planned is None:
+            if not plans:
+                return
+            end = begin + random.randint(1, _MOST_RECORDS)
+            text = f'v1\n{_CONFS}\n{{"{TOPIC}":{{"0":{end + base(self.cluster)}}}}}'
+            self.checkpoint.write(f"offsets/{done + 1}", text.encode())
+            if leaves:
+                return
+        else:
+            end = self._records(positions.planned)
+        time.sleep(random.uniform(0, 0.03))
+        self._write(
+            Line(generation=self.who[0], incarnation=self.who[1], batch=done + 1, begin=begin, end=end)
+        )
+        self._keep_state(done + 2, end)
+        self.checkpoint.write(f"commits/{done + 1}", b'v1\n{"nextBatchWatermarkMs":0}')
+
+    def _records(self, log: OffsetLog | None) -> int:
+        return 0 if log is None else int(log.kafka_offsets("0")[TOPIC, 0]) - base(self.cluster)
+
+    def _write(self, line: Line) -> None:
+        with self.ledger.open("ab", buffering=0) as file:
+            file.write(json.dumps(asdict(line)).encode() + b"\n")
+
+    def _keep_state(self, version: int, end: int) -> None:
+        """Write a version of the state; it begins with the number of records that were counted."""
+        for partition in range(PARTITIONS):
+            folder = f"state/0/{partition}"
+            content = f"{end}\n".encode() + os.urandom(random.randint(100, 8_000))
+            self.checkpoint.write(f"{folder}/{version}.delta", content)
+            if version % _SNAPSHOT_EVERY == 0:
+                self.checkpoint.write(f"{folder}/{version}.snapshot", content)
+
+
+class _State:
+    """Spark's own of a query, with the flag that tells it to stop."""
+
+    def __init__(self) -> None:
+        self.told_to_stop = threading.Event()
+
+    def get(self) -> Any:
+        return MagicMock()
+
+    def set(self, _terminated: object) -> None:
+        self.told_to_stop.set()
+
+
+class Execution(threading.Thread):
+    """One run of the query; Spark's ``StreamExecution``, its Java handle, and its thread."""
+
+    def __init__(self, batches: Batches, *, once: bool, pause_s: float) -> None:
+        super().__init__(name="stream execution", daemon=True)
+        self.batches, self.once, self.pause_s = batches, once, pause_s
+        self.flag, self.in_batch = _State(), False
+        self.error: Exception | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            while not self.flag.told_to_stop.is_set():
+                self.in_batch = True
+                stopping = random.random() < 0.1  # told between the plan and the run of a batch
+                self.batches.run(plans=not self.once, leaves=stopping and not self.once)
+                self.in_batch = False
+                if self.once or (stopping and self.flag.told_to_stop.wait(0.02)):
+                    return
+                self.flag.told_to_stop.wait(self.pause_s)
+        except Exception as error:  # noqa: BLE001  # as Spark keeps it
+            self.error = error
+        finally:
+            self.in_batch = False
+
+    # what the agent asks Java
+
+    def streamingQuery(self) -> Execution:
+        return self
+
+    def state(self) -> _State:
+        return self.flag
+
+    def queryExecutionThread(self) -> Execution:
+        return self
+
+    def awaitProgressLock(self) -> Any:
+        return MagicMock()
+
+    def isAlive(self) -> bool:
+        return self.is_alive()
+
+    isActive = isAlive
+
+    def stop(self) -> None:
+        self.flag.told_to_stop.set()
+        self.join()
+
+    def awaitTermination(self, timeout_ms: int) -> bool:
+        self.join(timeout_ms / 1000)
+        return not self.is_alive()
+
+
+class StreamingQuery:
+    """The handle that a script holds."""
+
+    runId, lastProgress = "run", None
+
+    def __init__(self, query_id: str, execution: Execution) -> None:
+        self.id, self._jsq = query_id, execution
+
+    @property
+    def isActive(self) -> bool:
+        return self._jsq.is_alive()
+
+    @property
+    def status(self) -> dict[str, bool]:
+        return {"isTriggerActive": self._jsq.in_batch}
+
+    def exception(self) -> Exception | None:
+        return self._jsq.error
+
+
+class Session:
+    """Spark's, without any setting."""
+
+    version = "4.2.0"
+
+    def __init__(self) -> None:
+        self.conf = SimpleNamespace(get=lambda _name, default=None: default)
+        confs = SimpleNamespace(contains=lambda _name: False)
+        self._jsparkSession = SimpleNamespace(sessionState=lambda: SimpleNamespace(conf=lambda: confs))
+        self.sparkContext = MagicMock()
+
+
+class Writer:
+    """A script's ``DataStreamWriter``."""
+
+    def __init__(self) -> None:
+        self._spark, self.once = Session(), False
+
+    def trigger(self, *, once: bool = False, **_: Any) -> None:
+        self.once = once
