@@ -30,6 +30,9 @@ SLOWEST = ("--durations=12", "--durations-min=15")
 """Tests that make the run long are named at the end of their tier."""
 _SYSTEMD_TESTS = "tests/integration/test_detached_systemd.py"
 ALLOWED_SKIPS = frozenset(
+    # Need root and namespaces.
+    ["tests/integration/test_workers.py::test_three_workers_with_clocks_ten_minutes_apart_operate_one_job"]
+) | frozenset(
     # Need root, cgroup v2, namespaces and systemd; the skip names what the machine lacks.
     f"{_SYSTEMD_TESTS}::{name}"
     for name in (
