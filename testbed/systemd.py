@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Self
 
 from testbed.process import Service, ServiceError
+from testbed.waiting import PATIENCE_S
 
 PROGRAMS = ("systemd", "dbus-daemon", "unshare", "nsenter")
 _NAMESPACES = ("--pid", "--mount", "--cgroup", "--ipc", "--uts", "--net")
@@ -86,15 +87,23 @@ class Systemd:
         )
 
     def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Return once its bus answers; raises ``ServiceError`` where it does not come up."""
         self._cgroup.mkdir()
         try:
             self._service.start()
         except BaseException:
             self._remove_cgroups()
             raise
-        return self
 
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """End it with all that runs in it."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)  # the first of its namespace: all others end with it
         self._service.stop()
@@ -131,7 +140,7 @@ class Systemd:
 
     def _remove_cgroups(self) -> None:
         """Remove what it made, the innermost first; a cgroup is busy until its last process is reaped."""
-        deadline_s = time.monotonic() + 10
+        deadline_s = time.monotonic() + PATIENCE_S
         while self._cgroup.exists():
             for folder in sorted(self._cgroup.rglob("*/"), reverse=True):
                 with contextlib.suppress(OSError):
