@@ -34,6 +34,7 @@ from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.storage.open import open_store
 from airflow_flinkstyle.storage.s3_settings import S3Settings
 from testbed.bad_s3 import BadS3, Weather
+from testbed.keys import SIGNER
 from testbed.waiting import PATIENCE_S
 from tests.bad_minutes import driver
 from tests.bad_minutes.kafka import PretendedKafka
@@ -125,6 +126,9 @@ class Host:
     def __init__(self, lab: Lab, host: str) -> None:
         self.lab, self.host, self.sightings = lab, host, Sightings()
 
+    def require_able(self) -> None:
+        """Drivers stay here."""
+
     def submit(self, submission: Submission) -> Mapping[str, str]:
         return self._id(self.lab.launch(self.host, submission))
 
@@ -212,6 +216,7 @@ class Lab:
         if self._store is None:  # a client of it is dear
             self._store = open_store(self.root, self.settings(self.ways["callers"].endpoint))
         return JobClient(
+            signer=SIGNER,
             board=JobBoard(self._store, JOB),
             repository=SavepointRepository(self._store, JOB),
             deployment=where,
@@ -245,6 +250,7 @@ class Lab:
             settings=self.settings(self.ways["drivers"].endpoint),
             job=JOB,
             claim_id=argv[argv.index("--claim") + 1],
+            digest=argv[argv.index("--digest") + 1],
             generation=_argument(submission, "--generation"),
             submit=_argument(submission, "--submit"),
             host=host,
@@ -386,7 +392,9 @@ class Lab:
             return
         cutover = Cutover(
             client=client,
-            journal=CutoverJournal(client.board.store, JOB, f"m{self.starts}-{self._went_back()}", WINDOW),
+            journal=CutoverJournal(
+                client.board.store, JOB, f"m{self.starts}-{self._went_back()}", WINDOW, signer=SIGNER
+            ),
             switch=StoreProducerSwitch(client.board.store, f"{JOB}/switch.json"),
             kafka=PretendedKafka(),
             spec=self.spec(new=True),

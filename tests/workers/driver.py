@@ -23,6 +23,7 @@ def command(argv: list[str]) -> DriverCommand:
         settings=None,
         job=arguments.job,
         claim_id=arguments.claim,
+        digest=arguments.digest,
         generation=arguments.generation,
         submit=arguments.submit,
         host=socket.gethostname(),
