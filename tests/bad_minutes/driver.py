@@ -146,8 +146,8 @@ def main(command: DriverCommand) -> None:
 def _run(command: DriverCommand) -> int:
     store, generation = open_store(command.root, command.settings), Generation(command.generation)
     board, process = JobBoard(store, command.job), _Process(command.host)
-    takeover.require_claim(board, generation, command.claim_id)
-    driver_run = takeover.begin(board, generation, process, submit=command.submit)
+    claim = takeover.submitted_claim(board, generation, command.claim_id)
+    driver_run = takeover.begin(board, generation, process, submit=command.submit, claim=claim)
     runtime = _Runtime(board, SavepointRepository(store, command.job), driver_run, process)
     runtime.pause_s, runtime.ledger = command.pause_s, command.folder / "ledger.jsonl"
     runtime.open()

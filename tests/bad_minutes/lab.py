@@ -34,6 +34,7 @@ from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.storage.open import open_store
 from airflow_flinkstyle.storage.s3_settings import S3Settings
 from testbed.bad_s3 import BadS3, Weather
+from testbed.keys import SIGNER
 from testbed.waiting import PATIENCE_S
 from tests.bad_minutes import driver
 from tests.bad_minutes.kafka import PretendedKafka
@@ -215,6 +216,7 @@ class Lab:
             board=JobBoard(self._store, JOB),
             repository=SavepointRepository(self._store, JOB),
             deployment=where,
+            signer=SIGNER,
             poll_s=0.25,
             base_env={},
             sightings=where.sightings,
@@ -386,7 +388,9 @@ class Lab:
             return
         cutover = Cutover(
             client=client,
-            journal=CutoverJournal(client.board.store, JOB, f"m{self.starts}-{self._went_back()}", WINDOW),
+            journal=CutoverJournal(
+                client.board.store, JOB, f"m{self.starts}-{self._went_back()}", WINDOW, signer=SIGNER
+            ),
             switch=StoreProducerSwitch(client.board.store, f"{JOB}/switch.json"),
             kafka=PretendedKafka(),
             spec=self.spec(new=True),

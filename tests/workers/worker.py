@@ -26,6 +26,7 @@ from airflow_flinkstyle.savepoint.manifest import Manifest
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.savepoint.repository.summary import newest_summary
 from airflow_flinkstyle.storage.open import open_store
+from testbed.keys import SIGNER
 from testbed.waiting import PATIENCE_S
 from tests.bad_minutes.kafka import PretendedKafka
 from tests.workers.clocks import set_clocks
@@ -46,6 +47,7 @@ class Worker:
             board=JobBoard(store, JOB),
             repository=SavepointRepository(store, JOB),
             deployment=DetachedDeployment(),
+            signer=SIGNER,
             poll_s=0.1,
         )
 
@@ -102,7 +104,7 @@ class Worker:
         store = self.client.board.store
         cutover = Cutover(
             client=self.client,
-            journal=CutoverJournal(store, JOB, "move", PHASES),
+            journal=CutoverJournal(store, JOB, "move", PHASES, signer=SIGNER),
             switch=StoreProducerSwitch(store, f"{JOB}/switch.json"),
             kafka=PretendedKafka(),
             spec=self.spec(new=True),
