@@ -18,6 +18,7 @@ from airflow_flinkstyle.agent.jvm.sources import Source
 from airflow_flinkstyle.agent.launcher import _await_queries
 from airflow_flinkstyle.agent.run.reasons import Failure, ScriptEnded
 from airflow_flinkstyle.agent.runtime import Runtime
+from airflow_flinkstyle.agent.script.held import _active_while_held
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.process import process_started
@@ -90,6 +91,7 @@ class _Runtime(Runtime):
     def run_script(self) -> None:
         """Start the script's only query, and wait for it."""
         writer = Writer()
+        _active_while_held(StreamingQuery, self)
         self.jvm, self.spark_version, self.queries.spark = MagicMock(), "4.2.0", writer._spark
         self.heartbeat_writer.spark_is_up(spark_version="4.2.0", application_id="app")
         self.start_query(writer, None, lambda: self._run_query(writer))  # type: ignore[arg-type]

@@ -210,6 +210,9 @@ class Session:
         confs = SimpleNamespace(contains=lambda _name: False)
         self._jsparkSession = SimpleNamespace(sessionState=lambda: SimpleNamespace(conf=lambda: confs))
         self.sparkContext = MagicMock()
+        self.streams = SimpleNamespace(
+            _jsqm=SimpleNamespace(awaitAnyTermination=lambda _timeout_ms: False, resetTerminated=lambda: None)
+        )
 
 
 class Writer:
