@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from benchmarks.common import Report
 
 NAMES = (
-    *("copy_speed", "flink_native", "slowdown", "copies_people_make"),
+    *("copy_speed", "many_files", "flink_native", "slowdown", "copies_people_make"),
     *("translation_accuracy", "translation_speed"),
     *("commit_cost", "sink_speed"),
 )

@@ -12,37 +12,37 @@ from typing import TYPE_CHECKING
 from benchmarks.common import MIB
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 SST_MIB = (64, 64, 32, 16, 4)
 """Sizes in turn: RocksDB's target size, and younger files."""
 PARTITIONS = 4
-_HEADER = {
-    "batchWatermarkMs": 0,
-    "batchTimestampMs": 1,
-    "conf": {
-        "spark.sql.streaming.stateStore.providerClass": (
-            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-        ),
-        "spark.sql.shuffle.partitions": str(PARTITIONS),
-    },
-}
+_PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
 class SyntheticCheckpoint:
     """One query, whose state is replaced a piece at a time."""
 
-    def __init__(self, root: Path, size_bytes: int) -> None:
+    def __init__(
+        self,
+        root: Path,
+        size_bytes: int,
+        *,
+        partitions: int = PARTITIONS,
+        sst_bytes: Sequence[int] = tuple(size * MIB for size in SST_MIB),
+    ) -> None:
+        """Write it; ``sst_bytes`` are the sizes of its files in turn, all ``partitions`` share them."""
         self.root = root
-        self._batch = -1
-        self._ssts: list[list[str]] = [[] for _ in range(PARTITIONS)]
+        self._batch, self._partitions = -1, partitions
+        self._ssts: list[list[str]] = [[] for _ in range(partitions)]
         self._block = os.urandom(MIB)
         self._write("metadata", json.dumps({"id": str(uuid.uuid4())}).encode())
         self._write("sources/0/0", b"\0v1\n{}")
         left, number = size_bytes, 0
         while left > 0:
-            size = min(left, SST_MIB[number % len(SST_MIB)] * MIB)
-            self._add_sst(number % PARTITIONS, size)
+            size = min(left, sst_bytes[number % len(sst_bytes)])
+            self._add_sst(number % partitions, size)
             left, number = left - size, number + 1
         self._commit()
         self._commit()
@@ -57,14 +57,19 @@ class SyntheticCheckpoint:
             self._ssts[partition].remove(oldest.name)
             oldest.unlink()
             self._add_sst(partition, size)
-            replaced, partition = replaced + size, (partition + 1) % PARTITIONS
+            replaced, partition = replaced + size, (partition + 1) % self._partitions
         self._commit()
         return replaced
 
     def _commit(self) -> None:
         """Write a batch: offsets, a zip with the list of files per partition, commit."""
         self._batch += 1
-        offsets = f'v1\n{json.dumps(_HEADER)}\n{{"logOffset":{self._batch}}}'
+        conf = {
+            "spark.sql.streaming.stateStore.providerClass": _PROVIDER,
+            "spark.sql.shuffle.partitions": str(self._partitions),
+        }
+        header = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": 1, "conf": conf})
+        offsets = f'v1\n{header}\n{{"logOffset":{self._batch}}}'
         self._write(f"offsets/{self._batch}", offsets.encode())
         for partition, names in enumerate(self._ssts):
             for stale in (self.root / f"state/0/{partition}").glob("*.zip"):
