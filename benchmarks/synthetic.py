@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-SST_MIB = (64, 64, 32, 16, 4)
+SST_BYTES = tuple(size * MIB for size in (64, 64, 32, 16, 4))
 """Sizes in turn: RocksDB's target size, and younger files."""
 PARTITIONS = 4
 _PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -30,7 +30,7 @@ class SyntheticCheckpoint:
         size_bytes: int,
         *,
         partitions: int = PARTITIONS,
-        sst_bytes: Sequence[int] = tuple(size * MIB for size in SST_MIB),
+        sst_bytes: Sequence[int] = SST_BYTES,
     ) -> None:
         """Write it; ``sst_bytes`` are the sizes of its files in turn, all ``partitions`` share them."""
         self.root = root
