@@ -18,6 +18,7 @@ from airflow_flinkstyle.agent.jvm.process import (
     EXIT_DONE,
     EXIT_JVM_GONE,
     EXIT_LEASE_LOST,
+    HALT_PATIENCE_S,
     lease_clock_s,
 )
 from airflow_flinkstyle.clock import now_ms
@@ -37,6 +38,8 @@ MAX_INTERVAL_S = 5.0
 ANSWERS_PER_LEASE = 8
 """A call of the heartbeat's client waits at most that part of the lease to connect, and for an answer."""
 WATCH_INTERVAL_S = 0.25
+_ENDING_S = WATCH_INTERVAL_S + HALT_PATIENCE_S
+"""So long before its lease is over a driver begins to end: its successor counts on it that it has."""
 log = logging.getLogger(__name__)
 
 
@@ -193,8 +196,9 @@ class HeartbeatWriter:
         )
 
     def lease_is_lost(self) -> bool:
-        """Return whether the lease could not be confirmed for ``lease_s``; never once the run has ended."""
-        return not self.ended and lease_clock_s() - self.confirmed_at_s > self.lease_s
+        """Return whether it is time to end for want of a confirmed lease; never once the run has ended."""
+        lasts_s = self.lease_s - min(_ENDING_S, self.lease_s / 4)
+        return not self.ended and lease_clock_s() - self.confirmed_at_s > lasts_s
 
     def is_current(self) -> bool:
         """Return whether ``current.json`` still names this incarnation."""

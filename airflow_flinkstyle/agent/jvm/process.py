@@ -26,7 +26,8 @@ EXIT_FAILED = 1
 EXIT_LEASE_LOST = 75
 EXIT_JVM_GONE = 76
 
-_HALT_PATIENCE_S = 1.0
+HALT_PATIENCE_S = 1.0
+"""How long a JVM may take to end itself before it is killed."""
 log = logging.getLogger(__name__)
 
 
@@ -61,7 +62,7 @@ class DriverProcess:
         log.error("Ending the driver at once, exit code %d", code)
         halting = threading.Thread(target=_halt_jvm, args=(code,), daemon=True)
         halting.start()
-        halting.join(_HALT_PATIENCE_S)  # a JVM in a long pause does not answer
+        halting.join(HALT_PATIENCE_S)  # a JVM in a long pause does not answer
         if _gateway_jvm() is not None and not self.jvm_is_gone():
             os.kill(self.jvm_pid, signal.SIGKILL)
         os._exit(code)

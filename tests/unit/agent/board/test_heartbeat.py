@@ -11,7 +11,7 @@ import pytest
 from airflow_flinkstyle.agent.board import heartbeat
 from airflow_flinkstyle.agent.board.heartbeat import HeartbeatThread, HeartbeatWriter
 from airflow_flinkstyle.agent.errors import SupersededError
-from airflow_flinkstyle.agent.jvm.process import DriverProcess
+from airflow_flinkstyle.agent.jvm.process import HALT_PATIENCE_S, DriverProcess
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.records import Current, QueryStatus
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
@@ -117,12 +117,13 @@ def test_lease_is_lost_from_the_begin_of_the_last_write_that_succeeded(
     store = MemoryStore()
     writer = a_writer(JobBoard(store, "orders"))
     writer.beat("running")
-    now_s[0] = 105.0
+    now_s[0] = 104.0
     store.fail_at(1)
     with pytest.raises(StoreUnavailableError):
         writer.beat()
+    now_s[0] = 106.0 - heartbeat.WATCH_INTERVAL_S - HALT_PATIENCE_S
     assert not writer.lease_is_lost()
-    now_s[0] = 106.1
+    now_s[0] += 0.01  # what is left of the lease of 6 s is what ending may take
     assert writer.lease_is_lost()
 
 
