@@ -43,8 +43,8 @@ bench: setup ## Measure against others and write docs/benchmarks.md; BENCH=name 
 	@$(PYTHON) -m tools.bench
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m benchmarks $(BENCH) $(if $(QUICK),--quick)
 
-soak: setup ## Savepoints under load, judged: 200 hot ones, 50 stops and 10 migrations (SOAK=hot or cycles; SEED=n)
-	@$(GUARDED) $(AIRFLOW_BIN)/python -m testbed.soak $(SOAK) $(if $(SEED),--seed $(SEED))
+soak: setup ## Savepoints under load, judged (SOAK=hot, cycles, or faults: an hour of everything failing, MINUTES=n; SEED=n)
+	@$(GUARDED) $(AIRFLOW_BIN)/python -m testbed.soak $(SOAK) $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES))
 
 chaos: setup ## Kill everything around the transactional sink 300 times and count what it wrote; KILLS=n, SEED=n
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m testbed.chaos $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED))

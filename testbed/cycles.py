@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import TYPE_CHECKING
 
+from airflow_flinkstyle.jobs.errors import RequestFailedError, RolledBackError
 from airflow_flinkstyle.jobs.migration.fail_back import mirror_begins
 from airflow_flinkstyle.jobs.migration.producers import SwappedSwitch
 from airflow_flinkstyle.jobs.running.client import Stopped
@@ -23,12 +25,15 @@ from testbed.exactly_once import QUERIES
 from testbed.keeper import Keeper
 from testbed.mirror import Mirror
 from testbed.mirror import MirrorSettings as MirrorProcess
+from testbed.tries import Tries
 from testbed.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from airflow_flinkstyle.jobs.migration.kafka_side import LiveKafka
+    from airflow_flinkstyle.jobs.migration.report import CutoverReport
     from airflow_flinkstyle.jobs.spec import JobSpec
     from testbed.exactly_once import ExactlyOnceJob
     from testbed.judge import Judgement, StateReader
@@ -88,13 +93,15 @@ class Downtimes:
 class Moves:
     """What is done to a job that runs, one move after the other."""
 
-    def __init__(self, job: ExactlyOnceJob, *, moving_sink: bool = False) -> None:
+    def __init__(self, job: ExactlyOnceJob, *, moving_sink: bool = False, tries: Tries | None = None) -> None:
         """Prepare.
 
         Args:
             job: Not started yet.
             moving_sink: Whether the output moves with the source, or stays on ``old``.
+            tries: How steps are tried; by default once.
         """
+        self._tries = Tries() if tries is None else tries
         self._job, self._orders, self._moving_sink = job, job.orders, moving_sink
         self._shards, self._on_new = 2, False
         self.mirrors_restarted = 0
@@ -110,32 +117,46 @@ class Moves:
     def start(self) -> None:
         """Start the job for the first time."""
         spec = self._spec(on_new=False)
-        handle = self._orders.client.start(spec, self._orders.target, claim_key="start")
+        handle = self._tries(lambda: self._orders.client.start(spec, self._orders.target, claim_key="start"))
         self._wait_commits(handle.generation, dict.fromkeys(QUERIES, -1))
 
     def cycle(self, name: str, cycle: Cycle) -> float:
         """Stop with a savepoint, start from it; returns the downtime in seconds."""
         orders = self._orders
         time.sleep(cycle.run_s)
-        outcome = orders.client.stop(f"{name}/stop", savepoint=True, timeout_s=_TIMEOUT_S)
-        if not isinstance(outcome, Stopped) or outcome.savepoint_id is None:
-            raise RuntimeError(f"The job did not stop with a savepoint: {outcome}")
-        self._shards = cycle.shards
-        handle = orders.client.start(
-            self._spec(on_new=self._on_new),
-            orders.target,
-            claim_key=name,
-            origin=FromSavepoint(savepoint_id=outcome.savepoint_id),
+        outcome = self._stop(name)
+        self._shards, saved = cycle.shards, FromSavepoint(savepoint_id=outcome.savepoint_id or "")
+        handle = self._tries(
+            lambda: orders.client.start(
+                self._spec(on_new=self._on_new), orders.target, claim_key=name, origin=saved
+            )
         )
         if cycle.kill_after_s is not None:
             time.sleep(cycle.kill_after_s)
-            orders.client.end_driver(handle.generation)
+            self._tries(lambda: orders.client.end_driver(handle.generation))
         self._wait_commits(handle.generation, outcome.batches)
-        return self._downtime_s(outcome.generation, handle.generation, outcome.batches)
+        return self._tries(lambda: self._downtime_s(outcome.generation, handle.generation, outcome.batches))
+
+    def _stop(self, name: str) -> Stopped:
+        refused = itertools.count()
+        key = f"{name}/stop{next(refused)}"
+
+        def stop() -> Stopped:
+            nonlocal key
+            try:
+                outcome = self._orders.client.stop(key, savepoint=True, timeout_s=_TIMEOUT_S)
+            except RequestFailedError:  # what has ended is not asked again under its key
+                key = f"{name}/stop{next(refused)}"
+                raise
+            if not isinstance(outcome, Stopped) or outcome.savepoint_id is None:
+                raise RuntimeError(f"The job did not stop with a savepoint: {outcome}")
+            return outcome
+
+        return self._tries(stop)
 
     def migrate(self, name: str) -> float:
         """Move the source to the other cluster, with a mirror of its own; returns the downtime in seconds."""
-        orders, old = self._orders, self._orders.running().run.generation
+        orders, old = self._orders, self._tries(self._generation)
         to = orders.old if self._on_new else orders.new
         here, there = _cluster(self.reads), _cluster(to)
         rules = MirrorSettings(source_alias=f"{name}from", target_alias=f"{name}to")
@@ -145,18 +166,31 @@ class Moves:
             copied = wait_copied(here, there, rules, [orders.topic], timeout_s=_TIMEOUT_S)
             if not isinstance(copied, CaughtUp):
                 raise TimeoutError(copied.describe())
-            report = orders.cutover(
-                migration_id=name,
-                switch=SwappedSwitch(orders.switch) if self._on_new else orders.switch,
-                kafka=replace(orders.kafka_side(), old=here, new=there, mirror=rules),
-                spec=self._spec(on_new=not self._on_new),
-            ).run()
+            report = self._cut_over(name, replace(orders.kafka_side(), old=here, new=there, mirror=rules))
             self._on_new = not self._on_new
             self._begins = mirror_begins(report.plan)
             wait_until("orders go there", lambda: orders.producer_is_at() == self.reads.name)
             new = Generation(report.generation)
             self._wait_commits(new, report.plan.batches)
-        return self._downtime_s(old, new, report.plan.batches)
+        return self._tries(lambda: self._downtime_s(old, new, report.plan.batches))
+
+    def _cut_over(self, name: str, kafka: LiveKafka) -> CutoverReport:
+        orders, rolled_back = self._orders, 0
+
+        def run() -> CutoverReport:
+            nonlocal rolled_back
+            try:
+                return orders.cutover(
+                    migration_id=f"{name}-{rolled_back}",
+                    switch=SwappedSwitch(orders.switch) if self._on_new else orders.switch,
+                    kafka=kafka,
+                    spec=self._spec(on_new=not self._on_new),
+                ).run()
+            except RolledBackError:
+                rolled_back += 1
+                raise
+
+        return self._tries(run)
 
     def judge(self, reader: StateReader) -> tuple[Judgement, OutputJudgement]:
         """End the producer, and judge what the job counted and wrote on all its ways."""
@@ -192,7 +226,7 @@ class Moves:
                 self._commit(generation, query, after[query] + 1).exists() for query in QUERIES
             )
 
-        wait_until(f"batches of generation {generation} after {after}", committed)
+        wait_until(f"batches of generation {generation} after {after}", lambda: self._tries(committed))
 
     def _downtime_s(self, old: Generation, new: Generation, at: Mapping[str, int]) -> float:
         """Return how long the query waited that waited longer, by the times of its commits."""
@@ -201,6 +235,12 @@ class Moves:
             - self._commit(old, query, at[query]).stat().st_mtime
             for query in QUERIES
         )
+
+    def _generation(self) -> Generation:
+        current = self._orders.board.current()
+        if current is None:
+            raise RuntimeError("no generation has run yet")
+        return current.value.generation
 
     def _commit(self, generation: Generation, query: str, batch: int) -> Path:
         return self._orders.checkpoint(generation, query=query) / "commits" / str(batch)

@@ -42,20 +42,20 @@ def spark_conf() -> dict[str, str]:
     }
 
 
-def s3_env(server: S3Server) -> dict[str, str]:
-    """Return what the server's clients find in their environment."""
+def s3_env(server: S3Server, *, way: str | None = None) -> dict[str, str]:
+    """Return what the server's clients find in their environment; ``way`` is another URL of it."""
     return {
         "AWS_ACCESS_KEY_ID": server.access_key,
         "AWS_SECRET_ACCESS_KEY": server.secret_key,
-        "AWS_ENDPOINT_URL_S3": server.endpoint,
+        "AWS_ENDPOINT_URL_S3": way or server.endpoint,
         "AWS_REGION": server.region,
     }
 
 
-def s3_settings(server: S3Server) -> S3Settings:
-    """Return the server as the package's own store sees it."""
+def s3_settings(server: S3Server, *, way: str | None = None) -> S3Settings:
+    """Return the server as the package's own store sees it; ``way`` is another URL of it."""
     return S3Settings(
-        endpoint=server.endpoint,
+        endpoint=way or server.endpoint,
         region=server.region,
         access_key=server.access_key,
         secret_key=server.secret_key,

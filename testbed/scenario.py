@@ -89,16 +89,18 @@ class OrdersScenario:
         topic: str,
         job: str = "orders",
         s3: S3Server | None = None,
+        way: str | None = None,
         master: str = "local[2]",
         lease_s: float = 10.0,
     ) -> None:
+        """Prepare; drivers and callers reach ``s3`` by the URL ``way`` if it is given, the producer never."""
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.old, self.new, self.topic = folder, old, new, topic
         self.ledger = folder / "ledger"
         self._late_ledger = folder / "late-ledger"
         self.s3 = s3
         self.store_uri = f"s3://{BUCKET}" if s3 else (folder / "store").as_uri()
-        self.secret_env = s3_env(s3) if s3 else {}
+        self.secret_env = s3_env(s3, way=way) if s3 else {}
         self.target = SubmitTarget(
             master=master,
             python=str(SPARK_PYTHON),
@@ -114,7 +116,7 @@ class OrdersScenario:
             lease_s=lease_s,
         )
         self.producer: Service | None = None
-        store = open_store(self.store_uri, s3_settings(s3) if s3 else None)
+        store = open_store(self.store_uri, s3_settings(s3, way=way) if s3 else None)
         self.board = JobBoard(store, job)
         self.switch = StoreProducerSwitch(store, self.switch_key)
         self.client = JobClient(
@@ -187,7 +189,7 @@ class OrdersScenario:
             [sys.executable, "-m", "testbed.producer", settings.to_json()],
             log_file=self.folder / "producer.log",
             ready=lambda: self.acknowledged() > sum((opening or {}).values()),
-            env={**os.environ, **self.secret_env},
+            env={**os.environ, **(s3_env(self.s3) if self.s3 else {})},
             cwd=paths.ROOT,
         )
         self.producer.start()

@@ -1,45 +1,62 @@
-"""``python -m testbed.soak [hot|cycles]``: savepoints under load for as long as it takes, and a verdict.
+"""``python -m testbed.soak [hot|cycles|faults]``: savepoints under load, for as long as it takes, judged.
 
 ``hot``: 200 savepoints of a job that runs on, each started by Spark and judged. ``cycles``: a job that
 writes through the transactional sink is stopped with a savepoint and started from it 50 times, and moved to
-another Kafka cluster or back 10 times, input and output. Exits 0 if everything was right. The seed is
-printed; ``--seed`` repeats the moments of a run.
+another Kafka cluster or back 10 times, input and output. ``faults``: the same for an hour while store, driver
+and brokers fail at random. Exits 0 if everything was right. The seed is printed; ``--seed`` repeats the
+moments of a run.
 """
 
 from __future__ import annotations
 
 import argparse
+import logging
 import random
 import shutil
 import sys
 import tempfile
 import time
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
+from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.storage.local import LocalStore
 from testbed import cycles, hot
+from testbed.bad_s3 import BadS3, Weather
 from testbed.drivers import state_reader
 from testbed.exactly_once import ExactlyOnceJob
+from testbed.faults import Faults
 from testbed.kafka import Broker
-from testbed.scenario import OrdersScenario
+from testbed.s3 import VersityGw
+from testbed.scenario import BUCKET, OrdersScenario
+from testbed.tries import Tries
 
 SAVEPOINTS, PER_ROUND = 200, 25
 RATE_PER_S = 400.0
 CYCLES, MIGRATIONS = 50, 10
 CYCLES_RATE_PER_S = 200.0
+MINUTES = 60.0
+LATE_S = 8.0
+"""A late answer: the lease is ten seconds."""
+STUCK_S = 300.0
+"""A step that has not succeeded so long after its first try is stuck; a fault lasts 25 s at most."""
+_MOVE_EVERY = 4
 
 
 def main() -> int:
     """Run what was asked for and print what came out."""
     parser = argparse.ArgumentParser(prog="testbed.soak", description=__doc__)
-    parser.add_argument("part", nargs="?", choices=("hot", "cycles"), help="by default both")
+    parser.add_argument("part", nargs="?", choices=("hot", "cycles", "faults"), help="by default all")
     parser.add_argument("--savepoints", type=int, default=SAVEPOINTS)
     parser.add_argument("--cycles", type=int, default=CYCLES)
     parser.add_argument("--migrations", type=int, default=MIGRATIONS)
+    parser.add_argument("--minutes", type=float, default=MINUTES, help="of faults")
     parser.add_argument("--seed", type=int, help="by default another one every time")
     options = parser.parse_args()
     seed = random.SystemRandom().randrange(1_000_000) if options.seed is None else options.seed
     right = True
-    for part, run in (("hot", take_hot), ("cycles", stop_and_move)):
+    for part, run in (("hot", take_hot), ("cycles", stop_and_move), ("faults", stop_and_move_under_faults)):
         if options.part in (None, part):
             folder = Path(tempfile.mkdtemp(prefix=f"soak-{part}-"))
             done = run(folder, seed, options)
@@ -100,6 +117,63 @@ def stop_and_move(folder: Path, seed: int, options: argparse.Namespace) -> bool:
     say(f"state: {state}")
     say(f"output: {output}; {minutes:.0f} min, seed {seed}")
     return state.right and output.right
+
+
+def stop_and_move_under_faults(folder: Path, seed: int, options: argparse.Namespace) -> bool:
+    """The same while everything fails at random; returns whether every order was counted and written once."""
+    logging.basicConfig(format="%(asctime)s %(message)s", stream=sys.stdout)
+    logging.getLogger("testbed").setLevel(logging.INFO)
+    say(f"faults, seed {seed}, in {folder}")
+    begun_s = time.monotonic()
+    moments = random.Random(seed)  # noqa: S311  (moments, not secrets)
+    weather = Weather(seed, most_bad_s=LATE_S)
+    tries = Tries(patience_s=STUCK_S)
+    with (
+        Broker("old", folder / "old", heap_mb=512) as old,
+        Broker("new", folder / "new", heap_mb=512) as new,
+        VersityGw(folder / "s3") as server,
+        BadS3(server.port, weather, late_s=LATE_S) as way,
+        OrdersScenario(
+            folder=folder / "job",
+            old=old,
+            new=new,
+            topic="soak-orders",
+            job="soak",
+            s3=server,
+            way=way.endpoint,
+        ) as orders,
+        state_reader(folder) as reader,
+    ):
+        server.create_bucket(BUCKET)
+        orders.create_topic(deleted={0: 100, 1: 40})
+        moves = cycles.Moves(ExactlyOnceJob(orders=orders), moving_sink=True, tries=tries)
+        tries.between = orders.client.ensure_running
+        orders.start_producer(rate_per_s=CYCLES_RATE_PER_S)
+        moves.start()
+        done: Counter[str] = Counter()
+        board = JobBoard(LocalStore(server.data / BUCKET), orders.spec.name)
+        with Faults(board, weather, (old, new), moments) as faults:
+            for number, cycle in enumerate(cycles.cycles_of(seed, 10_000), 1):
+                if time.monotonic() - begun_s > 60 * options.minutes:
+                    break
+                if number % _MOVE_EVERY:
+                    down_s = moves.cycle(f"cycle{number}", replace(cycle, kill_after_s=None))
+                    done["stops with savepoint and starts from it"] += 1
+                else:
+                    down_s = moves.migrate(f"move{number}")
+                    done["migrations"] += 1
+                say(f"step {number}, down {down_s:.1f} s")
+        state, output = moves.judge(reader)
+    say(f"{_counts(done)}; faults: {_counts(faults.count)}; mirrors started again: {moves.mirrors_restarted}")
+    say(f"requests to the store that failed: {sum(way.hits.values())} of {sum(way.requests.values())}")
+    say(f"longest step {tries.longest_s:.0f} s; callers were told: {_counts(tries.told)}")
+    say(f"state: {state}")
+    say(f"output: {output}; {(time.monotonic() - begun_s) / 60:.0f} min, seed {seed}")
+    return state.right and output.right
+
+
+def _counts(of: Counter[str]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in of.most_common()) or "none"
 
 
 def say(line: str) -> None:
