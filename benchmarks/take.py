@@ -16,6 +16,7 @@ from typing import IO
 
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+from airflow_flinkstyle.savepoint.repository.summary import newest_savepoint
 from airflow_flinkstyle.storage.open import open_store
 
 
@@ -55,7 +56,7 @@ def main() -> None:
     label = SavepointLabel(
         savepoint_id=f"sp-{now_ms}", taken_at_ms=now_ms, spark_version="4.2.0", taken_from_generation=None
     )
-    previous = next(iter(repository.manifests()), None)
+    previous = newest_savepoint(repository)
     began_s = time.monotonic()
     manifest = take_savepoint(repository, [source], label, previous=previous)
     answer = json.dumps({"seconds": time.monotonic() - began_s, "size_bytes": manifest.total_bytes})
