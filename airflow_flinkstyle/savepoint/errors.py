@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
 _SHOWN = 20
-_FREED = "No savepoint was made; what it uploaded is freed, now or by the next prune, if nothing needs it."
+_STAYS = "No savepoint was made; the files that it uploaded stay until the next prune."
 
 
 class SavepointError(FlinkstyleError):
@@ -210,7 +210,7 @@ class TakeCancelledError(SavepointError):
         """Name what was being copied."""
         return cls(
             f"Expected to finish the savepoint of {what}, but it was cancelled.",
-            state_after=_FREED,
+            state_after=_STAYS,
             remedy="Take the savepoint again when it is wanted.",
         )
 
@@ -226,7 +226,7 @@ class TakeTimedOutError(SavepointError):
         """Name the time and what was being copied."""
         return cls(
             f"Expected the savepoint of {what} within {timeout_s:g} s, but it was not done by then.",
-            state_after="No savepoint was made; the files that it uploaded stay until the next prune.",
+            state_after=_STAYS,
             remedy="Try again: what is uploaded and did not change need not be sent again; or give it more "
             "time.",
         )
