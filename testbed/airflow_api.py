@@ -104,11 +104,6 @@ class AirflowApi:
         """Return the run's task instances as Airflow describes them."""
         return list(self.call("GET", f"{_run_path(dag_id, run_id)}/taskInstances")["task_instances"])
 
-    def task_state(self, dag_id: str, run_id: str, task_id: str) -> str | None:
-        """Return the state of one task, None before it was scheduled."""
-        state = self.call("GET", f"{_run_path(dag_id, run_id)}/taskInstances/{task_id}")["state"]
-        return None if state is None else str(state)
-
     def wait_for_task(
         self, dag_id: str, run_id: str, task_id: str, states: Sequence[str], *, timeout_s: float = PATIENCE_S
     ) -> str:

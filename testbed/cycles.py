@@ -22,7 +22,6 @@ from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.types import Generation
 from testbed.exactly_once import QUERIES
-from testbed.keeper import Keeper
 from testbed.mirror import Mirror
 from testbed.mirror import MirrorSettings as MirrorProcess
 from testbed.tries import Tries
@@ -161,7 +160,7 @@ class Moves:
         here, there = _cluster(self.reads), _cluster(to)
         rules = MirrorSettings(source_alias=f"{name}from", target_alias=f"{name}to")
         set_mirror_start(there, rules, self._begins)
-        with Keeper(self._mirror(rules, here, there), self._count_restart):
+        with self._mirror(rules, here, there) as mirror:
             to.wait_for_topic(orders.topic, timeout_s=_TIMEOUT_S)
             copied = wait_copied(here, there, rules, [orders.topic], timeout_s=_TIMEOUT_S)
             if not isinstance(copied, CaughtUp):
@@ -172,6 +171,7 @@ class Moves:
             wait_until("orders go there", lambda: orders.producer_is_at() == self.reads.name)
             new = Generation(report.generation)
             self._wait_commits(new, report.plan.batches)
+        self.mirrors_restarted += mirror.restarts
         return self._tries(lambda: self._downtime_s(old, new, report.plan.batches))
 
     def _cut_over(self, name: str, kafka: LiveKafka) -> CutoverReport:
@@ -213,9 +213,6 @@ class Moves:
             more={f"{back}.emit.heartbeats.enabled": "false"},  # else it runs that way, too
         )
         return Mirror(self._orders.folder / rules.source_alias, settings)
-
-    def _count_restart(self) -> None:
-        self.mirrors_restarted += 1
 
     def _wait_commits(self, generation: Generation, after: Mapping[str, int]) -> None:
         """Wait for each query's next batch; a driver that died without a word is started again."""

@@ -76,32 +76,32 @@ class Faults(threading.Thread):
         return True
 
     def _kill_driver(self) -> bool:
-        return self._signal(signal.SIGKILL)
+        return bool(self._send(signal.SIGKILL, self._driver()))
 
     def _freeze_driver(self) -> bool:
         """Freeze JVM and Python, as a host that sleeps; what wakes after its lease must end itself."""
-        frozen = self._signal(signal.SIGSTOP)
+        frozen = self._send(signal.SIGSTOP, self._driver())
         if frozen:
             self._over.wait(self._random.uniform(1, _LONGEST_FREEZE_S))
-            for pid in self._frozen:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGCONT)
-        return frozen
+            self._send(signal.SIGCONT, frozen)
+        return bool(frozen)
 
-    def _signal(self, number: int) -> bool:
-        """Send the current driver a signal; returns whether there is one."""
+    def _driver(self) -> tuple[int, ...]:
+        """Return the processes of the driver that runs the job; none if there is no such driver."""
         current = self._board.current()
         if current is None:
-            return False
-        now = current.value
-        record = self._board.incarnation(now.generation, now.incarnation)
+            return ()
+        record = self._board.incarnation(current.value.generation, current.value.incarnation)
         if record is None or process_started(record.jvm_pid) != record.pid_started:
-            return False
-        self._frozen = (record.jvm_pid, record.pid)
-        for pid in self._frozen:
+            return ()
+        return (record.jvm_pid, record.pid)
+
+    @staticmethod
+    def _send(number: int, pids: tuple[int, ...]) -> tuple[int, ...]:
+        for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
-        return True
+        return pids
 
     def _kill_broker(self) -> bool:
         broker = self._random.choice(self._brokers)

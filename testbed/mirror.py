@@ -89,7 +89,9 @@ class Mirror:
         self.settings = settings
         self._folder = folder
         self._rest_port, self._log_from, self._wanted = free_port(), 0, False
-        self._keeper = Keeper(self, lambda: log.warning("A task of MirrorMaker 2 gave up: start it again"))
+        self.restarts = 0
+        """How often it died inside ``with``, and was started again."""
+        self._keeper = Keeper(self, self._note_restart)
         self.service = Service(
             "MirrorMaker 2",
             [
@@ -147,6 +149,10 @@ class Mirror:
     def thaw(self) -> None:
         """Let a frozen mirror go on."""
         self.service.thaw()
+
+    def _note_restart(self) -> None:
+        self.restarts += 1
+        log.warning("MirrorMaker 2 or a task of it has died: start it again")
 
     def _configure(self) -> None:
         self._wanted = True

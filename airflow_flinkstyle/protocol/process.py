@@ -37,3 +37,8 @@ def process_started(pid: int) -> str | None:
         return None
     state, *rest = stat.rpartition(")")[2].split()  # the name before it may hold spaces and parentheses
     return None if state in "ZX" else f"{rest[18]}@{boot_id()}"
+
+
+def recorded_start(pid: int) -> str:
+    """Return what a record says of a process's start: one that has ended already matches no other."""
+    return process_started(pid) or f"ended@{boot_id()}"

@@ -15,7 +15,7 @@ import time
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.clock import now_ms
-from airflow_flinkstyle.protocol.process import boot_id, pid_namespace, process_started
+from airflow_flinkstyle.protocol.process import pid_namespace, recorded_start
 from airflow_flinkstyle.protocol.records import IncarnationRecord
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class DriverProcess:
             host=socket.gethostname(),
             pid=os.getpid(),
             jvm_pid=self.jvm_pid,
-            pid_started=process_started(self.jvm_pid) or f"ended@{boot_id()}",
+            pid_started=recorded_start(self.jvm_pid),
             pid_namespace=pid_namespace(),
             started_at_ms=now_ms(),
         )

@@ -19,7 +19,7 @@ from airflow_flinkstyle.jobs.deployments import survival
 from airflow_flinkstyle.jobs.deployments.base import Alive, DriverState, Gone, Unknown
 from airflow_flinkstyle.jobs.errors import DiesWithStarterError, DriverFailedError
 from airflow_flinkstyle.protocol import driver_log
-from airflow_flinkstyle.protocol.process import boot_id, pid_namespace, process_started
+from airflow_flinkstyle.protocol.process import boot_id, pid_namespace, process_started, recorded_start
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -105,7 +105,7 @@ class DetachedDeployment:
             ) from error
         _children[process.pid] = process
         log.info("Started driver process %d, log %s", process.pid, path)
-        return self._id(process.pid, process_started(process.pid) or f"ended@{boot_id()}", str(path))
+        return self._id(process.pid, recorded_start(process.pid), str(path))
 
     def find(self, submission: Submission) -> Mapping[str, str] | None:
         """Look for a process whose command line holds the submission's marker."""

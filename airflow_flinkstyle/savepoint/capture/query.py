@@ -87,7 +87,7 @@ def capture_query(
         cancelled: Asked before each file, by several threads.
         progress: Told after each file, by the calling thread.
         uploaded: Told the key of each blob before it is uploaded, by several threads; blobs that were
-            listed before are not told. Whoever gives up frees these.
+            listed before are not told.
         attempts: How often to start over when the running query replaces files meanwhile.
         threads: Files copied at a time.
         patience_s: How long one call to a store may go on failing for a reason that may pass.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,7 @@ from airflow_flinkstyle.savepoint.errors import (
 from airflow_flinkstyle.savepoint.manifest import KafkaLog, Manifest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from airflow_flinkstyle.protocol.records import QueryStatus
     from airflow_flinkstyle.protocol.sink_records import Sinks
@@ -125,28 +125,14 @@ def take_savepoint(
     if existing is not None:
         return existing
     _require_names(queries)
-    uploads: set[str] = set()
     try:
-        manifest = _take(
-            repository,
-            queries,
-            label,
-            previous=previous,
-            end=end,
-            progress=progress,
-            uploads=uploads,
-            patience=patience,
+        return _take(
+            repository, queries, label, previous=previous, end=end, progress=progress, patience=patience
         )
     except SavepointConflictError:  # another attempt of the same request was first
-        _left(uploads)
         return repository.read(label.savepoint_id)
     except (TakeCancelledError, RepositoryBusyError) as error:
-        _left(uploads)
         raise (end.reason(what) or error) from error.__cause__  # what the store said, if it waited for that
-    except BaseException:
-        _left(uploads)
-        raise
-    return manifest
 
 
 def _take(
@@ -157,12 +143,11 @@ def _take(
     previous: Manifest | None,
     end: _EarlyEnd,
     progress: Callable[[CaptureProgress], None],
-    uploads: set[str],
     patience: StorePatience,
 ) -> Manifest:
     """Capture and publish while nobody frees blobs."""
     holder = f"the taker of {label.savepoint_id}"
-    with ExitStack() as stack:
+    with ExitStack() as stack, _uploads() as uploads:
         held = patience(
             lambda: stack.enter_context(
                 hold_intent(
@@ -216,9 +201,15 @@ class _EarlyEnd:
         return TakeTimedOutError.after(self._timeout_s, what) if self._timed_out else None
 
 
-def _left(uploads: Collection[str]) -> None:
-    """Say what a take leaves that made no savepoint; no key of a driver may delete blobs."""
-    log.info("Up to %d uploaded files stay for the next take; a prune frees them", len(uploads))
+@contextmanager
+def _uploads() -> Iterator[set[str]]:
+    """Collect what a take uploads, and say that it stays where no savepoint is made: it deletes no blob."""
+    uploads: set[str] = set()
+    try:
+        yield uploads
+    except BaseException:
+        log.info("Up to %d uploaded files stay for the next take; a prune frees them", len(uploads))
+        raise
 
 
 def compose(job: str, snapshots: Sequence[QuerySnapshot], label: SavepointLabel) -> Manifest:
