@@ -21,9 +21,10 @@ def main() -> int:
     project = ROOT / "pyproject.toml"
     same_tools = ("-c", LOCKS / "build.txt")
     airflow_side = ("--extra", "airflow", "--extra", "dev")
-    spark_side = (LOCKS / "spark.in", "--extra", "spark", "--extra", "test")
+    spark_side = (LOCKS / "beside-spark.in", "--extra", "spark", "--extra", "test")
     compile_requirements("airflow", project, *airflow_side, *same_tools)
-    compile_requirements("spark", project, *spark_side, *same_tools)
+    for own in sorted(LOCKS.glob("spark*.in")):  # the usual Spark, and one for each other version
+        compile_requirements(own.stem, project, own, *spark_side, *same_tools)
     compile_requirements("bench", LOCKS / "bench.in", *same_tools)
     compile_requirements("mutants", project, LOCKS / "mutants.in", "--extra", "test", *same_tools)
     lock_jars()

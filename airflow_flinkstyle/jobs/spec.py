@@ -40,7 +40,7 @@ class JobSpec:
     name: str
     """Unique under a savepoint root."""
     script: str
-    """Path of the PySpark script, as the driver sees it."""
+    """Path of the PySpark script, as the driver sees it; or ``-m``: then ``args`` begins with a module."""
     args: tuple[str, ...] = ()
     conf: Mapping[str, str] = field(default_factory=dict)
     """Spark settings of this job; they win over the target's."""
@@ -62,6 +62,12 @@ class JobSpec:
                     state_after="Nothing was started.",
                     remedy=f"Give the {what}.",
                 )
+        if self.script == "-m" and not self.args:
+            raise BadInputError(
+                f"The name of a module was expected behind -m for job {self.name}, found no argument.",
+                state_after="Nothing was started.",
+                remedy="Give script='-m' and args=['package.module', ...]; or give the path of a script.",
+            )
         if self.lease_s <= 0:
             raise BadInputError(
                 f"A lease of more than 0 s was expected for job {self.name}, found {self.lease_s}.",

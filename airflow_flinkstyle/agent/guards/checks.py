@@ -12,6 +12,7 @@ from airflow_flinkstyle.agent.errors import (
     CheckpointLostError,
     QueryNameError,
     QueryUnknownError,
+    UnsupportedModeError,
 )
 from airflow_flinkstyle.agent.guards.guard import check_source, read_positions, require_same_sources
 from airflow_flinkstyle.checkpoint.inventory import remove_unfinished_writes
@@ -20,10 +21,10 @@ from airflow_flinkstyle.protocol.records import SourceIdentity
 from airflow_flinkstyle.savepoint.files.restore import restore_savepoint
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from airflow_flinkstyle.agent.job_query import JobQuery
-    from airflow_flinkstyle.agent.jvm.sources import Describe
+    from airflow_flinkstyle.agent.jvm.sources import Describe, Source
     from airflow_flinkstyle.protocol.records import Heartbeat, TakeoverOrder
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
@@ -134,6 +135,19 @@ def require_known(query: JobQuery, to_continue: Collection[str], script: Collect
         remedy="Keep the query's name; start queries that are new after all that are not; or name those that "
         f"the job is to have no more in {DROPPED}.",
     )
+
+
+def require_replayable(sources: Iterable[Source]) -> None:
+    """Check that every source can be read again from an offset.
+
+    Raises:
+        UnsupportedModeError: If one is a socket: Spark plans again a batch whose rows are gone.
+    """
+    if any("socket" in source.provider.lower() for source in sources):
+        raise UnsupportedModeError.named(
+            "the source socket, which cannot be read again from a savepoint",
+            "Write what comes over the socket to Kafka or to files, and read those.",
+        )
 
 
 def guard(describe: Describe, query: JobQuery, expected: Mapping[str, list[SourceIdentity]]) -> None:
