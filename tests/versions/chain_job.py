@@ -51,7 +51,7 @@ start("deduplication", read().dropDuplicates(["k"]).select("k"), "append")
 odd = read().where("id % 2 = 1").select("k", F.col("id").alias("odd"))
 start("join", read().where("id % 2 = 0").join(odd, "k").select("id", "odd"), "append")
 sessions = read().groupBy(F.session_window("t", "10 seconds").alias("w"), "k").count()
-start("session window", sessions.select(F.col("w.start").cast("long"), "k", "count"), "complete")
+start("session-window", sessions.select(F.col("w.start").cast("long"), "k", "count"), "complete")
 counted = (
     read().groupBy("k").applyInPandasWithState(count_rows, "k long, n long", "n long", "update", "NoTimeout")
 )

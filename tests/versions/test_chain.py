@@ -23,7 +23,7 @@ PROVIDERS = {
     "RocksDB": "RocksDBStateStoreProvider",
     "HDFS": "HDFSBackedStateStoreProvider",
 }
-OPERATORS = ("aggregation", "deduplication", "join", "session window", "applyInPandasWithState")
+OPERATORS = ("aggregation", "deduplication", "join", "session-window", "applyInPandasWithState")
 WITH_STATE = "transformWithState"
 """Since 4.0, on RocksDB only."""
 
@@ -122,7 +122,7 @@ def test_join_finds_each_pair_once(chain: Chain):
 
 
 def test_session_windows_hold_each_row_once(chain: Chain):
-    last = chain.batches("session window")[-1]
+    last = chain.batches("session-window")[-1]
     assert sum(count for _, _, count in last) == len(all_rows())
     assert Counter(key for _, key, count in last for _ in range(count)) == Counter(
         k for _, k, _ in all_rows()
