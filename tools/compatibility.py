@@ -26,8 +26,7 @@ AREAS = {
     "aligned savepoints of Kafka sources": "tests/integration/test_aligned.py",
     "savepoints while the query runs": "tests/integration/test_savepoint_hot.py",
     "operators and state stores": "tests/integration/test_savepoint_operators.py",
-    "batch ids, file sink": "tests/integration/test_batch_ids.py",
-    "rewinds": "tests/integration/test_rewinding.py",
+    "rewinds, file sink": "tests/integration/test_rewinding.py",
     "offset commits": "tests/integration/test_offset_commits.py",
     "transactional sink, a broken stream of rows": "tests/integration/test_sink.py",
 }
