@@ -21,7 +21,7 @@ def main() -> int:
     project = ROOT / "pyproject.toml"
     same_tools = ("-c", LOCKS / "build.txt")
     airflow_side = ("--extra", "airflow", "--extra", "dev")
-    spark_side = (LOCKS / "beside-spark.in", "--extra", "spark", "--extra", "test")
+    spark_side = (LOCKS / "beside-spark.in", "--extra", "test")
     compile_requirements("airflow", project, *airflow_side, *same_tools)
     for own in sorted(LOCKS.glob("spark*.in")):  # the usual Spark, and one for each other version
         compile_requirements(own.stem, project, own, *spark_side, *same_tools)

@@ -20,7 +20,7 @@ WAIT_S = 600.0
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[Lab]:
-    lab = Lab(tmp_path / "lab")
+    lab = Lab(tmp_path / "lab", patience_s=WAIT_S)
     yield lab
     lab.close()
 
