@@ -58,8 +58,7 @@ class LocalStore:
         """Yield every object whose key starts with ``prefix``, in key order, from behind ``after``."""
         folder = checked_prefix(prefix).rpartition("/")[0]
         with self._translated("list", prefix):
-            found = [info for info in self._walk(folder, after) if info.key.startswith(prefix)]
-        yield from sorted(found, key=lambda info: info.key)
+            yield from self._walk(f"{folder}/" if folder else "", prefix, after)
 
     def folders(self, prefix: str = "") -> Iterator[str]:
         """Yield, in order, the names of the folders directly below ``prefix``."""
@@ -187,25 +186,41 @@ class LocalStore:
         with contextlib.suppress(ObjectMissingError), self._translated("delete", key), _locked(folder):
             path.unlink()
 
-    def _walk(self, folder: str, after: str = "") -> Iterator[ObjectInfo]:
-        """Yield the files below a folder whose key is behind ``after``, without a look at the others.
+    def _walk(self, folder: str, prefix: str, after: str) -> Iterator[ObjectInfo]:
+        """Yield the files below a folder that are asked for, in key order, without a look at the others.
 
         What vanishes meanwhile is left out, as a listing may.
         """
+        pending = self._entries(folder, prefix, after)
+        while pending:
+            key, entry = pending.pop()
+            if key.endswith("/"):
+                pending += self._entries(key, prefix, after)
+                continue
+            with contextlib.suppress(FileNotFoundError):
+                status = entry.stat()
+                yield ObjectInfo(key=key, size_bytes=status.st_size, version=_version(status))
+
+    def _entries(self, folder: str, prefix: str, after: str) -> list[tuple[str, os.DirEntry[str]]]:
+        """Return the files and folders directly in one, the last first; a folder's key ends in a slash."""
         try:
             entries = list(os.scandir(self._root / folder))
         except FileNotFoundError:
-            return
+            return []
+        found = []
         for entry in entries:
-            key = f"{folder}/{entry.name}" if folder else entry.name
             if entry.is_dir():
-                below = f"{key}/"
-                if below > after or after.startswith(below):
-                    yield from self._walk(key, after)
-            elif key > after and not entry.name.startswith(_TEMPORARY):
-                with contextlib.suppress(FileNotFoundError):
-                    status = entry.stat()
-                    yield ObjectInfo(key=key, size_bytes=status.st_size, version=_version(status))
+                key = f"{folder}{entry.name}/"
+                is_asked = (key > after or after.startswith(key)) and (
+                    key.startswith(prefix) or prefix.startswith(key)
+                )
+            else:
+                key = f"{folder}{entry.name}"
+                is_asked = key > after and key.startswith(prefix) and not entry.name.startswith(_TEMPORARY)
+            if is_asked:
+                found.append((key, entry))
+        found.sort(reverse=True)
+        return found
 
     def _folder_to_change(self, key: str) -> Path:
         """Return the folder of a key's place, if no link leads from the root to outside of it.

@@ -25,7 +25,7 @@ def test_large_manifest_is_stored_compressed_and_read_as_it_was(repository: Save
     stored = repository.store.read(KEY)
     text = manifest_json.to_json(manifest)
     assert gzip.decompress(stored).decode() == text
-    assert len(stored) < len(text) / 3
+    assert len(stored) < 2000 * 41  # 32 of a digest, which stands there once
     assert repository.read("sp-1") == manifest
     (listed,) = read_listing(repository).savepoints
     assert listed.files == 2000
