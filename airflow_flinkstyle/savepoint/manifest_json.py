@@ -100,10 +100,10 @@ def _decoded(
 ) -> Manifest:
     """Return the manifest of a parsed document; without ``read_files`` each file is an object of its own."""
     columns = []
-    for query in _queries_of(document) if read_files else ():
-        if "files" in query:
-            columns.append(query["files"])
-            query["files"] = []
+    for fields in _queries_of(document) if read_files else ():
+        if "files" in fields:
+            columns.append(fields["files"])
+            fields["files"] = []
     try:
         manifest = decode(Manifest, document)
         if read_files:

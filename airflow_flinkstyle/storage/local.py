@@ -191,36 +191,28 @@ class LocalStore:
 
         What vanishes meanwhile is left out, as a listing may.
         """
-        pending = self._entries(folder, prefix, after)
+        pending = sorted(self._entries(folder, prefix, after), reverse=True)
         while pending:
             key, entry = pending.pop()
             if key.endswith("/"):
-                pending += self._entries(key, prefix, after)
+                pending += sorted(self._entries(key, prefix, after), reverse=True)
                 continue
             with contextlib.suppress(FileNotFoundError):
                 status = entry.stat()
                 yield ObjectInfo(key=key, size_bytes=status.st_size, version=_version(status))
 
-    def _entries(self, folder: str, prefix: str, after: str) -> list[tuple[str, os.DirEntry[str]]]:
-        """Return the files and folders directly in one, the last first; a folder's key ends in a slash."""
-        try:
-            entries = list(os.scandir(self._root / folder))
-        except FileNotFoundError:
-            return []
-        found = []
-        for entry in entries:
-            if entry.is_dir():
-                key = f"{folder}{entry.name}/"
-                is_asked = (key > after or after.startswith(key)) and (
-                    key.startswith(prefix) or prefix.startswith(key)
-                )
-            else:
+    def _entries(self, folder: str, prefix: str, after: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
+        """Yield the files and folders directly in one that are asked for; a folder's key ends in a slash."""
+        with contextlib.suppress(FileNotFoundError):
+            for entry in os.scandir(self._root / folder):
                 key = f"{folder}{entry.name}"
-                is_asked = key > after and key.startswith(prefix) and not entry.name.startswith(_TEMPORARY)
-            if is_asked:
-                found.append((key, entry))
-        found.sort(reverse=True)
-        return found
+                if entry.is_dir():
+                    below = f"{key}/"
+                    is_behind = below > after or after.startswith(below)
+                    if is_behind and (below.startswith(prefix) or prefix.startswith(below)):
+                        yield below, entry
+                elif key > after and key.startswith(prefix) and not entry.name.startswith(_TEMPORARY):
+                    yield key, entry
 
     def _folder_to_change(self, key: str) -> Path:
         """Return the folder of a key's place, if no link leads from the root to outside of it.
