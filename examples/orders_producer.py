@@ -50,7 +50,8 @@ def main() -> None:
 
     switch = StoreProducerSwitch(open_store(args.root), f"{args.job}/producers.json")
     servers = {None: args.old, "release_old": args.old, "release_new": args.new}
-    producer, told = None, "not asked yet"
+    producer: Producer | None = None
+    told: str | None = "not asked yet"
     waiting = orders()
     while True:
         position = switch.read()
