@@ -27,8 +27,8 @@ from airflow_flinkstyle.savepoint.files.verified import check_savepoint, damaged
 from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.local import LocalStore
-from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.types import Generation
+from testbed.memory_store import MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
