@@ -1,11 +1,13 @@
 """Which savepoints were checked, how deeply, when, and how it went.
 
-``<job>/verified/<savepoint id>.json`` of those that passed, ``<job>/damaged/...`` of those that did not.
+``<job>/verified/<savepoint id>.json`` of those that passed, ``<job>/damaged/...`` of those that did not. The
+latter outweighs the former: who checks may have no right to delete.
 """
 
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -18,6 +20,7 @@ from airflow_flinkstyle.savepoint.blobs.prune_slot import Condemned, condemned_k
 from airflow_flinkstyle.savepoint.errors import SavepointDamagedError
 from airflow_flinkstyle.savepoint.files.transfer import ignore
 from airflow_flinkstyle.savepoint.files.verify import Level, verify_savepoint
+from airflow_flinkstyle.storage.errors import StoreDeniedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -44,30 +47,34 @@ class VerifiedRecord(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DamagedRecord(Record):
-    """The newest check that a savepoint did not pass; deleted once it passes one."""
+    """The newest check that a savepoint did not pass."""
 
     what: ClassVar[str] = "record of a failed check"
 
     level: Level
     at_ms: int
     """Epoch milliseconds, UTC."""
-    found: str
-    """The first of the findings, for people."""
+    found: str | None
+    """The first of the findings, for people; None once the savepoint has passed a check again."""
 
 
 def record_verified(repository: SavepointRepository, verified: Verified, *, at_ms: int) -> VerifiedRecord:
     """Write down that a savepoint passed a check."""
     record = VerifiedRecord(level=verified.level, at_ms=at_ms)
     repository.store.write(note_key(repository, _PASSED, verified.savepoint_id), record.to_bytes())
-    repository.store.delete(note_key(repository, _FAILED, verified.savepoint_id))
+    key = note_key(repository, _FAILED, verified.savepoint_id)
+    if repository.store.get(key) is not None:
+        cleared = DamagedRecord(level=verified.level, at_ms=at_ms, found=None)
+        repository.store.write(key, cleared.to_bytes())
     return record
 
 
 def record_damaged(repository: SavepointRepository, savepoint_id: str, level: Level, found: str) -> None:
     """Write down that a savepoint did not pass a check; it counts as verified no more."""
     record = DamagedRecord(level=level, at_ms=now_ms(), found=found[:_FOUND_SHOWN])
-    repository.store.delete(note_key(repository, _PASSED, savepoint_id))
     repository.store.write(note_key(repository, _FAILED, savepoint_id), record.to_bytes())
+    with suppress(StoreDeniedError):  # for readers that know no record of damage
+        repository.store.delete(note_key(repository, _PASSED, savepoint_id))
 
 
 def check_savepoint(
@@ -124,10 +131,12 @@ def _distrust(
 
 
 def verified_records(repository: SavepointRepository) -> Mapping[str, VerifiedRecord]:
-    """Return the newest check of each savepoint that passed one, by savepoint id."""
-    return read_notes(repository, _PASSED, VerifiedRecord)
+    """Return the newest check of each savepoint that passed its last one, by savepoint id."""
+    passed, failed = read_notes(repository, _PASSED, VerifiedRecord), damaged_records(repository)
+    return {savepoint_id: one for savepoint_id, one in passed.items() if savepoint_id not in failed}
 
 
 def damaged_records(repository: SavepointRepository) -> Mapping[str, DamagedRecord]:
-    """Return the newest check of each savepoint that did not pass it, by savepoint id."""
-    return read_notes(repository, _FAILED, DamagedRecord)
+    """Return the newest check of each savepoint that did not pass its last one, by savepoint id."""
+    noted = read_notes(repository, _FAILED, DamagedRecord)
+    return {savepoint_id: one for savepoint_id, one in noted.items() if one.found is not None}
