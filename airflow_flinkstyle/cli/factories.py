@@ -40,13 +40,13 @@ def jobs_found(root: str) -> list[str]:
 
 
 def require_job(root: str, job: str) -> None:
-    """Require that a job has runs or savepoints below a root.
+    """Require that there is something of a job below a root; its last savepoint may have gone.
 
     Raises:
-        JobUnknownError: If it has neither.
+        JobUnknownError: If there is nothing.
     """
     store = open_store(root)
-    if not is_job_name(job) or {"runs", "savepoints"}.isdisjoint(store.folders(f"{job}/")):
+    if not is_job_name(job) or next(iter(store.list(f"{job}/")), None) is None:
         raise JobUnknownError.of(job, store.uri, known=list(jobs_of(root)))
 
 

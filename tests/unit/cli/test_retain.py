@@ -107,3 +107,9 @@ def test_a_policy_that_would_keep_nothing_is_refused(root: Root):
     three_savepoints(root)
     assert root.run("savepoint", "prune", "--max-count", "0", code=1).stderr.startswith("BAD_INPUT: ")
     assert len(ids(root)) == 3
+
+
+def test_job_whose_last_savepoint_is_gone_is_known_and_has_an_empty_list(root: Root):
+    root.take("sp-1", "4.2.0/stateless")
+    root.run("savepoint", "dispose", "sp-1", "--yes", "--despite", "last_good")
+    assert listed(root) == {}
