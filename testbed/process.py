@@ -124,9 +124,8 @@ class Service:
             if ready():
                 return
             if time.monotonic() - begun_s > scaled(self._ready_timeout_s):
-                waited_s = time.monotonic() - begun_s
                 raise ServiceError(
-                    f"{self.name} was expected to be ready within {waited_s:.0f} s, it was not. "
+                    f"{self.name} was expected to be ready within {self._ready_timeout_s} s, it was not. "
                     f"{self._explain()}"
                 )
             time.sleep(0.2)

@@ -32,7 +32,7 @@ def wait_until(what: str, met: Callable[[], bool], *, timeout_s: float = PATIENC
     begun_s = time.monotonic()
     while not met():
         if time.monotonic() - begun_s > scaled(timeout_s):
-            raise TimeoutError(f"Not within {time.monotonic() - begun_s:.0f} s: {what}")
+            raise TimeoutError(f"Not within {timeout_s:g} s: {what}")
         time.sleep(_POLL_S)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import sys
 from dataclasses import asdict, dataclass, is_dataclass
 from datetime import UTC, datetime
@@ -94,7 +95,7 @@ def in_options(remedy: str, options: Mapping[str, str]) -> str:
         name, value = found["name"], found["value"].strip("[]'\"")
         if name not in options:
             return found[0]
-        return options[name] if value == "True" else f"{options[name]} {value}"
+        return options[name] if value == "True" else f"{options[name]} {shlex.quote(value)}"
 
     return _ARGUMENT.sub(option, remedy)
 

@@ -56,6 +56,7 @@ def test_rows_that_fit_stay_a_table(capsys: Capture, monkeypatch: Patch):
         ("say from_job='orders'.", "say --from-job orders."),
         ("with full=True.", "with --full."),
         ("dispose of it with despite=['pinned'].", "dispose of it with --despite pinned."),
+        ("confirm from_job='generation 3'.", "confirm --from-job 'generation 3'."),
         ("choose rewind='fork'.", "choose rewind='fork'."),
     ],
 )
