@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.jobs.errors import AttemptSupersededError
 from airflow_flinkstyle.protocol.board import check_name
-from airflow_flinkstyle.protocol.records import Record, SignedRecord
+from airflow_flinkstyle.protocol.record import Record, SignedRecord
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
 
 if TYPE_CHECKING:

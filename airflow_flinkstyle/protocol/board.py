@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.protocol.record import Record
 from airflow_flinkstyle.protocol.records import (
     Claim,
     Current,
@@ -17,7 +18,6 @@ from airflow_flinkstyle.protocol.records import (
     Heartbeat,
     IncarnationRecord,
     Progress,
-    Record,
     Request,
     Submit,
     TakeoverOrder,

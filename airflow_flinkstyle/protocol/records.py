@@ -1,22 +1,21 @@
-"""What callers and the agent tell each other, version 2.
+"""What callers and the agent tell each other.
 
-Every record is one JSON object with a ``version``. Silence is never success: an agent that wrote no
-``closed`` has not stopped, whatever else it reported. Secrets never stand in a record.
+Silence is never success: an agent that wrote no ``closed`` has not stopped, whatever else it reported. No
+record holds a secret.
 """
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
-from airflow_flinkstyle.errors import MessageFormatError, ProtocolVersionError
 from airflow_flinkstyle.offsets import Offsets
+from airflow_flinkstyle.protocol.record import Record, SignedRecord
 from airflow_flinkstyle.protocol.sink_records import Sinks
 from airflow_flinkstyle.storage.keys import Name
-from airflow_flinkstyle.typed_json import MismatchError, decode, encode, stored
+from airflow_flinkstyle.typed_json import stored
 from airflow_flinkstyle.types import (
     Alignment,
     BatchId,
@@ -25,9 +24,6 @@ from airflow_flinkstyle.types import (
     Incarnation,
     OnFailedSavepoint,
 )
-
-PROTOCOL_VERSION = 2
-"""Counts breaking changes of the records, not of the package."""
 
 Command = Literal["savepoint", "stop", "stop_with_savepoint", "none"]
 RequestState = Literal["sent", "accepted", "closing", "cancelled"]
@@ -44,46 +40,6 @@ AgentState = Literal["starting", "standby", "running", "draining", "closed", "fa
 
 @stored
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
-    """A record of the protocol; subclasses say where it stands and who writes it."""
-
-    what: ClassVar[str] = "record"
-
-    def to_bytes(self) -> bytes:
-        """Render as JSON with the protocol version."""
-        return json.dumps({"version": PROTOCOL_VERSION, **encode(self)}, sort_keys=True).encode()
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
-        """Parse the record.
-
-        Raises:
-            ProtocolVersionError: If another protocol version wrote it; both numbers are named.
-            MessageFormatError: If it is not such a record.
-        """
-        try:
-            values = json.loads(data)
-            version = values.pop("version", None)
-        except (ValueError, AttributeError, TypeError, RecursionError) as error:
-            raise _malformed(cls.what, repr(data[:80])) from error
-        if version != PROTOCOL_VERSION:
-            raise ProtocolVersionError.between(agent=version, orchestrator=PROTOCOL_VERSION)
-        try:
-            return decode(cls, values)
-        except MismatchError as error:
-            raise _malformed(cls.what, f"one that cannot be read: {error}") from error
-
-
-def _malformed(what: str, found: str) -> MessageFormatError:
-    return MessageFormatError(
-        f"A {what} of protocol version {PROTOCOL_VERSION} was expected, found {found}.",
-        state_after="It was not acted on.",
-        remedy="Look at the object in the store; something other than this package wrote it.",
-    )
-
-
-@stored
-@dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaOverride:
     """One rule for the Kafka options of an unmodified script; matches the role and the old servers."""
 
@@ -95,14 +51,6 @@ class KafkaOverride:
     rename: Mapping[str, str] = field(default_factory=dict)
     """Every topic as the script writes it -> topic to read instead, or several with commas; in whichever of
     ``subscribe``, ``assign`` and ``subscribePattern`` the script uses. Empty: they keep their names."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SignedRecord(Record):
-    """A record that leads to a process: its caller signs it, and whoever starts the process verifies it."""
-
-    signature: str = ""
-    """Over all other fields and the object's place (``jobs.signing``); empty where nothing is started."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

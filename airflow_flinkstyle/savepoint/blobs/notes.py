@@ -10,7 +10,7 @@ from airflow_flinkstyle.savepoint.repository.stored import parse_stored
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_flinkstyle.protocol.records import Record
+    from airflow_flinkstyle.protocol.record import Record
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 
 R = TypeVar("R", bound="Record")
