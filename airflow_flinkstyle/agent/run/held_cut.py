@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.jvm.sources import Describe
     from airflow_flinkstyle.agent.run.driver import Driver
     from airflow_flinkstyle.agent.run.taking import Taking
+    from airflow_flinkstyle.clock import Clock
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.types import BatchId
 
@@ -96,7 +97,10 @@ class HeldCut:
                 driver.jvm,
                 look=self._require_wanted,
                 before_start=lambda query: guard_again(
-                    driver.describe, query, lease_s=driver.driver_run.claim.lease_s
+                    driver.describe,
+                    query,
+                    lease_s=driver.driver_run.claim.lease_s,
+                    clock=driver.driver_run.clock,
                 ),
                 ends=driver.ending.is_set,
                 failed=lambda error: driver.begin_end(Failure.of(error)),
@@ -182,7 +186,7 @@ class HeldCut:
             log.warning("The other jobs of the cut learn of its failure by waiting", exc_info=True)
 
 
-def guard_again(describe: Describe, query: JobQuery, *, lease_s: float) -> None:
+def guard_again(describe: Describe, query: JobQuery, *, lease_s: float, clock: Clock) -> None:
     """Guard a query that goes on: on the same log, as at every start.
 
     What is out of reach for a moment would not have ended the query either, had it not been held.
@@ -191,6 +195,6 @@ def guard_again(describe: Describe, query: JobQuery, *, lease_s: float) -> None:
     """
     try:
         with leaving(_LEFT):
-            patiently(lambda: guard(describe, query, {}), for_s=lease_s)
+            patiently(lambda: guard(describe, query, {}), for_s=lease_s, clock=clock)
     except PartitionSetError as error:
         log.warning("Query %s resumes, and Spark reads its new partitions: %s", query.name, error.problem)
