@@ -155,7 +155,7 @@ class Runtime:
         return describe_source(self.jvm, source)
 
     def _note_sink(self, query_id: str) -> None:
-        """Write where a sink has opened before it writes there: whoever goes on must know of the place."""
+        """Write where a sink has opened before it writes there: whoever continues must know of the place."""
         until_s = time.monotonic() + _STARTED_S
         while time.monotonic() < until_s and not self.queries.has_started(query_id):
             time.sleep(_LOOK_S)  # a first batch may be faster than the return of Spark's start

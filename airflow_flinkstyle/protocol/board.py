@@ -77,7 +77,7 @@ def check_job_name(name: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Behind:
-    """What stands behind the records of the driver that took a job over last: usually nothing new."""
+    """What is behind the records of the driver that took a job over last: usually nothing new."""
 
     keys: Mapping[str, str]
     """With the version of each."""

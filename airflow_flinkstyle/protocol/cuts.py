@@ -31,7 +31,7 @@ Place = tuple[str, str, int]
 @stored
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """Where reading stands in one partition."""
+    """Where reading is in one partition."""
 
     cluster_id: str
     topic: str

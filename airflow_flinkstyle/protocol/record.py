@@ -16,7 +16,7 @@ PROTOCOL_VERSION = 2
 @stored
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """A record of the protocol; subclasses say where it stands and who writes it."""
+    """A record of the protocol; subclasses say where it is and who writes it."""
 
     what: ClassVar[str] = "record"
 

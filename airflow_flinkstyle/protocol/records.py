@@ -64,7 +64,7 @@ class Claim(SignedRecord):
     follows: Generation | None
     """The generation it may take over from; None for a job's first."""
     checkpoint_location: str
-    """Every query's checkpoint stands below it, in a folder of the query's name."""
+    """Every query's checkpoint is below it, in a folder of the query's name."""
     prepare_savepoint_id: Name | None
     """A hot savepoint to restore while waiting, so that less is copied in the window."""
     overrides: tuple[KafkaOverride, ...]
@@ -75,7 +75,7 @@ class Claim(SignedRecord):
     """What a deployment needs to start one more incarnation (``jobs.spec``); no secrets."""
     claimed_at_ms: int
     claim_id: Name = field(default_factory=lambda: uuid.uuid4().hex)
-    """Stands on the driver's command line: two stores may hold the same root, job and generation."""
+    """It is on the driver's command line: two stores may hold the same root, job and generation."""
 
 
 @stored
@@ -94,7 +94,7 @@ class TakeoverOrder(Record):
     what: ClassVar[str] = "takeover order"
 
     savepoint_id: Name | None
-    """Restored by the agent into the checkpoint location; None starts from what stands there (or fresh)."""
+    """Restored by the agent into the checkpoint location; None starts from what is there (or fresh)."""
     carry_planned: bool
     """Restore the savepoint's planned batch too, with its id and offsets (Spark's ordinary retry)."""
     closed_at: Mapping[Name, int] | None
@@ -238,7 +238,7 @@ class QueryStatus:
     declared: Declared | None = None
     """None if unknown."""
     waiting: bool = False
-    """The run goes on with it, and its script has not started it yet."""
+    """The run continues it, and its script has not started it yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,7 +297,7 @@ class Request(Record):
     cut_id: Name | None = None
     """Aligned only: the barrier is agreed on with other jobs under this id."""
     hold_s: float = 60.0
-    """How long the agent holds its queries for the others of a cut, before all go on uncut."""
+    """How long the agent holds its queries for the others of a cut, before all continue uncut."""
     on_failed_savepoint: OnFailedSavepoint = "keep_running"
     """Stops with a savepoint only: what to do if that fails. ``close`` stops the job without it."""
 

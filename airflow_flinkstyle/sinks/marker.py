@@ -1,4 +1,4 @@
-"""What stands in the control topic: a marker per shard, and a completion per lineage.
+"""What is in the control topic: a marker per shard, and a completion per lineage.
 
 A marker is part of the shard's transaction: that it can be read is the proof that the batch's records can.
 """

@@ -75,7 +75,7 @@ class HeartbeatWriter:
         self._looks, self._newest_look = 0, 0
         self._before = before
         """What an earlier incarnation said, said again of queries that this one has not come to yet: if it
-        dies first, whoever goes on must know of them. Not in ``closed``, which is exact."""
+        dies first, whoever continues must know of them. Not in ``closed``, which is exact."""
         self._lock = threading.Lock()
         self._newest = Heartbeat(
             incarnation=incarnation,

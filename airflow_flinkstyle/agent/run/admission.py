@@ -56,7 +56,7 @@ class Admission:
             if self.taken_over:
                 self._guard(query)
                 query.admitted = True  # from then on heartbeats name the query
-                if query.ran is None:  # a relaunch must know what its name stands for before it runs
+                if query.ran is None:  # a relaunch must know what its name represents before it runs
                     self._patiently(self._heartbeat_writer.beat)
             else:
                 self._take_over(query)
@@ -155,7 +155,7 @@ class Admission:
         self._expected = checks.expected_identities(order, self.manifest, None)
 
     def _continue_checkpoint(self, order: TakeoverOrder) -> None:
-        """Go on from this generation's own newest checkpoint; the savepoint is not restored again."""
+        """Continue from this generation's own newest checkpoint; the savepoint is not restored again."""
         self.relaunched = True
         checks.require_not_refused(self._driver_run.last_heartbeat)
         # A claimed savepoint may have been disposed of since.
@@ -168,7 +168,7 @@ class Admission:
         return slot.value if slot else None
 
     def _waiting_queries(self) -> list[waiting.Waiting]:
-        """Return where the queries stand that this run goes on with."""
+        """Return where the queries are that this run continues."""
         last = self._driver_run.last_heartbeat
         known = waiting.told(last, self.manifest, self._before)
         return waiting.look(self._to_continue, self._queries.checkpoint, known, last, self._origins())
@@ -177,7 +177,7 @@ class Admission:
         return lineages.origins(self._order, self.manifest, self._before, self._driver_run.generation)
 
     def _adopted(self) -> Heartbeat | None:
-        """Return the last words of the run whose checkpoint this one goes on in; None if it has its own."""
+        """Return the last words of the run whose checkpoint this one continues in; None if it has its own."""
         claim = self._driver_run.claim
         follows = claim.follows
         followed = self._patiently(lambda: self._board.claim(follows)) if follows is not None else None

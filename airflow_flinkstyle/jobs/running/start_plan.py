@@ -1,4 +1,4 @@
-"""Where a start can go on from: nothing, a checkpoint, a savepoint; and what its driver must find there.
+"""Where a start can continue from: nothing, a checkpoint, a savepoint; and what its driver must find there.
 
 ``start_choice`` chooses between them.
 """
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastState:
-    """Go on where the job was, as its own records show it; start fresh if it has no history."""
+    """Continue where the job was, as its own records show it; start fresh if it has no history."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,12 +43,12 @@ class Fresh:
 
 @dataclass(frozen=True, slots=True)
 class FromCheckpoint:
-    """Go on where the last run closed, in its checkpoint."""
+    """Continue where the last run closed, in its checkpoint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FromSavepoint:
-    """Restore a savepoint into a new checkpoint and go on from there."""
+    """Restore a savepoint into a new checkpoint and continue from there."""
 
     savepoint_id: str
     rewind: Rewind = "continue"
@@ -183,7 +183,7 @@ def last_words(runs: JobView) -> tuple[Run | None, Heartbeat | None]:
 
 
 def order_to_continue(closed: Heartbeat) -> TakeoverOrder:
-    """Go on in the checkpoint of a run that closed, exactly where it did, on the log that it read."""
+    """Continue in the checkpoint of a run that closed, exactly where it did, on the log that it read."""
     expected = {name: dict(beat.sources) for name, beat in closed.queries.items() if beat.sources}
     return TakeoverOrder(
         savepoint_id=None, carry_planned=False, closed_at=closed.batches(), expected=expected
@@ -193,7 +193,7 @@ def order_to_continue(closed: Heartbeat) -> TakeoverOrder:
 def order_to_restore(
     manifest: Manifest, *, closed_at: dict[str, int] | None, carry_planned: bool = False
 ) -> TakeoverOrder:
-    """Go on from a savepoint, on the log that it names."""
+    """Continue from a savepoint, on the log that it names."""
     return TakeoverOrder(
         savepoint_id=manifest.savepoint_id,
         carry_planned=carry_planned and any(query.planned_offsets for query in manifest.queries),

@@ -19,7 +19,7 @@ FOLDERS = ("pins", "verified", "owned")
 
 
 def note_key(repository: SavepointRepository, folder: str, savepoint_id: str) -> str:
-    """Return where a savepoint's record of a folder stands."""
+    """Return where a savepoint's record of a folder is."""
     return f"{repository.job}/{folder}/{savepoint_id}.json"
 
 
