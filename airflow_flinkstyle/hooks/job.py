@@ -108,7 +108,7 @@ class StreamingJobHook(BaseHook):
 
     def _cluster(self, ref: ClusterRef) -> KafkaCluster:
         """Return a cluster; without a login where its connection is gone: no task fails for that alone."""
-        from airflow.sdk.exceptions import AirflowNotFoundException
+        from airflow_flinkstyle.hooks.airflow_versions import AirflowNotFoundException
 
         try:
             return self.kafka(ref.conn_id)

@@ -6,8 +6,7 @@ from dataclasses import asdict
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import conf
-
+from airflow_flinkstyle.hooks.airflow_versions import conf
 from airflow_flinkstyle.hooks.failures import raise_failure
 from airflow_flinkstyle.operators.base import SavepointMaker, airflow_errors, request_key
 
