@@ -85,7 +85,9 @@ class Mirror:
     when a broker is slow with a transaction, and whoever runs one starts it again.
     """
 
-    def __init__(self, folder: Path, settings: MirrorSettings, *, heap_mb: int = 256) -> None:
+    def __init__(
+        self, folder: Path, settings: MirrorSettings, *, heap_mb: int = 256, version: str = ""
+    ) -> None:
         self.settings = settings
         self._folder = folder
         self._rest_port, self._log_from, self._wanted = free_port(), 0, False
@@ -96,7 +98,11 @@ class Mirror:
             "MirrorMaker 2",
             [
                 *(paths.java(), f"-Xmx{heap_mb}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
-                *("-cp", paths.class_path("mirror"), "org.apache.kafka.connect.mirror.MirrorMaker"),
+                *(
+                    "-cp",
+                    paths.class_path(f"mirror-{version}" if version else "mirror"),
+                    "org.apache.kafka.connect.mirror.MirrorMaker",
+                ),
                 folder / "mm2.properties",
             ],
             log_file=folder / "mirror.log",

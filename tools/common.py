@@ -23,6 +23,8 @@ VENV_SPARK = HOME / "venv-spark"
 VENV_BENCH = HOME / "venv-bench"
 VENV_MUTANTS = HOME / "venv-mutants"
 JARS = HOME / "jars"
+KAFKA_VERSIONS = LOCKS / "kafka-versions.lock"
+"""Jars of older brokers and mirrors, which only their tests fetch."""
 JAVA_HOME_FILE = HOME / "java_home"
 
 
