@@ -16,7 +16,7 @@ try:
     )
 except ImportError:  # Airflow 3.1
     from airflow.configuration import conf  # type: ignore[assignment]
-    from airflow.exceptions import (  # type: ignore[assignment]
+    from airflow.exceptions import (  # type: ignore[attr-defined,no-redef]
         AirflowException,
         AirflowFailException,
         AirflowNotFoundException,
