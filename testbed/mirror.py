@@ -10,6 +10,7 @@ from testbed import paths
 from testbed.keeper import Keeper
 from testbed.ports import free_port, is_listening
 from testbed.process import Service
+from testbed.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -107,7 +108,7 @@ class Mirror:
             ],
             log_file=folder / "mirror.log",
             ready=lambda: is_listening(self._rest_port),
-            ready_timeout_s=90,
+            ready_timeout_s=PATIENCE_S,
         )
 
     def __enter__(self) -> Self:
