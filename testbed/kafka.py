@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any, Self
 
 from testbed import paths
+from testbed.jvm import QUICK, from_archive
 from testbed.ports import free_port, is_listening
 from testbed.process import Service
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
     from confluent_kafka.admin import AdminClient
 
-_SMALL_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _CALL_TIMEOUT_S = 30
 
 AUTHORIZER = {
@@ -63,6 +63,7 @@ class Broker:
         version: str = "",
         cluster_id: str | None = None,
         controller_port: int | None = None,
+        class_options: Sequence[str] = from_archive("kafka"),
     ) -> None:
         """Prepare a broker.
 
@@ -77,6 +78,7 @@ class Broker:
             version: ``3.9`` takes the jars of set ``kafka-3.9``; empty is the version of the other tests.
             cluster_id: Of the cluster that it is one of several brokers of; None: a new one.
             controller_port: Of its controller; None: any that is free.
+            class_options: Those that name the archive of its classes.
         """
         self.name = name
         self.port = port or free_port()
@@ -87,8 +89,8 @@ class Broker:
         self._listeners = dict(listeners or {})
         self._admin: AdminClient | None = None
         self._jvm: tuple[str | Path, ...] = (
-            *(paths.java(), f"-Xmx{heap_mb}m", *_SMALL_JVM, "-Dorg.apache.logging.log4j.level=INFO"),
-            *java_options,
+            *(paths.java(), f"-Xmx{heap_mb}m", *QUICK, "-Dorg.apache.logging.log4j.level=INFO"),
+            *(*java_options, *(() if version else class_options)),
             *("-cp", paths.class_path(f"kafka-{version}" if version else "kafka")),
         )
         self.service = Service(

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Self
 
 from testbed import paths
+from testbed.jvm import QUICK, from_archive
 from testbed.keeper import Keeper
 from testbed.ports import free_port, is_listening
 from testbed.process import Service
 from testbed.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 _POLICIES = {
@@ -59,7 +60,7 @@ class MirrorSettings:
             f"{source}->{target}.topics": self.topics.replace("\\", "\\\\"),
             "replication.policy.class": _POLICIES[self.policy],
             "replication.factor": "1",
-            "refresh.topics.interval.seconds": "5",
+            "refresh.topics.interval.seconds": "2",
             "refresh.groups.interval.seconds": "5",
             "emit.checkpoints.interval.seconds": "5",
             "sync.topic.acls.enabled": "false",
@@ -87,8 +88,15 @@ class Mirror:
     """
 
     def __init__(
-        self, folder: Path, settings: MirrorSettings, *, heap_mb: int = 256, version: str = ""
+        self,
+        folder: Path,
+        settings: MirrorSettings,
+        *,
+        heap_mb: int = 256,
+        version: str = "",
+        class_options: Sequence[str] = from_archive("mirror"),
     ) -> None:
+        """Prepare; ``class_options`` name the archive of classes, which an older ``version`` lacks."""
         self.settings = settings
         self._folder = folder
         self._rest_port, self._log_from, self._wanted = free_port(), 0, False
@@ -98,7 +106,8 @@ class Mirror:
         self.service = Service(
             "MirrorMaker 2",
             [
-                *(paths.java(), f"-Xmx{heap_mb}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+                *(paths.java(), f"-Xmx{heap_mb}m"),
+                *(*QUICK, *(() if version else class_options)),
                 *(
                     "-cp",
                     paths.class_path(f"mirror-{version}" if version else "mirror"),

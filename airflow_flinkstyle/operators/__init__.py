@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.operators.upgrade import (
         UpgradeStreamingJobOperator as UpgradeStreamingJobOperator,
     )
+    from airflow_flinkstyle.operators.watch import WatchStreamingJobOperator as WatchStreamingJobOperator
 
 _HOME = {
     "ApproveMigrationOperator": "approval",
@@ -48,6 +49,7 @@ _HOME = {
     "UpgradeStreamingJobOperator": "upgrade",
     "VerifyMigrationOperator": "migrate",
     "VerifySavepointOperator": "retention",
+    "WatchStreamingJobOperator": "watch",
 }
 
 
