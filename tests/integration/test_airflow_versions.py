@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from testbed.spark import SparkPaths
 
-pytestmark = [pytest.mark.integration, pytest.mark.airflow]
+pytestmark = [pytest.mark.integration, pytest.mark.airflow, pytest.mark.versions]
 
 LIFE = """
 from airflow.sdk import DAG, task
