@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def runtime() -> Runtime:
+def runtime(clock: Clock) -> Runtime:
     store = MemoryStore()
-    driver_run = DriverRun(generation=G1, incarnation=I1, claim=a_claim(lease_s=6.0), prior=None, seen=None)
+    driver_run = DriverRun(
+        generation=G1, incarnation=I1, claim=a_claim(lease_s=6.0), prior=None, seen=None, clock=clock
+    )
     return Runtime(
         JobBoard(store, "orders"), SavepointRepository(store, "orders"), driver_run, DriverProcess()
     )

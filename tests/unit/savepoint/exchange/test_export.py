@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import os
 import shutil
 import subprocess
@@ -419,11 +420,11 @@ def test_manifest_that_names_other_files_than_contents_is_refused(
 ):
     folder = MemoryStore()
     export_savepoint(repository, "sp-1", folder)
-    query = manifest.queries[0]
-    entry = replace(query.files[0], blob=blob, digest=f"sha256:{blob}")
-    files = (entry, *query.files[1:])
-    text = manifest_json.to_json(replace(manifest, queries=(replace(query, files=files),))).encode()
-    lines = [f"{e.blob}  blobs/{e.blob}\n" for e in sorted(files, key=lambda e: e.blob)]
+    document = json.loads(folder.read("savepoint.json"))
+    document["queries"][0]["files"]["blob"]["0"] = blob
+    text = manifest_json.with_checksum(json.dumps(document)).encode()
+    blobs = sorted([blob, *(entry.blob for entry in manifest.queries[0].files[1:])])
+    lines = [f"{name}  blobs/{name}\n" for name in blobs]
     folder.write("savepoint.json", text)
     sums = "".join([*lines, f"{hashlib.sha256(text).hexdigest()}  savepoint.json\n"])
     folder.write("SHA256SUMS", sums.encode())
