@@ -24,7 +24,7 @@ from tests.unit.agent.drivers import SmallDriver, a_request, commit, end_run, pl
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.unit.agent.conftest import Clock
+    from tests.unit.clocks import SleptClock as Clock
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from tests.unit.agent.conftest import G1, I1, a_claim
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.unit.agent.conftest import Clock
+    from tests.unit.clocks import SleptClock as Clock
 
 
 @pytest.fixture
