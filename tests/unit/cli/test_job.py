@@ -32,6 +32,13 @@ def test_status_gives_batches_and_where_the_checkpoints_are(root: Root):
     assert "totals@4" in root.run("job", "status").stdout
 
 
+def test_status_names_a_query_that_failed_while_the_script_awaits_another(root: Root):
+    root.seem_running(failed=True)
+    assert root.json("job", "status")["failed_queries"] == ["totals"]
+    shown = " ".join(root.run("job", "status").stdout.split())
+    assert "an error has ended totals: see the driver's log" in shown
+
+
 def test_status_tells_what_was_committed_for_consumer_groups(root: Root):
     group = GroupStatus(
         group="billing",
