@@ -1,4 +1,4 @@
-"""The savepoint manifest, format version 4. Pure; ``manifest_json`` turns it into text and back."""
+"""The savepoint manifest, format version 5. Pure; ``manifest_json`` turns it into text and back."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Manifest:
     The manifest is created last. A savepoint without one does not exist.
     """
 
-    format_version: ClassVar[int] = 4
+    format_version: ClassVar[int] = 5
 
     savepoint_id: Name
     job: Name

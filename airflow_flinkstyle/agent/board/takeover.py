@@ -15,6 +15,7 @@ from airflow_flinkstyle.protocol import signatures
 from airflow_flinkstyle.protocol.records import AsRecorded, Claim, Current, TakeoverOrder
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError, StoreUnavailableError
 from airflow_flinkstyle.types import Incarnation
+from airflow_flinkstyle.wording import batch_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -281,8 +282,8 @@ def require_predecessor(
     batches = ended.value.batches() if ended else {}
     if order.closed_at is not None and (state != "closed" or batches != dict(order.closed_at)):
         raise PredecessorError(
-            f"Generation {claim.follows} of job {board.job} was expected to have closed at batches "
-            f"{dict(order.closed_at)}, found it {state} at {batches}.",
+            f"Generation {claim.follows} of job {board.job} was expected to have closed at "
+            f"{batch_words(order.closed_at)}, found it {state} at {batch_words(batches)}.",
             state_after=NOT_STARTED,
             remedy="Stop it with a savepoint and start again from that one.",
         )

@@ -16,10 +16,18 @@ if TYPE_CHECKING:
 class Alive:
     """The driver process runs."""
 
+    def __str__(self) -> str:
+        """Return the state in words."""
+        return "it runs"
+
 
 @dataclass(frozen=True, slots=True)
 class Gone:
     """The driver process has certainly ended."""
+
+    def __str__(self) -> str:
+        """Return the state in words."""
+        return "it has ended"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +35,10 @@ class Unknown:
     """Nobody here can tell; never taken for an end, so nothing is started twice."""
 
     reason: str
+
+    def __str__(self) -> str:
+        """Return the state in words."""
+        return f"nobody here can tell whether it runs: {self.reason}"
 
 
 DriverState = Alive | Gone | Unknown

@@ -30,6 +30,7 @@ from airflow_flinkstyle.jobs.status import (
     describe_status,
 )
 from airflow_flinkstyle.protocol.records import Submit
+from airflow_flinkstyle.wording import batch_words
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.status import Run
@@ -206,7 +207,7 @@ class JobRuns(JobStarts):
         code, text = (heartbeat.error if heartbeat else None) or ("", "")
         said = f"it failed with {code}: {text}" if code else "it ended without a word"
         if heartbeat is not None and heartbeat.state == "closed":
-            said = f"its script ended at {heartbeat.batches() or 'no batch'}"
+            said = f"its script ended at {batch_words(heartbeat.batches())}"
         problem = (
             f"Generation {run.generation} of job {self.board.job} was expected to run, found that {said}."
         )

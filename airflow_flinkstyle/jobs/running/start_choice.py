@@ -20,6 +20,7 @@ from airflow_flinkstyle.jobs.running.start_plan import (
     StartPlan,
 )
 from airflow_flinkstyle.savepoint.repository.summary import list_savepoints
+from airflow_flinkstyle.wording import batch_words
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.errors import FlinkstyleError
@@ -80,7 +81,7 @@ def history_of(runs: JobView) -> History | None:
         newest = found[0]
         return History(
             name=newest.savepoint_id,
-            where=f"no run, savepoint {newest.savepoint_id} at {dict(newest.batches)}",
+            where=f"no run, savepoint {newest.savepoint_id} at {batch_words(newest.batches)}",
             savepoints=found,
         )
     seen = last_run.look(runs, run, words)
@@ -88,7 +89,7 @@ def history_of(runs: JobView) -> History | None:
         return None
     batches = {**words.batches(), **(seen.committed if isinstance(seen, last_run.Seen) else {})}
     ran = last_run.driver_of(runs, run)
-    where = f"generation {ran}, at {batches or 'a batch that is not known here'}"
+    where = f"generation {ran}, at {batch_words(batches) if batches else 'a batch that is not known here'}"
     return History(name=f"generation {ran}", where=where, savepoints=list_savepoints(runs.repository))
 
 

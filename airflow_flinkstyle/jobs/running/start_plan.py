@@ -15,6 +15,7 @@ from airflow_flinkstyle.jobs.running.forks import fork
 from airflow_flinkstyle.protocol.records import SourceIdentity, TakeoverOrder
 from airflow_flinkstyle.savepoint import sinks
 from airflow_flinkstyle.savepoint.errors import SinkSkipsError
+from airflow_flinkstyle.wording import batch_words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -102,7 +103,9 @@ def plan_savepoint(runs: JobView, origin: FromSavepoint, claim_key: str) -> Star
     )
     batches = {query.name: int(query.batch_id) for query in manifest.queries}
     return StartPlan(
-        checkpoint_location=None, order=order, why=f"from savepoint {manifest.savepoint_id}, at {batches}"
+        checkpoint_location=None,
+        order=order,
+        why=f"from savepoint {manifest.savepoint_id}, at {batch_words(batches)}",
     )
 
 
@@ -160,7 +163,7 @@ def plan_checkpoint(runs: JobView, claim_key: str) -> StartPlan:
     if isinstance(seen, last_run.Unseen) and not (closed and seen.only_by_driver):
         raise seen.error
     if closed:
-        why = f"{where}, which closed at {words.batches() or 'no batch'}: {location}"
+        why = f"{where}, which closed at {batch_words(words.batches())}: {location}"
         return StartPlan(checkpoint_location=location, order=order_to_continue(words), why=why)
     if isinstance(seen, last_run.Seen) and (seen.is_empty or seen.unfinished):
         left = stopped.close(runs, copy_key(claim_key), seen)
@@ -168,7 +171,7 @@ def plan_checkpoint(runs: JobView, claim_key: str) -> StartPlan:
         return StartPlan(checkpoint_location=location, order=order_to_continue(left), why=why)
     manifest = stopped.take_stopped(runs, copy_key(claim_key))
     batches = {query.name: int(query.batch_id) for query in manifest.queries}
-    why = f"{where}, which died, copied as savepoint {manifest.savepoint_id} at {batches}"
+    why = f"{where}, which died, copied as savepoint {manifest.savepoint_id} at {batch_words(batches)}"
     return StartPlan(
         checkpoint_location=None, order=_order_to_start(runs, manifest, carry_planned=True), why=why
     )

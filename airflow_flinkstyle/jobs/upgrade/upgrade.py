@@ -226,7 +226,7 @@ class Upgrade:
         if why_not is None:
             carried = carry_planned(manifest, failed, client)
             origin = FromSavepoint(savepoint_id=carried.savepoint_id)
-            which = sorted(failed.planned) or "no query"
+            which = ", ".join(sorted(failed.planned)) or "no query"
             how = f"from {carried.savepoint_id}, planned batch of {which} carried over"
         elif self.if_committed == "continue":
             raise UpgradeChoiceError(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound="Record")
 
-FOLDERS = ("pins", "verified", "owned")
+FOLDERS = ("pins", "verified", "damaged", "owned")
 
 
 def note_key(repository: SavepointRepository, folder: str, savepoint_id: str) -> str:

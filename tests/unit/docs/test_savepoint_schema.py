@@ -18,8 +18,9 @@ from airflow_flinkstyle.savepoint.errors import ManifestFormatError
 from airflow_flinkstyle.savepoint.manifest import FileEntry, KafkaLog, KafkaPosition, Manifest, QuerySnapshot
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.local import LocalStore
-from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.types import BatchId, NextOffset
+from testbed.memory_store import MemoryStore
+from tests.unit.savepoint.manifests import fourth_format
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,7 +84,7 @@ def a_document(**changes: Any) -> dict[str, Any]:
 
 
 def third_format(document: dict[str, Any]) -> dict[str, Any]:
-    old = copy.deepcopy(document)
+    old = fourth_format(document)
     old["format_version"] = 3
     for query in old["queries"]:
         query["pending_offsets"] = query.pop("planned_offsets")
@@ -126,7 +127,7 @@ def test_every_savepoint_of_a_real_checkpoint_is_of_the_schema(path: Path):
 
 
 def test_a_manifest_with_every_field_is_of_the_schema_in_all_formats():
-    for older in (copy.deepcopy, third_format, second_format, first_format):
+    for older in (copy.deepcopy, fourth_format, third_format, second_format, first_format):
         document = older(a_document())
         assert problems(document) == []
         assert is_read(document)
@@ -142,15 +143,16 @@ def at(*path: str | int) -> Callable[[dict[str, Any], object], None]:
     return put
 
 
-QUERY, FILE = ("queries", 0), ("queries", 0, "files", 0)
+QUERY, FILES, FILE = ("queries", 0), ("queries", 0, "files"), ("queries", 0, "files", 0)
 SINKS, LINEAGE = (*QUERY, "sinks"), (*QUERY, "sinks", "lineages", 0)
 
 
 @pytest.mark.parametrize(
     ("path", "value"),
     [
-        (("format_version",), 5),
-        (("format_version",), 3),  # with the fields of format 4
+        (("format_version",), 6),
+        (("format_version",), 4),  # with the fields of format 5
+        (("format_version",), 3),
         (("format_version",), 2),
         (("format_version",), 1),
         (("savepoint_id",), "../sp-1"),
@@ -180,15 +182,26 @@ SINKS, LINEAGE = (*QUERY, "sinks"), (*QUERY, "sinks", "lineages", 0)
         ((*QUERY, "kafka", "0", "offsets"), {"orders": {}}),
         ((*QUERY, "kafka", "0", "offsets"), {"orders": {"0": -1}}),
         ((*QUERY, "kafka", "0", "log_range"), {"orders": {"0": [1]}}),
-        ((*FILE, "size_bytes"), -1),
-        ((*FILE, "digest"), ""),
-        ((*FILE, "digest"), "sha256:12"),
-        ((*FILE, "digest"), "abc"),
         (("checksum",), "abc"),
+        (FILES, []),
+        ((*FILES, "surprise"), 1),
+        ((*FILES, "path"), "x"),
+        ((*FILES, "path"), ["a", 1]),
+        ((*FILES, "size_bytes"), [7, -1]),
+        ((*FILES, "sha256"), "?"),
+        ((*FILES, "digest"), {"1": ""}),
+        ((*FILES, "digest"), {"1": "sha256:12"}),
+        ((*FILES, "digest"), {"1": "abc"}),
+        ((*FILES, "digest"), {"x": None}),
+        ((*FILES, "blob"), {"0": "ab", "1": 1}),
+        ((*FILES, "blob"), {"0": "ab", "01": "ab"}),
         *(
-            ((*FILE, field), key)
-            for field in ("path", "blob")
+            (field, value)
             for key in ("", "/a", "a//b", "../a", "a/..", "a/./b", ".", "a\\b", "a\nb")
+            for field, value in (
+                ((*FILES, "path"), ["a", key]),
+                ((*FILES, "blob"), {"0": "ab", "1": key}),
+            )
         ),
     ],
     ids=str,
@@ -200,7 +213,18 @@ def test_what_the_package_refuses_is_not_of_the_schema(path: tuple[str | int, ..
     assert problems(document)
 
 
-@pytest.mark.parametrize("where", [(), QUERY, FILE, (*QUERY, "kafka", "0"), SINKS, LINEAGE], ids=str)
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("size_bytes", -1), ("digest", ""), ("digest", "sha256:12"), ("path", "../a"), ("blob", "")],
+)
+def test_what_the_package_refuses_of_format_4_is_not_of_the_schema(field: str, value: object):
+    document = fourth_format(a_document())
+    at(*FILE, field)(document, value)
+    assert not is_read(document)
+    assert problems(document)
+
+
+@pytest.mark.parametrize("where", [(), QUERY, FILES, (*QUERY, "kafka", "0"), SINKS, LINEAGE], ids=str)
 def test_no_field_may_be_missing(where: tuple[str | int, ...]):
     fields: Any = a_document()
     for step in where:

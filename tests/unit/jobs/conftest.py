@@ -59,9 +59,9 @@ from airflow_flinkstyle.savepoint.manifest import KafkaLog
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError, StoreUnavailableError
 from airflow_flinkstyle.storage.local import LocalStore
-from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.types import NextOffset
 from testbed.keys import SIGNER
+from testbed.memory_store import MemoryStore
 
 QUERY, TOPIC, SHIFT = "orders", "orders", 100
 _CONFS = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{"spark.sql.shuffle.partitions":"2"}}'
@@ -421,6 +421,10 @@ class Driver(threading.Thread):
         return True
 
     def take(self, request: Any) -> str:
+        if self.world.leaves_planned:  # as a driver that dies in a batch
+            committed, _, _ = self.logs()
+            text = f'v1\n{_CONFS}\n{{"{TOPIC}":{{"0":{self.world.logs.end(self.cluster)}}}}}'
+            self.checkpoint.write(f"offsets/{committed + 1}", text.encode())
         log = KafkaLog(
             cluster_id=self.cluster,
             topic_ids={TOPIC: f"{self.cluster}-id"},
@@ -525,7 +529,7 @@ class World:
         self.submissions: list[Any] = []
         self.refused: FlinkstyleError | None = None
         self.deaf = self.takes_fail = self.refuses = self.reads_slowly = self.script_ends = False
-        self.store_throttles = False
+        self.store_throttles = self.leaves_planned = False
 
     @property
     def board(self) -> JobBoard:

@@ -17,8 +17,8 @@ from airflow_flinkstyle.jobs.signing import KEY_VARIABLE, PREVIOUS_VARIABLE, Sig
 from airflow_flinkstyle.jobs.spec import driver_env
 from airflow_flinkstyle.protocol import signatures
 from airflow_flinkstyle.protocol.signatures import ORDER_KEYS_VARIABLE
-from airflow_flinkstyle.storage.memory import MemoryStore
 from testbed.keys import SIGNER, SIGNING_ENV, SIGNING_KEY
+from testbed.memory_store import MemoryStore
 from tests import hostile
 from tests.unit.jobs.conftest import World
 from tests.unit.jobs.cutovers import a_cutover

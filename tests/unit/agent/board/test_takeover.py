@@ -15,9 +15,9 @@ from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.records import Current, QueryStatus, Submit, TakeoverOrder
 from airflow_flinkstyle.protocol.signatures import ORDER_KEYS_VARIABLE
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
-from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.types import BatchId
 from testbed.keys import SIGNER, SIGNING_KEY
+from testbed.memory_store import MemoryStore
 from tests import hostile
 from tests.unit.agent.conftest import G1, G2, G3, I1, I2, a_claim, a_heartbeat
 
@@ -192,7 +192,7 @@ def test_predecessor_must_have_closed_at_exactly_the_named_batches(board: JobBoa
         followed(board, claim, an_order({"orders": 7}))
     board.beat(G1, a_heartbeat(state="closed", queries=at_batch(7)), seen=version)
     followed(board, claim, an_order({"orders": 7}))
-    with pytest.raises(PredecessorError, match=r"\{'orders': 8\}, found it closed at \{'orders': 7\}"):
+    with pytest.raises(PredecessorError, match="batch 8 of orders, found it closed at batch 7 of orders"):
         followed(board, claim, an_order({"orders": 8}))
 
 

@@ -18,8 +18,8 @@ from airflow_flinkstyle.protocol.records import Declared, QueryStatus, Request, 
 from airflow_flinkstyle.protocol.sink_records import Sinks
 from airflow_flinkstyle.savepoint.manifest import KafkaPosition, QuerySnapshot
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
-from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.types import BatchId
+from testbed.memory_store import MemoryStore
 from tests.declared import AS_BEFORE
 from tests.manifests import a_manifest
 from tests.unit.agent.conftest import G1, I1, a_heartbeat
@@ -146,7 +146,8 @@ def test_aligned_cut_waits_for_it_and_is_refused_then() -> None:
 
     queries.take_over(first, [look(a_checkpoint(committed=0))])
     assert "found none of b" in str(asked(queries, admission)[1])
-    assert asked(queries, admission, alignment="none")[0]
+    assert not asked(queries, admission)[0], "a run died in its first batch"
+    assert asked(queries, admission, hold_s=0.0)[0]
 
 
 def test_dropped_queries_are_named_by_a_setting_and_must_not_be_started() -> None:
