@@ -76,7 +76,7 @@ def client_of(root: str, job: str) -> JobClient:
 
 
 def _may_end_with_starter() -> bool:
-    given = os.environ.get(MAY_END_VARIABLE)
+    given = os.environ.get(MAY_END_VARIABLE, "")
     return bool(given) and is_true(MAY_END_VARIABLE, given.capitalize())
 
 

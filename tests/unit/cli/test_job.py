@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from airflow_flinkstyle.cli.factories import MAY_END_VARIABLE, client_of
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.jobs.errors import DiesWithStarterError
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.records import GroupStatus
 from airflow_flinkstyle.typed_json import encode
@@ -141,3 +144,17 @@ def test_status_of_a_driver_that_fell_silent_elsewhere_is_dead_after_its_lease(r
     root.seem_running(lease_s=0.5, beats=False)
     assert root.json("job", "status")["status"] == "dead"
     assert "not changed for" in root.run("job", "status").stdout
+
+
+def test_command_starts_drivers_that_may_end_with_it_only_where_a_person_accepts_that(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("AIRFLOW_IS_K8S_EXECUTOR_POD", "1")  # a pod that ends with its one task
+    with pytest.raises(DiesWithStarterError) as refused:
+        client_of(root.uri, "orders").deployment.require_able()
+    assert f"{MAY_END_VARIABLE}=true for a command" in refused.value.remedy
+    monkeypatch.setenv(MAY_END_VARIABLE, "true")
+    client_of(root.uri, "orders").deployment.require_able()
+    monkeypatch.setenv(MAY_END_VARIABLE, "perhaps")
+    with pytest.raises(BadInputError, match=MAY_END_VARIABLE):
+        client_of(root.uri, "orders")
