@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from airflow_flinkstyle.protocol.board import JobBoard
-    from airflow_flinkstyle.protocol.records import Record
+    from airflow_flinkstyle.protocol.record import Record
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 
 NAMES = [

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from airflow_flinkstyle.jobs.errors import SigningKeyError
 from airflow_flinkstyle.protocol import signatures
-from airflow_flinkstyle.protocol.records import SignedRecord
+from airflow_flinkstyle.protocol.record import SignedRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -88,7 +88,7 @@ class SubmitTarget:
     python: str
     """Interpreter with PySpark (or, with ``spark_home``, any that its Spark supports)."""
     spark_home: str | None = None
-    """None: the spark-submit that stands beside ``python``."""
+    """None: the spark-submit that is beside ``python``."""
     conf: Mapping[str, str] = field(default_factory=dict)
     jars: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()

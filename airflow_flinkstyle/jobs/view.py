@@ -79,7 +79,7 @@ class JobView:
 
     def status(self) -> JobStatus:
         """Return what the run that may run is doing, as far as this process has seen so far."""
-        begun_s = self.sightings.clock_s()
+        begun_s = self.sightings.clock.now_s
         slot = self.board.current()
         current = slot.value if slot is not None else None
         behind = self.board.behind(current)
@@ -129,7 +129,7 @@ class JobView:
             JobNotRunningError: If nobody claimed it.
         """
         claim = self.claim(generation)
-        begun_s = self.sightings.clock_s()
+        begun_s = self.sightings.clock.now_s
         incarnations, beat = self.board.incarnations(generation), self.board.heartbeat(generation)
         submit = self.board.submit(generation)
         recorded = AsRecorded(

@@ -266,7 +266,7 @@ class TargetOccupiedError(SavepointError):
 
 
 class SparkIncompatibleError(SavepointError):
-    """A Spark that cannot go on from the savepoint, or only with other settings than it was given."""
+    """A Spark that cannot continue from the savepoint, or only with other settings than it was given."""
 
     code = "SPARK_INCOMPATIBLE"
 

@@ -49,7 +49,7 @@ class Deployment(Protocol):
 
     @property
     def name(self) -> str:
-        """Stands in the handle, so that another deployment does not misread its native id."""
+        """Part of the handle, so that another deployment does not misread its native id."""
 
     def require_able(self) -> None:
         """Refuse to start drivers from here if they would not stay, before anything is claimed or stopped.

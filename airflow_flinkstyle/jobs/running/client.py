@@ -234,7 +234,7 @@ class JobClient(JobRuns):
         """Stop the job at a batch boundary, with a savepoint if asked, and wait for it.
 
         Raises:
-            RequestFailedError: If the driver refused or failed; the job goes on.
+            RequestFailedError: If the driver refused or failed; the job continues.
             RequestPostponedError: If it failed for a reason that may pass; the same key asks anew.
         """
         mode = replace(mode, timeout_s=timeout_s)

@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 
 class JobRuns(JobStarts):
-    """The job's runs, their begin, and how they go on and end."""
+    """The job's runs, their begin, and how they continue and end."""
 
     def ensure_running(self, status: JobStatus | None = None, *, relaunch_failed: bool = False) -> JobStatus:
         """Start one more incarnation if the driver of the run that may run has died without a word.

@@ -52,7 +52,7 @@ class History:
 
 
 def plan_start(runs: JobView, origin: Origin, claim_key: str) -> StartPlan:
-    """Decide what a start goes on from; may take a savepoint of a job whose driver died."""
+    """Decide what a start continues from; may take a savepoint of a job whose driver died."""
     match origin:
         case LastState():
             plan = _last_state(runs, claim_key)
@@ -111,7 +111,7 @@ def _fresh(runs: JobView, origin: Fresh) -> StartPlan:
 
 
 def _last_state(runs: JobView, claim_key: str) -> StartPlan:
-    """Go on where the job was: in its last run's checkpoint, or from a savepoint of the very same state."""
+    """Continue where the job was: in its last run's checkpoint, or from a savepoint of the same state."""
     history = history_of(runs)
     if history is None:
         return start_plan.plan_fresh(runs, "fresh: no run of it has planned a batch")
@@ -125,7 +125,7 @@ def _last_state(runs: JobView, claim_key: str) -> StartPlan:
 
 
 def _from_same_state(runs: JobView, history: History, why_not: FlinkstyleError, claim_key: str) -> StartPlan:
-    """Go on from the newest savepoint if the job committed nothing after it; else there is a choice to make.
+    """Continue from the newest savepoint if the job committed nothing after it; else a person chooses.
 
     Raises:
         LastStateError: If there is none, or the job has gone on since; the choices are named.

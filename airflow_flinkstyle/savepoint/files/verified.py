@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.protocol.records import Record
+from airflow_flinkstyle.protocol.record import Record
 from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
 from airflow_flinkstyle.savepoint.blobs.notes import note_key, read_notes
 from airflow_flinkstyle.savepoint.blobs.prune_slot import Condemned, condemned_key
