@@ -58,4 +58,4 @@ class SignedRecord(Record):
     """A record that leads to a process: its caller signs it, and whoever obeys it verifies it."""
 
     signature: str = ""
-    """Over all other fields and the object's place (``protocol.signatures``); empty where nothing is started."""
+    """Over all other fields and the object's place (``protocol.signatures``); empty if nothing starts."""
