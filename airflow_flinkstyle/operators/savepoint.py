@@ -59,7 +59,7 @@ class TakeSavepointOperator(SavepointMaker):
             begun = self.hook.begin_savepoint(
                 self.job,
                 request_key(context),
-                running_timeout_s=self.timeout_s,
+                timeout_s=self.timeout_s,
                 alignment=self.alignment,
             )
             self.show_savepoint(context, begun.savepoint_id)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.errors import ScriptFailedError
+from airflow_flinkstyle.agent.jvm.causes import passes
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.kafka.login.driver import scrub
 
@@ -61,7 +62,8 @@ class Failure:
         # Scrubbed whole: half a key is a secret too, and would not be found.
         text = scrub("".join(traceback.format_exception(error)), os.environ).partition(_PLAN)[0]
         lines = [line for line in text.splitlines() if line.strip()]
-        return Failure(ScriptFailedError.code, "\n".join(lines[-_SHOWN_LINES:])[-_SHOWN_CHARACTERS:])
+        shown = "\n".join(lines[-_SHOWN_LINES:])[-_SHOWN_CHARACTERS:]
+        return Failure(ScriptFailedError.code, shown, transient=passes(error))
 
 
 Ending = StopAsked | ScriptEnded | Signalled | Failure
