@@ -6,11 +6,14 @@ The environment names one thing: the version of Spark that ``make test-versions`
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 HOME = ROOT / ".flinkstyle"
-VENV_AIRFLOW = HOME / "venv-airflow"
+_OWN = Path(sys.prefix)
+VENV_AIRFLOW = _OWN if _OWN.parent == HOME and _OWN.name.startswith("venv-airflow") else HOME / "venv-airflow"
+"""Airflow's environment: the one this process runs in, of whichever version; else the default one."""
 SPARK_VARIABLE = "FLINKSTYLE_TEST_SPARK"
 SPARK = os.environ.get(SPARK_VARIABLE, "")
 """Minor version of the Spark that drivers of the tests run on; empty for the one of ``locks/spark.txt``."""
@@ -32,7 +35,7 @@ def jar_set(name: str) -> tuple[Path, ...]:
     Raises:
         FileNotFoundError: If set-up has not fetched that set.
     """
-    jars = tuple(sorted((HOME / "jars" / name).glob("*.jar")))
+    jars = tuple(sorted(HOME.glob(f"jars*/{name}/*.jar")))
     if not jars:
         raise FileNotFoundError(
             f"Jar set {name} was expected in {HOME / 'jars' / name}, found no jar. "

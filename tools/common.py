@@ -25,6 +25,8 @@ VENV_MUTANTS = HOME / "venv-mutants"
 JARS = HOME / "jars"
 SPARKS = tuple(sorted(path.stem.removeprefix("spark-") for path in LOCKS.glob("spark-*.in")))
 """Minor versions of Spark that have an environment of their own, which is made when asked for."""
+KAFKA_VERSIONS = LOCKS / "kafka-versions.lock"
+"""Jars of older brokers and mirrors, which only their tests fetch."""
 JAVA_HOME_FILE = HOME / "java_home"
 
 

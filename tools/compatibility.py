@@ -32,6 +32,7 @@ AREAS = {
 }
 """What a row of the table stands for -> the file of its tests."""
 _OPERATOR = re.compile(r"test_restored_operator_goes_on_as_the_unbroken_one\[(.+)\]")
+_BEGIN, _END = "<!-- spark: written by its tests -->\n", "<!-- spark: end -->\n"
 STORES = ("HDFS", "RocksDB")
 """Parameters of the chain."""
 
@@ -52,8 +53,14 @@ def is_empty(name: str) -> bool:
     return "NOTSET" in name and name.endswith("(skipped)")
 
 
+def write(logs: Path) -> None:
+    """Put what the reports say in its place on the page."""
+    before, begin, rest = PAGE.read_text().partition(_BEGIN)
+    PAGE.write_text(f"{before}{begin}{render(logs)}{_END}{rest.partition(_END)[2]}")
+
+
 def render(logs: Path) -> str:
-    """Return the page for the newest reports in a folder."""
+    """Return the section for the newest reports in a folder."""
     reports = {minor: read(logs / f"tests-versions-spark-{minor}.xml") for minor in SPARKS}
     chain = read(logs / "tests-chain-spark.xml")
     return "\n".join([*_head(reports), *_areas(reports), *_operators(reports), *_chain(chain)]) + "\n"
@@ -74,11 +81,7 @@ def read(junit: Path) -> Report:
 
 
 def _head(reports: dict[str, Report]) -> Iterator[str]:
-    yield "# What runs on which Spark"
-    yield ""
-    yield "Written by `make test-versions`, do not edit. `make test-versions SPARK=3.5` runs one version and"
-    yield "keeps what the reports of the others say. What has no date was not run."
-    yield ""
+    yield "What has no date was not run.\n"
     yield from _row(("", *(f"Spark {minor}" for minor in SPARKS)))
     yield from _row(["---"] * (len(SPARKS) + 1))
     yield from _row(("PySpark", *(_pinned(minor) for minor in SPARKS)))
@@ -106,7 +109,7 @@ def _operators(reports: dict[str, Report]) -> Iterator[str]:
         for _, name in report.cases
         if (match := _OPERATOR.match(name))
     }
-    yield "\n## Operators and state stores\n"
+    yield "\n### Operators and state stores\n"
     yield "A savepoint of the running query, restored elsewhere, goes on as the unbroken one: batch by batch,"
     yield "the same rows. The cases are in `tests/golden/stateful.py`. `-`: not in that Spark, or not run.\n"
     yield from _row(("case", *(f"Spark {minor}" for minor in SPARKS)))
@@ -118,7 +121,7 @@ def _operators(reports: dict[str, Report]) -> Iterator[str]:
 
 
 def _chain(report: Report) -> Iterator[str]:
-    yield "\n## One job over all versions\n"
+    yield "\n### One job over all versions\n"
     yield f"One job goes from Spark {SPARKS[0]} over each version to {SPARKS[-1]}, by savepoints."
     yield "Its results equal those of the same rows counted once (`tests/versions/test_chain.py`)."
     yield f"Run on: {report.date or 'not run'}.\n"

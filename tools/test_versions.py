@@ -35,7 +35,7 @@ def main() -> int:
     outcomes = [run_spark(minor) for minor in SPARKS if minor in wanted]
     if "chain" in wanted:
         outcomes.append(run("chain", VENV_SPARK, [CHAIN]))
-    compatibility.PAGE.write_text(compatibility.render(LOGS))
+    compatibility.write(LOGS)
     return report(outcomes)
 
 

@@ -92,6 +92,7 @@ def _open(arguments: argparse.Namespace) -> Runtime:
     from airflow_flinkstyle.agent.runtime import Runtime
     from airflow_flinkstyle.agent.script.wrapping import wrap
     from airflow_flinkstyle.protocol.board import JobBoard
+    from airflow_flinkstyle.protocol.signatures import ORDER_KEYS_VARIABLE
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
     from airflow_flinkstyle.storage.open import open_store
     from airflow_flinkstyle.types import Generation
@@ -99,7 +100,15 @@ def _open(arguments: argparse.Namespace) -> Runtime:
     store, generation = open_store(arguments.root), Generation(arguments.generation)
     board, process = JobBoard(store, arguments.job), DriverProcess()
     claim = takeover.submitted_claim(board, generation, arguments.claim, digest=arguments.digest)
-    driver_run = takeover.begin(board, generation, process, submit=arguments.submit, claim=claim)
+    keys = os.environ.pop(ORDER_KEYS_VARIABLE, "")  # the script has no use for them
+    driver_run = takeover.begin(
+        board,
+        generation,
+        process,
+        submit=arguments.submit,
+        claim=claim,
+        order_keys=tuple(keys.split(",")) if keys else (),
+    )
     runtime = Runtime(board, SavepointRepository(store, arguments.job), driver_run, process)
     wrap(runtime, driver_run.claim.overrides)
     on_sigterm(lambda: runtime.finish(Signalled()))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import airflow_flinkstyle
 from airflow_flinkstyle.errors import BadInputError, MessageFormatError
 from airflow_flinkstyle.jobs.errors import DeployModeError
-from airflow_flinkstyle.jobs.s3a import PROVIDER, has_first_sdk, s3a_conf
+from airflow_flinkstyle.jobs.s3a import PROVIDER, REGION, has_first_sdk, s3a_conf
 from airflow_flinkstyle.jobs.secrets import REDACTED_BY_SPARK, REDACTED_TOO, require_no_secrets
 from airflow_flinkstyle.jobs.signing import KEY_VARIABLE, PREVIOUS_VARIABLE
 from airflow_flinkstyle.kafka.login.driver import named_connections
@@ -205,6 +205,8 @@ def submit_argv(
 def _conf(spec: JobSpec, target: SubmitTarget, env: Mapping[str, str]) -> dict[str, str]:
     """Return the driver's settings; where it logs in to Kafka, Spark's plans must not show how."""
     conf = {**target.conf, **spec.conf}
+    if region := target.secret_env.get("AWS_REGION"):  # the connection's: S3A does not look there
+        conf.setdefault(REGION, region)
     if PROVIDER not in conf:
         conf = {**s3a_conf(env, first_sdk=has_first_sdk(_jars(target, conf))), **conf}
     if named_connections(rule.options for rule in spec.overrides):

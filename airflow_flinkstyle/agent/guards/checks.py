@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
     from airflow_flinkstyle.storage.base import ObjectStore
-    from airflow_flinkstyle.types import ClaimMode
+    from airflow_flinkstyle.types import ClaimMode, Generation
 
 OpenCheckpoint = Callable[[str], "ObjectStore"]
 """Opens the checkpoint of a query, by its name."""
@@ -192,6 +192,7 @@ def restore(
     complete: bool,
     carry_planned: bool = False,
     claim_mode: ClaimMode = "no_claim",
+    generation: Generation | None = None,
 ) -> None:
     """Restore every query of a savepoint to its checkpoint; files that are there stay."""
     restored = restore_savepoint(
@@ -199,6 +200,7 @@ def restore(
         repository,
         open_checkpoint,
         claim_mode=claim_mode,
+        generation=generation,
         carry_planned=carry_planned,
         complete=complete,
     )

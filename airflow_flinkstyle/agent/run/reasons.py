@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.errors import ScriptFailedError
+from airflow_flinkstyle.agent.jvm.causes import passes
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.kafka.login.driver import scrub
 
@@ -73,7 +74,9 @@ class Failure:
         ]
         end = [line for line in end[-_SHOWN_LINES:] if not own or not (line[0].isspace() or line in own)]
         shown, said = "\n".join(own)[: _SHOWN_CHARACTERS // 2], "\n".join(end)[-_SHOWN_CHARACTERS // 2 :]
-        return Failure(ScriptFailedError.code, "\n".join(filter(None, (shown, said))))
+        return Failure(
+            ScriptFailedError.code, "\n".join(filter(None, (shown, said))), transient=passes(error)
+        )
 
 
 def own_lines(text: str) -> list[str]:
