@@ -40,7 +40,7 @@ class Job:
         self.queries = Queries(str(folder))
         self.checkpoint = folder / "orders"
         self.query: JobQuery = self.queries.register("orders", None, lambda: None, sources, AS_BEFORE)
-        self.query.query = SimpleNamespace(id=query_id)
+        self.query.query = SimpleNamespace(id=query_id, exception=lambda: None)
         self.watch = BatchWatch(self.queries)
         self.watch._setting = CommitSetting(on=True, group="billing")
 

@@ -88,7 +88,7 @@ def test_it_is_named_beside_the_started_ones_until_it_is_started() -> None:
     assert [name for name, beat in queries.beats().items() if beat.waiting] == ["b"]
     second = queries.register("b", None, lambda: None, (), AS_BEFORE)
     assert queries.beats()["b"].waiting
-    queries.settle(second, SimpleNamespace(id="q", lastProgress=None))
+    queries.settle(second, SimpleNamespace(id="q", lastProgress=None, exception=lambda: None))
     assert not queries.beats()["b"].waiting
     assert queries.started_and_waiting() == ([second], [])
 

@@ -306,7 +306,9 @@ def test_beginning_anew_needs_the_name_of_what_is_given_up_each_time(
     (savepoint_id,) = world.repository.ids()
     before = records(world)
     for origin in (Fresh(), Fresh(discard_history="generation 7"), Fresh(discard_history="True")):
-        with pytest.raises(HistoryError, match=r"generation 1.*'orders': 0.*" + savepoint_id) as refused:
+        with pytest.raises(
+            HistoryError, match=r"generation 1, at batch 0 of orders; .*" + savepoint_id
+        ) as refused:
             client.start(world.spec(), world.target(), claim_key="anew", origin=origin)
         assert "discard_history='generation 1'" in refused.value.remedy
     assert records(world) == before
