@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
-KNOWN_FORMATS = (1, 2, 3, 4)
+KNOWN_FORMATS = (1, 2, 3, 4, 5)
 SEAL = "v2147483647\n"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 UNSAFE = re.compile(r"[\\\x00-\x1f\x7f]")
@@ -117,7 +117,15 @@ def restore(folder: Path, manifest: dict[str, Any], target: Path) -> None:
 
 
 def relocated(path: str, data: bytes, place: Path) -> bytes:
-    """Return a file with its absolute paths, if it is of the one kind that has any, below a new location."""
+    """Return a file with its absolute paths, if it is of a kind that has any, below a new location."""
+    if re.fullmatch(r"sources/schema/.+/_schema_log_[^/]+/\d+", path):
+        version, _, text = data.decode().partition("\n")
+        fields = json.loads(text)
+        source = re.search(r"/sources/\d+$", fields.get("sourceMetadataPath") or "")
+        if source is None:
+            return data
+        fields["sourceMetadataPath"] = f"file:{place.absolute()}{source[0]}"
+        return f"{version}\n{json.dumps(fields, separators=(',', ':'))}".encode()
     operator, marker, _ = path.partition("/_metadata/v2/")
     if not marker:
         return data

@@ -11,13 +11,15 @@ from airflow_flinkstyle.savepoint.errors import ManifestFormatError
 from airflow_flinkstyle.savepoint.manifest import Manifest
 from airflow_flinkstyle.typed_json import MismatchError, decode, encode
 
-_READABLE = (1, 2, 3, 4)
+_READABLE = (1, 2, 3, 4, 5)
 _CUT_AND_SINK = _CHECKED = 2
 """The format that brought ``cut_id``, each query's ``sink``, and the manifest's ``checksum``."""
 _SINKS = 3
 """The format that brought each query's ``sinks`` in the place of ``sink_lineage``, which was always null."""
 _PLANNED = 4
 """The format that calls each query's ``pending_offsets`` ``planned_offsets``."""
+_TABLES = 5
+"""The format that brought each query's ``tables`` and ``sink_table``."""
 _NO_CHECKSUM = "0" * 64
 _CHECKSUM = re.compile('"checksum": ?"([0-9a-f]{64})"')
 
@@ -42,7 +44,7 @@ def _checksum(text: str, found: str) -> str:
 
 
 def from_json(text: str) -> Manifest:
-    """Parse a manifest of format 1 to 4; a manifest is never changed, so nothing writes the older ones again.
+    """Parse a manifest of format 1 to 5; a manifest is never changed, so nothing writes the older ones again.
 
     Raises:
         ManifestFormatError: If it is malformed, of a newer format, has fields this package does not know,
@@ -78,6 +80,9 @@ def _as_newest(document: dict[str, Any], version: int) -> dict[str, Any]:
     if version < _CUT_AND_SINK:
         _add(document, "cut_id", version)
     for query in objects:
+        if version < _TABLES:
+            _add(query, "tables", version, {})
+            _add(query, "sink_table", version)
         if version < _PLANNED:
             _require_absent(query, "planned_offsets", version)
             if "pending_offsets" in query:
@@ -91,9 +96,9 @@ def _as_newest(document: dict[str, Any], version: int) -> dict[str, Any]:
     return document
 
 
-def _add(fields: dict[str, Any], name: str, version: int) -> None:
+def _add(fields: dict[str, Any], name: str, version: int, value: object = None) -> None:
     _require_absent(fields, name, version)
-    fields[name] = None
+    fields[name] = value
 
 
 def _require_absent(fields: dict[str, Any], name: str, version: int) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from airflow_flinkstyle.checkpoint.table_position import TablePosition
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
 from airflow_flinkstyle.savepoint import manifest_json
@@ -63,8 +64,10 @@ def a_document(**changes: Any) -> dict[str, Any]:
         planned_offsets="v1\n{}\n-",
         pinned_confs={"spark.sql.shuffle.partitions": "2"},
         kafka={"0": position},
+        tables={"1": TablePosition(format="delta", table_id="t-9", version=4, files_read=2)},
         sink="foreachBatch",
         sinks=Sinks(lineages=(lineage,), begins="7"),
+        sink_table=TablePosition(format="iceberg", table_id=None, version=1 << 60, files_read=None),
         files=(file, FileEntry(path="metadata", size_bytes=1, blob="origin/c-1/x-1", digest=None)),
     )
     manifest = Manifest(
@@ -82,8 +85,16 @@ def a_document(**changes: Any) -> dict[str, Any]:
     return {**json.loads(manifest_json.to_json(manifest)), **changes}
 
 
-def third_format(document: dict[str, Any]) -> dict[str, Any]:
+def fourth_format(document: dict[str, Any]) -> dict[str, Any]:
     old = copy.deepcopy(document)
+    old["format_version"] = 4
+    for query in old["queries"]:
+        del query["tables"], query["sink_table"]
+    return old
+
+
+def third_format(document: dict[str, Any]) -> dict[str, Any]:
+    old = fourth_format(document)
     old["format_version"] = 3
     for query in old["queries"]:
         query["pending_offsets"] = query.pop("planned_offsets")
@@ -126,7 +137,7 @@ def test_every_savepoint_of_a_real_checkpoint_is_of_the_schema(path: Path):
 
 
 def test_a_manifest_with_every_field_is_of_the_schema_in_all_formats():
-    for older in (copy.deepcopy, third_format, second_format, first_format):
+    for older in (copy.deepcopy, fourth_format, third_format, second_format, first_format):
         document = older(a_document())
         assert problems(document) == []
         assert is_read(document)
@@ -143,14 +154,16 @@ def at(*path: str | int) -> Callable[[dict[str, Any], object], None]:
 
 
 QUERY, FILE = ("queries", 0), ("queries", 0, "files", 0)
+TABLE = (*QUERY, "tables", "1")
 SINKS, LINEAGE = (*QUERY, "sinks"), (*QUERY, "sinks", "lineages", 0)
 
 
 @pytest.mark.parametrize(
     ("path", "value"),
     [
-        (("format_version",), 5),
-        (("format_version",), 3),  # with the fields of format 4
+        (("format_version",), 6),
+        (("format_version",), 4),  # with the fields of format 5
+        (("format_version",), 3),
         (("format_version",), 2),
         (("format_version",), 1),
         (("savepoint_id",), "../sp-1"),
@@ -166,6 +179,12 @@ SINKS, LINEAGE = (*QUERY, "sinks"), (*QUERY, "sinks", "lineages", 0)
         ((*QUERY, "batch_id"), -1),
         ((*QUERY, "planned_offsets"), 1),
         ((*QUERY, "pinned_confs"), []),
+        ((*QUERY, "tables"), None),
+        ((*QUERY, "sink_table"), {}),
+        ((*TABLE, "format"), "hudi"),
+        ((*TABLE, "table_id"), ""),
+        ((*TABLE, "version"), -1),
+        ((*TABLE, "files_read"), -1),
         ((*QUERY, "sink"), ""),
         ((*QUERY, "sinks"), []),
         ((*QUERY, "sinks", "begins"), None),
@@ -200,7 +219,7 @@ def test_what_the_package_refuses_is_not_of_the_schema(path: tuple[str | int, ..
     assert problems(document)
 
 
-@pytest.mark.parametrize("where", [(), QUERY, FILE, (*QUERY, "kafka", "0"), SINKS, LINEAGE], ids=str)
+@pytest.mark.parametrize("where", [(), QUERY, FILE, (*QUERY, "kafka", "0"), TABLE, SINKS, LINEAGE], ids=str)
 def test_no_field_may_be_missing(where: tuple[str | int, ...]):
     fields: Any = a_document()
     for step in where:

@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import replace
 from typing import Any
 
+from airflow_flinkstyle.checkpoint.table_position import TablePosition
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
 from airflow_flinkstyle.savepoint.manifest import FileEntry, KafkaPosition, Manifest, QuerySnapshot
@@ -34,8 +35,10 @@ def a_manifest(**changes: Any) -> Manifest:
         planned_offsets="v1\n{}\n-",
         pinned_confs={"spark.sql.shuffle.partitions": "2"},
         kafka={"0": position},
+        tables={"1": TablePosition(format="delta", table_id="t-9", version=4, files_read=2)},
         sink="foreachBatch",
         sinks=Sinks(lineages=(a_lineage(),), begins="7", under_way=True),
+        sink_table=TablePosition(format="iceberg", table_id=None, version=1 << 60, files_read=None),
         files=(entry, replace(entry, path="metadata", digest=None)),
     )
     manifest = Manifest(

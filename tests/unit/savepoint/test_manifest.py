@@ -14,6 +14,8 @@ from tests.unit.savepoint.manifests import a_manifest
 
 SINKS = ("queries", 0, "sinks")
 LINEAGE = (*SINKS, "lineages", 0)
+TABLE = ("queries", 0, "tables", "1")
+WITHOUT_TABLES = replace(a_manifest().queries[0], tables={}, sink_table=None)
 
 
 def edited(*path: str | int, **changes: object) -> str:
@@ -38,8 +40,8 @@ def test_equal_manifests_give_equal_text():
 
 
 def test_newer_format_is_refused_by_name():
-    with pytest.raises(ManifestFormatError, match="format_version: expected 1 or 2 or 3 or 4, found 5"):
-        from_json(edited(format_version=5))
+    with pytest.raises(ManifestFormatError, match="format_version: expected 1 or 2 or 3 or 4 or 5, found 6"):
+        from_json(edited(format_version=6))
 
 
 def in_format_1() -> dict[str, Any]:
@@ -49,8 +51,16 @@ def in_format_1() -> dict[str, Any]:
     return document
 
 
-def in_format_3() -> dict[str, Any]:
+def in_format_4() -> dict[str, Any]:
     document: dict[str, Any] = json.loads(to_json(a_manifest()))
+    document["format_version"] = 4
+    (query,) = document["queries"]
+    del query["tables"], query["sink_table"]
+    return document
+
+
+def in_format_3() -> dict[str, Any]:
+    document = in_format_4()
     document["format_version"] = 3
     (query,) = document["queries"]
     query["pending_offsets"] = query.pop("planned_offsets")
@@ -67,18 +77,18 @@ def in_format_2() -> dict[str, Any]:
 
 
 def test_format_1_is_read_and_knows_neither_cut_nor_sink():
-    query = replace(a_manifest().queries[0], sink=None, sinks=None)
+    query = replace(WITHOUT_TABLES, sink=None, sinks=None)
     assert from_json(json.dumps(in_format_1())) == a_manifest(cut_id=None, queries=(query,))
 
 
 def test_format_2_is_read_and_does_not_know_what_transactional_sinks_have_written():
-    query = replace(a_manifest().queries[0], sinks=None)
+    query = replace(WITHOUT_TABLES, sinks=None)
     assert from_json(with_checksum(json.dumps(in_format_2()))) == a_manifest(queries=(query,))
 
 
 def test_format_3_is_read_with_its_word_for_the_planned_batch_and_no_other():
-    assert from_json(with_checksum(json.dumps(in_format_3()))) == a_manifest()
-    newer = json.loads(to_json(a_manifest()))
+    assert from_json(with_checksum(json.dumps(in_format_3()))) == a_manifest(queries=(WITHOUT_TABLES,))
+    newer = in_format_4()
     for fields, number in ((in_format_3(), 4), (newer, 3)):
         with pytest.raises(ManifestFormatError, match="planned_offsets"):
             from_json(with_checksum(json.dumps({**fields, "format_version": number})))
@@ -86,6 +96,16 @@ def test_format_3_is_read_with_its_word_for_the_planned_batch_and_no_other():
     del query["pending_offsets"]
     with pytest.raises(ManifestFormatError, match="a field 'planned_offsets'"):
         from_json(with_checksum(json.dumps({**in_format_3(), "queries": [query]})))
+
+
+def test_format_4_is_read_and_knows_no_versions_of_tables():
+    document = in_format_4()
+    assert from_json(with_checksum(json.dumps(document))) == a_manifest(queries=(WITHOUT_TABLES,))
+    for field in ("tables", "sink_table"):
+        (query,) = in_format_4()["queries"]
+        other = {**document, "queries": [{**query, field: None}]}
+        with pytest.raises(ManifestFormatError, match=f"no further fields, found .'{field}'"):
+            from_json(with_checksum(json.dumps(other)))
 
 
 def test_every_flipped_bit_of_a_manifest_is_found():
@@ -122,7 +142,8 @@ def test_hostile_paths_are_refused(field: str, path: str):
 
 
 @pytest.mark.parametrize(
-    "path", [(), ("queries", 0), ("queries", 0, "files", 0), ("queries", 0, "kafka", "0"), SINKS, LINEAGE]
+    "path",
+    [(), ("queries", 0), ("queries", 0, "files", 0), ("queries", 0, "kafka", "0"), TABLE, SINKS, LINEAGE],
 )
 def test_unknown_fields_are_refused(path: tuple[str | int, ...]):
     with pytest.raises(ManifestFormatError, match=r"no further fields, found \['surprise'\]"):
@@ -141,6 +162,12 @@ def test_unknown_fields_are_refused(path: tuple[str | int, ...]):
         (("queries", 0), {"batch_id": -1}),
         (("queries", 0), {"batch_id": True}),
         (("queries", 0), {"sinks": []}),
+        (("queries", 0), {"tables": None}),
+        (("queries", 0), {"sink_table": {}}),
+        (TABLE, {"format": "hudi"}),
+        (TABLE, {"table_id": ""}),
+        (TABLE, {"version": -1}),
+        (TABLE, {"files_read": "2"}),
         (("queries", 0, "sinks"), {"begins": None}),
         (("queries", 0, "sinks"), {"under_way": 1}),
         (("queries", 0, "sinks", "lineages", 0), {"lineage": ""}),
