@@ -23,7 +23,7 @@ FOLDER: Final = "sources/schema/"
 KNOWN_VERSIONS = (1,)
 _ENTRY = re.compile(r"sources/schema/(?P<log>.+/_schema_log_[^/]+)/(?P<number>\d+)")
 _FILES, _CHANGE, _AFTER_CHANGE = 0, -20, -19
-"""Indexes of Delta's offsets within a version: of its first file, at its change of the schema, behind that."""
+"""Indexes in Delta's offsets of a version: its first file; its change of the schema; behind that."""
 _PLACE: Final = "sourceMetadataPath"
 _PLACE_IN_CHECKPOINT = re.compile(r"/(sources/\d+)$")
 

@@ -51,7 +51,8 @@ def source_position(raw: str) -> TablePosition | None:
             return _position("delta", table_id, version, int(more.get("index", -1)) + 1)
         case {"snapshot_id": int(version), "position": int(read)}:
             return _position("iceberg", None, version, read)
-    return None
+        case _:
+            return None
 
 
 def _position(kind: TableFormat, table_id: str | None, version: int, read: int) -> TablePosition | None:
@@ -67,6 +68,8 @@ def delta_commit_of(commit: str, query_id: str) -> BatchId | None:
         match _object(line):
             case {"txn": {"appId": str(app), "version": int(batch)}} if app == query_id:
                 return BatchId(batch)
+            case _:
+                continue
     return None
 
 

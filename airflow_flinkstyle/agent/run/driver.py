@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.board.inbox import Inbox
     from airflow_flinkstyle.agent.board.takeover import DriverRun
     from airflow_flinkstyle.agent.commits.batch_watch import BatchWatch
+    from airflow_flinkstyle.agent.guards.schema_logs import SchemaLogs
     from airflow_flinkstyle.agent.jvm.process import DriverProcess
     from airflow_flinkstyle.agent.jvm.sources import Source
     from airflow_flinkstyle.agent.jvm.untyped import Java
@@ -33,6 +34,7 @@ class Driver(Protocol):
     """None until the script has made a session."""
     spark_version: str
     queries: Queries
+    schema_logs: SchemaLogs
     held: Hold
     commits: BatchWatch
     heartbeat_writer: HeartbeatWriter

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_flinkstyle.agent.board import takeover
 from airflow_flinkstyle.agent.board.heartbeat import HeartbeatWriter
 from airflow_flinkstyle.agent.board.inbox import Inbox
+from airflow_flinkstyle.agent.guards.schema_logs import SchemaLogs
 from airflow_flinkstyle.agent.jvm.process import DriverProcess
 from airflow_flinkstyle.agent.jvm.sources import Source
 from airflow_flinkstyle.agent.queries.hold import Hold
@@ -64,6 +65,7 @@ class SmallDriver:
         self.driver_run = takeover.begin(self.board, generation, self.process)
         self.queries = Queries(self.driver_run.claim.checkpoint_location)
         self.queries.spark = self.spark = Session()
+        self.schema_logs = SchemaLogs(self.board, self.repository, self.driver_run, self.queries)
         self.held, self.jvm, self.spark_version = Hold(self.queries), None, "4.2.0"
         self.commits: Any = None  # nothing commits offsets to Kafka
         self.heartbeat_writer = HeartbeatWriter(
