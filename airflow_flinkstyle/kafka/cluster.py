@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.kafka.errors import NOTHING_CHANGED, TopicMissingError
-from airflow_flinkstyle.kafka.settings import admin_client
+from airflow_flinkstyle.kafka.settings import SETTLING, admin_client
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.typed_json import complete
 from airflow_flinkstyle.types import NextOffset, TopicPartition
@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.kafka.settings import KafkaCluster
 
 _LEADER_WAIT_S = 5.0
-_NO_LEADER_YET = frozenset(
-    ("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "UNKNOWN_TOPIC_OR_PART", "UNKNOWN_TOPIC_ID")
-)
+_NO_LEADER_YET = SETTLING | {"UNKNOWN_TOPIC_OR_PART", "UNKNOWN_TOPIC_ID"}
 
 
 @complete

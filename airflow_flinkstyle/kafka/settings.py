@@ -37,6 +37,22 @@ _DENIED = frozenset(
         "GROUP_AUTHORIZATION_FAILED",
     )
 )
+SETTLING = frozenset(
+    (
+        "LEADER_NOT_AVAILABLE",
+        "NOT_LEADER_FOR_PARTITION",
+        "FENCED_LEADER_EPOCH",
+        "UNKNOWN_LEADER_EPOCH",
+        "OFFSET_NOT_AVAILABLE",
+        "REPLICA_NOT_AVAILABLE",
+        "KAFKA_STORAGE_ERROR",
+        "NOT_CONTROLLER",
+        "NOT_COORDINATOR",
+        "COORDINATOR_NOT_AVAILABLE",
+        "COORDINATOR_LOAD_IN_PROGRESS",
+    )
+)
+"""What brokers answer until they agree on who leads, as after one has started again."""
 _UNREACHABLE = frozenset(
     (
         "_TIMED_OUT",
@@ -45,8 +61,7 @@ _UNREACHABLE = frozenset(
         "_RESOLVE",
         "REQUEST_TIMED_OUT",
         "BROKER_NOT_AVAILABLE",
-        "LEADER_NOT_AVAILABLE",
-        "NOT_LEADER_FOR_PARTITION",
+        "NETWORK_EXCEPTION",
     )
 )
 
@@ -182,6 +197,13 @@ def _error_for(cluster: KafkaCluster, cause: KafkaError | None, seen: list[Kafka
                 "(docs/security.md).",
             )
     main = reports[0] if reports else None
+    if main is not None and main.name() in SETTLING:
+        return ClusterUnreachableError(
+            f"Brokers of Kafka cluster {cluster} were expected to lead their partitions, but they do not "
+            f"agree on it yet: {main.str()} ({main.name()}).",
+            state_after=NOTHING_CHANGED,
+            remedy="Retry once all brokers are up and have settled; retrying is safe.",
+        )
     if cause is None or main is None or main.name() in _UNREACHABLE:
         detail = f" ({main.str()})" if main else ""
         return ClusterUnreachableError(

@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING, cast
 
 from airflow_flinkstyle.kafka.cluster import topic_settings
-from airflow_flinkstyle.kafka.settings import admin_client, consumer
+from airflow_flinkstyle.kafka.settings import SETTLING, admin_client, consumer
 from airflow_flinkstyle.sinks.errors import REPLAYS, ControlTopicError, ProducerFencedError
 from airflow_flinkstyle.sinks.marker import Completion, Marker
 
@@ -31,7 +31,6 @@ _TIMEOUT_S = 20.0
 _SETTLED_S = 3.0
 """In which brokers agree on a topic that was just created, or on who leads its partitions."""
 _UNKNOWN = frozenset(("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC"))
-_UNSETTLED = frozenset(("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE"))
 
 
 def default_name(lineage: str) -> str:
@@ -100,7 +99,7 @@ def _watermarks(client: Consumer, settings: SinkSettings, number: int) -> tuple[
             return client.get_watermark_offsets(place, timeout=_TIMEOUT_S)
         except KafkaException as error:
             name = error.args[0].name()
-            if time.monotonic() < deadline_s and name in _UNSETTLED | _UNKNOWN:
+            if time.monotonic() < deadline_s and name in SETTLING | _UNKNOWN:
                 time.sleep(0.05)
             elif name in _UNKNOWN:
                 raise _missing(settings, f"partition {number}") from error

@@ -1,3 +1,3 @@
-"""Object stores with conditional writes: local folder, S3, memory."""
+"""Object stores with conditional writes: local folder and S3."""
 
 from __future__ import annotations

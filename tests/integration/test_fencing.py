@@ -25,9 +25,9 @@ from airflow_flinkstyle.kafka.fence.fences import AclFence, PassiveFence
 from airflow_flinkstyle.kafka.fence.fencing import Moving, Steady, steady_ends
 from airflow_flinkstyle.kafka.reading import ReadRange, count_records
 from airflow_flinkstyle.kafka.settings import KafkaCluster
-from airflow_flinkstyle.storage.memory import MemoryStore
 from testbed.kafka import AUTHORIZER, Broker
 from testbed.keys import SIGNER
+from testbed.memory_store import MemoryStore
 from testbed.ports import free_port
 
 if TYPE_CHECKING:

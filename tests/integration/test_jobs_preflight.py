@@ -32,9 +32,9 @@ from airflow_flinkstyle.protocol.records import (
 from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
 from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest, QuerySnapshot
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
-from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.types import Generation
 from testbed.keys import SIGNER
+from testbed.memory_store import MemoryStore
 from tests import hearts
 
 if TYPE_CHECKING:

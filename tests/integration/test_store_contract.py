@@ -19,11 +19,11 @@ from airflow_flinkstyle.storage.errors import (
     StoreUnavailableError,
 )
 from airflow_flinkstyle.storage.local import LocalStore
-from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.storage.open import open_store
 from airflow_flinkstyle.storage.s3 import S3Store
 from airflow_flinkstyle.storage.s3_settings import S3Settings
 from airflow_flinkstyle.storage.streams import sha256_of
+from testbed.memory_store import MemoryStore
 
 if TYPE_CHECKING:
     from pathlib import Path

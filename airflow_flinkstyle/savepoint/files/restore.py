@@ -22,8 +22,14 @@ from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
 from airflow_flinkstyle.savepoint.blobs.owned import claim_savepoint
 from airflow_flinkstyle.savepoint.errors import SavepointDamagedError, TargetOccupiedError
-from airflow_flinkstyle.savepoint.files.transfer import Damaged, copy_file, each_file, ignore, known_sha256
-from airflow_flinkstyle.storage.memory import MemoryStore
+from airflow_flinkstyle.savepoint.files.transfer import (
+    Damaged,
+    copy_file,
+    each_file,
+    ignore,
+    known_sha256,
+    read_file,
+)
 from airflow_flinkstyle.storage.streams import sha256_of
 
 if TYPE_CHECKING:
@@ -310,11 +316,8 @@ class _Writer:
 
     def _relocated(self, entry: FileEntry) -> bytes | Damaged:
         """Return the content of a file that names the checkpoint's place, as the target must have it."""
-        original = MemoryStore()
-        outcome = copy_file(entry, self.repository.place(entry.blob), (original, entry.path))
-        if isinstance(outcome, Damaged):
-            return outcome
-        return relocate(entry.path, original.read(entry.path), self.uri)
+        original = read_file(entry, self.repository.place(entry.blob))
+        return original if isinstance(original, Damaged) else relocate(entry.path, original, self.uri)
 
 
 def _sealed_query(note: str) -> str:

@@ -70,10 +70,14 @@ def copy_file(
     entry: FileEntry, source: tuple[Readable, str], target: tuple[Writable, str]
 ) -> Copied | Damaged:
     """Copy one file of a savepoint from a store's key to another's."""
+    if entry.size_bytes <= IN_MEMORY_BYTES:
+        content = read_file(entry, source)
+        if isinstance(content, Damaged):
+            return content
+        target[0].write(target[1], content)
+        return Copied(hashlib.sha256(content).hexdigest())
     store, key = source
     try:
-        if entry.size_bytes <= IN_MEMORY_BYTES:
-            return _copy_small(entry, store.read(key, length=entry.size_bytes + 1), target)
         place = store.local_path(key)
         if place is not None:
             return _copy_large(entry, place, target)
@@ -82,19 +86,23 @@ def copy_file(
             store.download(key, copy)
             return _copy_large(entry, copy, target)
     except (ObjectMissingError, FileNotFoundError):
-        return Damaged(f"{entry.path} is missing (blob {entry.blob})")
+        return _missing(entry)
 
 
-def _copy_small(entry: FileEntry, content: bytes, target: tuple[Writable, str]) -> Copied | Damaged:
+def read_file(entry: FileEntry, source: tuple[Readable, str]) -> bytes | Damaged:
+    """Read one small file of a savepoint from a store's key."""
+    store, key = source
+    try:
+        content = store.read(key, length=entry.size_bytes + 1)
+    except (ObjectMissingError, FileNotFoundError):
+        return _missing(entry)
     if len(content) < entry.size_bytes:
         return other_size(entry, f"{len(content)}")
     if len(content) > entry.size_bytes:
         return other_size(entry, "more")
     if not matches([content], size_bytes=entry.size_bytes, digest=entry.digest):
         return altered(entry)
-    store, key = target
-    store.write(key, content)
-    return Copied(hashlib.sha256(content).hexdigest())
+    return content
 
 
 def _copy_large(entry: FileEntry, source: Path, target: tuple[Writable, str]) -> Copied | Damaged:
@@ -116,6 +124,10 @@ def _copy_large(entry: FileEntry, source: Path, target: tuple[Writable, str]) ->
     except ObjectChangedError:
         return altered(entry)
     return Copied(sha256)
+
+
+def _missing(entry: FileEntry) -> Damaged:
+    return Damaged(f"{entry.path} is missing (blob {entry.blob})")
 
 
 def other_size(entry: FileEntry, found: str) -> Damaged:

@@ -22,7 +22,7 @@ from airflow_flinkstyle.agent.run.taking import Taking
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.records import Request, TakeoverOrder
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
-from airflow_flinkstyle.storage.memory import MemoryStore
+from testbed.memory_store import MemoryStore
 from tests.declared import AS_BEFORE
 from tests.unit.agent.conftest import G1, I1, a_claim
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from airflow_flinkstyle.agent.job_query import JobQuery
 from airflow_flinkstyle.agent.jvm.sources import Source
-from airflow_flinkstyle.storage.memory import MemoryStore
+from testbed.memory_store import MemoryStore
 from tests.declared import AS_BEFORE
 
 

@@ -9,10 +9,10 @@ from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabe
 from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.local import LocalStore
-from airflow_flinkstyle.storage.memory import MemoryStore
 from benchmarks.common import MIB
 from benchmarks.signing import payload_of
 from benchmarks.synthetic import SyntheticCheckpoint
+from testbed.memory_store import MemoryStore
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,8 +14,8 @@ from airflow_flinkstyle.checkpoint.inventory import (
     remove_unfinished_writes,
     take_inventory,
 )
-from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.types import BatchId
+from testbed.memory_store import MemoryStore
 
 
 def taken(offsets: object, commits: object) -> tuple[int, int | None]:

@@ -19,8 +19,8 @@ from airflow_flinkstyle.savepoint.errors import ManifestFormatError
 from airflow_flinkstyle.savepoint.manifest import FileEntry, KafkaLog, KafkaPosition, Manifest, QuerySnapshot
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.local import LocalStore
-from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.types import BatchId, NextOffset
+from testbed.memory_store import MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -58,9 +58,9 @@ from airflow_flinkstyle.savepoint.manifest import KafkaLog
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError, StoreUnavailableError
 from airflow_flinkstyle.storage.local import LocalStore
-from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.types import NextOffset
 from testbed.keys import SIGNER
+from testbed.memory_store import MemoryStore
 
 QUERY, TOPIC, SHIFT = "orders", "orders", 100
 _CONFS = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{"spark.sql.shuffle.partitions":"2"}}'

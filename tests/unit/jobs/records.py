@@ -22,9 +22,9 @@ from airflow_flinkstyle.protocol.records import (
     TakeoverOrder,
 )
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
-from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.types import Generation, Incarnation
 from testbed.keys import SIGNER
+from testbed.memory_store import MemoryStore
 from tests.counting import CountingStore
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ import pytest
 from airflow_flinkstyle.jobs.errors import AttemptSupersededError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.migration.producers import TokenCounter
-from airflow_flinkstyle.storage.memory import MemoryStore
 from testbed.keys import SIGNER
+from testbed.memory_store import MemoryStore
 
 
 def a_journal(store: MemoryStore) -> CutoverJournal:

@@ -14,8 +14,8 @@ from airflow_flinkstyle.jobs.migration.cutover import PHASES
 from airflow_flinkstyle.jobs.migration.fail_back import last_migration
 from airflow_flinkstyle.jobs.signing import KEY_VARIABLE, PREVIOUS_VARIABLE, Signer
 from airflow_flinkstyle.jobs.spec import driver_env
-from airflow_flinkstyle.storage.memory import MemoryStore
 from testbed.keys import SIGNER, SIGNING_ENV, SIGNING_KEY
+from testbed.memory_store import MemoryStore
 from tests.unit.jobs.conftest import World
 from tests.unit.jobs.cutovers import a_cutover
 

@@ -8,8 +8,8 @@ from airflow_flinkstyle.protocol.records import Current, End, IncarnationRecord,
 from airflow_flinkstyle.savepoint.ids import is_job_name
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
-from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.types import Generation, Incarnation
+from testbed.memory_store import MemoryStore
 
 G = Generation(1)
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.protocol.cuts import Cut, CutBoard, Place, Positions, furthest
-from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.types import NextOffset
+from testbed.memory_store import MemoryStore
 
 PLACES: st.SearchStrategy[dict[Place, NextOffset]] = st.dictionaries(
     st.tuples(st.sampled_from(["c1", "c2"]), st.sampled_from(["orders", "clicks"]), st.integers(0, 2)),

@@ -17,8 +17,8 @@ from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan, plan_rewrite
 from airflow_flinkstyle.rewrite.rows import SourceRef, SourceVerdicts
 from airflow_flinkstyle.savepoint.manifest import FileEntry, KafkaPosition, Manifest, QuerySnapshot
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
-from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.types import BatchId, NextOffset
+from testbed.memory_store import MemoryStore
 from tests.manifests import a_manifest
 
 if TYPE_CHECKING:

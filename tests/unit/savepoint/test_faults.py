@@ -22,7 +22,7 @@ from airflow_flinkstyle.savepoint.files.restore import restore_savepoint
 from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.errors import StoreError
-from airflow_flinkstyle.storage.memory import MemoryStore
+from testbed.memory_store import MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -14,8 +14,8 @@ from airflow_flinkstyle.savepoint.files.renumber import renumber
 from airflow_flinkstyle.savepoint.files.restore import restore_query
 from airflow_flinkstyle.savepoint.manifest import FileEntry, KafkaLog
 from airflow_flinkstyle.savepoint.sinks import may_remember, newest_logged, remembering, remembers_batches
-from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.types import BatchId
+from testbed.memory_store import MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable

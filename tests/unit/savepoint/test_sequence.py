@@ -13,8 +13,8 @@ from airflow_flinkstyle.savepoint.repository.summary import list_savepoints, new
 from airflow_flinkstyle.savepoint.retention.policy import RetentionPolicy
 from airflow_flinkstyle.savepoint.retention.prune import prune
 from airflow_flinkstyle.savepoint.sequence import Cut, newest_first
-from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.types import BatchId
+from testbed.memory_store import MemoryStore
 from tests.unit.savepoint.manifests import a_manifest
 
 if TYPE_CHECKING:

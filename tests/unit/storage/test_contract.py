@@ -7,7 +7,7 @@ import pytest
 
 from airflow_flinkstyle.storage.contract import GUARANTEES, check_store
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectMissingError, StoreUnavailableError
-from airflow_flinkstyle.storage.memory import MemoryStore
+from testbed.memory_store import MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

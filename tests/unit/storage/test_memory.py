@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from airflow_flinkstyle.storage.errors import ObjectExistsError, StoreUnavailableError
-from airflow_flinkstyle.storage.memory import MemoryStore
+from testbed.memory_store import MemoryStore
 
 
 def test_only_the_named_call_fails_and_changes_nothing():

@@ -15,10 +15,10 @@ from airflow_flinkstyle.agent.jvm.process import HALT_PATIENCE_S, DriverProcess
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.records import Current, QueryStatus
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
-from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.storage.s3 import S3Store
 from airflow_flinkstyle.storage.s3_settings import S3Settings
 from airflow_flinkstyle.types import BatchId
+from testbed.memory_store import MemoryStore
 from tests.unit.agent.conftest import G1, G2, I1, I2, a_heartbeat
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from airflow_flinkstyle.agent.board.inbox import Inbox, Take
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.records import Command, Request
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
-from airflow_flinkstyle.storage.memory import MemoryStore
+from testbed.memory_store import MemoryStore
 from tests.unit.agent.conftest import G1, I1, I2
 
 

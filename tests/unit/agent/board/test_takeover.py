@@ -12,8 +12,8 @@ from airflow_flinkstyle.agent.jvm.process import DriverProcess
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.records import Current, QueryStatus, Submit, TakeoverOrder
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
-from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.types import BatchId
+from testbed.memory_store import MemoryStore
 from tests.unit.agent.conftest import G1, G2, G3, I1, I2, a_claim, a_heartbeat
 
 if TYPE_CHECKING:

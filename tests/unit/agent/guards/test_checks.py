@@ -27,8 +27,8 @@ from airflow_flinkstyle.savepoint.blobs.owned import owners
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
 from airflow_flinkstyle.savepoint.manifest import KafkaLog, KafkaPosition, QuerySnapshot
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
-from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.types import BatchId, NextOffset
+from testbed.memory_store import MemoryStore
 from tests.manifests import a_manifest
 from tests.unit.agent.conftest import a_heartbeat
 from tests.unit.agent.job_queries import a_query, a_query_of_two_batches

@@ -25,7 +25,7 @@ from airflow_flinkstyle.kafka.errors import (
     TopicRecreatedError,
 )
 from airflow_flinkstyle.protocol.records import SourceIdentity
-from airflow_flinkstyle.storage.memory import MemoryStore
+from testbed.memory_store import MemoryStore
 from tests.unit.agent.views import a_topic, a_view
 
 if TYPE_CHECKING:

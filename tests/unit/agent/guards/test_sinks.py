@@ -14,8 +14,8 @@ from airflow_flinkstyle.savepoint.errors import RenumberError, SinkSkipsError
 from airflow_flinkstyle.savepoint.files.restore import restore_savepoint
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.sinks import TransactionalKafkaSink
-from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.types import BatchId
+from testbed.memory_store import MemoryStore
 from tests.declared import AS_BEFORE
 
 if TYPE_CHECKING:

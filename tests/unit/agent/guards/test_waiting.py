@@ -18,8 +18,8 @@ from airflow_flinkstyle.protocol.records import Declared, QueryStatus, Request, 
 from airflow_flinkstyle.protocol.sink_records import Sinks
 from airflow_flinkstyle.savepoint.manifest import KafkaPosition, QuerySnapshot
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
-from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.types import BatchId
+from testbed.memory_store import MemoryStore
 from tests.declared import AS_BEFORE
 from tests.manifests import a_manifest
 from tests.unit.agent.conftest import G1, I1, a_heartbeat

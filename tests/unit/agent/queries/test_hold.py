@@ -24,7 +24,7 @@ from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.records import Request, SourceIdentity
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
-from airflow_flinkstyle.storage.memory import MemoryStore
+from testbed.memory_store import MemoryStore
 from tests.declared import AS_BEFORE
 from tests.unit.agent.conftest import G1, I1, a_claim
 from tests.unit.agent.job_queries import a_query_of_two_batches

@@ -14,7 +14,7 @@ from airflow_flinkstyle.agent.runtime import Runtime
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError, ClusterUnreachableError
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
-from airflow_flinkstyle.storage.memory import MemoryStore
+from testbed.memory_store import MemoryStore
 from tests.unit.agent.conftest import G1, I1, a_claim
 
 if TYPE_CHECKING:

@@ -28,8 +28,8 @@ from airflow_flinkstyle.kafka.start.kinds import (
 )
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.rewrite.rules import SourceRule, StrategyRules
-from airflow_flinkstyle.storage.memory import MemoryStore
 from testbed.keys import SIGNER
+from testbed.memory_store import MemoryStore
 
 LOGS = {"orders": LogIdentity(cluster_id="c", topic_id="t")}
 STARTS = StartRules(

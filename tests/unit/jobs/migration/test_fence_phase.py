@@ -21,9 +21,9 @@ from airflow_flinkstyle.kafka.errors import ClusterUnreachableError, FenceDownEr
 from airflow_flinkstyle.kafka.fence.acls import EVERYBODY, AclRule
 from airflow_flinkstyle.kafka.fence.fences import FenceRecord
 from airflow_flinkstyle.offsets import Offsets
-from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.types import NextOffset
 from testbed.keys import SIGNER
+from testbed.memory_store import MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -6,7 +6,7 @@ import pytest
 
 from airflow_flinkstyle.jobs.errors import StaleTokenError
 from airflow_flinkstyle.jobs.migration.producers import ManualSwitch, StoreProducerSwitch, TokenCounter
-from airflow_flinkstyle.storage.memory import MemoryStore
+from testbed.memory_store import MemoryStore
 
 
 def test_tokens_grow_and_are_never_given_twice():

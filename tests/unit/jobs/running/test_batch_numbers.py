@@ -10,8 +10,8 @@ from airflow_flinkstyle.jobs.running.batch_numbers import UNSEEN_BATCHES, counts
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.records import Claim, Heartbeat, QueryStatus, TakeoverOrder
 from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
-from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.types import BatchId, Generation, Incarnation
+from testbed.memory_store import MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,8 +12,8 @@ from airflow_flinkstyle.jobs.running.start_plan import require_newest
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.records import Heartbeat, QueryStatus
 from airflow_flinkstyle.savepoint.manifest import QuerySnapshot
-from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.types import BatchId, Generation, Incarnation
+from testbed.memory_store import MemoryStore
 from tests.manifests import a_manifest
 from tests.unit.agent.conftest import a_claim
 

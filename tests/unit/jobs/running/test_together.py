@@ -19,7 +19,7 @@ from airflow_flinkstyle.jobs.running.together import JobsCut, cut_together, find
 from airflow_flinkstyle.jobs.status import Closed, Running
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.cuts import CutBoard, Positions
-from airflow_flinkstyle.storage.memory import MemoryStore
+from testbed.memory_store import MemoryStore
 from tests.unit.jobs.conftest import TOPIC, World
 from tests.unit.stores import ActingStore
 

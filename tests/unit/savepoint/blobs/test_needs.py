@@ -13,7 +13,7 @@ from airflow_flinkstyle.savepoint.repository.repository import SavepointReposito
 from airflow_flinkstyle.savepoint.retention.dispose import dispose_savepoint
 from airflow_flinkstyle.savepoint.retention.policy import RetentionPolicy
 from airflow_flinkstyle.savepoint.retention.prune import prune
-from airflow_flinkstyle.storage.memory import MemoryStore
+from testbed.memory_store import MemoryStore
 from tests.unit.savepoint.manifests import a_manifest
 
 if TYPE_CHECKING:

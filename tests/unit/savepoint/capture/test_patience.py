@@ -11,7 +11,7 @@ from airflow_flinkstyle.savepoint.errors import TakeCancelledError, TakeTimedOut
 from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.errors import StoreError, StoreFullError, StoreUnavailableError
-from airflow_flinkstyle.storage.memory import MemoryStore
+from testbed.memory_store import MemoryStore
 from testbed.waiting import PATIENCE_S
 
 if TYPE_CHECKING:

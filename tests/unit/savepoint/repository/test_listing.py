@@ -17,7 +17,7 @@ from airflow_flinkstyle.savepoint.repository.summary import (
     summarize,
 )
 from airflow_flinkstyle.storage.errors import StoreDeniedError
-from airflow_flinkstyle.storage.memory import MemoryStore
+from testbed.memory_store import MemoryStore
 from tests.counting import CountingStore
 from tests.unit.savepoint.manifests import a_large_manifest, a_manifest
 

@@ -28,8 +28,8 @@ from airflow_flinkstyle.savepoint.retention.dispose import dispose_savepoint
 from airflow_flinkstyle.savepoint.retention.policy import Candidate, RetentionPolicy
 from airflow_flinkstyle.savepoint.retention.prune import prune, read_contents
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
-from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.storage.versions import Versioning
+from testbed.memory_store import MemoryStore
 from tests.unit.clocks import SleptClock
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""A store in memory that can be told to fail; for tests and dry runs."""
+"""A store in memory that can be told to fail."""
 
 from __future__ import annotations
 

@@ -1,0 +1,44 @@
+"""What the Kafka client reports becomes this package's errors."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.kafka.errors import ClusterUnreachableError, KafkaRequestError
+from airflow_flinkstyle.kafka.settings import KafkaCluster, translated_errors
+
+CLUSTER = KafkaCluster(name="orders", config={"bootstrap.servers": "broker:9092"})
+
+
+def told(code: int) -> FlinkstyleError:
+    """Return the error of a client that raises this code."""
+    with pytest.raises(FlinkstyleError) as raised, translated_errors(CLUSTER, []):
+        raise KafkaException(KafkaError(code))
+    return raised.value
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+    ],
+)
+def test_brokers_that_settle_are_worth_a_retry(code: int) -> None:
+    error = told(code)
+    assert isinstance(error, ClusterUnreachableError)
+    assert error.retryable
+    assert "do not agree on it yet" in str(error)
+    assert KafkaError(code).name() in str(error)
+
+
+def test_no_answer_is_worth_a_retry_and_a_wrong_request_is_not() -> None:
+    assert told(KafkaError._TRANSPORT).retryable  # librdkafka's own codes have this prefix
+    refused = told(KafkaError.INVALID_REQUEST)
+    assert isinstance(refused, KafkaRequestError)
+    assert not refused.retryable
