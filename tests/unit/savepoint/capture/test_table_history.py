@@ -9,8 +9,8 @@ import pytest
 
 from airflow_flinkstyle.checkpoint.table_position import TablePosition
 from airflow_flinkstyle.savepoint.capture.table_history import MOST_VERSIONS, written_to
-from airflow_flinkstyle.storage.memory import MemoryStore
 from airflow_flinkstyle.types import BatchId
+from testbed.memory_store import MemoryStore
 
 
 def delta(*writers: tuple[str, int] | None) -> MemoryStore:
