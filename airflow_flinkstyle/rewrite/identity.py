@@ -180,7 +180,7 @@ def _changed_query(query: QuerySnapshot, edit: _Edit, repository: SavepointRepos
         tables={
             slot.source: query.tables[slot.was]
             for slot in sorted(edit.slots, key=lambda slot: slot.source)
-            if slot.position is None and slot.was in query.tables
+            if slot.position is None and slot.was is not None and slot.was in query.tables
         },
         files=tuple(sorted(files, key=lambda entry: entry.path)),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from airflow_flinkstyle.agent.errors import UnsupportedModeError
 from airflow_flinkstyle.agent.jvm.sources import sources_of
 
 if TYPE_CHECKING:
@@ -30,10 +31,19 @@ def move_schema_location(df: PySpark, source: Source, location: str) -> None:
 
     A data frame does not change, and by the time that its query has a name it is too late to make another:
     the writer holds it. So the options are replaced in the description from which Spark makes the source.
+
+    Raises:
+        UnsupportedModeError: If Spark has no such description of the source.
     """
     leaves = df._jdf.queryExecution().analyzed().collectLeaves()  # noqa: SLF001
     streaming = [leaf for leaf in (leaves.apply(i) for i in range(leaves.size())) if leaf.isStreaming()]
-    described = streaming[source.position].dataSource()
+    leaf = streaming[source.position]
+    if leaf.getClass().getSimpleName() != "StreamingRelation":
+        raise UnsupportedModeError.named(
+            f"schemaTrackingLocation with a source that Spark makes of {leaf.getClass().getSimpleName()}",
+            "Read the table by its path, with format('delta').",
+        )
+    described = leaf.dataSource()
     for name in _FIELDS:
         _replace(described, name, location)
     (moved,) = (one for one in sources_of(df) if one.position == source.position)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.agent.errors import SchemaLogError
+from airflow_flinkstyle.agent.jvm.schema_option import schema_locations
 from airflow_flinkstyle.protocol.records import TakeoverOrder
 from airflow_flinkstyle.savepoint.files.derive import changed_file
 from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
@@ -86,6 +87,12 @@ def reading(driver: SmallDriver, location: str, query: JobQuery) -> JobQuery:
     name, log = driver.schema_logs._loaded[driver.schema_logs.at_load(location)]
     query.schema_logs[name] = log
     return query
+
+
+def test_location_is_found_under_both_names_whatever_their_case_and_only_where_delta_means_it():
+    assert schema_locations({"schemaTrackingLocation": "/a"}, None) == {"schematrackinglocation": "/a"}
+    assert schema_locations({"SchemaLocation": "/a"}, "delta") == {"schemalocation": "/a"}
+    assert schema_locations({"schemaLocation": "/a"}, "xml") == {}
 
 
 def test_fresh_start_reads_the_table_as_it_is(driver: SmallDriver):
