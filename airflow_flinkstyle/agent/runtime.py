@@ -16,13 +16,13 @@ from airflow_flinkstyle.agent.commits.batch_watch import BatchWatch, CommitSetti
 from airflow_flinkstyle.agent.declared import declaration
 from airflow_flinkstyle.agent.errors import SupersededError
 from airflow_flinkstyle.agent.guards import sinks
-from airflow_flinkstyle.agent.guards.schema_logs import SchemaLogs
 from airflow_flinkstyle.agent.jvm.kafka import describe_source
 from airflow_flinkstyle.agent.jvm.process import EXIT_DONE, end_later
 from airflow_flinkstyle.agent.jvm.signals import JvmShutdownHook
 from airflow_flinkstyle.agent.jvm.sources import sources_of
 from airflow_flinkstyle.agent.queries.hold import Hold
 from airflow_flinkstyle.agent.queries.registry import Queries
+from airflow_flinkstyle.agent.queries.schema_logs import SchemaLogs
 from airflow_flinkstyle.agent.run.admission import Admission
 from airflow_flinkstyle.agent.run.end import RunEnd
 from airflow_flinkstyle.agent.run.reasons import Ending, Failure, ScriptEnded, Signalled

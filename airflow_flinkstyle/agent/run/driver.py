@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.board.inbox import Inbox
     from airflow_flinkstyle.agent.board.takeover import DriverRun
     from airflow_flinkstyle.agent.commits.batch_watch import BatchWatch
-    from airflow_flinkstyle.agent.guards.schema_logs import SchemaLogs
     from airflow_flinkstyle.agent.jvm.process import DriverProcess
     from airflow_flinkstyle.agent.jvm.sources import Source
     from airflow_flinkstyle.agent.jvm.untyped import Java
     from airflow_flinkstyle.agent.queries.hold import Hold
     from airflow_flinkstyle.agent.queries.registry import Queries
+    from airflow_flinkstyle.agent.queries.schema_logs import SchemaLogs
     from airflow_flinkstyle.agent.run.reasons import Ending
     from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.protocol.board import JobBoard

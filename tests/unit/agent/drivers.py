@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from airflow_flinkstyle.agent.board import takeover
 from airflow_flinkstyle.agent.board.heartbeat import HeartbeatWriter
 from airflow_flinkstyle.agent.board.inbox import Inbox
-from airflow_flinkstyle.agent.guards.schema_logs import SchemaLogs
 from airflow_flinkstyle.agent.jvm.process import DriverProcess
 from airflow_flinkstyle.agent.jvm.sources import Source
 from airflow_flinkstyle.agent.queries.hold import Hold
 from airflow_flinkstyle.agent.queries.registry import Queries
+from airflow_flinkstyle.agent.queries.schema_logs import SchemaLogs
 from airflow_flinkstyle.agent.run.admission import Admission
 from airflow_flinkstyle.agent.run.serving import Serving
 from airflow_flinkstyle.agent.run.taking import Taking
