@@ -38,6 +38,8 @@ class Waiting:
     checkpoint: ObjectStore
     beat: QueryStatus
     """What heartbeats say of it."""
+    is_half_done: bool
+    """A batch of it was planned by a run that died, and is not committed."""
 
 
 def dropped_queries(spark: PySpark) -> set[str]:
@@ -96,5 +98,5 @@ def look(
             groups={},
             waiting=True,
         )
-        found.append(Waiting(name=name, checkpoint=checkpoint, beat=beat))
+        found.append(Waiting(name=name, checkpoint=checkpoint, beat=beat, is_half_done=planned != done))
     return found

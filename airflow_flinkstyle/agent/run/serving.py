@@ -13,7 +13,10 @@ from airflow_flinkstyle.agent.run.reasons import StopAsked
 from airflow_flinkstyle.errors import FlinkstyleError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from airflow_flinkstyle.agent.board.inbox import Take
+    from airflow_flinkstyle.agent.guards.waiting import Waiting
     from airflow_flinkstyle.agent.run.admission import Admission
     from airflow_flinkstyle.agent.run.driver import Driver
     from airflow_flinkstyle.agent.run.taking import Taking
@@ -34,15 +37,15 @@ class Serving:
     def is_ready(self, request: Request) -> bool:
         """Return whether a request can be judged now.
 
-        What needs committed batches waits for a query's first one if that runs; an aligned request waits
-        until all queries were started.
+        What needs committed batches waits for a query's first one if that runs, and some requests wait until
+        the script has started queries.
         """
         if not self._admission.is_settled():
             return False
         started, waiting = self._driver.queries.started_and_waiting()
         if _needs_batches(request) and any(query.is_in_first_batch for query in started):
             return False
-        if request.alignment != "aligned" or not waiting:
+        if not _starts_awaited(request, waiting):
             return True
         asked_s = self._asked_s.setdefault(request.request_id, time.monotonic())
         return time.monotonic() - asked_s >= request.hold_s
@@ -104,6 +107,17 @@ class Serving:
     def begin_stop(self, request: Request) -> None:
         """Stop in a thread of its own."""
         self._driver.begin_end(StopAsked(request))
+
+
+def _starts_awaited(request: Request, waiting: Sequence[Waiting]) -> list[Waiting]:
+    """Return the queries that must run before the request is served.
+
+    A stop that saves waits for those whose last run died in a batch: only a query that runs can complete it,
+    and what was written of it could not move to another cluster.
+    """
+    if request.alignment == "aligned":
+        return list(waiting)
+    return [one for one in waiting if one.is_half_done and request.command == "stop_with_savepoint"]
 
 
 def _needs_batches(request: Request) -> bool:

@@ -11,11 +11,14 @@ from airflow_flinkstyle.jobs.migration.context import late, sources_read
 from airflow_flinkstyle.jobs.running.client import SavepointOnly
 from airflow_flinkstyle.jobs.running.start_plan import order_to_restore
 from airflow_flinkstyle.rewrite import plan_json
+from airflow_flinkstyle.sinks.errors import LineageError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from airflow_flinkstyle.jobs.migration.context import MigrationContext
+    from airflow_flinkstyle.jobs.spec import JobSpec
+    from airflow_flinkstyle.protocol.records import Claim, KafkaOverride
     from airflow_flinkstyle.savepoint.manifest import Manifest
 
 log = logging.getLogger(__name__)
@@ -99,6 +102,7 @@ def stop(context: MigrationContext) -> Mapping[str, Any]:
 def translate(context: MigrationContext, manifest: Manifest) -> Mapping[str, Any]:
     """Find every position on the new cluster, of topics that were proved quiet."""
     _require_watched(context, manifest)
+    _require_whole_output(context, manifest)
     plan = context.kafka.plan(manifest)
     log.info("Plan:\n%s", plan.as_markdown())
     return {"plan": plan_json.to_json(plan), "table": plan.as_markdown()}
@@ -120,6 +124,32 @@ def _require_watched(context: MigrationContext, manifest: Manifest) -> None:
             state_after="The savepoint is kept.",
             remedy="Migrate again once all queries run.",
         )
+
+
+def _require_whole_output(context: MigrationContext, manifest: Manifest) -> None:
+    """Require that a sink which moves leaves no batch half written: the new driver would refuse it for ever.
+
+    A stop that comes before the script has started a query finds its planned batch as a dead driver left it.
+    """
+    if _sink_rules(context.client.claim(context.generation("old"))) == _sink_rules(context.spec):
+        return
+    for query in manifest.queries:
+        if (
+            query.sinks
+            and query.sinks.lineages
+            and (query.planned_offsets is not None or query.sinks.under_way)
+        ):
+            raise LineageError(
+                f"Savepoint {manifest.savepoint_id} was expected to hold query {query.name} between two "
+                f"batches, because its sink moves to another cluster, found that batch {query.batch_id + 1} "
+                "was planned: a part of it may stand in the old output.",
+                state_after="The savepoint is kept.",
+                remedy="Migrate again once all queries of the job run.",
+            )
+
+
+def _sink_rules(runs: Claim | JobSpec) -> list[KafkaOverride]:
+    return [rule for rule in runs.overrides if rule.role == "sink"]
 
 
 def rewrite(context: MigrationContext, planned: Mapping[str, Any], manifest: Manifest) -> Mapping[str, Any]:

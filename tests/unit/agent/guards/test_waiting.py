@@ -146,7 +146,8 @@ def test_aligned_cut_waits_for_it_and_is_refused_then() -> None:
 
     queries.take_over(first, [look(a_checkpoint(committed=0))])
     assert "found none of b" in str(asked(queries, admission)[1])
-    assert asked(queries, admission, alignment="none")[0]
+    assert not asked(queries, admission)[0], "a run died in its first batch"
+    assert asked(queries, admission, hold_s=0.0)[0]
 
 
 def test_dropped_queries_are_named_by_a_setting_and_must_not_be_started() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -66,6 +67,36 @@ def test_a_query_that_ended_in_its_first_batch_is_not_waited_for_but_named(drive
     assert refused is not None
     assert "found none of second." in refused
     assert driver.serving.refusal(STOP) is None
+
+
+@pytest.mark.usefixtures("clock")
+def test_a_stop_with_savepoint_waits_until_the_batch_of_a_dead_run_can_be_completed(
+    driver: SmallDriver,
+) -> None:
+    first, second = driver.start("orders"), driver.start("second")
+    commit(first, 0)
+    commit(second, 0)
+    plan(second, 1)
+    driver.heartbeat_writer.beat()
+    again = driver.relaunched()
+    again.start("orders")
+    assert not again.serving.is_ready(SAVE_AND_STOP)
+    assert again.serving.is_ready(SAVE), "which holds what was planned"
+    assert again.serving.is_ready(STOP)
+    assert again.serving.is_ready(replace(SAVE_AND_STOP, request_id="r2", hold_s=0)), "not for ever"
+    again.start("second")
+    assert again.serving.is_ready(SAVE_AND_STOP)
+
+
+@pytest.mark.usefixtures("clock")
+def test_a_stop_with_savepoint_waits_for_no_query_that_is_between_two_batches(driver: SmallDriver) -> None:
+    commit(driver.start("orders"), 0)
+    commit(driver.start("second"), 0)
+    driver.heartbeat_writer.beat()
+    again = driver.relaunched()
+    again.start("orders")
+    assert [one.name for one in again.queries.started_and_waiting()[1]] == ["second"]
+    assert again.serving.is_ready(SAVE_AND_STOP)
 
 
 def test_an_aligned_request_is_refused_once_a_query_has_ended(driver: SmallDriver) -> None:

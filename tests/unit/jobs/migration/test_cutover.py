@@ -21,6 +21,7 @@ from airflow_flinkstyle.jobs.requests import DRAINED
 from airflow_flinkstyle.jobs.status import Running
 from airflow_flinkstyle.kafka.errors import ClusterUnreachableError
 from airflow_flinkstyle.offsets import Offsets
+from airflow_flinkstyle.protocol.records import KafkaOverride
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from testbed.keys import SIGNER
 from tests.unit.jobs.cutovers import NEW, QUICK, DyingStore, Killed, a_cutover, position
@@ -342,6 +343,27 @@ def test_topic_that_the_driver_did_not_tell_of_is_never_moved_unwatched(world: W
     assert (runs_on(world), position(world)) == (3, "release_old")
     world.logs.produce(5)
     world.judge()
+
+
+def test_batch_half_written_where_the_sink_leaves_brings_the_job_back(world: World):
+    world.start()
+    world.logs.produce(5)
+    world.leaves_planned = True
+    cutover = a_cutover(world)
+    rule = KafkaOverride(role="sink", servers="old:9092", options={"kafka.bootstrap.servers": "new"})
+    cutover.spec = replace(cutover.spec, overrides=(*cutover.spec.overrides, rule))
+    with pytest.raises(RolledBackError, match=r"was planned: a part.*once all queries of the job run"):
+        cutover.run()
+    assert position(world) == "release_old"
+    world.logs.produce(5)
+    world.judge()
+
+
+def test_batch_planned_where_the_sink_stays_is_judged_by_its_positions_alone(world: World):
+    world.start()
+    world.leaves_planned = True
+    with pytest.raises(RolledBackError, match="have no exact place there"):
+        a_cutover(world).run()
 
 
 def test_topics_are_those_of_the_beginning_even_if_the_driver_starts_again(world: World):
