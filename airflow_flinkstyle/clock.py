@@ -52,3 +52,16 @@ class Wait:
 
 CLOCK = Clock()
 """This machine's."""
+
+
+class LeaseClock(Clock):
+    """A clock that no one sets and that counts the time a suspended machine sleeps."""
+
+    @property
+    def now_s(self) -> float:
+        """Return seconds since the machine's start."""
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+LEASE_CLOCK = LeaseClock()
+"""This machine's, for leases."""

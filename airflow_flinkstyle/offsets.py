@@ -20,7 +20,7 @@ class Offsets(Mapping[TopicPartition, NextOffset]):
     """The next offset to read per partition, of any number of topics.
 
     A mapping by topic and partition, in the order in which it was made: Spark writes an offset log in no
-    fixed one. Stands in a store by topic (``by_topic``), as Spark has it.
+    fixed one. Stored by topic (``by_topic``), as Spark has it.
     """
 
     _at: Mapping[TopicPartition, NextOffset] = field(default_factory=dict)

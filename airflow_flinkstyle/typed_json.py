@@ -42,7 +42,7 @@ _LEAVES: Final = frozenset({str, int, float, bool})
 
 
 def stored(cls: type[T]) -> type[T]:
-    """Mark a dataclass that stands in a store; its annotations are read at run time, so they are imported."""
+    """Mark a dataclass that is stored; its annotations are read at run time, so they are imported."""
     cls.__is_stored__ = True  # type: ignore[attr-defined]
     return cls
 
@@ -68,7 +68,7 @@ def stored_as(form: Any) -> Callable[[type[T]], type[T]]:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What a value must be beyond its type; stands in an ``Annotated``."""
+    """What a value must be beyond its type; part of an ``Annotated``."""
 
     expected: str
     """For the error."""
@@ -92,7 +92,7 @@ class MismatchError(ValueError):
 
 
 def decode(cls: type[T], document: object) -> T:
-    """Return the dataclass that a parsed JSON document stands for.
+    """Return the dataclass that a parsed JSON document represents.
 
     Raises:
         MismatchError: If it is none; names the place, what was expected there and what was found.

@@ -1,10 +1,11 @@
 """Take a savepoint of every job on a schedule, verify it, and prune the old ones.
 
 The Airflow variable `flinkstyle_rotation` lists the jobs and how much history each keeps, as JSON:
-`[{"job": "orders", "max_count": 24, "max_age_s": 604800, "level": "quick"}]`; only `job` is required. The
-log of `prune_savepoints` says for every savepoint whether it was kept or disposed of, and why. Pinned
-savepoints, those that a run or an open migration needs, and the newest complete and verified one are always
-kept. A job that fails does not stop the others.
+`[{"job": "orders", "max_count": 24, "max_age": "7d", "level": "quick"}]`; only `job` is required. An entry
+that cannot be used fails `every_entry_is_used` and is named there; the other jobs are rotated. The log of
+`prune_savepoints` says for every savepoint whether it was kept or disposed of, and why. Pinned savepoints,
+those that a run or an open migration needs, and the newest complete and verified one are always kept. A job
+that fails does not stop the others.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from airflow.sdk import DAG, Param, task, task_group
+from airflow.sdk import DAG, Param, get_current_context, task, task_group
 
 from airflow_flinkstyle.operators import (
     PruneSavepointsOperator,
@@ -36,7 +37,7 @@ with DAG(
             type=["null", "array"],
             title="Jobs",
             description="Instead of the variable flinkstyle_rotation: a list of objects with job, max_count, "
-            "max_age_s (seconds) and level (quick or full).",
+            "max_age (36h, 7d, or seconds) and level (quick or full).",
         ),
         "flinkstyle_conn_id": Param(
             "flinkstyle_default",
@@ -55,7 +56,16 @@ with DAG(
         """Read what to rotate: one mapped group of tasks each."""
         from airflow_flinkstyle.hooks.rotation import rotation
 
-        return rotation(params["rotation"])
+        found = rotation(params["rotation"])
+        get_current_context()["ti"].xcom_push(key="refused", value=found.refused)
+        return found.rows
+
+    @task
+    def every_entry_is_used() -> None:
+        """Fail if an entry of the list could not be used, and name it."""
+        from airflow_flinkstyle.hooks.rotation import require_all
+
+        require_all(get_current_context()["ti"].xcom_pull(task_ids="jobs", key="refused") or [])
 
     @task_group
     def rotate(job: str, max_count: int | None, max_age_s: float | None, level: str) -> None:
@@ -76,4 +86,6 @@ with DAG(
         )
         taken >> verified >> pruned
 
-    rotate.expand_kwargs(jobs())  # type: ignore[call-arg] # Airflow fills params in
+    found = jobs()  # type: ignore[call-arg] # Airflow fills params in
+    rotate.expand_kwargs(found)
+    found >> every_entry_is_used()

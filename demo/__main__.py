@@ -5,16 +5,21 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import threading
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from demo.contrast import Contrast
 from demo.memory import PeakMemory
 from demo.stage import TOPIC, Stage, set_stage
 from demo.tables import Narrator, from_markdown, outcome
 from demo.terminal import write_terminal
+from testbed import paths
 from testbed.drivers import state_reader
 from testbed.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 DAG = "migrate_kafka_cluster"
 BY_PERSON = ("take_savepoint", "upgrade_job")
@@ -113,27 +118,55 @@ def run(narrator: Narrator, peak: PeakMemory) -> bool:
 
 
 def run_with_person(narrator: Narrator, peak: PeakMemory) -> bool:
-    """Leave trigger and approval to a person; Ctrl-C judges what they did and ends everything."""
+    """Leave trigger and approval to a person; Ctrl-C judges what they did and ends everything.
+
+    Where a step fails, everything that runs stays up, so that it can be looked at.
+    """
     with set_stage() as stage:
-        begin(stage, narrator)
-        start_job(stage, narrator)
-        narrator.say(f"Open {stage.airflow.base_url}/dags/{DAG} and click Trigger; fill in:")
-        for name, value in stage.orders.migration_form().items():
-            narrator.say(f"    {name} = {value}")
-        for dag in BY_PERSON:
-            stage.airflow.api.wait_for_dag(dag)
-        narrator.say("Approve the table under Required Actions. Ctrl-C here judges the job and ends it all.")
-        narrator.say(f"Or follow docs/tutorial.md in a second terminal: source {write_terminal(stage)}")
+        prepared = steps_succeed(narrator, lambda: begin(stage, narrator), lambda: invite(stage, narrator))
+        if not prepared:
+            logs = paths.HOME / "demo"
+            narrator.say(
+                f"The rest stays up: Airflow at {stage.airflow.base_url}, logs in {logs}. Ctrl-C ends it"
+            )
         try:
-            while True:
-                time.sleep(1)
+            threading.Event().wait()
         except KeyboardInterrupt:
             narrator.say("Interrupted; a second Ctrl-C ends everything without a judgement")
-        report = finished_migration(stage)
+        report = finished_migration(stage) if prepared else None
         if report is None:
             narrator.say("No migration has ended with success: nothing to judge")
-            return True
+            return prepared
         return judge(stage, narrator, report, peak)
+
+
+def steps_succeed(narrator: Narrator, *steps: Callable[[], None]) -> bool:
+    """Take the steps; the first that fails is told in one sentence, and ends them."""
+    try:
+        for step in steps:
+            step()
+    except Exception as error:  # noqa: BLE001 - whatever fails, the person is told and the stage stays
+        narrator.say(f"FAILED: {in_a_line(error)}")
+        return False
+    return True
+
+
+def in_a_line(error: Exception) -> str:
+    """Return what went wrong, without frames and ends of logs."""
+    first, _, rest = str(error).strip().partition("\n")
+    return f"{first or type(error).__name__}{' ...' if rest else ''}"
+
+
+def invite(stage: Stage, narrator: Narrator) -> None:
+    """Start the job, and tell the person what to do."""
+    start_job(stage, narrator)
+    narrator.say(f"Open {stage.airflow.base_url}/dags/{DAG} and click Trigger; fill in:")
+    for name, value in stage.orders.migration_form().items():
+        narrator.say(f"    {name} = {value}")
+    for dag in BY_PERSON:
+        stage.airflow.api.wait_for_dag(dag)
+    narrator.say("Approve the table under Required Actions. Ctrl-C here judges the job and ends it all.")
+    narrator.say(f"Or follow docs/tutorial.md in a second terminal: source {write_terminal(stage)}")
 
 
 def finished_migration(stage: Stage) -> dict[str, Any] | None:
@@ -157,6 +190,9 @@ def main() -> int:
         except KeyboardInterrupt:
             narrator.say("Interrupted; everything has ended")
             return INTERRUPTED
+        except (OSError, RuntimeError) as error:  # OSError has Python's time-outs, RuntimeError the stage's
+            narrator.say(f"FAILED, and everything has ended: {in_a_line(error)} Logs: {paths.HOME / 'demo'}")
+            return 1
     narrator.say("Nothing was lost, nothing counted twice" if right else "WRONG: orders were lost or doubled")
     return 0 if right else 1
 

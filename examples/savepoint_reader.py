@@ -9,7 +9,10 @@ For a rainy day without the package, and as a proof that the document is enough.
 
 from __future__ import annotations
 
+import base64
+import gzip
 import hashlib
+import io
 import json
 import re
 import sys
@@ -41,9 +44,15 @@ def named(name: str) -> str:
     return name
 
 
+def text_of(path: Path) -> str:
+    """Return the text of a manifest; a large one is compressed."""
+    data = path.read_bytes()
+    return (gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data).decode()
+
+
 def manifests(folder: Path) -> dict[str, dict[str, Any]]:
     """Return the savepoints of a job by id; ids that were withdrawn are none."""
-    found = {path.stem: json.loads(path.read_bytes()) for path in folder.glob("savepoints/*.json")}
+    found = {path.stem: json.loads(text_of(path)) for path in folder.glob("savepoints/*.json")}
     return {savepoint_id: one for savepoint_id, one in found.items() if "tombstone" not in one}
 
 
@@ -55,13 +64,38 @@ def read_manifest(folder: Path, savepoint_id: str) -> dict[str, Any]:
     if manifest["format_version"] not in KNOWN_FORMATS:
         fail(f"format {manifest['format_version']} is newer than this reader knows {KNOWN_FORMATS}")
     if manifest["format_version"] > 1:
-        text = (folder / "savepoints" / f"{savepoint_id}.json").read_text("utf-8")
+        text = text_of(folder / "savepoints" / f"{savepoint_id}.json")
         digits = manifest["checksum"]
         if hashlib.sha256(text.replace(digits, "0" * 64, 1).encode()).hexdigest() != digits:
             fail("the manifest was altered")
     if (manifest["job"], manifest["savepoint_id"]) != (folder.name, savepoint_id):
         fail(f"the manifest is one of {manifest['job']}/{manifest['savepoint_id']}")
+    if manifest["format_version"] > 4:
+        for query in manifest["queries"]:
+            query["files"] = rows(query["files"])
     return manifest
+
+
+def rows(columns: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return an object for each file, as formats 1 to 4 have them."""
+    digits, sizes = io.StringIO(base64.b64decode(columns["sha256"]).hex()), iter(columns["size_bytes"])
+    files: list[dict[str, Any]] = []
+    in_folder = ""
+    for name in columns["path"]:
+        if name.endswith("/"):
+            in_folder = name if name != "/" else ""
+            continue
+        number = str(len(files))
+        sha256 = digits.read(64) if number not in columns["digest"] else None
+        files.append(
+            {
+                "path": in_folder + name,
+                "size_bytes": next(sizes),
+                "blob": columns["blob"].get(number, sha256),
+                "digest": f"sha256:{sha256}" if sha256 else columns["digest"][number],
+            }
+        )
+    return files
 
 
 def content(folder: Path, entry: dict[str, Any]) -> bytes:

@@ -1,7 +1,8 @@
-"""``python -m testbed.class_archive``: make the archive from which Spark's JVMs take their classes.
+"""``python -m testbed.class_archive``: make the archives from which the test bed's JVMs take their classes.
 
-A driver spends most of its start on loading and checking classes. One job is run here for all that follow,
-and its JVM leaves its classes in a file that the others map. It serves JVMs whose class path begins alike.
+Spark, a broker and MirrorMaker spend most of their start on loading and checking classes. Each runs here once
+for all that follow, and leaves its classes in a file that the others map. A file serves JVMs whose class path
+begins alike.
 """
 
 from __future__ import annotations
@@ -13,35 +14,66 @@ from pathlib import Path
 
 from testbed import paths
 from testbed.drivers import SPARK_PYTHON, spark_conf, spark_env
-from testbed.jvm import ARCHIVE, QUICK
+from testbed.jvm import PROGRAMS, QUICK, Program, archive
 from testbed.kafka import Broker
+from testbed.mirror import Mirror, MirrorSettings
 from testbed.producer import OrderBook
+from testbed.waiting import wait_until
 
-TOPIC, PARTITIONS = "orders", 2
-_TIMEOUT_S = 300
+TOPIC, PARTITIONS, ORDERS = "orders", 2, 100
+_TIMEOUT_S = 900
 
 
 def main() -> int:
-    """Run the orders job once, so that most of what any job needs is loaded."""
-    from confluent_kafka import Producer
-
-    with tempfile.TemporaryDirectory() as scratch, Broker("archive", Path(scratch) / "kafka") as broker:
-        broker.create_topic(TOPIC, partitions=PARTITIONS)
-        producer = Producer({"bootstrap.servers": broker.bootstrap})
-        book = OrderBook(customers=20, partitions=PARTITIONS)
-        for _ in range(100):
-            order = book.next()
-            producer.produce(TOPIC, value=order.to_json(), partition=order.partition)
-        producer.flush(30)
-        draft = ARCHIVE.with_suffix(".draft")
-        draft.parent.mkdir(parents=True, exist_ok=True)
-        _run_job(broker, Path(scratch), draft)
-    draft.rename(ARCHIVE)
+    """Copy a topic and run the orders job once, so that most of what any test needs is loaded."""
+    archive("spark").parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as name:
+        scratch = Path(name)
+        old = Broker("archive", scratch / "old", class_options=(_write("kafka"),))
+        with old, Broker("other", scratch / "new", class_options=()) as new:
+            _produce(old)
+            _run_mirror(old, new, scratch / "mirror")
+            _run_job(old, scratch)
+            old.service.stop(grace_s=_TIMEOUT_S)
+    for program in PROGRAMS:
+        _draft(program).rename(archive(program))
     return 0
 
 
-def _run_job(broker: Broker, scratch: Path, draft: Path) -> None:
-    options = " ".join((*QUICK, f"-XX:ArchiveClassesAtExit={draft}"))
+def _draft(program: Program) -> Path:
+    return archive(program).with_suffix(".draft")
+
+
+def _write(program: Program) -> str:
+    """Return the option with which a JVM writes its archive when it ends."""
+    return f"-XX:ArchiveClassesAtExit={_draft(program)}"
+
+
+def _produce(broker: Broker) -> None:
+    from confluent_kafka import Producer
+
+    broker.create_topic(TOPIC, partitions=PARTITIONS)
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    book = OrderBook(customers=20, partitions=PARTITIONS)
+    for _ in range(ORDERS):
+        order = book.next()
+        producer.produce(TOPIC, value=order.to_json(), partition=order.partition)
+    producer.flush(30)
+
+
+def _run_mirror(old: Broker, new: Broker, folder: Path) -> None:
+    settings = MirrorSettings(source_bootstrap=old.bootstrap, target_bootstrap=new.bootstrap, topics=TOPIC)
+    mirror = Mirror(folder, settings, class_options=(_write("mirror"),))
+    mirror.start()
+    new.wait_for_topic(TOPIC, timeout_s=_TIMEOUT_S)
+    wait_until(
+        "the mirror has copied", lambda: sum(end for _, end in new.log_range(TOPIC).values()) >= ORDERS
+    )
+    mirror.service.stop(grace_s=_TIMEOUT_S)
+
+
+def _run_job(broker: Broker, scratch: Path) -> None:
+    options = " ".join((*QUICK, _write("spark")))
     command = [str(SPARK_PYTHON.with_name("spark-submit")), "--master", "local[2]"]
     for name, value in {**spark_conf(), "spark.driver.extraJavaOptions": options}.items():
         command += ["--conf", f"{name}={value}"]

@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any, Self
 
 from testbed import paths
+from testbed.jvm import QUICK, from_archive
 from testbed.ports import free_port, is_listening
 from testbed.process import Service
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
     from confluent_kafka.admin import AdminClient
 
-_SMALL_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _CALL_TIMEOUT_S = 30
 
 AUTHORIZER = {
@@ -41,6 +41,7 @@ class Broker:
         port: int | None = None,
         listeners: Mapping[str, tuple[str, int]] | None = None,
         java_options: Sequence[str] = (),
+        class_options: Sequence[str] = from_archive("kafka"),
     ) -> None:
         """Prepare a broker.
 
@@ -52,6 +53,7 @@ class Broker:
             port: Of the plain listener; None: any that is free.
             listeners: More of them: name -> security protocol and port.
             java_options: More options of its JVM.
+            class_options: Those that name the archive of its classes.
         """
         self.name = name
         self.port = port or free_port()
@@ -61,8 +63,8 @@ class Broker:
         self._listeners = dict(listeners or {})
         self._admin: AdminClient | None = None
         self._jvm: tuple[str | Path, ...] = (
-            *(paths.java(), f"-Xmx{heap_mb}m", *_SMALL_JVM, "-Dorg.apache.logging.log4j.level=INFO"),
-            *java_options,
+            *(paths.java(), f"-Xmx{heap_mb}m", *QUICK, "-Dorg.apache.logging.log4j.level=INFO"),
+            *(*java_options, *class_options),
             *("-cp", paths.class_path("kafka")),
         )
         self.service = Service(

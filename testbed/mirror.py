@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Self
 
 from testbed import paths
+from testbed.jvm import QUICK, from_archive
 from testbed.keeper import Keeper
 from testbed.ports import free_port, is_listening
 from testbed.process import Service
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 _POLICIES = {
@@ -58,7 +59,7 @@ class MirrorSettings:
             f"{source}->{target}.topics": self.topics.replace("\\", "\\\\"),
             "replication.policy.class": _POLICIES[self.policy],
             "replication.factor": "1",
-            "refresh.topics.interval.seconds": "5",
+            "refresh.topics.interval.seconds": "2",
             "refresh.groups.interval.seconds": "5",
             "emit.checkpoints.interval.seconds": "5",
             "sync.topic.acls.enabled": "false",
@@ -85,7 +86,15 @@ class Mirror:
     when a broker is slow with a transaction, and whoever runs one starts it again.
     """
 
-    def __init__(self, folder: Path, settings: MirrorSettings, *, heap_mb: int = 256) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: MirrorSettings,
+        *,
+        heap_mb: int = 256,
+        class_options: Sequence[str] = from_archive("mirror"),
+    ) -> None:
+        """Prepare; ``class_options`` name the archive of its JVM's classes."""
         self.settings = settings
         self._folder = folder
         self._rest_port, self._log_from, self._wanted = free_port(), 0, False
@@ -95,7 +104,8 @@ class Mirror:
         self.service = Service(
             "MirrorMaker 2",
             [
-                *(paths.java(), f"-Xmx{heap_mb}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+                *(paths.java(), f"-Xmx{heap_mb}m"),
+                *(*QUICK, *class_options),
                 *("-cp", paths.class_path("mirror"), "org.apache.kafka.connect.mirror.MirrorMaker"),
                 folder / "mm2.properties",
             ],

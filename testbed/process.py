@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from testbed.waiting import scaled
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -115,13 +117,13 @@ class Service:
 
     def wait_ready_with(self, ready: Callable[[], bool]) -> None:
         """Wait for another sign than the usual one, with the same time-out and error."""
-        deadline_s = time.monotonic() + self._ready_timeout_s
+        begun_s = time.monotonic()
         while True:
             if not self.is_running:
                 raise ServiceError(f"{self.name} was expected to become ready, it ended. {self._explain()}")
             if ready():
                 return
-            if time.monotonic() > deadline_s:
+            if time.monotonic() - begun_s > scaled(self._ready_timeout_s):
                 raise ServiceError(
                     f"{self.name} was expected to be ready within {self._ready_timeout_s} s, it was not. "
                     f"{self._explain()}"

@@ -54,8 +54,16 @@ class KafkaPair(NamedTuple):
 def kafka_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaPair]:
     """Two brokers for the whole session: use topics of your own, and leave both running."""
     folder = tmp_path_factory.mktemp("kafka")
-    with Broker("old", folder / "old") as old, Broker("new", folder / "new") as new:
-        yield KafkaPair(old, new)
+    pair = KafkaPair(Broker("old", folder / "old"), Broker("new", folder / "new"))
+    try:
+        for broker in pair:  # side by side
+            broker.launch()
+        for broker in pair:
+            broker.wait_ready()
+        yield pair
+    finally:
+        for broker in pair:
+            broker.kill()  # nobody needs their logs any more
 
 
 @pytest.fixture(scope="session")

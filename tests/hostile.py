@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from airflow_flinkstyle.protocol.records import Record
+    from airflow_flinkstyle.protocol.record import Record
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 
 NAMES = [

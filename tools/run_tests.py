@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ET
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,8 @@ from tools.common import HOME, LOGS, ROOT, VENV_AIRFLOW, VENV_SPARK, say
 if TYPE_CHECKING:
     from pathlib import Path
 
-TIERS = ("unit", "model", "golden", "integration", "e2e")
+TIERS = {"unit": ("unit", "model", "golden"), "integration": ("integration",), "e2e": ("e2e",)}
+"""Tier -> its folders below ``tests/``."""
 LANES = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 """Two processes, for two cores: tests wait for brokers and JVMs half of the time. A file stays in one."""
 STORY_LANES = ("-n", "2", "--dist", "worksteal")
@@ -97,26 +99,33 @@ def lint() -> list[Outcome]:
     """Run ruff, mypy and the layer contracts."""
     tools = VENV_AIRFLOW / "bin"
     code = [name for name in CODE if (ROOT / name).is_dir()]
-    commands = {
+    commands: dict[str, list[str | Path]] = {
         "ruff check": [tools / "ruff", "check", "--quiet", "."],
         "ruff format": [tools / "ruff", "format", "--check", "--quiet", "."],
         "mypy": [tools / "mypy", *code],
         "layers": [tools / "lint-imports", "--no-cache"],
     }
-    outcomes = []
-    for name, command in commands.items():
-        say(f"--- {name}")
-        started_s = time.monotonic()
-        code_number = subprocess.run([str(part) for part in command], cwd=ROOT).returncode  # noqa: S603
-        failed = () if code_number == 0 else (f"{name}: exit code {code_number}",)
-        seconds = time.monotonic() - started_s
-        outcomes.append(Outcome(name=name, passed=int(not failed), failed=failed, seconds=seconds))
-    return outcomes
+    with ThreadPoolExecutor() as pool:  # side by side: mypy needs about as long as the others together
+        return list(pool.map(_lint_with, commands, commands.values()))
+
+
+def _lint_with(name: str, command: list[str | Path]) -> Outcome:
+    """Run one tool and print what it said when it is done."""
+    started_s = time.monotonic()
+    done = subprocess.run(  # noqa: S603
+        [str(part) for part in command], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    say(f"--- {name}\n{done.stdout}".rstrip())
+    failed = () if done.returncode == 0 else (f"{name}: exit code {done.returncode}",)
+    seconds = time.monotonic() - started_s
+    return Outcome(name=name, passed=int(not failed), failed=failed, seconds=seconds)
 
 
 def run_tier(tier: str) -> list[Outcome]:
     """Run a tier's tests, those marked ``spark`` in Spark's environment and the rest in Airflow's."""
-    files = sorted((TESTS / tier).rglob("test_*.py"), key=_place)
+    files = sorted(
+        (file for folder in TIERS[tier] for file in (TESTS / folder).rglob("test_*.py")), key=_place
+    )
     with_spark = [file for file in files if _SPARK_MARK.search(file.read_text())]
     only_spark = {file for file in with_spark if _is_spark_only(file.read_text())}
     others = [file for file in files if file not in only_spark]

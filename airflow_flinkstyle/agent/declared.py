@@ -87,7 +87,7 @@ def declaration(writer: PySpark, seen: StreamOptions, sources: Sequence[Source])
 def own_location(seen: StreamOptions, default: str | None) -> str | None:
     """Return where plain Spark would keep the checkpoint, and look for it at the next start.
 
-    Below the session's default (``spark.sql.streaming.checkpointLocation``) it stands in a folder of the
+    Below the session's default (``spark.sql.streaming.checkpointLocation``) it is in a folder of the
     query's name; a query without one gets a new folder each time.
     """
     given = seen.options.get(_LOCATION)

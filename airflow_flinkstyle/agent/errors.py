@@ -72,7 +72,7 @@ class QueryNameError(FlinkstyleError):
 
 
 class QueryUnknownError(FlinkstyleError):
-    """A query would start anew while the state of another one waits for somebody to go on with it."""
+    """A query would start anew while the state of another one waits for somebody to continue it."""
 
     code = "QUERY_UNKNOWN"
 
@@ -99,13 +99,13 @@ class PredecessorError(FlinkstyleError):
 
 
 class CheckpointLostError(FlinkstyleError):
-    """A query would start anew because the checkpoint that it goes on in is not there any more."""
+    """A query would start anew because the checkpoint that it continues in is not there any more."""
 
     code = "CHECKPOINT_LOST"
 
 
 class SourcesChangedError(FlinkstyleError):
-    """The query reads other sources than its checkpoint stands for."""
+    """The query reads other sources than its checkpoint represents."""
 
     code = "SOURCES_CHANGED"
 
@@ -133,7 +133,7 @@ class QueryEndedError(FlinkstyleError):
 
 
 class QueryNotStartedError(FlinkstyleError):
-    """A query that the run goes on with was not started: it cannot be cut at the others' offsets."""
+    """A query that the run continues was not started: it cannot be cut at the others' offsets."""
 
     code = "QUERY_NOT_STARTED"
     retryable = True

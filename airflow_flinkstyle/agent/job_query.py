@@ -49,7 +49,7 @@ class JobQuery:
     """Spark's own ``start`` or ``toTable`` with the script's arguments."""
     checkpoint: ObjectStore
     location: str
-    """Where the checkpoint stands, as Spark writes it."""
+    """Where the checkpoint is, as Spark writes it."""
     sources: Sequence[Source]
     declared: Declaration
     """What the script says of it at this start."""
@@ -141,7 +141,7 @@ class JobQuery:
         return _ended_at_ms(self.query.lastProgress, batch) if self.query is not None else None
 
     def written(self) -> Sinks | None:
-        """Return where its sinks stand: as they told, or before that as what it goes on from says."""
+        """Return where its sinks are: as they told, or before that as what it continues from says."""
         told = resume.states(str(self.query.id)) if self.query is not None else ()
         if told:
             return Sinks(lineages=tuple(map(recorded, told)))

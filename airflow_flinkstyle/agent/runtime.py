@@ -72,6 +72,7 @@ class Runtime:
             seen=driver_run.prior.version if driver_run.prior else None,
             queries=lambda: self.commits.with_groups(self.queries.beats()),
             before=said_before,
+            clock=driver_run.clock,
         )
         self.admission = Admission(self)
         self.serving = Serving(self, self.admission, Taking(self, self.admission))
@@ -168,11 +169,12 @@ class Runtime:
         return describe_source(self.jvm, source)
 
     def _note_sink(self, query_id: str) -> None:
-        """Write where a sink has opened before it writes there: whoever goes on must know of the place."""
+        """Write where a sink has opened before it writes there: whoever continues must know of the place."""
         until_s = time.monotonic() + _STARTED_S
         while time.monotonic() < until_s and not self.queries.has_started(query_id):
             time.sleep(_LOOK_S)  # a first batch may be faster than the return of Spark's start
-        takeover.patiently(self.heartbeat_writer.beat, for_s=self.driver_run.claim.lease_s)
+        driver_run = self.driver_run
+        takeover.patiently(self.heartbeat_writer.beat, for_s=driver_run.claim.lease_s, clock=driver_run.clock)
 
     # --- what the script calls while it runs ----------------------------------------------------
 

@@ -37,7 +37,7 @@ class CommitLog:
 
     @property
     def state_unique_ids(self) -> StateIds:
-        """The attempts whose state this commit stands for (checkpoint format v2); empty in format v1."""
+        """The attempts whose state this commit represents (checkpoint format v2); empty in format v1."""
         value = self._fields().get("stateUniqueIds")
         if value is None:
             return {}

@@ -69,7 +69,7 @@ class OffsetLog:
         return tuple(source for source in self.sources if self._kafka(source) is not None)
 
     def kafka_offsets(self, source: str) -> Offsets:
-        """Return where a Kafka source stands; empty if it has no offsets yet.
+        """Return where a Kafka source is; empty if it has no offsets yet.
 
         Raises:
             BadInputError: If there is no such source, or it is not a Kafka source.
@@ -91,7 +91,7 @@ class OffsetLog:
         return offsets
 
     def with_kafka_offsets(self, source: str, offsets: Offsets) -> OffsetLog:
-        """Return a log in which one source stands elsewhere; every other byte stays.
+        """Return a log in which one source is elsewhere; every other byte stays.
 
         Topics and partitions that were there keep their order, since Spark writes them in no fixed one.
         """
@@ -125,7 +125,7 @@ class OffsetLog:
     def planned_next(self, *, watermark_ms: int, timestamp_ms: int) -> OffsetLog:
         """Return the log of a next batch that reads nothing yet: confs carried, times set, as Spark does.
 
-        ``controlBatchInfo`` (4.2) speaks of the one batch it stands in.
+        ``controlBatchInfo`` (4.2) speaks of the one batch it is in.
         """
         fields = {name: value for name, value in self._header_fields().items() if name != "controlBatchInfo"}
         times = {"batchWatermarkMs": watermark_ms, "batchTimestampMs": timestamp_ms}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand
 
+from airflow_flinkstyle import __version__
 from airflow_flinkstyle.cli import (
     cut,
     inspect,
@@ -15,6 +16,7 @@ from airflow_flinkstyle.cli import (
     offsets,
     positions,
     retain,
+    run,
     store,
     take,
     topic,
@@ -26,30 +28,48 @@ from airflow_flinkstyle.cli.output import ExitCode, report
 from airflow_flinkstyle.errors import FlinkstyleError
 
 
-class _Root(TyperGroup):
+class _Command(TyperCommand):
     """Runs a command; the package's errors end here, and only they."""
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - Typer's own context, which it does not export
         try:
             return super().invoke(ctx)
         except FlinkstyleError as error:
-            report(error, as_json=ctx.meta.get(AS_JSON, False))
+            options = {str(param.name): param.opts[0] for param in self.params if param.opts}
+            report(error, as_json=ctx.meta.get(AS_JSON, False), options=options)
             raise typer.Exit(ExitCode.ERROR) from error
 
 
-def _group(help_text: str, commands: dict[str, Any], **settings: Any) -> typer.Typer:
+def _group(help_text: str, commands: dict[str, Any]) -> typer.Typer:
     group = typer.Typer(
         help=help_text,
         no_args_is_help=True,
         pretty_exceptions_enable=False,  # frames hold keys of the store
-        **settings,
     )
     for name, command in commands.items():
-        group.command(name)(command)
+        group.command(name, cls=_Command)(command)
     return group
 
 
-app = _group("Savepoints for PySpark Structured Streaming.", {}, cls=_Root)
+app = _group("Savepoints for PySpark Structured Streaming.", {})
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"flinkstyle {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version),
+    ] = False,
+) -> None:
+    pass
+
+
 app.add_typer(
     _group(
         "Take, look at, check, keep and move savepoints.",
@@ -85,11 +105,15 @@ app.add_typer(
 )
 app.add_typer(
     _group(
-        "Look at jobs and stop them.",
+        "Look at jobs, start and stop them.",
         {
             "list": job.list_jobs,
             "status": job.job_status,
+            "start": run.start,
+            "restart": run.restart,
             "stop": job.stop,
+            "logs": run.logs,
+            "health": run.health,
             "declare-dead": job.declare_dead,
         },
     ),

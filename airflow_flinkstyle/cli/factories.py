@@ -7,6 +7,7 @@ import socket
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
+from airflow_flinkstyle.jobs.errors import JobUnknownError
 from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.signing import Signer
 from airflow_flinkstyle.protocol.board import JobBoard
@@ -24,6 +25,29 @@ def jobs_of(root: str) -> Iterator[str]:
     for name in store.folders():
         if is_job_name(name) and not {"runs", "savepoints"}.isdisjoint(store.folders(f"{name}/")):
             yield name
+
+
+def jobs_found(root: str) -> list[str]:
+    """Return the jobs below a savepoint root.
+
+    Raises:
+        JobUnknownError: If there is none: more often a wrong root than an empty one.
+    """
+    found = list(jobs_of(root))
+    if not found:
+        raise JobUnknownError.none(open_store(root).uri)
+    return found
+
+
+def require_job(root: str, job: str) -> None:
+    """Require that there is something of a job below a root; its last savepoint may have gone.
+
+    Raises:
+        JobUnknownError: If there is nothing.
+    """
+    store = open_store(root)
+    if not is_job_name(job) or next(iter(store.list(f"{job}/")), None) is None:
+        raise JobUnknownError.of(job, store.uri, known=list(jobs_of(root)))
 
 
 def repository_of(root: str, job: str) -> SavepointRepository:

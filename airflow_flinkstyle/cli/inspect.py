@@ -8,15 +8,21 @@ from typing import Annotated
 import typer
 from rich.console import Group, RenderableType
 
-from airflow_flinkstyle.cli.factories import repository_of
+from airflow_flinkstyle.cli.factories import repository_of, require_job
 from airflow_flinkstyle.cli.options import AsJson, Job, Root, SavepointId
-from airflow_flinkstyle.cli.output import batches, moment, note, show, size, table
+from airflow_flinkstyle.cli.output import batches, moment, note, show, table
 from airflow_flinkstyle.savepoint.blobs.pins import pins
 from airflow_flinkstyle.savepoint.diff import FileSum, QueryDiff, SavepointDiff, diff_savepoints
-from airflow_flinkstyle.savepoint.files.verified import verified_records
+from airflow_flinkstyle.savepoint.files.verified import (
+    DamagedRecord,
+    VerifiedRecord,
+    damaged_records,
+    verified_records,
+)
 from airflow_flinkstyle.savepoint.manifest import QuerySnapshot
 from airflow_flinkstyle.savepoint.manifest_json import to_json
 from airflow_flinkstyle.savepoint.repository.summary import read_listing
+from airflow_flinkstyle.wording import size
 
 
 def list_savepoints(
@@ -26,10 +32,11 @@ def list_savepoints(
     as_json: AsJson = False,
 ) -> None:
     """List the savepoints of a job, the newest first."""
+    require_job(root, job)
     repository = repository_of(root, job)
     listing = read_listing(repository)
     found = listing.savepoints[:limit]
-    pinned, checked = pins(repository), verified_records(repository)
+    pinned, passed, failed = pins(repository), verified_records(repository), damaged_records(repository)
     rows: list[tuple[object, ...]] = [
         (
             one.savepoint_id,
@@ -40,7 +47,7 @@ def list_savepoints(
             size(one.size_bytes),
             one.alignment,
             one.spark_version,
-            checked[one.savepoint_id].level if one.savepoint_id in checked else None,
+            _checked(passed.get(one.savepoint_id), failed.get(one.savepoint_id)),
             pinned[one.savepoint_id].reason if one.savepoint_id in pinned else None,
         )
         for one in found
@@ -51,7 +58,8 @@ def list_savepoints(
         "savepoints": [
             {
                 **asdict(one),
-                "verified": checked.get(one.savepoint_id),
+                "verified": passed.get(one.savepoint_id),
+                "damaged": failed.get(one.savepoint_id),
                 "pinned": pinned.get(one.savepoint_id),
             }
             for one in found
@@ -62,6 +70,13 @@ def list_savepoints(
     for one in listing.damaged:
         note(f"{one.problem} {one.remedy}")
     show(document, table(*columns, "verified", "pinned", rows=rows), as_json=as_json)
+
+
+def _checked(passed: VerifiedRecord | None, failed: DamagedRecord | None) -> str | None:
+    """Return how the newest check went."""
+    if failed is not None:
+        return f"damaged at {moment(failed.at_ms)}: {failed.found}"
+    return f"{passed.level} at {moment(passed.at_ms)}" if passed is not None else None
 
 
 def show_savepoint(

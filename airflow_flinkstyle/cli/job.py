@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from airflow_flinkstyle.cli.factories import client_of, jobs_of, whoami
+from airflow_flinkstyle.cli.factories import client_of, jobs_found, require_job, whoami
 from airflow_flinkstyle.cli.options import Aligned, AsJson, Job, Key, Root, TimeoutS, Yes
 from airflow_flinkstyle.cli.output import ExitCode, batches, confirm, note, show, table
 from airflow_flinkstyle.jobs.requests import CutMode
@@ -43,7 +43,7 @@ def list_jobs(root: Root, as_json: AsJson = False) -> None:
 
     A driver elsewhere that has died may still count as running; job status looks until it is certain.
     """
-    found = {job: client_of(root, job).status() for job in jobs_of(root)}
+    found = {job: client_of(root, job).status() for job in jobs_found(root)}
     document = {"jobs": [_document(job, status) for job, status in found.items()]}
     rows = [(job, describe_status(status)) for job, status in found.items()]
     show(document, table("job", "what it is doing", rows=rows), as_json=as_json)
@@ -54,6 +54,7 @@ def job_status(root: Root, job: Job, as_json: AsJson = False) -> None:
 
     Takes a few seconds, until the heartbeat is seen to change; a lease for a dead driver elsewhere.
     """
+    require_job(root, job)
     status = client_of(root, job).settled_status(at_most_s=_CERTAIN_S)
     rows = [("job", job), ("status", describe_status(status))]
     if not isinstance(status, NeverStarted):

@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import sys
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from datetime import UTC, datetime
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
 import typer
+from rich.cells import cell_len
 from rich.console import Console
-from rich.filesize import decimal
 from rich.table import Table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rich.console import RenderableType
+    from rich.console import ConsoleOptions, RenderableType, RenderResult
 
     from airflow_flinkstyle.errors import FlinkstyleError
     from airflow_flinkstyle.savepoint.manifest import Manifest
 
 _PIPE_COLUMNS = 10_000
 """A pipe has no width; nothing may be broken over lines there."""
+_ARGUMENT = re.compile(r"""\b(?P<name>[a-z_]+)=(?P<value>'[^']*'|\[[^\]]*\]|True\b|[0-9.]+\b)""")
+_PROSE_COLUMNS = 20
+"""What a column of words gets at least: a time to the second fits in one line."""
+_GAP_COLUMNS = 2
+"""Between two columns of a table."""
 
 
 class ExitCode(IntEnum):
@@ -45,31 +52,57 @@ def show(document: object, text: RenderableType, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(_plain(document), indent=2, ensure_ascii=False))
         return
-    console = Console(highlight=False, markup=False, emoji=False)
+    _console().print(text)
+
+
+def _console(*, stderr: bool = False) -> Console:
+    console = Console(highlight=False, markup=False, emoji=False, stderr=stderr)
     if not console.is_terminal:
         console.width = _PIPE_COLUMNS
-    console.print(text)
+    return console
 
 
-def report(error: FlinkstyleError, *, as_json: bool) -> None:
-    """Print an error: the three sentences, or the same as a JSON document."""
+def report(error: FlinkstyleError, *, as_json: bool, options: Mapping[str, str]) -> None:
+    """Print an error: the three sentences, or the same as a JSON document.
+
+    Args:
+        error: What failed.
+        as_json: Print a document.
+        options: Parameter of Python -> option of the command that failed.
+    """
+    remedy = in_options(error.remedy, options)
     if not as_json:
-        lines = (f"{error.code}: {error.problem}", error.state_after, error.remedy)
+        lines = (f"{error.code}: {error.problem}", error.state_after, remedy)
         print(*lines, sep="\n", file=sys.stderr)
         return
     fields = {
         "code": error.code,
         "problem": error.problem,
         "state_after": error.state_after,
-        "remedy": error.remedy,
+        "remedy": remedy,
         "retryable": error.retryable,
     }
     print(json.dumps({"error": fields}, indent=2, ensure_ascii=False), file=sys.stderr)
 
 
-def note(text: str) -> None:
+def in_options(remedy: str, options: Mapping[str, str]) -> str:
+    """Return a remedy with the command's options where the library names its parameters.
+
+    The library says ``from_job='orders'``; a person at a terminal types ``--from-job orders``.
+    """
+
+    def option(found: re.Match[str]) -> str:
+        name, value = found["name"], found["value"].strip("[]'\"")
+        if name not in options:
+            return found[0]
+        return options[name] if value == "True" else f"{options[name]} {shlex.quote(value)}"
+
+    return _ARGUMENT.sub(option, remedy)
+
+
+def note(text: RenderableType) -> None:
     """Tell people something beside the answer."""
-    print(text, file=sys.stderr)
+    _console(stderr=True).print(text)
 
 
 def confirm(question: str, *, yes: bool) -> None:
@@ -83,27 +116,70 @@ def confirm(question: str, *, yes: bool) -> None:
         raise typer.Exit(ExitCode.INTERRUPTED)
 
 
-def table(*columns: str, rows: Sequence[Sequence[object]], title: str | None = None) -> Table:
-    """Return a table; columns whose name starts with ``#`` hold numbers and stand to the right."""
-    made = Table(
-        title=title,
-        title_justify="left",
-        box=None,
-        pad_edge=False,
-        header_style="bold",
-        show_header=any(columns),
-    )
-    for column in columns:
-        number = column.startswith("#")
-        made.add_column(column.removeprefix("#"), justify="right" if number else "left", no_wrap=number)
-    for row in rows:
-        made.add_row(*("-" if cell is None else str(cell) for cell in row))
-    return made
+def table(*columns: str, rows: Sequence[Sequence[object]], title: str | None = None) -> RenderableType:
+    """Return a table; columns whose name starts with ``#`` hold numbers and stand to the right.
+
+    Where the terminal is too narrow for it, the rows stand below each other: nothing is ever left out, and no
+    id is broken over lines.
+    """
+    texts = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    return _Rows(columns=columns, rows=texts, title=title)
 
 
-def size(size_bytes: int) -> str:
-    """Return a size as people read it."""
-    return decimal(size_bytes)
+@dataclass(frozen=True, kw_only=True)
+class _Rows:
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    title: str | None
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        named = any(self.columns)
+        if not named or len(self.rows) == 0 or self._least_width() <= options.max_width:
+            yield self._side_by_side(named=named)
+            return
+        if self.title:
+            yield self.title
+        heads = [column.removeprefix("#") for column in self.columns]
+        for number, row in enumerate(self.rows):
+            if number:
+                yield ""
+            pairs = [list(pair) for pair in zip(heads, row, strict=True)]
+            yield _Rows(columns=("", ""), rows=pairs, title=None)
+
+    def _side_by_side(self, *, named: bool) -> Table:
+        made = Table(
+            title=self.title,
+            title_justify="left",
+            box=None,
+            pad_edge=False,
+            header_style="bold",
+            show_header=named,
+        )
+        for place, column in enumerate(self.columns):
+            number = column.startswith("#")
+            made.add_column(
+                column.removeprefix("#"),
+                justify="right" if number else "left",
+                no_wrap=number or ((named or place == 0) and not self._is_prose(place)),
+                overflow="fold",
+            )
+        for row in self.rows:
+            made.add_row(*row)
+        return made
+
+    def _is_prose(self, place: int) -> bool:
+        return any(" " in row[place] for row in self.rows)
+
+    def _least_width(self) -> int:
+        """Return the columns that all of it needs; what has words may be broken between them."""
+        widths = []
+        for place, column in enumerate(self.columns):
+            widest = max(
+                cell_len(text) for text in (column.removeprefix("#"), *(r[place] for r in self.rows))
+            )
+            whole = column.startswith("#") or not self._is_prose(place)
+            widths.append(widest if whole else min(widest, _PROSE_COLUMNS))
+        return sum(widths) + _GAP_COLUMNS * (len(widths) - 1)
 
 
 def moment(at_ms: int) -> str:

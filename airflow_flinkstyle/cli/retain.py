@@ -5,16 +5,19 @@ from functools import partial
 from typing import Annotated
 
 import typer
+from rich.console import Group, RenderableType
 
-from airflow_flinkstyle.cli.factories import board_of, repository_of, whoami
+from airflow_flinkstyle.cli.factories import board_of, repository_of, require_job, whoami
 from airflow_flinkstyle.cli.options import AsJson, Job, Root, SavepointId, TimeoutS, Yes
-from airflow_flinkstyle.cli.output import ExitCode, confirm, note, show, size
+from airflow_flinkstyle.cli.output import ExitCode, confirm, note, show, table
 from airflow_flinkstyle.clock import now_ms
+from airflow_flinkstyle.jobs.answers.values import seconds_or_none
 from airflow_flinkstyle.jobs.retention import dispose_of, prune_job
 from airflow_flinkstyle.savepoint.blobs import pins
 from airflow_flinkstyle.savepoint.retention.dispose import PROTECTIONS
-from airflow_flinkstyle.savepoint.retention.policy import Dispose, RetentionPolicy
+from airflow_flinkstyle.savepoint.retention.policy import RetentionPolicy
 from airflow_flinkstyle.savepoint.retention.prune import PruneReport
+from airflow_flinkstyle.wording import size
 
 
 class Despite(StrEnum):
@@ -85,7 +88,7 @@ def prune(
     job: Job,
     max_count: Annotated[int | None, typer.Option(help="Savepoints to keep.")] = None,
     max_age_s: Annotated[
-        float | None, typer.Option("--max-age", help="Seconds after which one is not kept.")
+        str | None, typer.Option("--max-age", help="After which one is not kept: 36h, 7d, or seconds.")
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what would be done; ends with 3 if that is anything.")
@@ -98,21 +101,27 @@ def prune(
 
     Pinned savepoints, those that the job needs, and the last good one always stay.
     """
+    require_job(root, job)
     apply = partial(
         prune_job,
         board_of(root, job),
         repository_of(root, job),
-        RetentionPolicy(max_count=max_count, max_age_s=max_age_s),
+        RetentionPolicy(max_count=max_count, max_age_s=seconds_or_none("--max-age", max_age_s)),
         holder=whoami(),
         wait_s=timeout_s,
     )
     if not (dry_run or yes):
-        note(apply(dry_run=True).as_markdown())
+        note(_text(apply(dry_run=True)))
         confirm(f"Prune the savepoints of job {job}?", yes=yes)
     report = apply(dry_run=dry_run)
-    show(_pruned(report), report.as_markdown(), as_json=as_json)
+    show(_pruned(report), _text(report), as_json=as_json)
     if dry_run and (report.plan.disposed or report.freed_blobs):
         raise typer.Exit(ExitCode.PARTLY)
+
+
+def _text(report: PruneReport) -> RenderableType:
+    rows = [(one.savepoint_id, one.word, one.reason) for one in report.plan.decisions]
+    return Group(table("savepoint", "decision", "reason", rows=rows), report.sum_up())
 
 
 def _pruned(report: PruneReport) -> dict[str, object]:
@@ -121,7 +130,7 @@ def _pruned(report: PruneReport) -> dict[str, object]:
         "decisions": [
             {
                 "savepoint_id": decision.savepoint_id,
-                "decision": "dispose" if isinstance(decision, Dispose) else "keep",
+                "decision": decision.word,
                 "reason": decision.reason,
             }
             for decision in report.plan.decisions

@@ -7,7 +7,7 @@ import typer
 
 from airflow_flinkstyle.cli.factories import client_of, repository_of, whoami
 from airflow_flinkstyle.cli.options import Aligned, AsJson, Job, Key, Root, SavepointId, TimeoutS
-from airflow_flinkstyle.cli.output import batches, batches_of, note, show, size, table
+from airflow_flinkstyle.cli.output import batches, batches_of, note, show, table
 from airflow_flinkstyle.cli.progress import progress_bar
 from airflow_flinkstyle.jobs.requests import PendingRequest, Withdrawn
 from airflow_flinkstyle.jobs.running.client import JobClient
@@ -18,6 +18,7 @@ from airflow_flinkstyle.savepoint.files.verified import check_savepoint
 from airflow_flinkstyle.savepoint.manifest import Manifest
 from airflow_flinkstyle.storage.keys import below
 from airflow_flinkstyle.storage.open import open_store
+from airflow_flinkstyle.wording import size
 
 
 def take(

@@ -7,11 +7,12 @@ import typer
 
 from airflow_flinkstyle.cli.factories import repository_of
 from airflow_flinkstyle.cli.options import AsJson, Job, Root, SavepointId
-from airflow_flinkstyle.cli.output import batches, batches_of, show, size, table
+from airflow_flinkstyle.cli.output import batches, batches_of, show, table
 from airflow_flinkstyle.cli.progress import progress_bar
 from airflow_flinkstyle.savepoint.exchange.export import export_archive, export_savepoint
 from airflow_flinkstyle.savepoint.exchange.importing import import_archive, import_savepoint
 from airflow_flinkstyle.storage.open import open_store
+from airflow_flinkstyle.wording import size
 
 _ARCHIVE = ".tar"
 

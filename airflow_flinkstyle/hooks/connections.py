@@ -52,6 +52,8 @@ class Defaults:
     @classmethod
     def of(cls, connection: Connection) -> Defaults:
         """Read the form's answers; empty ones count as not given."""
+        from airflow_flinkstyle.jobs.spec import default_checkpoint_root
+
         require_type(connection, "flinkstyle")
         extra = connection.extra_dejson
         root = extra.get("savepoint_root")
@@ -63,7 +65,7 @@ class Defaults:
             driver_aws_conn_id=extra.get("driver_aws_conn_id") or None,
             kafka_connections=_names(extra.get("kafka_connections")) or None,
             previous_passwords=_names(extra.get("previous_passwords")),
-            checkpoint_root=extra.get("checkpoint_root") or _below(str(root)),
+            checkpoint_root=extra.get("checkpoint_root") or default_checkpoint_root(str(root)),
             lease_s=seconds_or_none(f"lease_s of {connection.conn_id}", extra.get("lease_s")) or 30.0,
             spark_home=extra.get("spark_home") or None,
             python=extra.get("python") or None,
@@ -198,12 +200,6 @@ def _master(connection: Connection) -> str:
     if "://" not in master and connection.port:
         return f"spark://{master}"
     return master
-
-
-def _below(savepoint_root: str) -> str:
-    """Return the default checkpoint root: ``checkpoints`` beside the jobs, under Spark's scheme."""
-    path = savepoint_root.rstrip("/").removeprefix("file://")
-    return f"{path.replace('s3://', 's3a://', 1)}/checkpoints"
 
 
 def _names(value: object) -> tuple[str, ...]:

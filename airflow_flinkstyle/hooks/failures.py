@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -13,14 +14,34 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+log = logging.getLogger(__name__)
+
+
 @contextmanager
 def airflow_errors() -> Iterator[None]:
-    """Raise errors nobody can retry away as ``AirflowFailException``; the others keep the task's retries."""
+    """Log an error as one block, then raise it without the frames of its causes.
+
+    Errors nobody can retry away become ``AirflowFailException``; the others keep the task's retries.
+    """
     try:
         yield
     except FlinkstyleError as error:
+        log.error("%s", in_a_block(error))  # noqa: TRY400 - the frames would hide it
+        log.debug("Where it was raised", exc_info=error)
         kind = AirflowException if error.retryable else AirflowFailException
-        raise kind(f"{error.code}: {error}") from error
+        raise kind(f"{error.code}: {error}") from None
+
+
+def in_a_block(error: FlinkstyleError) -> str:
+    """Return what a person needs first: code and problem, what runs now, what to do; details follow.
+
+    Only the first line of each is in the block: further ones are ends of logs.
+    """
+    heads = (f"{error.code}: ", "Now: ", "Next: ")
+    parts = [text.partition("\n") for text in (error.problem, error.state_after, error.remedy)]
+    lines = [head + first for head, (first, _, _) in zip(heads, parts, strict=True)]
+    details = [rest.rstrip() for _, _, rest in parts if rest.strip()]
+    return "\n".join([*lines, *(["Details:", *details] if details else [])])
 
 
 def failure_of(error: FlinkstyleError) -> dict[str, object]:

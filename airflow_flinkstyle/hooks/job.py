@@ -11,7 +11,7 @@ from airflow.sdk import BaseHook
 
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.hooks import aws, connections
-from airflow_flinkstyle.hooks.urls import manifest_url
+from airflow_flinkstyle.hooks.urls import NoUrl, manifest_url
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -264,8 +264,8 @@ class StreamingJobHook(BaseHook):
             return None
         return newest
 
-    def savepoint_url(self, job: str, savepoint_id: str) -> str:
-        """Return an absolute address of a savepoint's manifest, for the extra link."""
+    def savepoint_url(self, job: str, savepoint_id: str) -> str | NoUrl:
+        """Return the address of a savepoint's manifest for the extra link, or why there is none."""
         endpoint = self.s3.endpoint if self.s3 is not None else None
         return manifest_url(self.defaults.savepoint_root, endpoint, job, savepoint_id)
 

@@ -1,4 +1,4 @@
-"""How a job was started, and what a new version changes of that."""
+"""What a form says of how a job is started, and what a new version changes of that."""
 
 from __future__ import annotations
 
@@ -9,35 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.hooks.connections import plain
-from airflow_flinkstyle.jobs.errors import JobNotRunningError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from airflow_flinkstyle.jobs.running.client import JobClient
-    from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
+    from airflow_flinkstyle.jobs.spec import JobSpec
     from airflow_flinkstyle.protocol.records import Rewind
-
-
-def recorded_launch(client: JobClient) -> tuple[JobSpec, SubmitTarget]:
-    """Return how the current run was started; a caller's fence has no launch, the run before it has.
-
-    Raises:
-        JobNotRunningError: If the job has never run.
-        SignatureError: If no caller has signed that start.
-    """
-    current = client.board.current()
-    generation = current.value.generation if current else None
-    while generation is not None:
-        claim = client.run(generation).claim
-        if claim.launch:
-            return client.launch_of(generation)
-        generation = claim.follows
-    raise JobNotRunningError(
-        f"Job {client.board.job} was expected to have run, found that no driver ever took it over.",
-        state_after="Nothing was changed.",
-        remedy="Check the job's name and the savepoint root, or start it with StartStreamingJobOperator.",
-    )
 
 
 def arguments(args: Sequence[Any] | str | None) -> tuple[str, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow_flinkstyle.hooks.launches import recorded_launch
 from airflow_flinkstyle.jobs.errors import MigrationEndedError, StepTimeoutError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.migration.cutover import PHASES, Cutover
@@ -13,6 +12,7 @@ from airflow_flinkstyle.jobs.migration.preflight import run_preflight
 from airflow_flinkstyle.jobs.migration.producers import SwappedSwitch
 from airflow_flinkstyle.jobs.migration.report import build_report
 from airflow_flinkstyle.jobs.requests import AS_IT_IS, DRAINED
+from airflow_flinkstyle.jobs.running.recorded import recorded_launch
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError
 from airflow_flinkstyle.kafka.login.driver import moved_options
 from airflow_flinkstyle.types import Generation

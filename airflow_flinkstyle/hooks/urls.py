@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from urllib.parse import quote, urlsplit
 
 
-def manifest_url(root: str, endpoint: str | None, job: str, savepoint_id: str) -> str:
-    """Return an absolute address of a manifest, because Airflow hides relative ones.
+@dataclass(frozen=True, slots=True)
+class NoUrl:
+    """A browser could not open the manifest."""
+
+    reason: str
+
+
+def manifest_url(root: str, endpoint: str | None, job: str, savepoint_id: str) -> str | NoUrl:
+    """Return an address that a person logged in to Amazon's console can open; nothing that would not open.
 
     Args:
         root: The savepoint root, ``s3://bucket/prefix``, ``file:///path`` or a path.
@@ -17,8 +25,8 @@ def manifest_url(root: str, endpoint: str | None, job: str, savepoint_id: str) -
     key = quote(f"{job}/savepoints/{savepoint_id}.json")
     parts = urlsplit(root)
     if parts.scheme != "s3":
-        return f"file://{quote(parts.path.rstrip('/'))}/{key}"
-    path = "/".join(part for part in (quote(parts.path.strip("/")), key) if part)
+        return NoUrl("a browser opens no file of the machine where the savepoint root is")
     if endpoint:
-        return f"{endpoint.rstrip('/')}/{parts.netloc}/{path}"
+        return NoUrl(f"{endpoint} answers signed requests only, and the key leaves Airflow in no link")
+    path = "/".join(part for part in (quote(parts.path.strip("/")), key) if part)
     return f"https://s3.console.aws.amazon.com/s3/object/{parts.netloc}?prefix={path}"

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Self
+
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_SHOWN = 20
 
 
 class JobError(FlinkstyleError):
@@ -21,6 +28,48 @@ class JobNotRunningError(JobError):
     """Something was asked of a job that no driver runs."""
 
     code = "JOB_NOT_RUNNING"
+
+
+class JobUnknownError(JobError):
+    """A job, or any job, was expected below a savepoint root that has none."""
+
+    code = "JOB_UNKNOWN"
+
+    @classmethod
+    def of(cls, job: str, uri: str, *, known: Sequence[str]) -> Self:
+        """Name the job, the root, and the jobs to choose from."""
+        more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
+        there = f"the jobs {', '.join(known[:_SHOWN])}{more}" if known else "no job at all"
+        return cls(
+            f"Expected a job {job} in {uri}, found {there}.",
+            state_after="Nothing was changed.",
+            remedy="Correct the job's name or the savepoint root.",
+        )
+
+    @classmethod
+    def none(cls, uri: str) -> Self:
+        """Name the root."""
+        return cls(
+            f"Expected jobs in {uri}, found none.",
+            state_after="Nothing was changed.",
+            remedy="Correct the savepoint root; in a new one, the first start of a job makes its folder.",
+        )
+
+
+class SavepointStaleError(JobError):
+    """A job has no savepoint that is as new as it should be."""
+
+    code = "SAVEPOINT_STALE"
+
+    @classmethod
+    def of(cls, job: str, max_age_s: float, newest: str | None) -> Self:
+        """Name the age that was expected, and the newest savepoint."""
+        found = f"the newest one, {newest}, is older" if newest else "none at all"
+        return cls(
+            f"Expected a savepoint of job {job} that is at most {max_age_s:g} s old, found {found}.",
+            state_after="The job keeps running.",
+            remedy="Look at what takes its savepoints (rotate_savepoints), or take one now.",
+        )
 
 
 class DriverFailedError(JobError):

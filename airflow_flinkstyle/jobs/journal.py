@@ -1,6 +1,6 @@
 """What a migration or an upgrade has done so far: intent before each phase, result after it.
 
-A retry begins a new attempt and goes on behind the last result. Every phase can be done twice: its ids
+A retry begins a new attempt and continues behind the last result. Every phase can be done twice: its ids
 derive from the migration's, not from the attempt. An older attempt that wakes up finds its number
 replaced, in the attempt record and in the phase it was in.
 """
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.jobs.errors import AttemptSupersededError
 from airflow_flinkstyle.protocol.board import check_name
-from airflow_flinkstyle.protocol.records import Record, SignedRecord
+from airflow_flinkstyle.protocol.record import Record, SignedRecord
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _FOLDER, _ATTEMPT = "migrations", "0-attempt.json"
 _LAST_PHASES = frozenset({"running", "verify", "rollback"})
 """A journal with the result of one of these has ended; a verification that failed is followed by ``back``."""
 APPROVED = "approved"
-"""A phase before the first: what was approved stands in its intent, and it has no result."""
+"""A phase before the first: what was approved is in its intent, and it has no result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,17 +7,13 @@ reader looks, notes what it saw and when, looks again later, and counts from its
 from __future__ import annotations
 
 import threading
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from airflow_flinkstyle.clock import LEASE_CLOCK
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-
-def lease_clock_s() -> float:
-    """Return a clock that no one sets and that counts the time a suspended machine sleeps."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+    from airflow_flinkstyle.clock import Clock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +29,8 @@ class Sighting:
 class Sightings:
     """What one process has seen, kept over all its looks."""
 
-    def __init__(self, clock_s: Callable[[], float] = lease_clock_s) -> None:
-        self.clock_s = clock_s
+    def __init__(self, clock: Clock = LEASE_CLOCK) -> None:
+        self.clock = clock
         self._lock = threading.Lock()
         self._seen: dict[str, tuple[object, float, bool]] = {}
 
@@ -44,12 +40,12 @@ class Sightings:
         Args:
             what: Names it, in all stores and jobs.
             mark: Equal as long as it has not changed.
-            begun_s: When the look began, by ``clock_s``: it may have changed since.
+            begun_s: When the look began, by ``clock``: it may have changed since.
         """
         with self._lock:
             before = self._seen.get(what)
             if before is None or before[0] != mark:
-                self._seen[what] = (mark, self.clock_s(), before is not None)
+                self._seen[what] = (mark, self.clock.now_s, before is not None)
             _, since_s, changed = self._seen[what]
         return Sighting(still_s=max(0.0, begun_s - since_s), changed=changed)
 

@@ -58,7 +58,7 @@ def s3a_conf(env: Mapping[str, str], *, first_sdk: bool) -> dict[str, str]:
 
 
 def _host(endpoint: str | None) -> str | None:
-    """Return what S3A asks for: it puts https before it, whatever stands there."""
+    """Return what S3A asks for: it puts https before it, whatever is there."""
     return urlsplit(endpoint).netloc or endpoint if endpoint else None
 
 

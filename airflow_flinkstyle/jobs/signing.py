@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from airflow_flinkstyle.jobs.errors import SignatureError, SigningKeyError
-from airflow_flinkstyle.protocol.records import SignedRecord
+from airflow_flinkstyle.protocol.record import SignedRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

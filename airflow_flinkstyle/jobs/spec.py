@@ -33,6 +33,12 @@ _STRIPPED = (
 )
 
 
+def default_checkpoint_root(savepoint_root: str) -> str:
+    """Return where checkpoints stand if nobody says: beside the jobs, under Spark's scheme."""
+    path = savepoint_root.rstrip("/").removeprefix("file://")
+    return f"{path.replace('s3://', 's3a://', 1)}/checkpoints"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
     """One version of a job: the user's script and how to call it."""
@@ -82,7 +88,7 @@ class SubmitTarget:
     python: str
     """Interpreter with PySpark (or, with ``spark_home``, any that its Spark supports)."""
     spark_home: str | None = None
-    """None: the spark-submit that stands beside ``python``."""
+    """None: the spark-submit that is beside ``python``."""
     conf: Mapping[str, str] = field(default_factory=dict)
     jars: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()

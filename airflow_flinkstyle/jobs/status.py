@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
 from airflow_flinkstyle.jobs.deployments.base import Alive, DriverState, Gone, Unknown
+from airflow_flinkstyle.wording import batch_words
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.lease import Sighting
@@ -197,7 +198,7 @@ def describe_status(status: JobStatus) -> str:
         case Running(run, heartbeat):
             return f"generation {run.generation} ({run.claim.claim_key}) is {heartbeat.state}"
         case Closed(run, heartbeat):
-            return f"generation {run.generation} has closed at {heartbeat.batches() or 'no batch'}"
+            return f"generation {run.generation} has closed at {batch_words(heartbeat.batches())}"
         case Failed(run, code, text):
             transient = f" (it may pass by itself; retries so far: {run.retry})" if run.may_be_retried else ""
             return f"generation {run.generation} has failed with {code}{transient}: {text}"

@@ -78,7 +78,7 @@ class JobView:
 
     def status(self) -> JobStatus:
         """Return what the run that may run is doing, as far as this process has seen so far."""
-        begun_s = self.sightings.clock_s()
+        begun_s = self.sightings.clock.now_s
         slot = self.board.current()
         current = slot.value if slot is not None else None
         behind = self.board.behind(current)
@@ -128,7 +128,7 @@ class JobView:
             JobNotRunningError: If nobody claimed it.
         """
         claim = self.claim(generation)
-        begun_s = self.sightings.clock_s()
+        begun_s = self.sightings.clock.now_s
         incarnations, beat = self.board.incarnations(generation), self.board.heartbeat(generation)
         submit = self.board.submit(generation)
         recorded = AsRecorded(
@@ -291,8 +291,8 @@ class JobView:
             known += [self.deployment.native_id(record)] if record is not None else []
         return known
 
-    def log_tail(self, run: Run) -> str:
-        """Return the end of the driver's log, as far as it can be read from here.
+    def log_tail(self, run: Run, *, lines: int = 30) -> str:
+        """Return the last lines of the driver's log, as far as it can be read from here.
 
         Of the file that a signed claim names: the store must not choose which file is shown.
         """
@@ -302,7 +302,7 @@ class JobView:
             path = self._submission(run.generation, self.signed_claim(run.generation).claim).log_path
         except JobError as error:
             return f"(not shown: {error.code})"
-        return self.deployment.log_tail({**run.submit.native_id, "log": path}) or "(no log)"
+        return self.deployment.log_tail({**run.submit.native_id, "log": path}, lines=lines) or "(no log)"
 
     def _submission(
         self, generation: Generation, claim: Claim, submit: int = 0, digest: str = ""

@@ -204,7 +204,7 @@ def first_offsets_since(
 ) -> dict[TopicPartition, NextOffset | None]:
     """Return per partition the first offset, in the log's order, whose timestamp is no less, or None.
 
-    What stands there may be a transaction's marker or an aborted record.
+    What is there may be a transaction's marker or an aborted record.
     """
     from confluent_kafka import IsolationLevel
     from confluent_kafka.admin import OffsetSpec

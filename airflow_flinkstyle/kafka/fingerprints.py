@@ -99,7 +99,7 @@ class Fingerprints:
             self.tombstones.append(tombstone)
 
     def older(self, low: int) -> Fingerprints:
-        """Return an empty range for what stands between an offset and this one."""
+        """Return an empty range for what is between an offset and this one."""
         return Fingerprints(low=low, high=self.low, log_start=self.log_start, keyed=self.keyed)
 
     def followed_by(self, newer: Fingerprints) -> Fingerprints:

@@ -74,7 +74,7 @@ def group_offsets(cluster: KafkaCluster, group: str, topics: Collection[str]) ->
 
 
 def set_group_offsets(cluster: KafkaCluster, group: str, offsets: Offsets) -> GroupCommit:
-    """Commit offsets for a group, so that whoever watches its lag goes on; back or on, whatever it had.
+    """Commit offsets for a group, so that whoever watches its lag continues; back or on, whatever it had.
 
     Args:
         cluster: Where the offsets count.

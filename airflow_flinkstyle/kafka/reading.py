@@ -61,7 +61,7 @@ class Record(Protocol):
         """Return kind and epoch milliseconds."""
 
     def error(self) -> KafkaError | None:
-        """Return the error or event that stands in a record's place."""
+        """Return the error or event that is in a record's place."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

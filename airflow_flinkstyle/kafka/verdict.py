@@ -49,7 +49,7 @@ class Exact:
 @stored
 @dataclass(frozen=True, slots=True)
 class Bounded:
-    """Every unread source record stands on the target from this offset on, but for what is said here."""
+    """Every unread source record is on the target from this offset on, but for what is said here."""
 
     kind: ClassVar = "bounded"
 
@@ -125,7 +125,7 @@ def describe(verdict: Verdict) -> str:
 
 
 def offsets_of(verdicts: Mapping[TopicPartition, Verdict]) -> Offsets:
-    """Return where reading goes on, of those that are not refused."""
+    """Return where reading continues, of those that are not refused."""
     return Offsets({tp: at for tp, verdict in verdicts.items() if (at := offset_of(verdict)) is not None})
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class SavepointLink(BaseOperatorLink):
-    """The savepoint's manifest in the store."""
+    """The savepoint's manifest in the store; absent where no browser could open it (``hooks.urls``)."""
 
     name = "Savepoint"
     key = "_link_SavepointLink"

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.operators.upgrade import (
         UpgradeStreamingJobOperator as UpgradeStreamingJobOperator,
     )
+    from airflow_flinkstyle.operators.watch import WatchStreamingJobOperator as WatchStreamingJobOperator
 
 _HOME = {
     "BeginFailBackOperator": "fail_back",
@@ -46,6 +47,7 @@ _HOME = {
     "UpgradeStreamingJobOperator": "upgrade",
     "VerifyMigrationOperator": "migrate",
     "VerifySavepointOperator": "retention",
+    "WatchStreamingJobOperator": "watch",
 }
 
 

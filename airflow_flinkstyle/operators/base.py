@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
@@ -9,6 +10,7 @@ from airflow.sdk import BaseOperator
 from airflow_flinkstyle.hooks.assets import SAVEPOINTS, emit_savepoint
 from airflow_flinkstyle.hooks.failures import airflow_errors
 from airflow_flinkstyle.hooks.keys import request_key, run_key
+from airflow_flinkstyle.hooks.urls import NoUrl
 from airflow_flinkstyle.links.savepoint import SavepointLink
 
 if TYPE_CHECKING:
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_flinkstyle.hooks.job import StreamingJobHook
+
+
+log = logging.getLogger(__name__)
 
 
 class StreamingJobOperator(BaseOperator):
@@ -43,9 +48,15 @@ class StreamingJobOperator(BaseOperator):
         return StreamingJobHook(self.flinkstyle_conn_id)
 
     def show_savepoint(self, context: Context, savepoint_id: str | None) -> None:
-        """Show the link to a savepoint while the task still runs."""
-        if savepoint_id is not None:
-            SavepointLink.show(context, self.hook.savepoint_url(self.job, savepoint_id))
+        """Show the link to a savepoint while the task still runs, or say why there is none."""
+        if savepoint_id is None:
+            return
+        url = self.hook.savepoint_url(self.job, savepoint_id)
+        if isinstance(url, NoUrl):
+            command = f"flinkstyle savepoint show {savepoint_id} --job {self.job}"
+            log.info("Savepoint %s has no link: %s. To see it: %s", savepoint_id, url.reason, command)
+        else:
+            SavepointLink.show(context, url)
 
 
 class SavepointMaker(StreamingJobOperator):

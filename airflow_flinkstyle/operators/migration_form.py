@@ -161,17 +161,19 @@ def _way() -> dict[str, Any]:
 def _mirror() -> dict[str, Any]:
     return {
         "source_alias": Param(
-            None,
-            type=["null", "string"],
+            type="string",
+            minLength=1,
+            examples=["none"],
             title="Alias of the cluster to leave",
-            description="Needed where positions are proved.",
+            description="As MirrorMaker calls it; none where the mirror keeps offsets or nothing is proved.",
             section="MirrorMaker 2",
         ),
         "target_alias": Param(
-            None,
-            type=["null", "string"],
+            type="string",
+            minLength=1,
+            examples=["none"],
             title="Alias of the cluster to move to",
-            description="Needed where positions are proved.",
+            description="As MirrorMaker calls it; none where the mirror keeps offsets or nothing is proved.",
             section="MirrorMaker 2",
         ),
         "replication_policy": Param(

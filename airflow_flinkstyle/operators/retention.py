@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow_flinkstyle.jobs.answers.values import is_true, number_or_none, one_of
+from airflow_flinkstyle.jobs.answers.values import is_true, number_or_none, one_of, seconds_or_none
 from airflow_flinkstyle.operators.base import StreamingJobOperator, airflow_errors, request_key
+from airflow_flinkstyle.wording import size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,8 +43,8 @@ class VerifySavepointOperator(StreamingJobOperator):
             )
             self.show_savepoint(context, found.savepoint_id)
         self.log.info(
-            "Savepoint %s is whole (%s): %d files, %d bytes",
-            *(found.savepoint_id, found.level, found.files, found.size_bytes),
+            "Savepoint %s is whole (%s): %d files, %s",
+            *(found.savepoint_id, found.level, found.files, size(found.size_bytes)),
         )
         return {
             "savepoint_id": found.savepoint_id,
@@ -63,7 +64,7 @@ class PruneSavepointsOperator(StreamingJobOperator):
     ..., "dry_run": ...}``: in a bucket with versioning all deleted bytes stay as noncurrent versions.
 
     :param max_count: Complete savepoints to keep; None or empty for any number. (templated)
-    :param max_age_s: How old one may be, in seconds; None or empty for any age. (templated)
+    :param max_age_s: How old one may be, in seconds or like ``7d``; None or empty for any age. (templated)
     :param dry_run: Only say what would be done. (templated)
     :param wait_s: How long to wait for takes, restores and exports to end.
     """
@@ -95,7 +96,7 @@ class PruneSavepointsOperator(StreamingJobOperator):
         with airflow_errors():
             policy = RetentionPolicy(
                 max_count=number_or_none("max_count", self.max_count, int),
-                max_age_s=number_or_none("max_age_s", self.max_age_s, float),
+                max_age_s=seconds_or_none("max_age_s", self.max_age_s),
             )
             report = self.hook.prune_savepoints(
                 self.job,
@@ -151,8 +152,8 @@ class DisposeSavepointOperator(StreamingJobOperator):
                 wait_s=self.wait_s,
             )
         self.log.info(
-            "Savepoint %s is gone: %d blobs, %d bytes freed",
-            *(disposed.savepoint_id, disposed.freed_blobs, disposed.freed_bytes),
+            "Savepoint %s is gone: %d blobs, %s freed",
+            *(disposed.savepoint_id, disposed.freed_blobs, size(disposed.freed_bytes)),
         )
         return {
             "savepoint_id": disposed.savepoint_id,

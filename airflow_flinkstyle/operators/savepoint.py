@@ -10,6 +10,7 @@ from airflow.sdk import conf
 
 from airflow_flinkstyle.hooks.failures import raise_failure
 from airflow_flinkstyle.operators.base import SavepointMaker, airflow_errors, request_key
+from airflow_flinkstyle.wording import batch_words, size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -99,8 +100,6 @@ class TakeSavepointOperator(SavepointMaker):
 
     def _taken(self, context: Context, manifest: Manifest) -> str:
         self.announce(context, manifest.savepoint_id)
-        batches = {query.name: query.batch_id for query in manifest.queries}
-        self.log.info(
-            "Savepoint %s at batches %s, %d bytes", manifest.savepoint_id, batches, manifest.total_bytes
-        )
+        at = batch_words({query.name: query.batch_id for query in manifest.queries})
+        self.log.info("Savepoint %s holds %s: %s", manifest.savepoint_id, at, size(manifest.total_bytes))
         return manifest.savepoint_id

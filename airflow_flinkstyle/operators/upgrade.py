@@ -64,8 +64,9 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Upgrade, or continue what an earlier try began."""
-        from airflow_flinkstyle.hooks.launches import mapping, next_version, recorded_launch, rewind
+        from airflow_flinkstyle.hooks.launches import mapping, next_version, rewind
         from airflow_flinkstyle.jobs.journal import CutoverJournal
+        from airflow_flinkstyle.jobs.running.recorded import recorded_launch
         from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
 
         with airflow_errors():

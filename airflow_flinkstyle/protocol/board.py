@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.protocol.record import Record
 from airflow_flinkstyle.protocol.records import (
     Claim,
     Current,
@@ -17,7 +18,6 @@ from airflow_flinkstyle.protocol.records import (
     Heartbeat,
     IncarnationRecord,
     Progress,
-    Record,
     Request,
     Submit,
     TakeoverOrder,
@@ -77,7 +77,7 @@ def check_job_name(name: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Behind:
-    """What stands behind the records of the driver that took a job over last: usually nothing new."""
+    """What is behind the records of the driver that took a job over last: usually nothing new."""
 
     keys: Mapping[str, str]
     """With the version of each."""

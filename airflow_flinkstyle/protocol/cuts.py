@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from airflow_flinkstyle.protocol.board import CUTS, check_job_name, check_name
-from airflow_flinkstyle.protocol.records import Record
+from airflow_flinkstyle.protocol.record import Record
 from airflow_flinkstyle.storage.errors import ObjectExistsError
 from airflow_flinkstyle.storage.keys import Name
 from airflow_flinkstyle.typed_json import stored
@@ -31,7 +31,7 @@ Place = tuple[str, str, int]
 @stored
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """Where reading stands in one partition."""
+    """Where reading is in one partition."""
 
     cluster_id: str
     topic: str

@@ -1,22 +1,21 @@
-"""What callers and the agent tell each other, version 2.
+"""What callers and the agent tell each other.
 
-Every record is one JSON object with a ``version``. Silence is never success: an agent that wrote no
-``closed`` has not stopped, whatever else it reported. Secrets never stand in a record.
+Silence is never success: an agent that wrote no ``closed`` has not stopped, whatever else it reported. No
+record holds a secret.
 """
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
-from airflow_flinkstyle.errors import MessageFormatError, ProtocolVersionError
 from airflow_flinkstyle.offsets import Offsets
+from airflow_flinkstyle.protocol.record import Record, SignedRecord
 from airflow_flinkstyle.protocol.sink_records import Sinks
 from airflow_flinkstyle.storage.keys import Name
-from airflow_flinkstyle.typed_json import MismatchError, decode, encode, stored
+from airflow_flinkstyle.typed_json import stored
 from airflow_flinkstyle.types import (
     Alignment,
     BatchId,
@@ -25,9 +24,6 @@ from airflow_flinkstyle.types import (
     Incarnation,
     OnFailedSavepoint,
 )
-
-PROTOCOL_VERSION = 2
-"""Counts breaking changes of the records, not of the package."""
 
 Command = Literal["savepoint", "stop", "stop_with_savepoint", "none"]
 RequestState = Literal["sent", "accepted", "closing", "cancelled"]
@@ -40,46 +36,6 @@ SubmitState = Literal["asked", "submitted", "failed", "dead"]
 """``failed``: no process was started; ``dead``: a person says that it has ended."""
 AgentState = Literal["starting", "standby", "running", "draining", "closed", "failed"]
 """``starting`` until the script starts its first query; ``standby`` then, until it has an order to run."""
-
-
-@stored
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
-    """A record of the protocol; subclasses say where it stands and who writes it."""
-
-    what: ClassVar[str] = "record"
-
-    def to_bytes(self) -> bytes:
-        """Render as JSON with the protocol version."""
-        return json.dumps({"version": PROTOCOL_VERSION, **encode(self)}, sort_keys=True).encode()
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
-        """Parse the record.
-
-        Raises:
-            ProtocolVersionError: If another protocol version wrote it; both numbers are named.
-            MessageFormatError: If it is not such a record.
-        """
-        try:
-            values = json.loads(data)
-            version = values.pop("version", None)
-        except (ValueError, AttributeError, TypeError, RecursionError) as error:
-            raise _malformed(cls.what, repr(data[:80])) from error
-        if version != PROTOCOL_VERSION:
-            raise ProtocolVersionError.between(agent=version, orchestrator=PROTOCOL_VERSION)
-        try:
-            return decode(cls, values)
-        except MismatchError as error:
-            raise _malformed(cls.what, f"one that cannot be read: {error}") from error
-
-
-def _malformed(what: str, found: str) -> MessageFormatError:
-    return MessageFormatError(
-        f"A {what} of protocol version {PROTOCOL_VERSION} was expected, found {found}.",
-        state_after="It was not acted on.",
-        remedy="Look at the object in the store; something other than this package wrote it.",
-    )
 
 
 @stored
@@ -98,14 +54,6 @@ class KafkaOverride:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SignedRecord(Record):
-    """A record that leads to a process: its caller signs it, and whoever starts the process verifies it."""
-
-    signature: str = ""
-    """Over all other fields and the object's place (``jobs.signing``); empty where nothing is started."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Claim(SignedRecord):
     """``runs/<generation>/claim.json``: the caller's, created once, before anything is submitted."""
 
@@ -116,7 +64,7 @@ class Claim(SignedRecord):
     follows: Generation | None
     """The generation it may take over from; None for a job's first."""
     checkpoint_location: str
-    """Every query's checkpoint stands below it, in a folder of the query's name."""
+    """Every query's checkpoint is below it, in a folder of the query's name."""
     prepare_savepoint_id: Name | None
     """A hot savepoint to restore while waiting, so that less is copied in the window."""
     overrides: tuple[KafkaOverride, ...]
@@ -127,7 +75,7 @@ class Claim(SignedRecord):
     """What a deployment needs to start one more incarnation (``jobs.spec``); no secrets."""
     claimed_at_ms: int
     claim_id: Name = field(default_factory=lambda: uuid.uuid4().hex)
-    """Stands on the driver's command line: two stores may hold the same root, job and generation."""
+    """It is on the driver's command line: two stores may hold the same root, job and generation."""
 
 
 @stored
@@ -146,7 +94,7 @@ class TakeoverOrder(Record):
     what: ClassVar[str] = "takeover order"
 
     savepoint_id: Name | None
-    """Restored by the agent into the checkpoint location; None starts from what stands there (or fresh)."""
+    """Restored by the agent into the checkpoint location; None starts from what is there (or fresh)."""
     carry_planned: bool
     """Restore the savepoint's planned batch too, with its id and offsets (Spark's ordinary retry)."""
     closed_at: Mapping[Name, int] | None
@@ -290,7 +238,7 @@ class QueryStatus:
     declared: Declared | None = None
     """None if unknown."""
     waiting: bool = False
-    """The run goes on with it, and its script has not started it yet."""
+    """The run continues it, and its script has not started it yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -349,7 +297,7 @@ class Request(Record):
     cut_id: Name | None = None
     """Aligned only: the barrier is agreed on with other jobs under this id."""
     hold_s: float = 60.0
-    """How long the agent holds its queries for the others of a cut, before all go on uncut."""
+    """How long the agent holds its queries for the others of a cut, before all continue uncut."""
     on_failed_savepoint: OnFailedSavepoint = "keep_running"
     """Stops with a savepoint only: what to do if that fails. ``close`` stops the job without it."""
 

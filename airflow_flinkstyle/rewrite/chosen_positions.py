@@ -87,7 +87,7 @@ def describe_gap(
     chosen: Mapping[TopicPartition, Verdict],
     route: Route,
 ) -> str:
-    """Say what is at least read again or left out, from what stands behind the old and new positions."""
+    """Say what is at least read again or left out, from what is behind the old and new positions."""
     ahead = sum(
         max(0, log.end - offset)
         for tp, verdict in chosen.items()

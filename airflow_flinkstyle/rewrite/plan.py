@@ -14,11 +14,12 @@ from airflow_flinkstyle.kafka.cluster import ClusterView
 from airflow_flinkstyle.kafka.verdict import Refused, Verdict, offsets_of
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.rewrite.errors import NOTHING_WRITTEN
-from airflow_flinkstyle.rewrite.render import line, markdown_table
+from airflow_flinkstyle.rewrite.render import markdown_table
 from airflow_flinkstyle.rewrite.rows import PartitionMove, SourceRef, SourceStrategy
 from airflow_flinkstyle.storage.keys import Name
 from airflow_flinkstyle.typed_json import complete, encode
 from airflow_flinkstyle.types import BatchId
+from airflow_flinkstyle.wording import row
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -83,12 +84,12 @@ class OffsetRewritePlan:
         if self.strategies:
             lines += ["", "| source | strategy | holds if | then |", "|---|---|---|---|"]
             lines += [
-                line([f"{w.query}/{w.source}", w.strategy, w.precondition, w.consequence])
+                row([f"{w.query}/{w.source}", w.strategy, w.precondition, w.consequence])
                 for w in self.strategies
             ]
         if self.tables:
             lines += ["", "| source | stays at |", "|---|---|"]
-            lines += [line([source, str(position)]) for source, position in self.tables.items()]
+            lines += [row([source, str(position)]) for source, position in self.tables.items()]
         if not self.settled:
             lines += ["", "Preview: producers were at work. The offsets are proved again before any is used."]
         return "\n".join(lines)

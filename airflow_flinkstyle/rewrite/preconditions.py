@@ -19,6 +19,7 @@ from airflow_flinkstyle.rewrite.errors import (
     PreviewOnlyError,
     RewriteRefusedError,
 )
+from airflow_flinkstyle.wording import batch_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,7 +64,9 @@ class RequireSavepoint:
             )
         batches = {query.name: query.batch_id for query in manifest.queries}
         if plan.batches != batches:
-            raise PlanMismatchError.between("batches", planned=str(dict(plan.batches)), found=str(batches))
+            raise PlanMismatchError.between(
+                "the savepoint at", planned=batch_words(plan.batches), found=batch_words(batches)
+            )
 
 
 @dataclass(frozen=True, slots=True)

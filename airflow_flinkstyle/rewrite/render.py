@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, assert_never
 
 from airflow_flinkstyle.kafka.verdict import GRAVEST_FIRST, Bounded, Chosen, Exact, Refused, Verdict, describe
+from airflow_flinkstyle.wording import row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -112,13 +113,8 @@ def markdown_table(moves: Sequence[PartitionMove]) -> list[str]:
         lines += ["", f"Not listed one by one: {in_words(chosen.left_out)}.", ""]
     if chosen.moves:
         lines += ["| query | topic | partition | from | to | shift |", "|---|---|---|---|---|---|"]
-        lines += [_row(move) for move in chosen.moves]
+        lines += [row(cells(move)) for move in chosen.moves]
     return lines
-
-
-def line(cells: Iterable[str]) -> str:
-    """Return a row of a markdown table; what is in a cell cannot end it."""
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 def cells(move: PartitionMove) -> tuple[str, str, str, str, str, str]:
@@ -136,17 +132,13 @@ def cells(move: PartitionMove) -> tuple[str, str, str, str, str, str]:
 def _topic_rows(sums: Sequence[TopicSum]) -> list[str]:
     worst = worst_first(sums)
     lines = [
-        line([one.query, one.topic, f"{one.partitions:,}", in_words(one.kinds)]) for one in worst[:ALL_LISTED]
+        row([one.query, one.topic, f"{one.partitions:,}", in_words(one.kinds)]) for one in worst[:ALL_LISTED]
     ]
     hidden = worst[ALL_LISTED:]
     if hidden:
         more = sum(one.partitions for one in hidden)
-        lines.append(line(["", f"{len(hidden):,} topics more", f"{more:,}", ""]))
+        lines.append(row(["", f"{len(hidden):,} topics more", f"{more:,}", ""]))
     return lines
-
-
-def _row(move: PartitionMove) -> str:
-    return line(cells(move))
 
 
 def worst_first(sums: Sequence[TopicSum]) -> list[TopicSum]:

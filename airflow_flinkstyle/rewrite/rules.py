@@ -33,7 +33,7 @@ class SourceRule:
 
     @property
     def needs_empty_target(self) -> bool:
-        """Whether what stands on the target already would be read as if it were new."""
+        """Whether what is on the target already would be read as if it were new."""
         return self.strategy == "producers_first" and self.start is None
 
 

@@ -21,7 +21,7 @@ _V = TypeVar("_V")
 
 
 def offsets_of(manifest: Manifest, source: str = "") -> AtOffsets:
-    """Return where a savepoint stands, with the logs that its offsets count in.
+    """Return where a savepoint is, with the logs that its offsets count in.
 
     Args:
         manifest: The savepoint.

@@ -23,7 +23,7 @@ _NAME = re.compile(r"[A-Za-z0-9_]+")  # what Spark's .name() takes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplacePosition:
-    """A source drops its position and stands elsewhere: on another cluster, another topic, other offsets."""
+    """A source drops its position and is elsewhere: on another cluster, another topic, other offsets."""
 
     query: str
     source: str
@@ -86,7 +86,7 @@ class Slot:
     was: str | None
     """Its place or name in the savepoint; None if it is new."""
     position: KafkaPosition | None
-    """Where it begins; None if it goes on where it was."""
+    """Where it begins; None if it continues where it was."""
 
 
 def new_layout(query: str, log: OffsetLog, changes: Sequence[SourceChange]) -> tuple[Slot, ...]:

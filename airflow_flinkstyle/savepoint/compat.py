@@ -1,6 +1,6 @@
-"""Whether a Spark can go on from a savepoint, decided before anything stops. Pure.
+"""Whether a Spark can continue from a savepoint, decided before anything stops. Pure.
 
-Spark itself does not refuse: it goes on with the settings that the offset log pins and ignores the
+Spark itself does not refuse: it continues with the settings that the offset log pins and ignores the
 session's, and an older version fails at the first file of a format it does not know.
 """
 
@@ -31,7 +31,7 @@ _KEPT: Final = "Spark would use the checkpoint's value and ignore yours."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkRuntime:
-    """The Spark that is to go on."""
+    """The Spark that is to continue."""
 
     version: str
     """As Spark says it; empty if it is not known here."""
@@ -55,7 +55,7 @@ class Finding:
 
 
 def check(manifest: Manifest, runtime: SparkRuntime) -> tuple[Finding, ...]:
-    """Return what keeps this Spark from going on from the savepoint; empty if nothing does."""
+    """Return what keeps this Spark from continuing from the savepoint; empty if nothing does."""
     confs = (check_confs(query.name, query.pinned_confs, runtime.confs) for query in manifest.queries)
     found = [*check_version(manifest.spark_version, runtime.version), *(f for part in confs for f in part)]
     return tuple(found)

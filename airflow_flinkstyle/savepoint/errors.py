@@ -136,7 +136,7 @@ class SavepointProtectedError(SavepointError):
         return cls(
             f"Expected savepoint {savepoint_id} to be free to go, found that {why}.",
             state_after="Nothing was deleted.",
-            remedy=f"Keep it; or, if it really shall go, dispose of it despite {protection!r}.",
+            remedy=f"Keep it; or, if it really shall go, dispose of it with despite=[{protection!r}].",
         )
 
 
@@ -146,6 +146,8 @@ class SavepointDamagedError(SavepointError):
     code = "SAVEPOINT_DAMAGED"
     altered: Collection[str] = ()
     """Keys of the blobs that have their size and other content, as far as they were read."""
+    first: str = ""
+    """The first finding."""
 
     @classmethod
     def of(
@@ -164,7 +166,7 @@ class SavepointDamagedError(SavepointError):
             state_after=state_after,
             remedy="Resume from another savepoint, or put the files back from a copy of the store.",
         )
-        error.altered = altered
+        error.altered, error.first = altered, findings[0] if findings else ""
         return error
 
 
@@ -264,7 +266,7 @@ class TargetOccupiedError(SavepointError):
 
 
 class SparkIncompatibleError(SavepointError):
-    """A Spark that cannot go on from the savepoint, or only with other settings than it was given."""
+    """A Spark that cannot continue from the savepoint, or only with other settings than it was given."""
 
     code = "SPARK_INCOMPATIBLE"
 

@@ -5,11 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.savepoint.errors import ManifestFormatError
+from airflow_flinkstyle.savepoint.file_columns import checked, from_columns, require_once, to_columns
 from airflow_flinkstyle.savepoint.manifest import Manifest
 from airflow_flinkstyle.typed_json import MismatchError, decode, encode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_flinkstyle.savepoint.manifest import FileEntry, QuerySnapshot
 
 _READABLE = (1, 2, 3, 4, 5)
 _CUT_AND_SINK = _CHECKED = 2
@@ -20,14 +27,37 @@ _PLANNED = 4
 """The format that calls each query's ``pending_offsets`` ``planned_offsets``."""
 _TABLES = 5
 """The format that brought each query's ``tables`` and ``sink_table``."""
+_COLUMNS = 5
+"""The format that has each query's ``files`` as columns; before, each file is an object of its own."""
 _NO_CHECKSUM = "0" * 64
 _CHECKSUM = re.compile('"checksum": ?"([0-9a-f]{64})"')
 
 
 def to_json(manifest: Manifest) -> str:
-    """Render the manifest; equal manifests give equal text."""
-    fields = {"format_version": Manifest.format_version, "checksum": _NO_CHECKSUM, **encode(manifest)}
-    return with_checksum(json.dumps(fields, sort_keys=True) + "\n")
+    """Render the manifest; equal manifests give equal text.
+
+    What could not be read back is refused. Of the files only the columns are checked for that: to parse their
+    text again would take longer than all the rest.
+
+    Raises:
+        ManifestFormatError: If a value could not be read back, such as a path with a line feed.
+    """
+    fields = encode(replace(manifest, queries=tuple(replace(query, files=()) for query in manifest.queries)))
+    columns = [to_columns(query.files) for query in manifest.queries]
+    _decoded(_with_columns(json.loads(json.dumps(fields)), columns), _only_checked)
+    fields |= {"format_version": Manifest.format_version, "checksum": _NO_CHECKSUM}
+    return with_checksum(json.dumps(_with_columns(fields, columns), sort_keys=True) + "\n")
+
+
+def _with_columns(fields: dict[str, Any], columns: list[dict[str, Any]]) -> dict[str, Any]:
+    for query, files in zip(fields["queries"], columns, strict=True):
+        query["files"] = files
+    return fields
+
+
+def _only_checked(columns: object) -> tuple[()]:
+    checked(columns)
+    return ()
 
 
 def with_checksum(text: str) -> str:
@@ -61,25 +91,53 @@ def from_json(text: str) -> Manifest:
     if type(version) is not int or version not in _READABLE:
         raise ManifestFormatError.of("format_version", " or ".join(map(str, _READABLE)), version)
     checksum = document.pop("checksum", None) if version >= _CHECKED else None
-    try:
-        manifest = decode(Manifest, _as_newest(document, version))
-    except MismatchError as error:
-        raise ManifestFormatError.of(error.where or "the whole", error.expected, error.found) from error
-    _require_unique("queries", [query.name for query in manifest.queries])
-    for query in manifest.queries:
-        _require_unique(f"files of query {query.name}", [entry.path for entry in query.files])
+    manifest = _decoded(_as_newest(document, version), from_columns if version >= _COLUMNS else None)
     if version >= _CHECKED and checksum != (expected := _checksum(text, str(checksum))):
         raise ManifestFormatError.of("checksum", expected, checksum)
     return manifest
 
 
+def _decoded(
+    document: dict[str, Any], read_files: Callable[[object], tuple[FileEntry, ...]] | None
+) -> Manifest:
+    """Return the manifest of a parsed document; without ``read_files`` each file is an object of its own."""
+    columns = []
+    for fields in _queries_of(document) if read_files else ():
+        if "files" in fields:
+            columns.append(fields["files"])
+            fields["files"] = []
+    try:
+        manifest = decode(Manifest, document)
+        if read_files:
+            both = zip(manifest.queries, columns, strict=True)
+            manifest = replace(manifest, queries=tuple(_filled(*one, read_files) for one in both))
+        require_once("queries", [query.name for query in manifest.queries])
+        for query in manifest.queries:
+            require_once(f"files of query {query.name}", [entry.path for entry in query.files])
+    except MismatchError as error:
+        raise ManifestFormatError.of(error.where or "the whole", error.expected, error.found) from error
+    return manifest
+
+
+def _filled(
+    query: QuerySnapshot, columns: object, read_files: Callable[[object], tuple[FileEntry, ...]]
+) -> QuerySnapshot:
+    try:
+        return replace(query, files=read_files(columns))
+    except MismatchError as error:
+        raise error.below(f"files of query {query.name}") from None
+
+
+def _queries_of(document: dict[str, Any]) -> list[dict[str, Any]]:
+    queries = document.get("queries")
+    return [one for one in queries if isinstance(one, dict)] if isinstance(queries, list) else []
+
+
 def _as_newest(document: dict[str, Any], version: int) -> dict[str, Any]:
     """Return a manifest's fields as the newest format has them; fields of newer ones are refused."""
-    queries = document.get("queries")
-    objects = [one for one in queries if isinstance(one, dict)] if isinstance(queries, list) else []
     if version < _CUT_AND_SINK:
         _add(document, "cut_id", version)
-    for query in objects:
+    for query in _queries_of(document):
         if version < _TABLES:
             _add(query, "tables", version, {})
             _add(query, "sink_table", version)
@@ -104,9 +162,3 @@ def _add(fields: dict[str, Any], name: str, version: int, value: object = None) 
 def _require_absent(fields: dict[str, Any], name: str, version: int) -> None:
     if name in fields:
         raise ManifestFormatError.of(f"format {version}", "no further fields", [name])
-
-
-def _require_unique(where: str, names: list[str]) -> None:
-    if len(set(names)) < len(names):
-        twice = min(name for name in names if names.count(name) > 1)
-        raise ManifestFormatError.of(where, "each name once", twice)

@@ -79,6 +79,8 @@ def _origin(cut: Cut, cuts: Mapping[str, Cut]) -> tuple[Cut, int]:
 
     A manifest from outside may name parents in a circle.
     """
+    if cut.parent is None:
+        return cut, 0
     passed = {cut.savepoint_id}
     while (parent := cuts.get(cut.parent or "")) is not None and parent.savepoint_id not in passed:
         cut = parent

@@ -1,4 +1,4 @@
-"""What stands in the control topic: a marker per shard, and a completion per lineage.
+"""What is in the control topic: a marker per shard, and a completion per lineage.
 
 A marker is part of the shard's transaction: that it can be read is the proof that the batch's records can.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from airflow_flinkstyle.protocol.records import Record
+from airflow_flinkstyle.protocol.record import Record
 
 WRAP = 1 << 64
 """Digests are sums modulo this."""

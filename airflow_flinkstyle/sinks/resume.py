@@ -24,7 +24,7 @@ class Resume:
     """What the savepoint that a query starts from says of a sink, and what was chosen."""
 
     mode: Rewind
-    """``continue`` goes on with the lineage; ``fork`` and ``re-emit`` begin another one."""
+    """``continue`` continues with the lineage; ``fork`` and ``re-emit`` begin another one."""
     after_batch: int
     """The savepoint's last committed batch, in the numbering of the checkpoint restored from it; -1: none."""
     lineage: str | None

@@ -50,7 +50,7 @@ class RunningQuery:
         self.checkpoint = str(self._query.resolvedCheckpointRoot()).rstrip("/")
 
     def planned(self, batch_id: int) -> str:
-        """Return the entry of a batch in the offset log, as it stands there."""
+        """Return the entry of a batch in the offset log, as it is there."""
         return self.read(f"offsets/{batch_id}") or ""
 
     def kafka_sources(self) -> list[KafkaSource]:

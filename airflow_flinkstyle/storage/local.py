@@ -58,8 +58,7 @@ class LocalStore:
         """Yield every object whose key starts with ``prefix``, in key order, from behind ``after``."""
         folder = checked_prefix(prefix).rpartition("/")[0]
         with self._translated("list", prefix):
-            found = [info for info in self._walk(folder, after) if info.key.startswith(prefix)]
-        yield from sorted(found, key=lambda info: info.key)
+            yield from self._walk(f"{folder}/" if folder else "", prefix, after)
 
     def folders(self, prefix: str = "") -> Iterator[str]:
         """Yield, in order, the names of the folders directly below ``prefix``."""
@@ -187,25 +186,33 @@ class LocalStore:
         with contextlib.suppress(ObjectMissingError), self._translated("delete", key), _locked(folder):
             path.unlink()
 
-    def _walk(self, folder: str, after: str = "") -> Iterator[ObjectInfo]:
-        """Yield the files below a folder whose key is behind ``after``, without a look at the others.
+    def _walk(self, folder: str, prefix: str, after: str) -> Iterator[ObjectInfo]:
+        """Yield the files below a folder that are asked for, in key order, without a look at the others.
 
         What vanishes meanwhile is left out, as a listing may.
         """
-        try:
-            entries = list(os.scandir(self._root / folder))
-        except FileNotFoundError:
-            return
-        for entry in entries:
-            key = f"{folder}/{entry.name}" if folder else entry.name
-            if entry.is_dir():
-                below = f"{key}/"
-                if below > after or after.startswith(below):
-                    yield from self._walk(key, after)
-            elif key > after and not entry.name.startswith(_TEMPORARY):
-                with contextlib.suppress(FileNotFoundError):
-                    status = entry.stat()
-                    yield ObjectInfo(key=key, size_bytes=status.st_size, version=_version(status))
+        pending = sorted(self._entries(folder, prefix, after), reverse=True)
+        while pending:
+            key, entry = pending.pop()
+            if key.endswith("/"):
+                pending += sorted(self._entries(key, prefix, after), reverse=True)
+                continue
+            with contextlib.suppress(FileNotFoundError):
+                status = entry.stat()
+                yield ObjectInfo(key=key, size_bytes=status.st_size, version=_version(status))
+
+    def _entries(self, folder: str, prefix: str, after: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
+        """Yield the files and folders directly in one that are asked for; a folder's key ends in a slash."""
+        with contextlib.suppress(FileNotFoundError):
+            for entry in os.scandir(self._root / folder):
+                key = f"{folder}{entry.name}"
+                if entry.is_dir():
+                    below = f"{key}/"
+                    is_behind = below > after or after.startswith(below)
+                    if is_behind and (below.startswith(prefix) or prefix.startswith(below)):
+                        yield below, entry
+                elif key > after and key.startswith(prefix) and not entry.name.startswith(_TEMPORARY):
+                    yield key, entry
 
     def _folder_to_change(self, key: str) -> Path:
         """Return the folder of a key's place, if no link leads from the root to outside of it.

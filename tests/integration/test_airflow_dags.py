@@ -137,7 +137,7 @@ def test_started_job_outlives_its_task_and_a_dag_takes_its_savepoint(lab: Lab):
     taken = lab.run_dag("take_savepoint", {"job": "counts"})
     assert "state=success" in taken.stdout, taken.stdout
     (savepoint,) = lab.client.repository.manifests()
-    assert f"Savepoint {savepoint.savepoint_id} at batches" in taken.stdout
+    assert f"Savepoint {savepoint.savepoint_id} holds batch" in taken.stdout
     assert isinstance(lab.client.status(), Running)
 
 

@@ -18,7 +18,8 @@ from airflow_flinkstyle.jobs.status import Running
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
-from airflow_flinkstyle.savepoint.errors import TakeCancelledError
+from airflow_flinkstyle.savepoint.errors import SavepointDamagedError, TakeCancelledError
+from airflow_flinkstyle.savepoint.files.verified import check_savepoint, damaged_records, verified_records
 from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.savepoint.retention.policy import RetentionPolicy
@@ -177,6 +178,21 @@ def test_drivers_key_takes_savepoints_and_deletes_no_blob(roles: Roles, manifest
         roles.repository("driver").delete_blob(next(iter(manifest.blobs)))
     with pytest.raises(StoreDeniedError):
         roles.repository("driver").delete_manifest("sp-1")
+
+
+def test_workers_key_records_that_a_savepoint_is_damaged_and_that_it_is_whole_again(roles: Roles):
+    repository = SavepointRepository(roles.store("worker"), "checked")
+    made = take_savepoint(repository, [a_source()], label("sp-1"))
+    check_savepoint(repository, "sp-1", level="full", by="worker")
+    blob = f"checked/blobs/{next(iter(made.blobs))}"
+    content = repository.store.read(blob)
+    repository.store.write(blob, bytes(len(content)))
+    with pytest.raises(SavepointDamagedError):
+        check_savepoint(repository, "sp-1", level="full", by="worker")
+    assert (damaged_records(repository).keys(), verified_records(repository).keys()) == ({"sp-1"}, set())
+    repository.store.write(blob, content)
+    check_savepoint(repository, "sp-1", level="full", by="worker")
+    assert (damaged_records(repository).keys(), verified_records(repository).keys()) == (set(), {"sp-1"})
 
 
 def test_take_that_is_cancelled_leaves_its_blobs_to_prune(roles: Roles):

@@ -1,4 +1,4 @@
-"""A held job's side of a cut of several jobs: say where it stands, and obey what is decided for all."""
+"""A held job's side of a cut of several jobs: say where it is, and obey what is decided for all."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Agreement:
         self._require_wanted = require_wanted
 
     def barrier(self, own: Mapping[Place, NextOffset]) -> dict[Place, NextOffset]:
-        """Say where this job stands, and return where all of them are to stop.
+        """Say where this job is, and return where all of them are to stop.
 
         Raises:
             CutAbandonedError: If the cut was given up, or no barrier came in time.

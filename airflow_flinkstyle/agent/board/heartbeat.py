@@ -19,9 +19,8 @@ from airflow_flinkstyle.agent.jvm.process import (
     EXIT_JVM_GONE,
     EXIT_LEASE_LOST,
     HALT_PATIENCE_S,
-    lease_clock_s,
 )
-from airflow_flinkstyle.clock import now_ms
+from airflow_flinkstyle.clock import LEASE_CLOCK, now_ms
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.records import Heartbeat
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from airflow_flinkstyle.agent.jvm.process import DriverProcess
+    from airflow_flinkstyle.clock import Clock
     from airflow_flinkstyle.protocol.records import AgentState, QueryStatus
     from airflow_flinkstyle.types import Generation, Incarnation
 
@@ -56,6 +56,7 @@ class HeartbeatWriter:
         seen: str | None,
         queries: Callable[[], Mapping[str, QueryStatus]],
         before: Mapping[str, QueryStatus],
+        clock: Clock = LEASE_CLOCK,
     ) -> None:
         own_client = impatient(board.store, answer_s=lease_s / ANSWERS_PER_LEASE)
         self.board, self.generation, self.incarnation = (
@@ -65,7 +66,8 @@ class HeartbeatWriter:
         )
         self.lease_s = lease_s
         self.interval_s = min(MAX_INTERVAL_S, lease_s / 6)
-        self.confirmed_at_s = lease_clock_s()
+        self.clock = clock
+        self.confirmed_at_s = clock.now_s
         self.ended = False
         self._version = seen
         self._queries = queries
@@ -73,7 +75,7 @@ class HeartbeatWriter:
         self._looks, self._newest_look = 0, 0
         self._before = before
         """What an earlier incarnation said, said again of queries that this one has not come to yet: if it
-        dies first, whoever goes on must know of them. Not in ``closed``, which is exact."""
+        dies first, whoever continues must know of them. Not in ``closed``, which is exact."""
         self._lock = threading.Lock()
         self._newest = Heartbeat(
             incarnation=incarnation,
@@ -161,7 +163,7 @@ class HeartbeatWriter:
             if self.ended:
                 return
             queries = dict(self._known)
-            begun_s = lease_clock_s()
+            begun_s = self.clock.now_s
             state = state or self._newest.state  # as it is now: another thread may have changed it
             heartbeat = replace(
                 self._newest,
@@ -198,7 +200,7 @@ class HeartbeatWriter:
     def lease_is_lost(self) -> bool:
         """Return whether it is time to end for want of a confirmed lease; never once the run has ended."""
         lasts_s = self.lease_s - min(_ENDING_S, self.lease_s / 4)
-        return not self.ended and lease_clock_s() - self.confirmed_at_s > lasts_s
+        return not self.ended and self.clock.now_s - self.confirmed_at_s > lasts_s
 
     def is_current(self) -> bool:
         """Return whether ``current.json`` still names this incarnation."""
@@ -219,13 +221,14 @@ class HeartbeatThread(threading.Thread):
 
     def run(self) -> None:
         """Beat until the run ends, or end the process when another driver runs the job."""
-        writer, written_s = self._writer, lease_clock_s()
+        writer = self._writer
+        written_s = writer.clock.now_s
         self._look.start()
         pause = threading.Event()
         while not writer.ended:
             pause.wait(self._tick_s)
             try:
-                begun_s = lease_clock_s()
+                begun_s = writer.clock.now_s
                 if begun_s - written_s < writer.interval_s and not self._look.found.is_set():
                     continue
                 self._look.found.clear()
@@ -252,15 +255,16 @@ class QueryLookThread(threading.Thread):
 
     def run(self) -> None:
         """Look until the run ends: once per heartbeat, and when a query has committed its first batch."""
-        writer, looked_s = self._writer, lease_clock_s()
+        writer = self._writer
+        looked_s = writer.clock.now_s
         pause = threading.Event()
         while not writer.ended:
             pause.wait(self._tick_s)
             try:
                 is_new = self._news()
-                if lease_clock_s() - looked_s < writer.interval_s and not is_new:
+                if writer.clock.now_s - looked_s < writer.interval_s and not is_new:
                     continue
-                looked_s = lease_clock_s()
+                looked_s = writer.clock.now_s
                 writer.look()
             except Exception:  # what is known is said again
                 log.warning("The queries could not be looked at", exc_info=True)

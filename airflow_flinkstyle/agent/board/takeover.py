@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from airflow_flinkstyle.agent.errors import NOT_STARTED, NotClaimedError, PredecessorError
-from airflow_flinkstyle.agent.jvm.process import lease_clock_s
+from airflow_flinkstyle.clock import LEASE_CLOCK
 from airflow_flinkstyle.kafka.errors import ClusterUnreachableError
 from airflow_flinkstyle.protocol.records import AsRecorded, Claim, Current
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError, StoreUnavailableError
 from airflow_flinkstyle.types import Incarnation
+from airflow_flinkstyle.wording import batch_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from airflow_flinkstyle.agent.jvm.process import DriverProcess
+    from airflow_flinkstyle.clock import Clock
     from airflow_flinkstyle.protocol.board import JobBoard, Slot
     from airflow_flinkstyle.protocol.records import Heartbeat, IncarnationRecord, TakeoverOrder
     from airflow_flinkstyle.types import Generation
@@ -44,6 +45,8 @@ class DriverRun:
     """The heartbeat of an earlier incarnation of this generation."""
     seen: Slot[Current] | None
     """``current.json`` before any lease was waited for."""
+    clock: Clock = LEASE_CLOCK
+    """By which it waits."""
 
     @property
     def last_heartbeat(self) -> Heartbeat | None:
@@ -58,6 +61,7 @@ def begin(
     *,
     submit: int = 0,
     claim: Claim | None = None,
+    clock: Clock = LEASE_CLOCK,
 ) -> DriverRun:
     """Begin an incarnation, after the earlier ones of this generation have ended.
 
@@ -67,6 +71,7 @@ def begin(
         process: This one.
         submit: The submit that this process was started by; 0 if it was started otherwise.
         claim: What ``submitted_claim`` found; None to read it.
+        clock: By which it waits, now and later.
 
     Raises:
         NotOursError: If the generation has closed, another one runs the job, or this one has a driver.
@@ -83,10 +88,12 @@ def begin(
     prior = board.heartbeat(generation)
     if prior is not None or (seen is not None and seen.value.generation == generation):
         log.info("Waiting for an earlier incarnation of generation %d", generation)
-        prior = _await_earlier(board, generation, claim.lease_s)
+        prior = _await_earlier(board, generation, claim.lease_s, clock)
         require_not_closed(prior)
     require_newest(board, generation, submit)  # somebody may have given this process up while it waited
-    return DriverRun(generation=generation, incarnation=incarnation, claim=claim, prior=prior, seen=seen)
+    return DriverRun(
+        generation=generation, incarnation=incarnation, claim=claim, prior=prior, seen=seen, clock=clock
+    )
 
 
 def submitted_claim(board: JobBoard, generation: Generation, claim_id: str, *, digest: str = "") -> Claim:
@@ -151,19 +158,21 @@ def require_newest(board: JobBoard, generation: Generation, submit: int) -> None
         raise NotOursError(f"submit {newest} of generation {generation} has taken the place of {submit}")
 
 
-def _await_earlier(board: JobBoard, generation: Generation, lease_s: float) -> Slot[Heartbeat] | None:
+def _await_earlier(
+    board: JobBoard, generation: Generation, lease_s: float, clock: Clock
+) -> Slot[Heartbeat] | None:
     """Wait until an earlier incarnation has ended; leave if it does not.
 
     One whose process was killed may beat a few times more. One that still beats after two leases runs the
     job: this process is one too many, and as long as it waited callers could take it for the newest.
     """
-    begun_s = lease_clock_s()
+    begun_s = clock.now_s
 
     def changed() -> None:
-        if lease_clock_s() - begun_s > 2 * lease_s:
+        if clock.now_s - begun_s > 2 * lease_s:
             raise NotOursError(f"an earlier driver of generation {generation} lives")
 
-    return wait_until_silent(board, generation, lease_s, look=lambda: None, changed=changed)
+    return wait_until_silent(board, generation, lease_s, look=lambda: None, clock=clock, changed=changed)
 
 
 def _next_incarnation(board: JobBoard, generation: Generation, record: IncarnationRecord) -> Incarnation:
@@ -179,17 +188,17 @@ def _next_incarnation(board: JobBoard, generation: Generation, record: Incarnati
         return number
 
 
-def patiently(read: Callable[[], T], *, for_s: float) -> T:
+def patiently(read: Callable[[], T], *, for_s: float, clock: Clock = LEASE_CLOCK) -> T:
     """Read from a store, or a Kafka cluster, that may be out of reach for a while."""
-    until_s = lease_clock_s() + for_s
+    until_s = clock.now_s + for_s
     while True:
         try:
             return read()
         except (StoreUnavailableError, ClusterUnreachableError) as error:
-            if lease_clock_s() > until_s:
+            if clock.now_s > until_s:
                 raise
             log.warning("Trying again: %s", error)
-            time.sleep(RETRY_S)
+            clock.sleep(RETRY_S)
 
 
 def wait_until_silent(
@@ -198,30 +207,32 @@ def wait_until_silent(
     lease_s: float,
     *,
     look: Callable[[], None],
+    clock: Clock,
     changed: Callable[[], None] = lambda: None,
 ) -> Slot[Heartbeat] | None:
-    """Wait until a generation's driver has ended, or has not beaten for ``lease_s`` on this clock.
+    """Wait until a generation's driver has ended, or has not beaten for ``lease_s``.
 
     Args:
         board: The job's records.
         generation: Whose heartbeat to watch.
         lease_s: For how long it must not change.
         look: Called in every round; raises to end the wait.
+        clock: By which to wait.
         changed: Called when it has changed; raises to end the wait.
     """
 
     def read() -> Slot[Heartbeat] | None:
-        return patiently(lambda: board.heartbeat(generation), for_s=lease_s)
+        return patiently(lambda: board.heartbeat(generation), for_s=lease_s, clock=clock)
 
     # From the answer of the first look to the begin of the last one: an answer may come late, and the driver
     # may have written after it was asked for, or before it came.
-    seen, since_s = read(), lease_clock_s()
+    seen, since_s = read(), clock.now_s
     while not (seen is not None and seen.value.state in ("closed", "failed")):
-        time.sleep(min(0.5, lease_s / 10))
+        clock.sleep(min(0.5, lease_s / 10))
         look()
-        asked_s, found = lease_clock_s(), read()
+        asked_s, found = clock.now_s, read()
         if (found.version if found else None) != (seen.version if seen else None):
-            seen, since_s = found, lease_clock_s()
+            seen, since_s = found, clock.now_s
             changed()
         elif asked_s - since_s >= lease_s:
             log.info("The heartbeat of generation %d has not changed for %.1f s", generation, lease_s)
@@ -230,7 +241,7 @@ def wait_until_silent(
 
 
 def require_predecessor(
-    board: JobBoard, claim: Claim, order: TakeoverOrder, look: Callable[[], None]
+    board: JobBoard, driver_run: DriverRun, order: TakeoverOrder, look: Callable[[], None]
 ) -> None:
     """Wait for the generation that is followed, and check how it ended.
 
@@ -238,18 +249,19 @@ def require_predecessor(
         PredecessorError: If it did not close at exactly the batches that its takeover order names, or left a
             checkpoint that this generation would adopt without having closed.
     """
+    claim = driver_run.claim
     if claim.follows is None:
         return
     if order.closed_at is None:
-        ended = wait_until_silent(board, claim.follows, claim.lease_s, look=look)
+        ended = wait_until_silent(board, claim.follows, claim.lease_s, look=look, clock=driver_run.clock)
     else:
         ended = board.heartbeat(claim.follows)
     state = ended.value.state if ended else "silent"
     batches = ended.value.batches() if ended else {}
     if order.closed_at is not None and (state != "closed" or batches != dict(order.closed_at)):
         raise PredecessorError(
-            f"Generation {claim.follows} of job {board.job} was expected to have closed at batches "
-            f"{dict(order.closed_at)}, found it {state} at {batches}.",
+            f"Generation {claim.follows} of job {board.job} was expected to have closed at "
+            f"{batch_words(order.closed_at)}, found it {state} at {batch_words(batches)}.",
             state_after=NOT_STARTED,
             remedy="Stop it with a savepoint and start again from that one.",
         )

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchOffsets:
-    """Where one source stands after a batch."""
+    """Where one source is after a batch."""
 
     batch_id: BatchId
     offsets: Offsets

@@ -82,7 +82,7 @@ def require_not_refused(last: Heartbeat | None) -> None:
 
 
 def require_there(open_checkpoint: OpenCheckpoint, words: Heartbeat | None) -> None:
-    """Check that the checkpoints that a driver goes on in hold the queries that committed batches there.
+    """Check that the checkpoints that a driver continues in hold the queries that committed batches there.
 
     Args:
         open_checkpoint: Opens those.

@@ -1,4 +1,4 @@
-"""Whether this driver's Spark can go on from a savepoint or a checkpoint."""
+"""Whether this driver's Spark can continue from a savepoint or a checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The start guard: is what the query will read the log that its checkpoint stands in? Pure.
+"""The start guard: is what the query will read the log that its checkpoint belongs to? Pure.
 
 Spark asks none of this: a cluster of the same topic names is read at the old numbers, silently.
 """
@@ -35,7 +35,7 @@ _LEFT = "The query was not started; its checkpoint is as it was."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointPositions:
-    """The offset logs that Spark will go on from."""
+    """The offset logs that Spark will continue from."""
 
     committed: OffsetLog | None
     """Of the newest committed batch; None before the first commit."""
@@ -65,7 +65,7 @@ def read_positions(checkpoint: ObjectStore) -> CheckpointPositions:
 
 
 def require_same_sources(query: str, sources: Sequence[Source], positions: CheckpointPositions) -> None:
-    """Check that the script reads as many sources as the checkpoint stands for.
+    """Check that the script reads as many sources as the checkpoint represents.
 
     Raises:
         SourcesChangedError: If it does not; Spark would swap or forget positions.

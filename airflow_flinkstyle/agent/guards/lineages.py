@@ -1,8 +1,8 @@
-"""Which lineages a query's transactional sinks go on with, and where they stand.
+"""Which lineages a query's transactional sinks continue, and where they are.
 
-What a generation goes on from says it: the savepoint that it restored, or the last heartbeat of the run whose
-checkpoint it adopted. The same is said at each relaunch, so that a new lineage stays the same one; beside it
-stands what earlier incarnations told, since a sink moves with a new generation only.
+What a generation continues from says it: the savepoint that it restored, or the last heartbeat of the run
+whose checkpoint it adopted. The same is said at each relaunch, so that a new lineage stays the same one; with
+what earlier incarnations told, since a sink moves with a new generation only.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """What one query of a generation goes on from."""
+    """What one query of a generation continues from."""
 
     mode: Rewind
     """As chosen at this start, or at an earlier one of which no batch has run yet."""
@@ -43,7 +43,7 @@ class Origin:
 def origins(
     order: TakeoverOrder, manifest: Manifest | None, followed: Heartbeat | None, generation: Generation
 ) -> dict[str, Origin]:
-    """Return what each query goes on from, by name; queries that begin anew are left out. Pure.
+    """Return what each query continues from, by name; queries that begin anew are left out. Pure.
 
     Args:
         order: What the caller said.
@@ -84,7 +84,7 @@ def resumes(origin: Origin | None, told: Sinks | None) -> tuple[Resume, ...]:
     """Return what the sinks of a query are to know before its first batch. Pure.
 
     Args:
-        origin: What the generation goes on from; None if that cannot be known any more.
+        origin: What the generation continues from; None if that cannot be known any more.
         told: What an earlier incarnation of the generation said.
     """
     before = _places(origin.sinks if origin else None)
@@ -131,7 +131,7 @@ def carried(origin: Origin | None, told: Sinks | None, *, is_new: bool) -> Sinks
     """Return what is known of a query's sinks before its first batch; None if nothing is. Pure.
 
     Args:
-        origin: What the generation goes on from.
+        origin: What the generation continues from.
         told: What an earlier incarnation of the generation said.
         is_new: The query has no checkpoint yet.
     """
@@ -145,7 +145,7 @@ def carried(origin: Origin | None, told: Sinks | None, *, is_new: bool) -> Sinks
 
 
 def expect(query: JobQuery, origin: Origin | None, last: QueryStatus | None) -> None:
-    """Tell a query that is about to start, and its sinks, what they go on from."""
+    """Tell a query that is about to start, and its sinks, what they continue from."""
     told = last.sinks if last is not None else None
     query_id = query_id_in(query.checkpoint)
     query.before, planned = last_batches(query.checkpoint)

@@ -132,7 +132,7 @@ def admit(
     manifest: Manifest | None,
     repository: SavepointRepository,
 ) -> Manifest | None:
-    """Check that the sink takes every batch to come; returns the savepoint as it stands now.
+    """Check that the sink takes every batch to come; returns the savepoint as it is now.
 
     A fork whose query has not run yet is restored under the number that the sink needs.
 

@@ -1,4 +1,4 @@
-"""Queries that a run goes on with and that its script has not started yet: they stand as they stood.
+"""Queries that a run continues and that its script has not started yet: they are as they were.
 
 Nobody runs them, so their checkpoints say exactly where they are. Heartbeats and savepoints name them like
 those that run: otherwise the next run would begin them anew.
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """A query whose state stands in its checkpoint until the script starts it."""
+    """A query whose state is in its checkpoint until the script starts it."""
 
     name: str
     checkpoint: ObjectStore
@@ -55,7 +55,7 @@ def dropped_queries(spark: PySpark) -> set[str]:
 def told(
     last: Heartbeat | None, manifest: Manifest | None, followed: Heartbeat | None
 ) -> dict[str, QueryStatus]:
-    """Return what is known of each query that a run goes on with. Pure.
+    """Return what is known of each query that a run continues. Pure.
 
     Args:
         last: The last words of an earlier incarnation of this generation.
@@ -82,7 +82,7 @@ def look(
     last: Heartbeat | None,
     origins: Mapping[str, Origin],
 ) -> list[Waiting]:
-    """Read from their checkpoints where the queries stand that a run goes on with."""
+    """Read from their checkpoints where the queries are that a run continues."""
     found = []
     for name in sorted(names):
         checkpoint, beat = open_checkpoint(name), known.get(name, _UNKNOWN)

@@ -31,11 +31,6 @@ HALT_PATIENCE_S = 1.0
 log = logging.getLogger(__name__)
 
 
-def lease_clock_s() -> float:
-    """Return a clock that no one sets and that counts the time a suspended machine sleeps."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
 class DriverProcess:
     """This Python process and the JVM that started it (``spark-submit``)."""
 

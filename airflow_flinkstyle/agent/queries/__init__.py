@@ -1,4 +1,4 @@
-"""The queries that the script has started, and how they are stopped, held and let go on.
+"""The queries that the script has started, and how they are stopped, held and let continue.
 
 Why and when is not decided here, but in ``run``.
 """

@@ -1,6 +1,6 @@
 """Hold the queries between two batches for a while, without their script noticing.
 
-A query goes on under a new handle of Spark's, which takes the old one's place inside the object that the
+A query continues under a new handle of Spark's, which takes the old one's place inside the object that the
 script holds. What the script awaits meanwhile is awaited again.
 """
 
@@ -36,7 +36,7 @@ class Hold:
         self._held: dict[str, JobQuery] = {}
         self._free = threading.Event()
         self._free.set()
-        # A stop by the script and a query that goes on exclude each other.
+        # A stop by the script and a query that continues exclude each other.
         self._resume_lock = threading.Lock()
 
     @contextmanager
@@ -49,14 +49,14 @@ class Hold:
         ends: Callable[[], bool],
         failed: Callable[[BaseException], None],
     ) -> Iterator[list[JobQuery]]:
-        """Stop all queries with every planned batch committed; let those that ran go on afterwards.
+        """Stop all queries with every planned batch committed; let those that ran continue afterwards.
 
         Args:
             jvm: The driver's.
-            look: Called while a query is waited for; raises to let them go on.
-            before_start: Called for each query before it goes on; raises if it must not.
-            ends: Whether the run ends, so that none may go on.
-            failed: Called if one cannot go on; begins the end of the run before it returns.
+            look: Called while a query is waited for; raises to let them continue.
+            before_start: Called for each query before it continues; raises if it must not.
+            ends: Whether the run ends, so that none may continue.
+            failed: Called if one cannot continue; begins the end of the run before it returns.
         """
         queries = self._queries.all()
         begun_s = time.monotonic()
@@ -90,7 +90,7 @@ class Hold:
         ends: Callable[[], bool],
         failed: Callable[[BaseException], None],
     ) -> None:
-        """Let each go on as soon as it has stopped: one that was not waited for may still be in its batch."""
+        """Let each continue once it has stopped: one that was not waited for may still be in its batch."""
 
         def resume_query(query_id: str, query: JobQuery) -> None:
             try:
@@ -126,13 +126,13 @@ class Hold:
         return bool(self._held) and handle.id in self._held
 
     def leave_stopped(self, handle: PySpark) -> None:
-        """Note that the script stops a query: it does not go on."""
+        """Note that the script stops a query: it does not continue."""
         if not self._free.is_set():
             with self._resume_lock:
                 self._held.pop(handle.id, None)
 
     def went_on(self, handle: PySpark, run_id: str) -> bool:
-        """Wait for the end of a hold; True if a run was only held and the query goes on, or failed, anew.
+        """Wait for the end of a hold; True if a run was only held and the query continues, or failed, anew.
 
         The script's handle is then that of the new run.
         """
@@ -166,7 +166,7 @@ class Hold:
 def _awaited(queries: Sequence[JobQuery]) -> list[Java]:
     """Return Spark's managers that have seen no query end: those that holding one must not be told of.
 
-    Where one has ended, ``awaitAnyTermination`` returns at once, and must go on to do so.
+    Where one has ended, ``awaitAnyTermination`` returns at once, and must continue to do so.
     """
     sessions = {id(query.writer._spark): query.writer._spark for query in queries}  # noqa: SLF001
     managers = [spark.streams._jsqm for spark in sessions.values()]  # noqa: SLF001

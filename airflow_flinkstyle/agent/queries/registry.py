@@ -46,7 +46,7 @@ class Queries:
         """Whether the script has started a query without a name."""
 
     def checkpoint(self, query: str) -> ObjectStore:
-        """Open a query's checkpoint: it stands in a folder of the query's name."""
+        """Open a query's checkpoint: it is in a folder of the query's name."""
         location = below(self.root, query)
         return HadoopStore(self.spark, location) if needs_hadoop(location) else open_store(location)
 
@@ -64,7 +64,7 @@ class Queries:
         return any(str(query.query.id) == query_id for query in self.all())
 
     def take_over(self, first: JobQuery, waiting: Sequence[Waiting]) -> None:
-        """Note that the job is this process's now, with the queries that it goes on with."""
+        """Note that the job is this process's now, with the queries that it continues."""
         with self._lock:
             first.admitted, self._waiting = True, waiting
 
@@ -107,7 +107,7 @@ class Queries:
         sources: Sequence[Source],
         declared: Declaration,
     ) -> JobQuery:
-        """Note a query before it starts; its checkpoint stands in a folder of its name.
+        """Note a query before it starts; its checkpoint is in a folder of its name.
 
         Raises:
             QueryNameError: If it has no name although the job has several queries, or is another query than

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from typing import TYPE_CHECKING, TypeVar
 
 from airflow_flinkstyle.agent.board import takeover
@@ -57,7 +56,7 @@ class Admission:
             if self.taken_over:
                 self._guard(query)
                 query.admitted = True  # from then on heartbeats name the query
-                if query.ran is None:  # a relaunch must know what its name stands for before it runs
+                if query.ran is None:  # a relaunch must know what its name represents before it runs
                     self._patiently(self._heartbeat_writer.beat)
             else:
                 self._take_over(query)
@@ -83,7 +82,7 @@ class Admission:
         if seen is not None and seen.value.generation == driver_run.generation:
             self._continue_checkpoint(order)
         else:
-            takeover.require_predecessor(board, driver_run.claim, order, self._look)
+            takeover.require_predecessor(board, driver_run, order, self._look)
             self._restore(order, first)
         went_on_in = driver_run.last_heartbeat if self.relaunched else self._adopted()
         self._patiently(lambda: checks.require_there(self._queries.checkpoint, went_on_in))
@@ -117,15 +116,15 @@ class Admission:
 
     def _wait_for_order(self) -> TakeoverOrder:
         log.info("Waiting for the takeover order")
-        looked_s = 0.0
+        clock, looked_s = self._driver_run.clock, 0.0
         while (
             order := self._patiently(lambda: self._board.takeover_order(self._driver_run.generation))
         ) is None:
-            if time.monotonic() - looked_s > _LOOK_EVERY_S:
-                looked_s = time.monotonic()
+            if clock.now_s - looked_s > _LOOK_EVERY_S:
+                looked_s = clock.now_s
                 self._look()
             self._driver.leave_if_ending()
-            time.sleep(takeover.GO_POLL_S)
+            clock.sleep(takeover.GO_POLL_S)
         return order
 
     def _look(self) -> None:
@@ -134,8 +133,9 @@ class Admission:
         current = self._patiently(self._board.current)
         takeover.require_may_take_over(current, self._driver_run.generation, self._driver_run.claim)
 
-    def _patiently(self, read: Callable[[], T]) -> T:
-        return takeover.patiently(read, for_s=self._driver_run.claim.lease_s)
+    def _patiently(self, read: Callable[[], T], *, for_s: float | None = None) -> T:
+        for_s = self._driver_run.claim.lease_s if for_s is None else for_s
+        return takeover.patiently(read, for_s=for_s, clock=self._driver_run.clock)
 
     def _restore(self, order: TakeoverOrder, first: JobQuery) -> None:
         if order.savepoint_id is not None:
@@ -155,7 +155,7 @@ class Admission:
         self._expected = checks.expected_identities(order, self.manifest, None)
 
     def _continue_checkpoint(self, order: TakeoverOrder) -> None:
-        """Go on from this generation's own newest checkpoint; the savepoint is not restored again."""
+        """Continue from this generation's own newest checkpoint; the savepoint is not restored again."""
         self.relaunched = True
         checks.require_not_refused(self._driver_run.last_heartbeat)
         # A claimed savepoint may have been disposed of since.
@@ -168,7 +168,7 @@ class Admission:
         return slot.value if slot else None
 
     def _waiting_queries(self) -> list[waiting.Waiting]:
-        """Return where the queries stand that this run goes on with."""
+        """Return where the queries are that this run continues."""
         last = self._driver_run.last_heartbeat
         known = waiting.told(last, self.manifest, self._before)
         return waiting.look(self._to_continue, self._queries.checkpoint, known, last, self._origins())
@@ -177,7 +177,7 @@ class Admission:
         return lineages.origins(self._order, self.manifest, self._before, self._driver_run.generation)
 
     def _adopted(self) -> Heartbeat | None:
-        """Return the last words of the run whose checkpoint this one goes on in; None if it has its own."""
+        """Return the last words of the run whose checkpoint this one continues in; None if it has its own."""
         claim = self._driver_run.claim
         follows = claim.follows
         followed = self._patiently(lambda: self._board.claim(follows)) if follows is not None else None
@@ -210,4 +210,4 @@ class Admission:
             self._driver.leave_if_ending()  # it can be stopped meanwhile
             guard()
 
-        takeover.patiently(attempt, for_s=GUARD_PATIENCE_S if self.relaunched else FIRST_PATIENCE_S)
+        self._patiently(attempt, for_s=GUARD_PATIENCE_S if self.relaunched else FIRST_PATIENCE_S)

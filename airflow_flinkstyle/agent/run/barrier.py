@@ -34,8 +34,8 @@ _LEFT = "Nothing was written to any checkpoint; the queries resume uncut."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stand:
-    """Where a query stands between two batches, and the logs it reads."""
+class HeldQuery:
+    """Where a query is between two batches, and the logs it reads."""
 
     query: str
     batch_id: BatchId
@@ -65,14 +65,14 @@ class Stand:
         }
 
 
-def look(describe: Describe, query: JobQuery) -> Stand:
-    """Read where a stopped query stands, and describe the Kafka logs it reads."""
+def look(describe: Describe, query: JobQuery) -> HeldQuery:
+    """Read where a stopped query is, and describe the Kafka logs it reads."""
     batch = read_inventory(query.checkpoint).committed
     log = offset_log.parse(query.checkpoint.read(f"offsets/{batch}").decode())
     commit = commit_log.parse(query.checkpoint.read(f"commits/{batch}").decode())
     with leaving(_LEFT):
         views = {source.key(log.version): describe(source) for source in query.sources if source.is_kafka}
-    return Stand(
+    return HeldQuery(
         query=query.name,
         batch_id=batch,
         log=log,
@@ -81,8 +81,8 @@ def look(describe: Describe, query: JobQuery) -> Stand:
     )
 
 
-def plan_batch(stand: Stand, barrier: Mapping[Place, NextOffset]) -> OffsetLog | None:
-    """Return the offset log of the batch that ends at the barrier; None if the query stands there.
+def plan_batch(held: HeldQuery, barrier: Mapping[Place, NextOffset]) -> OffsetLog | None:
+    """Return the offset log of the batch that ends at the barrier; None if the query is there.
 
     Sources and partitions that the barrier does not name keep their position.
 
@@ -91,47 +91,47 @@ def plan_batch(stand: Stand, barrier: Mapping[Place, NextOffset]) -> OffsetLog |
         BarrierUnreachableError: If the log cannot be read that far yet.
         UnsupportedCheckpointError: If Spark could not start on the batch.
     """
-    planned = stand.log.planned_next(
-        watermark_ms=max(stand.log.watermark_ms, stand.next_watermark_ms),
-        timestamp_ms=max(stand.log.timestamp_ms, now_ms()),
+    planned = held.log.planned_next(
+        watermark_ms=max(held.log.watermark_ms, held.next_watermark_ms),
+        timestamp_ms=max(held.log.timestamp_ms, now_ms()),
     )
     moves = False
-    for key, view in stand.views.items():
-        before = stand.log.kafka_offsets(key)
-        after = _ends_at(stand.query, view, _places(view, before), barrier)
+    for key, view in held.views.items():
+        before = held.log.kafka_offsets(key)
+        after = _ends_at(held.query, view, _places(view, before), barrier)
         if after != before:
             planned, moves = planned.with_kafka_offsets(key, after), True
     if moves:
-        _require_startable(stand)
+        _require_startable(held)
     return planned if moves else None
 
 
-def _require_startable(stand: Stand) -> None:
+def _require_startable(held: HeldQuery) -> None:
     """Check that Spark can start on a planned batch.
 
     4.2 leaves the setting out of an offset log v2 and then looks for it (``isRepartitionBatch``): such a
     query never starts again.
     """
-    if stand.log.version > 1 and _SHUFFLE_PARTITIONS not in stand.log.confs:
+    if held.log.version > 1 and _SHUFFLE_PARTITIONS not in held.log.confs:
         raise UnsupportedCheckpointError.mode(
-            f"query {stand.query} with an offset log v{stand.log.version} without {_SHUFFLE_PARTITIONS}, on "
+            f"query {held.query} with an offset log v{held.log.version} without {_SHUFFLE_PARTITIONS}, on "
             "which Spark 4.2 cannot start with a planned batch",
             remedy="Run named sources with Spark 4.3 or newer, or cut the queries with alignment='none'.",
         )
 
 
-def check_batch(query: JobQuery, stand: Stand, planned: OffsetLog | None) -> None:
+def check_batch(query: JobQuery, held: HeldQuery, planned: OffsetLog | None) -> None:
     """Guard a query against the live cluster as if the batch were planned already.
 
     Raises:
         FlinkstyleError: As the start guard does.
     """
-    positions = CheckpointPositions(committed=stand.log, planned=planned)
+    positions = CheckpointPositions(committed=held.log, planned=planned)
     for source in query.sources:
         if source.is_kafka:
-            key, recorded = source.key(stand.log.version), query.identity(source, stand.log.version)
+            key, recorded = source.key(held.log.version), query.identity(source, held.log.version)
             with leaving(_LEFT):
-                check_source(query.name, key, stand.views[key], expected=[recorded], positions=positions)
+                check_source(query.name, key, held.views[key], expected=[recorded], positions=positions)
 
 
 def _places(view: ClusterView, offsets: Offsets) -> dict[Place, NextOffset]:

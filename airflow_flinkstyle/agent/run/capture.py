@@ -61,7 +61,7 @@ def take(
         describe: Looks at the cluster of a source, as that sees it.
         repository: Where the savepoint goes.
         queries: All that were started.
-        waiting: Those that the run goes on with and that were not: they are where their checkpoints say.
+        waiting: Those that the run continues and that were not: they are where their checkpoints say.
         savepoint_id: Its id.
         spark_version: Version of the running Spark.
         generation: The run it is taken from.

@@ -65,7 +65,7 @@ class RunEnd:
                 )
                 return self._fail(Failure.of(error))
             case Signalled() if self._admission.relaunched:
-                # An earlier incarnation ran batches: the next one goes on from them.
+                # An earlier incarnation ran batches: the next one continues from them.
                 heartbeat_writer.ended = True
                 return EXIT_FAILED
             case Signalled():

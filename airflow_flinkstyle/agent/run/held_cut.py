@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.jvm.sources import Describe
     from airflow_flinkstyle.agent.run.driver import Driver
     from airflow_flinkstyle.agent.run.taking import Taking
+    from airflow_flinkstyle.clock import Clock
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.types import BatchId
 
@@ -40,7 +41,7 @@ log = logging.getLogger(__name__)
 
 
 class HeldCut:
-    """Serves one request; whatever fails or is cancelled before its end, the queries go on.
+    """Serves one request; whatever fails or is cancelled before its end, the queries continue.
 
     Only a savepoint that fails may end in a stop all the same, where the request chooses so.
     """
@@ -84,7 +85,7 @@ class HeldCut:
             if self._agreement is not None:
                 self._agreement.require_complete()
             self._driver.inbox.stopping.set()
-            # It returns once the end has begun: before a query goes on, or the script starts one.
+            # It returns once the end has begun: before a query continues, or the script starts one.
             self._driver.begin_end(StopAsked(self._request, failed))
 
     @contextmanager
@@ -96,7 +97,10 @@ class HeldCut:
                 driver.jvm,
                 look=self._require_wanted,
                 before_start=lambda query: guard_again(
-                    driver.describe, query, lease_s=driver.driver_run.claim.lease_s
+                    driver.describe,
+                    query,
+                    lease_s=driver.driver_run.claim.lease_s,
+                    clock=driver.driver_run.clock,
                 ),
                 ends=driver.ending.is_set,
                 failed=lambda error: driver.begin_end(Failure.of(error)),
@@ -107,24 +111,24 @@ class HeldCut:
             yield queries
 
     def _run_to_barrier(self, queries: list[JobQuery]) -> dict[str, BatchId]:
-        """Let every query commit one batch that ends at the barrier, unless it stands there."""
+        """Let every query commit one batch that ends at the barrier, unless it is there."""
         look = self._driver.describe
-        stands = [barrier.look(look, query) for query in queries]
-        end = furthest(stand.places() for stand in stands)
+        all_held = [barrier.look(look, query) for query in queries]
+        end = furthest(held.places() for held in all_held)
         if self._request.drain:
-            end = furthest([end, *(stand.ends() for stand in stands)])
+            end = furthest([end, *(held.ends() for held in all_held)])
         if self._agreement is not None:
             end = self._agreement.barrier(end)
         if self._request.drain or self._agreement is not None:
-            stands = [barrier.look(look, query) for query in queries]  # the logs have grown meanwhile
-        plans = [barrier.plan_batch(stand, end) for stand in stands]
-        for query, stand, planned in zip(queries, stands, plans, strict=True):
-            barrier.check_batch(query, stand, planned)
+            all_held = [barrier.look(look, query) for query in queries]  # the logs have grown meanwhile
+        plans = [barrier.plan_batch(held, end) for held in all_held]
+        for query, held, planned in zip(queries, all_held, plans, strict=True):
+            barrier.check_batch(query, held, planned)
         self._require_wanted()
         self._driver.held.require_all()
-        for query, stand, planned in zip(queries, stands, plans, strict=True):
+        for query, held, planned in zip(queries, all_held, plans, strict=True):
             if planned is not None:
-                query.checkpoint.create(f"offsets/{stand.batch_id + 1}", planned.render().encode())
+                query.checkpoint.create(f"offsets/{held.batch_id + 1}", planned.render().encode())
         batches = self._commit_planned(queries)
         log.info("All queries are at the barrier, at batches %s", batches)
         return batches
@@ -182,8 +186,8 @@ class HeldCut:
             log.warning("The other jobs of the cut learn of its failure by waiting", exc_info=True)
 
 
-def guard_again(describe: Describe, query: JobQuery, *, lease_s: float) -> None:
-    """Guard a query that goes on: on the same log, as at every start.
+def guard_again(describe: Describe, query: JobQuery, *, lease_s: float, clock: Clock) -> None:
+    """Guard a query that continues: on the same log, as at every start.
 
     What is out of reach for a moment would not have ended the query either, had it not been held.
     Partitions that have come since its last batch are no reason to end the run: had it not been held, Spark
@@ -191,6 +195,6 @@ def guard_again(describe: Describe, query: JobQuery, *, lease_s: float) -> None:
     """
     try:
         with leaving(_LEFT):
-            patiently(lambda: guard(describe, query, {}), for_s=lease_s)
+            patiently(lambda: guard(describe, query, {}), for_s=lease_s, clock=clock)
     except PartitionSetError as error:
         log.warning("Query %s resumes, and Spark reads its new partitions: %s", query.name, error.problem)

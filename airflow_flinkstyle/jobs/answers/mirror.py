@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
 
+NO_ALIAS = "none"
+"""What a form answers that must not stay empty, where MirrorMaker names no cluster."""
 _FLAGS = {True: True, False: False, "True": True, "False": False, "true": True, "false": False}
 """Templates make text of a form's answer unless the DAG renders native objects, and any text is true."""
 _CHOICES: Mapping[str, Mapping[Any, Any]] = {
@@ -52,6 +54,9 @@ def mirror_if_named(answers: Mapping[str, Any] | None) -> MirrorSettings | None:
 def _given(answers: Mapping[str, Any]) -> dict[str, Any]:
     """Return the answers that are not empty, as what they mean."""
     given = {name: value for name, value in answers.items() if value not in (None, "")}
+    for alias in ("source_alias", "target_alias"):
+        if given.get(alias) == NO_ALIAS:  # a form asks for one way or the other
+            del given[alias]
     for name in given.keys() & _CHOICES.keys():
         value, choices = given[name], _CHOICES[name]
         if not isinstance(value, bool | str) or value not in choices:

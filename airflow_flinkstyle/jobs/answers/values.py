@@ -10,6 +10,8 @@ from airflow_flinkstyle.errors import BadInputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
 T = TypeVar("T")
 S = TypeVar("S", bound=str)
 
@@ -45,10 +47,21 @@ def number_or_none(name: str, answer: object, kind: Callable[[str], T]) -> T | N
 
 
 def seconds_or_none(name: str, answer: object) -> float | None:
-    """Return the seconds that were answered, more than none; None for no answer."""
-    found = number_or_none(name, answer, float)
-    if found is not None and not 0 < found < math.inf:
-        raise _bad(name, "a number of seconds above 0, or nothing", answer)
+    """Return a duration in seconds, more than none; None for no answer.
+
+    Args:
+        name: What was asked for.
+        answer: Seconds, or a number with a unit: ``90s``, ``45m``, ``36h``, ``7d``, ``2w``.
+    """
+    text = text_or_none(answer)
+    if text is None:
+        return None
+    try:
+        found = float(text.rstrip("".join(_UNITS_S))) * _UNITS_S.get(text[-1], 1)
+    except ValueError:
+        found = math.nan
+    if not 0 < found < math.inf or text[-2:-1] in _UNITS_S:
+        raise _bad(name, "a number of seconds above 0, a duration like 90s, 36h or 7d, or nothing", answer)
     return found
 
 

@@ -16,10 +16,18 @@ if TYPE_CHECKING:
 class Alive:
     """The driver process runs."""
 
+    def __str__(self) -> str:
+        """Return the state in words."""
+        return "it runs"
+
 
 @dataclass(frozen=True, slots=True)
 class Gone:
     """The driver process has certainly ended."""
+
+    def __str__(self) -> str:
+        """Return the state in words."""
+        return "it has ended"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +35,10 @@ class Unknown:
     """Nobody here can tell; never taken for an end, so nothing is started twice."""
 
     reason: str
+
+    def __str__(self) -> str:
+        """Return the state in words."""
+        return f"nobody here can tell whether it runs: {self.reason}"
 
 
 DriverState = Alive | Gone | Unknown
@@ -37,7 +49,7 @@ class Deployment(Protocol):
 
     @property
     def name(self) -> str:
-        """Stands in the handle, so that another deployment does not misread its native id."""
+        """Part of the handle, so that another deployment does not misread its native id."""
 
     def require_able(self) -> None:
         """Refuse to start drivers from here if they would not stay, before anything is claimed or stopped.

@@ -22,6 +22,7 @@ from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.kafka.start.kinds import AtOffsets, text_of
 from airflow_flinkstyle.rewrite.rules import PROVED, SourceRule, StrategyRules
 from airflow_flinkstyle.rewrite.strategies_json import strategies_fields, strategies_of
+from airflow_flinkstyle.wording import row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -174,7 +175,7 @@ class Approved:
 
     def as_markdown(self) -> str:
         """Render for the approval."""
-        rows = "\n".join(f"| {name} | {value} |" for name, value in self._rows())
+        rows = "\n".join(row(cells) for cells in self._rows())
         return (
             f"What is approved has the digest `{self.digest}`. It is stored and applied exactly as shown "
             "here, even if the form, its files or the DAG change later.\n\n"

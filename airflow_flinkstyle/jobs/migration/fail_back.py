@@ -20,6 +20,7 @@ from airflow_flinkstyle.kafka.verdict import Bounded, Exact
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.rewrite import plan_json
+from airflow_flinkstyle.wording import escape
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,8 +72,8 @@ class FailBack:
         named = ", ".join(topics[:_SHOWN]) or "as the mirror back names them"
         more = f" and {len(topics) - _SHOWN} more" if len(topics) > _SHOWN else ""
         return (
-            f"Reverses migration {self.migration_id}. Topics: {named}{more}. What was written on the new "
-            "cluster so far is on the old one too."
+            f"Reverses migration {escape(self.migration_id)}. Topics: {escape(named)}{more}. What was "
+            "written on the new cluster so far is on the old one too."
         )
 
 

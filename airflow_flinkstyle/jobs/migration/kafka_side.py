@@ -161,7 +161,7 @@ class LiveKafka:
         return set_group_offsets(self.new, group, behind).describe()
 
     def _positions(self, manifest: Manifest) -> list[Offsets]:
-        """Return where every source that reads the new cluster stands."""
+        """Return where every source that reads the new cluster is."""
         cluster_id = self.new_cluster_id
         return [
             position.offsets

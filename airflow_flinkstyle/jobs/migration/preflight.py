@@ -14,6 +14,7 @@ from airflow_flinkstyle.jobs.status import Running, describe_status
 from airflow_flinkstyle.kafka.mirror.lag import mirror_lag
 from airflow_flinkstyle.kafka.mirror.retention import retention_findings
 from airflow_flinkstyle.rewrite.route import incompatible_topics
+from airflow_flinkstyle.wording import row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -59,7 +60,7 @@ class Preflight:
 
     def as_markdown(self) -> str:
         """Render the table for the log and the approval."""
-        rows = [f"| {f.check} | {f.level} | {f.detail.replace('|', '/')} |" for f in self.findings]
+        rows = [row((f.check, f.level, f.detail)) for f in self.findings]
         return "\n".join(["| check | result | detail |", "|---|---|---|", *rows])
 
     def require_ok(self) -> None:

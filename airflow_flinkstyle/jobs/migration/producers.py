@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 from airflow_flinkstyle.jobs.errors import StaleTokenError
-from airflow_flinkstyle.protocol.records import Record
+from airflow_flinkstyle.protocol.record import Record
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.jobs.migration import fence_phase
 from airflow_flinkstyle.rewrite import plan_json
+from airflow_flinkstyle.wording import escape, size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,8 +51,8 @@ class CutoverReport:
         downtime = "nothing to read" if self.downtime_s is None else f"{self.downtime_s:.1f} s"
         return (
             f"{self.plan.as_markdown()}\n\nProducers held {self.held_s:.1f} s, downtime {downtime}, "
-            f"savepoint {self.savepoint_bytes} bytes. Phases: {times}."
-            + "".join(f"\n\n{note}" for note in self.notes)
+            f"savepoint {size(self.savepoint_bytes)}. Phases: {times}."
+            + "".join(f"\n\n{escape(note)}" for note in self.notes)
         )
 
 

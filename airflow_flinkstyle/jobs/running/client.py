@@ -184,7 +184,7 @@ class JobClient(JobRuns):
             The request that ended, which may be a later one than ``pending``, and its end.
 
         Raises:
-            StepTimeoutError: If it has not ended in time; it goes on, and waiting again finds it.
+            StepTimeoutError: If it has not ended in time; it continues, and waiting again finds it.
             JobNotRunningError: If the driver is gone and nothing starts it again.
         """
         wait = self.waiting(timeout_s)
@@ -234,7 +234,7 @@ class JobClient(JobRuns):
         """Stop the job at a batch boundary, with a savepoint if asked, and wait for it.
 
         Raises:
-            RequestFailedError: If the driver refused or failed; the job goes on.
+            RequestFailedError: If the driver refused or failed; the job continues.
             RequestPostponedError: If it failed for a reason that may pass; the same key asks anew.
         """
         try:

@@ -1,4 +1,4 @@
-"""Whether the next version of a running job, or its next Spark, can go on from where it is; before it stops.
+"""Whether the next version of a running job, or its next Spark, can continue where it is; before it stops.
 
 Only what is given on the command line is known here. The driver that comes up looks again, at its session.
 """
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 def require_fitting(runs: JobView, spec: JobSpec, target: SubmitTarget) -> None:
-    """Check that a start of this version would go on from what the job has now.
+    """Check that a start of this version would continue from what the job has now.
 
     Raises:
         SparkIncompatibleError: Naming all that would have to change; the job keeps running.

@@ -47,7 +47,7 @@ class Unseen:
 
     error: FlinkstyleError
     only_by_driver: bool
-    """It stands where only Spark's own client can read: nothing is known to be wrong with it."""
+    """It is where only Spark's own client can read: nothing is known to be wrong with it."""
 
 
 Look = Seen | Unseen

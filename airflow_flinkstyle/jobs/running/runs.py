@@ -30,6 +30,7 @@ from airflow_flinkstyle.jobs.status import (
     describe_status,
 )
 from airflow_flinkstyle.protocol.records import Submit
+from airflow_flinkstyle.wording import batch_words
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.status import Run
@@ -45,7 +46,7 @@ log = logging.getLogger(__name__)
 
 
 class JobRuns(JobStarts):
-    """The job's runs, their begin, and how they go on and end."""
+    """The job's runs, their begin, and how they continue and end."""
 
     def ensure_running(self, status: JobStatus | None = None, *, relaunch_failed: bool = False) -> JobStatus:
         """Start one more incarnation if the driver of the run that may run has died without a word.
@@ -206,7 +207,7 @@ class JobRuns(JobStarts):
         code, text = (heartbeat.error if heartbeat else None) or ("", "")
         said = f"it failed with {code}: {text}" if code else "it ended without a word"
         if heartbeat is not None and heartbeat.state == "closed":
-            said = f"its script ended at {heartbeat.batches() or 'no batch'}"
+            said = f"its script ended at {batch_words(heartbeat.batches())}"
         problem = (
             f"Generation {run.generation} of job {self.board.job} was expected to run, found that {said}."
         )

@@ -20,6 +20,7 @@ from airflow_flinkstyle.jobs.running.start_plan import (
     StartPlan,
 )
 from airflow_flinkstyle.savepoint.repository.summary import list_savepoints
+from airflow_flinkstyle.wording import batch_words
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.errors import FlinkstyleError
@@ -51,7 +52,7 @@ class History:
 
 
 def plan_start(runs: JobView, origin: Origin, claim_key: str) -> StartPlan:
-    """Decide what a start goes on from; may take a savepoint of a job whose driver died."""
+    """Decide what a start continues from; may take a savepoint of a job whose driver died."""
     match origin:
         case LastState():
             plan = _last_state(runs, claim_key)
@@ -80,7 +81,7 @@ def history_of(runs: JobView) -> History | None:
         newest = found[0]
         return History(
             name=newest.savepoint_id,
-            where=f"no run, savepoint {newest.savepoint_id} at {dict(newest.batches)}",
+            where=f"no run, savepoint {newest.savepoint_id} at {batch_words(newest.batches)}",
             savepoints=found,
         )
     seen = last_run.look(runs, run, words)
@@ -88,7 +89,7 @@ def history_of(runs: JobView) -> History | None:
         return None
     batches = {**words.batches(), **(seen.committed if isinstance(seen, last_run.Seen) else {})}
     ran = last_run.driver_of(runs, run)
-    where = f"generation {ran}, at {batches or 'a batch that is not known here'}"
+    where = f"generation {ran}, at {batch_words(batches) if batches else 'a batch that is not known here'}"
     return History(name=f"generation {ran}", where=where, savepoints=list_savepoints(runs.repository))
 
 
@@ -110,7 +111,7 @@ def _fresh(runs: JobView, origin: Fresh) -> StartPlan:
 
 
 def _last_state(runs: JobView, claim_key: str) -> StartPlan:
-    """Go on where the job was: in its last run's checkpoint, or from a savepoint of the very same state."""
+    """Continue where the job was: in its last run's checkpoint, or from a savepoint of the same state."""
     history = history_of(runs)
     if history is None:
         return start_plan.plan_fresh(runs, "fresh: no run of it has planned a batch")
@@ -124,7 +125,7 @@ def _last_state(runs: JobView, claim_key: str) -> StartPlan:
 
 
 def _from_same_state(runs: JobView, history: History, why_not: FlinkstyleError, claim_key: str) -> StartPlan:
-    """Go on from the newest savepoint if the job committed nothing after it; else there is a choice to make.
+    """Continue from the newest savepoint if the job committed nothing after it; else a person chooses.
 
     Raises:
         LastStateError: If there is none, or the job has gone on since; the choices are named.

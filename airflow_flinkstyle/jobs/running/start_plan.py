@@ -1,4 +1,4 @@
-"""Where a start can go on from: nothing, a checkpoint, a savepoint; and what its driver must find there.
+"""Where a start can continue from: nothing, a checkpoint, a savepoint; and what its driver must find there.
 
 ``start_choice`` chooses between them.
 """
@@ -8,32 +8,29 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, assert_never
 
-from airflow_flinkstyle.jobs.errors import JobNotRunningError, RewindError
+from airflow_flinkstyle.jobs.errors import JobNotRunningError
 from airflow_flinkstyle.jobs.running import last_run, stopped
 from airflow_flinkstyle.jobs.running.batch_numbers import counts_behind
 from airflow_flinkstyle.jobs.running.forks import fork
+from airflow_flinkstyle.jobs.running.newest import require_newest
 from airflow_flinkstyle.protocol.records import SourceIdentity, TakeoverOrder
 from airflow_flinkstyle.savepoint import sinks
 from airflow_flinkstyle.savepoint.errors import SinkSkipsError
+from airflow_flinkstyle.wording import batch_words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow_flinkstyle.jobs.status import Run
     from airflow_flinkstyle.jobs.view import JobView
-    from airflow_flinkstyle.protocol.records import AgentState, Heartbeat, QueryStatus, Rewind
-    from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
-    from airflow_flinkstyle.types import ClaimMode, Generation
-
-_CHOICES = (
-    "Start from the checkpoint (FromCheckpoint) to lose nothing, or choose rewind='fork' (new query id, new "
-    "batch numbers where the sink needs them) or rewind='re-emit' (batch ids are used again)."
-)
+    from airflow_flinkstyle.protocol.records import Heartbeat, Rewind
+    from airflow_flinkstyle.savepoint.manifest import Manifest
+    from airflow_flinkstyle.types import ClaimMode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastState:
-    """Go on where the job was, as its own records show it; start fresh if it has no history."""
+    """Continue where the job was, as its own records show it; start fresh if it has no history."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,12 +44,12 @@ class Fresh:
 
 @dataclass(frozen=True, slots=True)
 class FromCheckpoint:
-    """Go on where the last run closed, in its checkpoint."""
+    """Continue where the last run closed, in its checkpoint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FromSavepoint:
-    """Restore a savepoint into a new checkpoint and go on from there."""
+    """Restore a savepoint into a new checkpoint and continue from there."""
 
     savepoint_id: str
     rewind: Rewind = "continue"
@@ -102,7 +99,9 @@ def plan_savepoint(runs: JobView, origin: FromSavepoint, claim_key: str) -> Star
     )
     batches = {query.name: int(query.batch_id) for query in manifest.queries}
     return StartPlan(
-        checkpoint_location=None, order=order, why=f"from savepoint {manifest.savepoint_id}, at {batches}"
+        checkpoint_location=None,
+        order=order,
+        why=f"from savepoint {manifest.savepoint_id}, at {batch_words(batches)}",
     )
 
 
@@ -160,7 +159,7 @@ def plan_checkpoint(runs: JobView, claim_key: str) -> StartPlan:
     if isinstance(seen, last_run.Unseen) and not (closed and seen.only_by_driver):
         raise seen.error
     if closed:
-        why = f"{where}, which closed at {words.batches() or 'no batch'}: {location}"
+        why = f"{where}, which closed at {batch_words(words.batches())}: {location}"
         return StartPlan(checkpoint_location=location, order=order_to_continue(words), why=why)
     if isinstance(seen, last_run.Seen) and (seen.is_empty or seen.unfinished):
         left = stopped.close(runs, copy_key(claim_key), seen)
@@ -168,7 +167,7 @@ def plan_checkpoint(runs: JobView, claim_key: str) -> StartPlan:
         return StartPlan(checkpoint_location=location, order=order_to_continue(left), why=why)
     manifest = stopped.take_stopped(runs, copy_key(claim_key))
     batches = {query.name: int(query.batch_id) for query in manifest.queries}
-    why = f"{where}, which died, copied as savepoint {manifest.savepoint_id} at {batches}"
+    why = f"{where}, which died, copied as savepoint {manifest.savepoint_id} at {batch_words(batches)}"
     return StartPlan(
         checkpoint_location=None, order=_order_to_start(runs, manifest, carry_planned=True), why=why
     )
@@ -187,7 +186,7 @@ def last_words(runs: JobView) -> tuple[Run | None, Heartbeat | None]:
 
 
 def order_to_continue(closed: Heartbeat) -> TakeoverOrder:
-    """Go on in the checkpoint of a run that closed, exactly where it did, on the log that it read."""
+    """Continue in the checkpoint of a run that closed, exactly where it did, on the log that it read."""
     expected = {name: dict(beat.sources) for name, beat in closed.queries.items() if beat.sources}
     return TakeoverOrder(
         savepoint_id=None, carry_planned=False, closed_at=closed.batches(), expected=expected
@@ -197,7 +196,7 @@ def order_to_continue(closed: Heartbeat) -> TakeoverOrder:
 def order_to_restore(
     manifest: Manifest, *, closed_at: dict[str, int] | None, carry_planned: bool = False
 ) -> TakeoverOrder:
-    """Go on from a savepoint, on the log that it names."""
+    """Continue from a savepoint, on the log that it names."""
     return TakeoverOrder(
         savepoint_id=manifest.savepoint_id,
         carry_planned=carry_planned and any(query.planned_offsets for query in manifest.queries),
@@ -227,129 +226,3 @@ def identities(manifest: Manifest) -> dict[str, dict[str, SourceIdentity]]:
         for query in manifest.queries
         if query.kafka
     }
-
-
-def require_newest(runs: JobView, manifest: Manifest) -> None:
-    """Require that the job has committed nothing after the savepoint, on its lineage.
-
-    Raises:
-        RewindError: If it has, or if that cannot be known because the last run did not close; or if the
-            savepoint lacks a batch of which transactional sinks may have written a part.
-    """
-    for query in manifest.queries:
-        last = _last_words(runs, query)
-        found, half_written = _last_batch(last), _half_written(last)
-        again = _emitted_again(runs, manifest, query, half_written=half_written)
-        if (found is not None and found != query.batch_id) or again is not None:
-            went = f"continued to batch {found}" if found != -1 else "ended at a batch that no run recorded"
-            if again is not None:
-                went = f"in generation {again} went back and used its batch ids again"
-            raise RewindError(
-                f"Savepoint {manifest.savepoint_id} was expected to hold the last batch of query "
-                f"{query.name}, found batch {query.batch_id}, and the job {went}.",
-                state_after="Nothing was started.",
-                remedy=_CHOICES,
-            )
-        if half_written:
-            _require_under_way(manifest, query)
-    _require_whole(runs, manifest)
-
-
-def _require_whole(runs: JobView, manifest: Manifest) -> None:
-    """Require that no query has run beside those of the savepoint, on their lineage, since it was taken.
-
-    Raises:
-        RewindError: If one has, or may have: it would begin anew.
-    """
-    for name, (beat, state) in _since(runs, manifest).items():
-        if manifest.query(name) is None and (
-            beat.batch_id is not None or (state != "closed" and not beat.waiting)
-        ):
-            at = f"is at batch {beat.batch_id}" if beat.batch_id is not None else "may have run"
-            raise RewindError(
-                f"Savepoint {manifest.savepoint_id} was expected to hold all queries of the job, found "
-                f"nothing of query {name}, which was started after it was taken, {at} and "
-                "would start from the beginning.",
-                state_after="Nothing was started.",
-                remedy=_CHOICES,
-            )
-
-
-def _since(runs: JobView, manifest: Manifest) -> dict[str, tuple[QueryStatus, AgentState]]:
-    """Return what was said last of each query by runs that had the savepoint's lineage since it was taken."""
-    taken_from = manifest.taken_from_generation
-    found: dict[str, tuple[QueryStatus, AgentState]] = {}
-    for generation in runs.board.generations():
-        slot = runs.board.heartbeat(generation)
-        if taken_from is None or generation < taken_from or slot is None:
-            continue
-        queries = slot.value.queries
-        ids = {name: beat.query_id for name, beat in queries.items()}
-        if any(ids.get(saved.name) == saved.query_id for saved in manifest.queries):
-            found |= {name: (beat, slot.value.state) for name, beat in queries.items()}
-    return found
-
-
-def _half_written(last: tuple[QueryStatus, AgentState] | None) -> bool:
-    """Return whether sinks may have written, under its id, a batch that was planned last, or a part of it.
-
-    File sinks say so themselves, to the agent.
-    """
-    if last is None or last[0].sinks is None or not last[0].sinks.under_way:
-        return False
-    name = last[0].sink
-    return bool(last[0].sinks.lineages) or name in sinks.TABLE_SINKS or sinks.may_remember(name)
-
-
-def _require_under_way(manifest: Manifest, query: QuerySnapshot) -> None:
-    """Require that a savepoint knows of the batch which sinks may have written, or a part of it."""
-    if query.planned_offsets is None and not (query.sinks and query.sinks.under_way):
-        raise RewindError(
-            f"Savepoint {manifest.savepoint_id} was expected to hold batch {query.batch_id + 1} of query "
-            f"{query.name}, which a driver had planned before it died, found no offsets of it: all or a "
-            "part of it may be in the output; other rows under its id would be left out or doubled.",
-            state_after="Nothing was started.",
-            remedy="Start from the checkpoint (FromCheckpoint) or a savepoint that was taken since, to "
-            "complete that batch; or choose rewind='fork' or rewind='re-emit', which write it again.",
-        )
-
-
-def _last_batch(last: tuple[QueryStatus, AgentState] | None) -> int | None:
-    """Return the lineage's last batch; -1 if it ended unseen, None if no run of this job had it."""
-    return None if last is None else last[0].batch_id if last[1] == "closed" else -1
-
-
-def _last_words(runs: JobView, query: QuerySnapshot) -> tuple[QueryStatus, AgentState] | None:
-    """Return what the last run of the query's lineage said of it, and how it ended."""
-    for generation in reversed(runs.board.generations()):
-        slot = runs.board.heartbeat(generation)
-        beat = slot.value.queries.get(query.name) if slot else None
-        if slot is None or beat is None or beat.query_id != query.query_id or beat.batch_id is None:
-            continue
-        return beat, slot.value.state
-    return None
-
-
-def _emitted_again(
-    runs: JobView, manifest: Manifest, query: QuerySnapshot, *, half_written: bool
-) -> Generation | None:
-    """Return a generation that went back behind the savepoint after it was taken: equal ids tell nothing.
-
-    One that went back to this very savepoint and committed nothing counts only if it left a batch half
-    written: what it had planned is not what the savepoint holds as planned.
-    """
-    taken_from = manifest.taken_from_generation
-    if taken_from is None:
-        return None  # from outside: it has no place among this job's runs
-    for generation in runs.board.generations():
-        order, slot = runs.board.takeover_order(generation), runs.board.heartbeat(generation)
-        beat = slot.value.queries.get(query.name) if slot else None
-        ran = beat is not None and beat.query_id == query.query_id and beat.batch_id is not None
-        rolled_back = (
-            order is not None
-            and order.rewind == "re-emit"
-            and (half_written or order.savepoint_id != manifest.savepoint_id)
-        )
-        if generation > taken_from and ran and rolled_back:
-            return generation
-    return None

@@ -54,7 +54,7 @@ class JobStarts(JobView):
     def start(
         self, spec: JobSpec, target: SubmitTarget, *, claim_key: str, origin: Origin | None = None
     ) -> RunHandle:
-        """Start the job; a retry with the same ``claim_key`` finds its start and goes on with it.
+        """Start the job; a retry with the same ``claim_key`` finds its start and continues it.
 
         Args:
             spec: What to run.

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.types import BatchId
 
 CALLER = Incarnation(0)
-"""Stands in ``current.json`` and in the heartbeat while a caller, not a driver, holds the job."""
+"""Written to ``current.json`` and the heartbeat while a caller, not a driver, holds the job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class OfflineLock:
 
     generation: Generation
     last: Run
-    """The run whose checkpoint it stands for."""
+    """The run whose checkpoint it represents."""
     last_words: Heartbeat
 
 
@@ -81,7 +81,7 @@ def take_stopped(
 
 
 def close(runs: JobView, key: str, seen: last_run.Seen) -> Heartbeat:
-    """Close a run whose driver died, so that the next one may adopt its checkpoint as it stands.
+    """Close a run whose driver died, so that the next one may adopt its checkpoint as it is.
 
     A driver adopts no checkpoint of a run that did not close. A retry with the same key finds what was said.
 
@@ -115,7 +115,7 @@ def close(runs: JobView, key: str, seen: last_run.Seen) -> Heartbeat:
 def lock_offline(
     runs: JobView, key: str, *, driver_has_ended: bool = False, needed: Collection[str] | None = None
 ) -> OfflineLock:
-    """Hold the job against every driver, once the last one has ended; a retry goes on where it was.
+    """Hold the job against every driver, once the last one has ended; a retry continues where it was.
 
     Args:
         runs: The job.
@@ -142,7 +142,7 @@ def lock_offline(
 def unlock(
     runs: JobView, lock: OfflineLock, batches: Mapping[str, BatchId], *, under_way: Collection[str]
 ) -> None:
-    """Say ``closed`` in the driver's place, so that the next start may go on from here.
+    """Say ``closed`` in the driver's place, so that the next start may continue from here.
 
     Args:
         runs: The job.

@@ -1,8 +1,8 @@
 """Cut several jobs at the same offsets: hold them all, agree on one barrier, count the cut last.
 
-Every job is held between two batches and says where it stands; the furthest position of all is the
+Every job is held between two batches and says where it is; the furthest position of all is the
 barrier; each runs to it and takes its savepoint. Only then the cut's record is created. Whatever goes
-wrong before, the same record is created as ``abandoned``, and every job goes on uncut: by the word of
+wrong before, the same record is created as ``abandoned``, and every job continues uncut: by the word of
 this caller, of an agent, or of an agent that was held for longer than ``hold_s``.
 """
 
@@ -49,19 +49,19 @@ class JobsCut:
 def cut_together(
     clients: Sequence[JobClient], key: str, *, stop: bool = False, timeout_s: float, hold_s: float = 60.0
 ) -> JobsCut:
-    """Take savepoints of several running jobs at the same offsets, and let all go on, or stop all.
+    """Take savepoints of several running jobs at the same offsets, and let all continue, or stop all.
 
     Args:
         clients: The jobs, all under one savepoint root.
-        key: Who asks, without the try number: a retry goes on with the same cut unless it was abandoned.
+        key: Who asks, without the try number: a retry continues the same cut unless it was abandoned.
         stop: Stop the jobs once the cut is complete.
         timeout_s: How long all of it may take.
         hold_s: How long a job may be held for the others.
 
     Raises:
         BadInputError: If the jobs do not share a root, or one is named twice.
-        CutFailedError: If a job failed or was too slow; all go on uncut.
-        JobError: If a job does not run or is busy; all go on uncut.
+        CutFailedError: If a job failed or was too slow; all continue uncut.
+        JobError: If a job does not run or is busy; all continue uncut.
     """
     _require_one_root(clients)
     cuts = CutBoard(clients[0].board.store)

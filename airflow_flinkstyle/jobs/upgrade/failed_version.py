@@ -1,4 +1,4 @@
-"""What a version that failed has left, which decides how the one before it goes on."""
+"""What a version that failed has left, which decides how the one before it continues."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class FailedVersion:
 
 
 def look_at(client: JobClient, lock: stopped.OfflineLock) -> FailedVersion:
-    """Read the logs of the driver that the lock stands for."""
+    """Read the logs of the driver that the lock represents."""
     committed, planned = {}, {}
     for name in lock.last_words.queries:
         checkpoint = last_run.read_checkpoint(client, lock.last, name)

@@ -76,14 +76,14 @@ class Upgrade:
     """For the new version to come up and commit its first batch."""
 
     def run(self) -> UpgradeReport:
-        """Upgrade, or go on with an upgrade that an earlier attempt began.
+        """Upgrade, or continue an upgrade that an earlier attempt began.
 
         Raises:
             UpgradeRolledBackError: If the new version failed; the old one runs again.
             UpgradeChoiceError: If it failed after it had committed, and nothing was chosen.
             SinkSkipsError: If the rollback would use batch ids again that a sink may leave out; nothing was
                 stopped.
-            SparkIncompatibleError: If the new version could not go on; nothing was stopped.
+            SparkIncompatibleError: If the new version could not continue; nothing was stopped.
             DiesWithStarterError: If its driver would end with this task or worker; nothing was stopped.
         """
         self.journal.begin(lambda: 0)
@@ -195,7 +195,7 @@ class Upgrade:
     # --- back ---------------------------------------------------------------------------------
 
     def _roll_back(self, stop: Mapping[str, Any]) -> Mapping[str, Any]:
-        """End the new version's driver; then its logs decide how the old version goes on."""
+        """End the new version's driver; then its logs decide how the old version continues."""
         client, key = self.client, f"{self.journal.migration_id}/rollback"
         old = client.run(Generation(stop["generation"]))
         new, own = client.own_claim(f"{self.journal.migration_id}/new"), client.own_claim(key)
@@ -226,7 +226,7 @@ class Upgrade:
         if why_not is None:
             carried = carry_planned(manifest, failed, client)
             origin = FromSavepoint(savepoint_id=carried.savepoint_id)
-            which = sorted(failed.planned) or "no query"
+            which = ", ".join(sorted(failed.planned)) or "no query"
             how = f"from {carried.savepoint_id}, planned batch of {which} carried over"
         elif self.if_committed == "continue":
             raise UpgradeChoiceError(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Place = tuple[int, int]
 """Partition and offset."""
 OnId = Callable[[bytes | None, Place | None], None]
-"""Told each record's id, None if it has none, and where it stands, None if that means nothing."""
+"""Told each record's id, None if it has none, and where it is, None if that means nothing."""
 
 SHOWN = 10
 """Ids that a verdict names of each kind."""

@@ -136,14 +136,14 @@ class AclFence:
     principals: tuple[str, ...] = (EVERYBODY,)
     """Whom to deny."""
     spare: tuple[str, ...] = ()
-    """Who may go on writing, e.g. a mirror in the other direction. An ACL knows no exception, so
+    """Who may continue to write, e.g. a mirror in the other direction. An ACL knows no exception, so
     everybody else who is allowed to write is denied by name."""
     open_topics: bool | None = None
     """Whether topics without any entry are open to all (``allow.everyone.if.no.acl.found``), where the
     brokers do not tell."""
 
     def plan(self, topics: Collection[str]) -> FenceRecord:
-        """Look at what stands.
+        """Look at what the cluster has.
 
         Raises:
             NoAuthorizerError: If the brokers have none.
@@ -259,7 +259,7 @@ def _denied(fence: AclFence, topic: str, entries: Collection[AclRule]) -> list[s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FenceTerms:
-    """The fence that somebody asks for, before it stands around a cluster; fields as in ``AclFence``."""
+    """The fence that somebody asks for, before it is put around a cluster; fields as in ``AclFence``."""
 
     kind: FenceKind = "passive"
     principals: tuple[str, ...] = (EVERYBODY,)

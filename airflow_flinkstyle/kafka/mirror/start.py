@@ -133,7 +133,7 @@ def wait_copied(
     timeout_s: float,
     poll_s: float = 0.5,
 ) -> CaughtUp | Behind:
-    """Wait until MirrorMaker has copied what stands on the source now; producers may go on.
+    """Wait until MirrorMaker has copied what is on the source now; producers may continue.
 
     A partition that it has no position for counts as one it has copied nothing of.
 

@@ -50,7 +50,7 @@ class PartitionStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupStatus:
-    """Where MirrorMaker would let a consumer group go on, and how much it would read there."""
+    """Where MirrorMaker would let a consumer group continue, and how much it would read there."""
 
     group: str
     topic: str
@@ -69,7 +69,7 @@ class GroupStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorStatus:
-    """What a mirror says of itself and what stands in both clusters, at one moment."""
+    """What a mirror says of itself and what is in both clusters, at one moment."""
 
     looked_at_ms: int
     partitions: tuple[PartitionStatus, ...]

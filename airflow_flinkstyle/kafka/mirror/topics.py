@@ -3,7 +3,7 @@
 - Its **positions** (the connector's offsets, on the target): the last source offset it has replicated.
 - **Offset syncs** (on the source unless set otherwise): pairs of offsets of one record in both logs. Only
   some records get one, and compaction keeps the newest per partition.
-- **Checkpoints** (on the target): where it would let a consumer group go on, translated by the syncs.
+- **Checkpoints** (on the target): where it would let a consumer group continue, translated by the syncs.
 
 Only the positions take part in a proof: they say that nothing is missing at the end. Syncs and
 checkpoints show lag and serve comparison; their pairs are too far apart to prove a place.
@@ -54,7 +54,7 @@ class OffsetSync:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """Where MirrorMaker would let a consumer group go on reading one partition."""
+    """Where MirrorMaker would let a consumer group continue to read one partition."""
 
     group: str
     target_topic: str

@@ -33,7 +33,7 @@ class Seek:
     records: int
     """How many to pass; negative goes back. Not 0."""
     limit: NextOffset
-    """Where it ends: the log's start going back, its (last stable) end going on."""
+    """Where it ends: the log's start going back, its (last stable) end going forward."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -182,7 +182,7 @@ def _mapping(value: object) -> Mapping[str, Any]:
 
 
 def _unwrapped(value: object) -> object:
-    """Return what JSON text stands for: forms and command lines can only pass text."""
+    """Return what JSON text represents: forms and command lines can only pass text."""
     return _json(value) if isinstance(value, str) and value.lstrip().startswith("{") else value
 
 

@@ -1,16 +1,16 @@
 """Where on the target does what was read end, and what was not read begin? Pure.
 
 Two places bound the answer. ``low``: no later than where the mirror first came to the position. ``high``: the
-latest place from which every unread record still follows. What stands between them was written between the
+latest place from which every unread record still follows. What is between them was written between the
 two, or is a second copy.
 
 Why an answer passes over no record of others that was written behind the mirror's first coming to the
 position, the place F, unless it says so:
 
-1. All unread records follow ``high`` in order: they were compared one by one. So only what stands between F
+1. All unread records follow ``high`` in order: they were compared one by one. So only what is between F
    and the answer matters.
-2. Nothing that was compared on the source stands before the target's range (``oldest_copy``), so F is in it.
-3. ``low`` is not behind F. Behind F stands the newest record that was read or a later one. If nothing before
+2. Nothing that was compared on the source is before the target's range (``oldest_copy``), so F is in it.
+3. ``low`` is not behind F. Behind F is the newest record that was read or a later one. If nothing before
    that record equals it, ``_from_first_pass`` finds it, whatever else the mirror's passes lack. If something
    does, ``_behind_first_copies`` follows the first copies to F, as long as the pass lacks none of them.
 4. From ``low`` on everything up to the answer is surely a copy, and before ``low`` every record that equals
@@ -157,7 +157,7 @@ def _from_first_pass(source: Fingerprints, target: Fingerprints, cut: int, place
     """Lower the bound to where any pass of the mirror may have come to the position first.
 
     A pass that lacks some of what was read does not lack all of it and of what follows: whichever record
-    stands there, from the newest that was read on, others may have written behind it.
+    is there, from the newest that was read on, others may have written behind it.
     """
     head, newest = target.prints[: place.low], max(0, cut - 1)
     later = common(source, head).difference(source.prints[:newest])
@@ -175,7 +175,7 @@ def common(source: Fingerprints, records: array[int]) -> set[int]:
 
 
 def _if_copied_first(target: Fingerprints, place: Place, rules: Rules) -> Place | Widen | Refused:
-    """Accept the bounds only if no first copy of what was compared stands before the target's range.
+    """Accept the bounds only if no first copy of what was compared is before the target's range.
 
     Between first copies and second ones others may have written records that nobody has read.
     """
@@ -193,7 +193,7 @@ def _if_copied_first(target: Fingerprints, place: Place, rules: Rules) -> Place 
 def _with_nothing_read_there(target: Fingerprints, high: int, rules: Rules) -> Place | Refused:
     """Bound the position where the target holds no record that was read.
 
-    If they are deleted there, whatever still stands was written behind them.
+    If they are deleted there, whatever is still there was written behind them.
     """
     if target.whole_log:
         return Place(low=0, high=high)
@@ -208,7 +208,7 @@ def _shorter_first(source: Fingerprints, target: Fingerprints) -> list[tuple[Sid
 
 
 def _places(source: Fingerprints, cut: int, target: Fingerprints, end: int | None) -> dict[int, list[int]]:
-    """Return where on the target, before an index if there is one, each record stands that was read."""
+    """Return where on the target, before an index if there is one, each record that was read is."""
     places: dict[int, list[int]] = {record: [] for record in source.prints[:cut]}
     for index, record in enumerate(target.prints[:end]):
         if record in places:

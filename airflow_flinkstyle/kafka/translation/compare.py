@@ -225,7 +225,7 @@ def _oldest_copy(state: Round, pairs: Collection[Pair]) -> dict[TopicPartition, 
     """Return from which offset on records of the target can be copies of those in the source's range.
 
     Asked only where others may have written between first copies and second ones; None if that is too far
-    back. The answer may be the marker of a transaction: no copy stands before that either.
+    back. The answer may be the marker of a transaction: no copy is before that either.
     """
     if state.sole_writer or state.preserves_offsets:
         return {}

@@ -2,7 +2,7 @@
 
 It compares records, never offsets: transaction markers and compaction make offsets of the two logs
 run apart anywhere. Wanted is the LARGEST target position T such that ``target[T:end)`` contains
-``source[o:end)`` in order and nothing that others wrote to the target stands between what was read
+``source[o:end)`` in order and nothing that others wrote to the target is between what was read
 and T.
 
 Content alone cannot tell a mirror that is behind from one that is in sync if records repeat, so the
@@ -234,7 +234,7 @@ def _refusal(source: Fingerprints, cut: int, context: int, rules: Rules) -> Refu
 
 
 def _may_repeat(source: Fingerprints, rules: Rules) -> Refused | Widen | None:
-    """Return None only if the newest record stands nowhere else on the source.
+    """Return None only if the newest record is nowhere else on the source.
 
     Its copy then shows that the mirror has come to the end. A copy of an equal record shows nothing: a mirror
     that stopped before the end, or repeated itself and then stopped, would look in sync.

@@ -28,7 +28,7 @@ class Match:
     """Where records of the source stand on the target; indexes into the ranges."""
 
     at: int
-    """Every record that was found stands from here on."""
+    """All records that were found are from here on."""
     runs: list[tuple[int, int]] = field(default_factory=list)
     """Found stretches of the target, the newest first; ends exclusive."""
     absent: Counter[ExtraClass] = field(default_factory=Counter)
@@ -128,7 +128,7 @@ def _note_run(match: Match, run: int) -> None:
 
 
 class _Places:
-    """Where a record stands; an index is made only for ranges that differ in many places."""
+    """Where a record is; an index is made only for ranges that differ in many places."""
 
     def __init__(self, prints: array[int]) -> None:
         self._prints = prints
@@ -145,7 +145,7 @@ class _Places:
         return place
 
     def stands_before(self, record: int, end: int) -> bool:
-        """Return whether a record stands anywhere before an index."""
+        """Return whether a record is anywhere before an index."""
         if self._first is None:
             self._asked += 1
             if self._asked <= _LOOKED_UP:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Generic, TypeVar
 
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.protocol.records import Record
+from airflow_flinkstyle.protocol.record import Record
 from airflow_flinkstyle.savepoint.errors import IntentBrokenError
 from airflow_flinkstyle.storage.errors import ObjectChangedError, StoreError
 from airflow_flinkstyle.typed_json import Check

@@ -10,16 +10,16 @@ from airflow_flinkstyle.savepoint.repository.stored import parse_stored
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_flinkstyle.protocol.records import Record
+    from airflow_flinkstyle.protocol.record import Record
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 
 R = TypeVar("R", bound="Record")
 
-FOLDERS = ("pins", "verified", "owned")
+FOLDERS = ("pins", "verified", "damaged", "owned")
 
 
 def note_key(repository: SavepointRepository, folder: str, savepoint_id: str) -> str:
-    """Return where a savepoint's record of a folder stands."""
+    """Return where a savepoint's record of a folder is."""
     return f"{repository.job}/{folder}/{savepoint_id}.json"
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from airflow_flinkstyle.protocol.records import Record
+from airflow_flinkstyle.protocol.record import Record
 from airflow_flinkstyle.savepoint.blobs.notes import note_key, read_notes
 from airflow_flinkstyle.savepoint.repository.stored import parse_stored
 

@@ -3,7 +3,7 @@
 The slot is never deleted, only replaced if unchanged, so that nobody who wakes late can give away what
 another holds. A list of the condemned is written before the first delete, and removed by its writer after
 the last one. Where the writer was given up it stays: nobody knows whether that process will wake and go on,
-so no new savepoint may rely on a key that stands in one.
+so no new savepoint may rely on a key that is in one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from airflow_flinkstyle.clock import now_ms
-from airflow_flinkstyle.protocol.records import Record
+from airflow_flinkstyle.protocol.record import Record
 from airflow_flinkstyle.savepoint.blobs.leases import Leased, Seen
 from airflow_flinkstyle.savepoint.repository.stored import parse_stored
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError

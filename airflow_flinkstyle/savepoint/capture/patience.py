@@ -30,7 +30,7 @@ class StorePatience:
     """
 
     for_s: float
-    """How long one call may go on failing; 0 to fail at once."""
+    """How long one call may continue failing; 0 to fail at once."""
     ends: Callable[[], bool]
     """Asked while it waits: a yes ends that with ``TakeCancelledError``."""
     what: str

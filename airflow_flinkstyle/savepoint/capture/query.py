@@ -41,7 +41,7 @@ FindWritten = Callable[[str, BatchId], TablePosition | None]
 
 _PAUSE_S = 0.2
 _CHANGING = (ObjectMissingError, ObjectChangedError, StateIncompleteError)
-"""Failures that a running query causes by going on; a newer batch does not have them."""
+"""Failures that a running query causes by continuing; a newer batch does not have them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +96,7 @@ def capture_query(
             listed before are not told.
         attempts: How often to start over when the running query replaces files meanwhile.
         threads: Files copied at a time.
-        patience_s: How long one call to a store may go on failing for a reason that may pass.
+        patience_s: How long one call to a store may continue failing for a reason that may pass.
 
     Raises:
         NoCommitYetError: If the query has committed nothing yet.

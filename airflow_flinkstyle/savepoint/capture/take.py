@@ -115,7 +115,7 @@ def take_savepoint(
         progress: Told after each file.
         timeout_s: Give up before the first file that would begin later; a call to a store that hangs is
             ended by the store's own time-out.
-        patience_s: How long one call to a store may go on failing for a reason that may pass.
+        patience_s: How long one call to a store may continue failing for a reason that may pass.
 
     Raises:
         TakeCancelledError: If ``cancelled`` answered yes.

@@ -10,8 +10,10 @@ import logging
 import re
 import stat
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.savepoint import manifest_json
@@ -35,6 +37,7 @@ from airflow_flinkstyle.savepoint.files.transfer import (
     ignore,
     known_sha256,
 )
+from airflow_flinkstyle.savepoint.files.verified import record_verified
 from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from airflow_flinkstyle.storage.errors import ObjectMissingError
 from airflow_flinkstyle.storage.local import is_inside
@@ -54,6 +57,9 @@ _SCHEME: Final = re.compile("^[a-z0-9+.-]+:/*", re.IGNORECASE)
 _SHA256: Final = re.compile("[0-9a-f]{64}")
 _MANIFEST_LIMIT_BYTES: Final = 256 << 20
 """Some thousand times what a job of hundreds of state stores has."""
+_STILL_DAMAGED: Final = (
+    "The savepoint that is there is still damaged; what the source has whole was put back."
+)
 _ONLY_BLOBS: Final = "The savepoint was not made; blobs copied so far are freed by the next prune."
 
 
@@ -72,7 +78,7 @@ def import_savepoint(
     threads: int = 8,
     progress: Callable[[FileProgress], None] = ignore,
 ) -> Manifest:
-    """Import a savepoint; if the repository has it already, that one is checked quickly and returned.
+    """Import a savepoint; of one that the repository has already, damaged files are put back.
 
     From another job or another root it is a savepoint from outside: it names no generation. Cluster
     and topic ids stay, and are checked when a job starts from it.
@@ -87,8 +93,7 @@ def import_savepoint(
     Raises:
         ExportFormatError: If the source is no whole export.
         BadInputError: If it is another job's and ``from_job`` does not say so.
-        SavepointDamagedError: If a file is missing or altered, or they do not fit together; or if the one
-            that the repository has is not whole.
+        SavepointDamagedError: If a file of the source is missing or altered, or they do not fit together.
         SavepointConflictError: If the job has another savepoint of this id.
     """
     listed = {info.key: info.size_bytes for info in source.list()}
@@ -96,20 +101,15 @@ def import_savepoint(
     holder = f"import of {manifest.savepoint_id}"
     with hold_intent(repository, "take", holder=holder, publishes=manifest.savepoint_id) as held:
         existing = repository.find(manifest.savepoint_id)
+        work = partial(each_file, threads=threads, progress=progress)
+        copy = partial(_copy, source, repository)
         if existing is not None:
-            verify_savepoint(_same(existing, manifest, repository), repository, level="quick")
+            _put_back(_same(existing, manifest, repository), manifest, repository, work, copy)
             return existing
         manifest = with_files(manifest, lambda entry: replace(entry, blob=repository.key_for(entry.blob)))
         stored = repository.reusable_blobs()
         missing = [entry for blob, entry in manifest.blobs.items() if stored.get(blob) != entry.size_bytes]
-
-        def copy(entry: FileEntry) -> Copied | Damaged:
-            key = f"{BLOBS}{known_sha256(entry)}"
-            _require_plain_file(source, key)
-            return copy_file(entry, (source, key), repository.place(entry.blob))
-
-        outcomes = each_file(copy, missing, threads=threads, progress=progress)
-        require_whole(manifest, outcomes, state_after=_ONLY_BLOBS)
+        require_whole(manifest, work(copy, missing), state_after=_ONLY_BLOBS)
         verify_savepoint(manifest, repository, level="full")  # as stored now, those of before included
         held.publish(repository, manifest)
     log.info("Savepoint %s: imported from %s", manifest.savepoint_id, source.uri)
@@ -125,6 +125,48 @@ def import_archive(
 ) -> Manifest:
     """Import a savepoint from a ``.tar`` file; see ``import_savepoint``."""
     return import_savepoint(ArchiveReader(path), repository, from_job=from_job, progress=progress)
+
+
+def _copy(source: ExportSource, repository: SavepointRepository, entry: FileEntry) -> Copied | Damaged:
+    """Copy one file of an export to its blob."""
+    key = f"{BLOBS}{known_sha256(entry)}"
+    _require_plain_file(source, key)
+    return copy_file(entry, (source, key), repository.place(entry.blob))
+
+
+def _put_back(
+    existing: Manifest,
+    manifest: Manifest,
+    repository: SavepointRepository,
+    work: Callable[..., Iterator[Any]],
+    copy: Callable[[FileEntry], Copied | Damaged],
+) -> None:
+    """Compare the savepoint that is there with the export, byte by byte, and replace what differs."""
+    wanted = _entries_there(existing, manifest)
+    fits = work(partial(_fits, repository), wanted)
+    damaged = [entry for entry, good in zip(wanted, fits, strict=True) if not good]
+    require_whole(existing, work(copy, damaged), state_after=_STILL_DAMAGED)
+    verified = verify_savepoint(existing, repository, level="full" if damaged else "quick")
+    record_verified(repository, verified, at_ms=now_ms())
+    if damaged:
+        log.info("Savepoint %s: %d files were put back", existing.savepoint_id, len(damaged))
+
+
+def _entries_there(existing: Manifest, manifest: Manifest) -> list[FileEntry]:
+    """Return the files under the keys that they have here, with the digests that the export has of them."""
+    entries = {
+        mine.blob: replace(mine, digest=told.digest)
+        for here, there in zip(existing.queries, manifest.queries, strict=True)
+        for mine, told in zip(here.files, there.files, strict=True)
+    }
+    return list(entries.values())
+
+
+def _fits(repository: SavepointRepository, entry: FileEntry) -> bool:
+    try:
+        return repository.digest_matches(entry)
+    except ObjectMissingError:
+        return False
 
 
 def _read_manifest(source: ExportSource, listed: Mapping[str, int]) -> Manifest:

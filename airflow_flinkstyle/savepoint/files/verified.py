@@ -1,20 +1,26 @@
-"""``<job>/verified/<savepoint id>.json``: which savepoints were checked, how deeply, and when."""
+"""Which savepoints were checked, how deeply, when, and how it went.
+
+``<job>/verified/<savepoint id>.json`` of those that passed, ``<job>/damaged/...`` of those that did not. The
+latter outweighs the former: who checks may have no right to delete.
+"""
 
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.protocol.records import Record
+from airflow_flinkstyle.protocol.record import Record
 from airflow_flinkstyle.savepoint.blobs.intents import hold_intent
 from airflow_flinkstyle.savepoint.blobs.notes import note_key, read_notes
 from airflow_flinkstyle.savepoint.blobs.prune_slot import Condemned, condemned_key
 from airflow_flinkstyle.savepoint.errors import SavepointDamagedError
 from airflow_flinkstyle.savepoint.files.transfer import ignore
 from airflow_flinkstyle.savepoint.files.verify import Level, verify_savepoint
+from airflow_flinkstyle.storage.errors import StoreDeniedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -24,7 +30,8 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 
 log = logging.getLogger(__name__)
-_FOLDER = "verified"
+_FOUND_SHOWN = 500
+_PASSED, _FAILED = "verified", "damaged"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,16 +45,36 @@ class VerifiedRecord(Record):
     """Epoch milliseconds, UTC."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DamagedRecord(Record):
+    """The newest check that a savepoint did not pass."""
+
+    what: ClassVar[str] = "record of a failed check"
+
+    level: Level
+    at_ms: int
+    """Epoch milliseconds, UTC."""
+    found: str | None
+    """The first of the findings, for people; None once the savepoint has passed a check again."""
+
+
 def record_verified(repository: SavepointRepository, verified: Verified, *, at_ms: int) -> VerifiedRecord:
     """Write down that a savepoint passed a check."""
     record = VerifiedRecord(level=verified.level, at_ms=at_ms)
-    repository.store.write(note_key(repository, _FOLDER, verified.savepoint_id), record.to_bytes())
+    repository.store.write(note_key(repository, _PASSED, verified.savepoint_id), record.to_bytes())
+    key = note_key(repository, _FAILED, verified.savepoint_id)
+    if repository.store.get(key) is not None:
+        cleared = DamagedRecord(level=verified.level, at_ms=at_ms, found=None)
+        repository.store.write(key, cleared.to_bytes())
     return record
 
 
-def forget_verified(repository: SavepointRepository, savepoint_id: str) -> None:
-    """Take the word back: the savepoint was found damaged since."""
-    repository.store.delete(note_key(repository, _FOLDER, savepoint_id))
+def record_damaged(repository: SavepointRepository, savepoint_id: str, level: Level, found: str) -> None:
+    """Write down that a savepoint did not pass a check; it counts as verified no more."""
+    record = DamagedRecord(level=level, at_ms=now_ms(), found=found[:_FOUND_SHOWN])
+    repository.store.write(note_key(repository, _FAILED, savepoint_id), record.to_bytes())
+    with suppress(StoreDeniedError):  # for readers that know no record of damage
+        repository.store.delete(note_key(repository, _PASSED, savepoint_id))
 
 
 def check_savepoint(
@@ -79,15 +106,15 @@ def check_savepoint(
             manifest = repository.read(savepoint_id)
             verified = verify_savepoint(manifest, repository, level=level, progress=progress)
         except SavepointDamagedError as error:
-            forget_verified(repository, savepoint_id)
-            _distrust(repository, savepoint_id, error.altered, by=by)
+            record_damaged(repository, savepoint_id, level, error.first)
+            _distrust(repository, savepoint_id, error.altered, level, by=by)
             raise
         record_verified(repository, verified, at_ms=now_ms())
         return verified
 
 
 def _distrust(
-    repository: SavepointRepository, savepoint_id: str, altered: Collection[str], *, by: str
+    repository: SavepointRepository, savepoint_id: str, altered: Collection[str], level: Level, *, by: str
 ) -> None:
     """Let no later savepoint rely on altered blobs, and none that does count as verified."""
     if not altered:
@@ -96,12 +123,20 @@ def _distrust(
     try:
         repository.store.write(condemned_key(repository, f"altered-{savepoint_id}"), listed.to_bytes())
         for manifest in repository.each():
-            if not manifest.blobs.keys().isdisjoint(altered):
-                forget_verified(repository, manifest.savepoint_id)
+            if manifest.savepoint_id != savepoint_id and not manifest.blobs.keys().isdisjoint(altered):
+                found = f"a file that it shares with {savepoint_id} was altered"
+                record_damaged(repository, manifest.savepoint_id, level, found)
     except FlinkstyleError as error:  # never in the way of what the check found
         log.warning("Other savepoints may still rely on the altered files of %s: %s", savepoint_id, error)
 
 
 def verified_records(repository: SavepointRepository) -> Mapping[str, VerifiedRecord]:
-    """Return the newest check of each savepoint that passed one, by savepoint id."""
-    return read_notes(repository, _FOLDER, VerifiedRecord)
+    """Return the newest check of each savepoint that passed its last one, by savepoint id."""
+    passed, failed = read_notes(repository, _PASSED, VerifiedRecord), damaged_records(repository)
+    return {savepoint_id: one for savepoint_id, one in passed.items() if savepoint_id not in failed}
+
+
+def damaged_records(repository: SavepointRepository) -> Mapping[str, DamagedRecord]:
+    """Return the newest check of each savepoint that did not pass its last one, by savepoint id."""
+    noted = read_notes(repository, _FAILED, DamagedRecord)
+    return {savepoint_id: one for savepoint_id, one in noted.items() if one.found is not None}

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 _TOMBSTONE = b'{"tombstone": '
 """How the tombstone of an id begins; it stands where its manifest would."""
 _LARGE_BYTES = 64 << 10
-"""Manifests above it are stored compressed, to a fourth; a person can read the others as they are."""
+"""Manifests above it are stored compressed; a person can read the others as they are."""
 _MOST_BYTES = 1 << 28
 """Of text, about a million files: what claims to be more was not written by a take."""
-_GZIP, _GZIP_LEVEL, _GZIP_WINDOW = b"\x1f\x8b", 1, 31
+_GZIP, _GZIP_LEVEL, _GZIP_WINDOW = b"\x1f\x8b", 2, 31
 
 
 def manifest_key(job: str, savepoint_id: str) -> str:
@@ -58,9 +58,17 @@ def parse_manifest(repository: JobFolder, savepoint_id: str, data: bytes) -> Man
     return manifest
 
 
-def manifest_bytes(manifest: Manifest) -> bytes:
-    """Return what stands in the store for a manifest; equal manifests give equal bytes."""
-    text = manifest_json.to_json(manifest).encode()
+def manifest_bytes(repository: JobFolder, manifest: Manifest) -> bytes:
+    """Return what stands in the store for a manifest; equal manifests give equal bytes.
+
+    Raises:
+        ManifestFormatError: If it could not be read back; the object that was to be is named.
+    """
+    try:
+        text = manifest_json.to_json(manifest).encode()
+    except ManifestFormatError as error:
+        place = f"{repository.store.uri}/{manifest_key(repository.job, manifest.savepoint_id)}"
+        raise error.at(place) from error
     return text if len(text) <= _LARGE_BYTES else gzip.compress(text, _GZIP_LEVEL, mtime=0)
 
 

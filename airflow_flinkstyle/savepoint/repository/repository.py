@@ -23,7 +23,6 @@ from airflow_flinkstyle.savepoint.repository.manifest_objects import (
     is_tombstone,
     manifest_bytes,
     manifest_key,
-    parse_manifest,
     reason_of,
     require_own,
     tombstone_of,
@@ -125,9 +124,7 @@ class SavepointRepository:
             SavepointTombstonedError: If the id was taken from its taker, whose intent had expired.
         """
         require_own(manifest, self._job, manifest.savepoint_id)
-        data = manifest_bytes(manifest)
-        # What could not be read back must not become a savepoint.
-        parse_manifest(self, manifest.savepoint_id, data)
+        data = manifest_bytes(self, manifest)
         key = self._manifest_key(manifest.savepoint_id)
         try:
             self._store.create(key, data)

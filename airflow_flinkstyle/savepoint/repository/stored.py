@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 from airflow_flinkstyle.errors import MessageFormatError, ProtocolVersionError
 
 if TYPE_CHECKING:
-    from airflow_flinkstyle.protocol.records import Record
+    from airflow_flinkstyle.protocol.record import Record
     from airflow_flinkstyle.savepoint.repository.job_folder import JobFolder
 
 R = TypeVar("R", bound="Record")

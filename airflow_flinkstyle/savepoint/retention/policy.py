@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, ClassVar
 
 from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.wording import row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,6 +58,7 @@ class Candidate:
 class Keep:
     """The savepoint stays."""
 
+    word: ClassVar[str] = "keep"
     savepoint_id: str
     reason: str
 
@@ -65,6 +67,7 @@ class Keep:
 class Dispose:
     """The savepoint goes."""
 
+    word: ClassVar[str] = "dispose"
     savepoint_id: str
     reason: str
 
@@ -88,7 +91,7 @@ class RetentionPlan:
         """Return one row per savepoint: dry run and log alike."""
         lines = ["| savepoint | decision | reason |", "|---|---|---|"]
         for decision in self.decisions:
-            lines.append(f"| {decision.savepoint_id} | {_word(decision)} | {decision.reason} |")
+            lines.append(row((decision.savepoint_id, decision.word, decision.reason)))
         return "\n".join(lines)
 
 
@@ -159,13 +162,3 @@ def _decide(candidate: Candidate, protected: str | None, expired: str | None, *,
         return Dispose(savepoint_id=candidate.savepoint_id, reason=expired + damage)
     reason = damage.removeprefix("; ") if damage else f"number {place} of the newest complete ones"
     return Keep(savepoint_id=candidate.savepoint_id, reason=reason)
-
-
-def _word(decision: Decision) -> str:
-    match decision:
-        case Keep():
-            return "keep"
-        case Dispose():
-            return "dispose"
-        case _:
-            assert_never(decision)

@@ -21,6 +21,7 @@ from airflow_flinkstyle.savepoint.files.verified import verified_records
 from airflow_flinkstyle.savepoint.retention.policy import Candidate, RetentionPlan, plan_retention
 from airflow_flinkstyle.savepoint.sequence import newest_first
 from airflow_flinkstyle.storage.versions import versioning_of
+from airflow_flinkstyle.wording import size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -50,13 +51,17 @@ class PruneReport:
 
     def as_markdown(self) -> str:
         """Return the decisions, and what they free."""
+        return f"{self.plan.as_markdown()}\n\n{self.sum_up()}"
+
+    def sum_up(self) -> str:
+        """Return how many savepoints stay and go, and what that frees, as one sentence."""
         verb = "freed" if self.versioning is None else "deleted, and 0 bytes freed so far"
         done = f"would be {verb}" if self.dry_run else f"were {verb}"
         later = f" {self.versioning}" if self.versioning is not None else ""
         disposed, size_bytes = len(self.plan.disposed), self.freed_bytes + self.noncurrent_bytes
         return (
-            f"{self.plan.as_markdown()}\n\n{len(self.plan.decisions) - disposed} savepoints kept, {disposed} "
-            f"disposed of; {self.freed_blobs} blobs of {size_bytes} bytes {done}.{later}"
+            f"{len(self.plan.decisions) - disposed} savepoints kept, {disposed} disposed of; "
+            f"{self.freed_blobs} blobs of {size(size_bytes)} {done}.{later}"
         )
 
 

@@ -4,21 +4,15 @@ from typing import Any
 
 import pytest
 
-from airflow_flinkstyle.agent.board import takeover
-from airflow_flinkstyle.agent.jvm import process
 from airflow_flinkstyle.protocol.records import Claim, Heartbeat
 from airflow_flinkstyle.types import Generation, Incarnation
 from tests.unit.clocks import SleptClock as Clock
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def clock() -> Clock:
     """Time that passes only by sleeping."""
-    clock = Clock()
-    for module in (process, takeover):
-        monkeypatch.setattr(module, "lease_clock_s", lambda: clock.now_s)
-    monkeypatch.setattr(takeover.time, "sleep", clock.sleep)
-    return clock
+    return Clock()
 
 
 def a_claim(**changes: Any) -> Claim:

@@ -19,6 +19,7 @@ from airflow_flinkstyle.agent.queries.schema_logs import SchemaLogs
 from airflow_flinkstyle.agent.run.admission import Admission
 from airflow_flinkstyle.agent.run.serving import Serving
 from airflow_flinkstyle.agent.run.taking import Taking
+from airflow_flinkstyle.clock import LEASE_CLOCK
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.records import Request, TakeoverOrder
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.agent.job_query import JobQuery
     from airflow_flinkstyle.agent.run.reasons import Ending
+    from airflow_flinkstyle.clock import Clock
     from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.protocol.records import Claim, Command
     from airflow_flinkstyle.types import Generation
@@ -54,15 +56,21 @@ class SmallDriver:
     """One process of a generation; its queries are moved by the tests."""
 
     def __init__(
-        self, root: Path, *, board: JobBoard | None = None, generation: Generation = G1, **claim: Any
+        self,
+        root: Path,
+        *,
+        board: JobBoard | None = None,
+        generation: Generation = G1,
+        clock: Clock = LEASE_CLOCK,
+        **claim: Any,
     ) -> None:
-        self.root, self.board = root, board or JobBoard(MemoryStore(), "orders")
+        self.root, self.clock, self.board = root, clock, board or JobBoard(MemoryStore(), "orders")
         if self.board.claim(generation) is None:
             place = {"checkpoint_location": str(root / str(generation)), **claim}
             self.board.create_claim(generation, a_claim(**place))
         self.repository = SavepointRepository(self.board.store, "orders")
         self.process = DriverProcess()
-        self.driver_run = takeover.begin(self.board, generation, self.process)
+        self.driver_run = takeover.begin(self.board, generation, self.process, clock=clock)
         self.queries = Queries(self.driver_run.claim.checkpoint_location)
         self.queries.spark = self.spark = Session()
         self.schema_logs = SchemaLogs(self.board, self.repository, self.driver_run, self.queries)
@@ -76,6 +84,7 @@ class SmallDriver:
             seen=self.driver_run.prior.version if self.driver_run.prior else None,
             queries=self.queries.beats,
             before={},
+            clock=clock,
         )
         self.ending, self.gate, self.start_lock = threading.Event(), threading.Lock(), threading.Lock()
         self.ended_by: list[Ending] = []
@@ -91,11 +100,19 @@ class SmallDriver:
         """Return the next generation's first process; it may adopt the checkpoint of this one."""
         place = {"checkpoint_location": self.claim.checkpoint_location} if adopts else {}
         follows = self.driver_run.generation
-        return SmallDriver(self.root, board=self.board, generation=generation, follows=follows, **place)
+        return SmallDriver(
+            self.root,
+            board=self.board,
+            generation=generation,
+            clock=self.clock,
+            follows=follows,
+            **place,
+        )
 
     def relaunched(self) -> SmallDriver:
         """Return the next process of this generation."""
-        return SmallDriver(self.root, board=self.board, generation=self.driver_run.generation)
+        generation = self.driver_run.generation
+        return SmallDriver(self.root, board=self.board, generation=generation, clock=self.clock)
 
     def describe(self, source: object) -> ClusterView:
         raise AssertionError(f"no query of this driver reads Kafka, not {source} either")

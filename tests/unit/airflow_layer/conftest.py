@@ -53,19 +53,15 @@ def connections(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamesp
         monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", value)
 
     root = tmp_path / "root"
-    put(
-        "flinkstyle_default",
-        "flinkstyle",
-        {
-            "savepoint_root": str(root),
-            "lease_s": 0.3,
-            "checkpoint_root": str(tmp_path / "checkpoints"),
-            "producer_switch": "store",
-        },
-        password=SIGNING_KEY,
-    )
+    extra = {
+        "savepoint_root": str(root),
+        "lease_s": 0.3,
+        "checkpoint_root": str(tmp_path / "checkpoints"),
+        "producer_switch": "store",
+    }
+    put("flinkstyle_default", "flinkstyle", extra, password=SIGNING_KEY)
     put("spark_default", "spark", {"python": "/usr/bin/python3"}, host="local[1]")
-    return SimpleNamespace(set=put, root=root)
+    return SimpleNamespace(set=put, root=root, extra=extra)
 
 
 class WorldHook(StreamingJobHook):
@@ -91,6 +87,8 @@ def with_hook(operator: type[Operator], hook: StreamingJobHook, **arguments: Any
 def world(tmp_path: Path, connections: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """A job whose drivers keep the protocol in threads, reached through our hook."""
     world = World(tmp_path)
+    there = {**connections.extra, "savepoint_root": "s3://savepoints/jobs"}  # links lead there, reads do not
+    connections.set("flinkstyle_default", "flinkstyle", there, password=SIGNING_KEY)
     monkeypatch.setattr(StreamingJobHook, "deployment", world)
     monkeypatch.setattr(StreamingJobHook, "store", world.store)
     yield world

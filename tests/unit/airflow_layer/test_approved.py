@@ -202,7 +202,7 @@ def test_tasks_of_the_dag_are_told_the_same_once_the_form_is_filled_in(
     dag = runpy.run_path(str(DAGS / "migrate_kafka_cluster.py"))["dag"]
     names = ("source_kafka_conn_id", "target_kafka_conn_id", "sources")
     answers = {**{name: stage.answers[name] for name in names}, **stage.answers["timeouts"]}
-    answers["job"] = stage.world.job
+    answers |= {"job": stage.world.job, "source_alias": "none", "target_alias": "none"}
     del answers["steady_window_s"]  # no field of the form
     params = {**{name: dag.params[name] for name in dag.params if name not in answers}, **answers}
     pulled = SimpleNamespace(xcom_pull=lambda task_ids, key=None: stage.hot)

@@ -18,6 +18,7 @@ CLUSTERS = {
     "source_kafka_conn_id": "old",
     "target_kafka_conn_id": "new",
 }
+MIGRATION = {**CLUSTERS, "source_alias": "old", "target_alias": "none"}
 
 
 def a_dag(name: str) -> DAG:
@@ -30,8 +31,8 @@ def a_dag(name: str) -> DAG:
         ("take_savepoint", {"job": "orders"}),
         ("start_job", {"job": "orders", "script": "/jobs/orders.py"}),
         ("upgrade_job", {"job": "orders"}),
-        ("migrate_kafka_cluster", CLUSTERS),
-        ("fail_back", {**CLUSTERS, "source_alias": "new", "target_alias": "old"}),
+        ("migrate_kafka_cluster", MIGRATION),
+        ("fail_back", MIGRATION),
     ],
 )
 def test_form_is_complete_with_its_required_fields(name: str, filled: dict[str, str]):
@@ -52,6 +53,7 @@ def test_rotation_takes_verifies_and_prunes_each_job_in_its_own_mapped_tasks():
     )
     assert take.downstream_task_ids == {verify.task_id}
     assert verify.downstream_task_ids == {prune.task_id}
+    assert dag.get_task("every_entry_is_used").upstream_task_ids == {"jobs"}
     assert take.get_closest_mapped_task_group() is not None
     assert dag.catchup is False
 

@@ -5,7 +5,7 @@ import pytest
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.hooks.keys import request_key, run_key
 from airflow_flinkstyle.hooks.launches import arguments, mapping, next_version, rewind
-from airflow_flinkstyle.hooks.urls import manifest_url
+from airflow_flinkstyle.hooks.urls import NoUrl, manifest_url
 from airflow_flinkstyle.jobs.spec import JobSpec
 from airflow_flinkstyle.protocol.board import check_name
 from tests.unit.airflow_layer.conftest import a_context
@@ -56,11 +56,25 @@ def test_keys_can_stand_in_the_store_whatever_the_run_is_called():
 @pytest.mark.parametrize(
     ("root", "endpoint", "url"),
     [
-        ("/data/sp", None, "file:///data/sp/job/savepoints/sp-1.json"),
-        ("file:///data/sp", None, "file:///data/sp/job/savepoints/sp-1.json"),
-        ("s3://b/p", "http://minio:9000/", "http://minio:9000/b/p/job/savepoints/sp-1.json"),
+        ("s3://b/p", None, "https://s3.console.aws.amazon.com/s3/object/b?prefix=p/job/savepoints/sp-1.json"),
         ("s3://b", None, "https://s3.console.aws.amazon.com/s3/object/b?prefix=job/savepoints/sp-1.json"),
     ],
 )
 def test_savepoint_link_is_absolute(root: str, endpoint: str | None, url: str):
     assert manifest_url(root, endpoint, "job", "sp-1") == url
+
+
+@pytest.mark.parametrize(
+    ("root", "endpoint", "reason"),
+    [
+        ("/data/sp", None, "a browser opens no file"),
+        ("file:///data/sp", None, "a browser opens no file"),
+        ("s3://b/p", "http://minio:9000/", "http://minio:9000/ answers signed requests only"),
+    ],
+)
+def test_savepoint_that_no_browser_could_open_has_no_link_and_a_reason(
+    root: str, endpoint: str | None, reason: str
+):
+    found = manifest_url(root, endpoint, "job", "sp-1")
+    assert isinstance(found, NoUrl)
+    assert found.reason.startswith(reason)

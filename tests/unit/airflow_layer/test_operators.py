@@ -5,6 +5,7 @@ import logging
 import re
 import threading
 import time
+import traceback
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,6 +26,8 @@ from testbed.waiting import PATIENCE_S
 from tests.unit.airflow_layer.conftest import a_context
 
 if TYPE_CHECKING:
+    from types import SimpleNamespace
+
     from tests.unit.jobs.conftest import Mood, World
 
 pytestmark = pytest.mark.airflow
@@ -52,6 +55,39 @@ def test_errors_that_may_pass_keep_the_tasks_retries():
     with pytest.raises(AirflowException, match="REQUEST_BUSY") as caught, airflow_errors():
         raise RequestBusyError("a", "b", "c")
     assert not isinstance(caught.value, AirflowFailException)
+
+
+def test_error_is_logged_as_one_block_with_ends_of_logs_behind_it_and_raised_once(
+    caplog: pytest.LogCaptureFixture,
+):
+    problem = "Expected a batch, found that it failed.\nTraceback of the driver"
+    error = BadInputError(problem, "The old version runs again.\nEnd of a log", "Mend it.")
+    error.__cause__ = ValueError("of the cause")
+    with pytest.raises(AirflowFailException) as caught, airflow_errors():
+        raise error
+    shown = "".join(traceback.format_exception(caught.value))
+    (record,) = [one for one in caplog.records if one.levelno >= logging.ERROR]
+    assert record.getMessage().splitlines() == [
+        "BAD_INPUT: Expected a batch, found that it failed.",
+        "Now: The old version runs again.",
+        "Next: Mend it.",
+        "Details:",
+        "Traceback of the driver",
+        "End of a log",
+    ]
+    assert "of the cause" not in shown
+    assert shown.count("Traceback (most recent call last)") == 1
+
+
+def test_savepoint_in_a_local_root_has_no_link_and_the_log_says_why(
+    connections: SimpleNamespace, caplog: pytest.LogCaptureFixture
+):
+    context = a_context()
+    with caplog.at_level(logging.INFO):
+        StopStreamingJobOperator(task_id="stop", job="orders").show_savepoint(context, "sp-1")
+    assert context["ti"].xcoms == {}
+    assert "Savepoint sp-1 has no link: a browser opens no file of the machine" in caplog.text
+    assert "flinkstyle savepoint show sp-1 --job orders" in caplog.text
 
 
 def test_start_returns_once_the_driver_runs_and_a_retry_finds_the_same_run(world: World):
@@ -86,7 +122,7 @@ def test_job_started_again_by_the_same_operator_goes_on_where_it_was(
     started = start(world).execute(a_context("start", run_id="the next one"))
     assert started["checkpoint_location"] == world.board.claim(1).checkpoint_location
     world.until(lambda: world.board.heartbeat(2).value.batches()["orders"] == at + 1)
-    assert f"in the checkpoint of generation 1, which closed at {{'orders': {at}}}" in caplog.text
+    assert f"in the checkpoint of generation 1, which closed at batch {at} of orders" in caplog.text
     world.judge()
 
 

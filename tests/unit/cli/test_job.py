@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.records import GroupStatus
 from airflow_flinkstyle.typed_json import encode
@@ -21,6 +23,19 @@ def test_only_jobs_are_listed_and_each_says_what_it_does(root: Root):
     running.seem_running()
     found = {job["job"]: job["status"] for job in root.json("job", "list")["jobs"]}
     assert found == {"orders": "never_started", "running": "running"}
+
+
+UNKNOWN = [("job", "list"), ("job", "status"), ("savepoint", "list"), ("savepoint", "prune", "--dry-run")]
+
+
+@pytest.mark.parametrize("command", UNKNOWN, ids=" ".join)
+def test_job_or_root_that_nobody_knows_is_an_error(root: Root, command: tuple[str, ...]):
+    refused = root.run(*command, code=1)
+    assert refused.stderr.startswith("JOB_UNKNOWN: ")
+    assert refused.stdout == ""
+    type(root)(root.folder, job="payments").seem_running()
+    if command != ("job", "list"):
+        assert "found the jobs payments." in root.run(*command, code=1).stderr
 
 
 def test_status_gives_batches_and_where_the_checkpoints_are(root: Root):
@@ -86,6 +101,11 @@ def test_stopping_several_jobs_asks_first(root: Root):
     root.seem_running()
     root.run("savepoint", "cut", "orders", "--stop", code=130, answer="n\n")
     assert root.board.request(1) is None
+
+
+def test_job_that_closed_is_told_in_words(root: Root):
+    root.seem_running(state="closed")
+    assert "generation 1 has closed at batch 4 of totals" in root.run("job", "list").stdout
 
 
 DECLARE = ("job", "declare-dead", "--generation", "1")

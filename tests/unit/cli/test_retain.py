@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 Root = Any
@@ -35,6 +36,8 @@ def test_a_verified_savepoint_is_listed_as_such_until_it_is_found_damaged(root: 
     (root.folder / "root" / "orders" / "blobs" / manifest.queries[0].files[0].blob).unlink()
     root.run("savepoint", "verify", "sp-1", code=1)
     assert listed(root)["sp-1"]["verified"] is None
+    assert listed(root)["sp-1"]["damaged"]["level"] == "quick"
+    assert re.search(r"damaged at 20\d\d-.*: .* is missing", root.run("savepoint", "list").stdout)
 
 
 def ids(root: Root) -> list[str]:
@@ -64,7 +67,7 @@ def test_prune_only_says_what_it_would_do_when_told_so(root: Root):
 def test_prune_shows_the_plan_and_asks_before_it_deletes(root: Root):
     three_savepoints(root)
     refused = root.run("savepoint", "prune", "--max-count", "1", code=130, answer="n\n")
-    assert "| sp-1 | dispose |" in refused.stderr
+    assert re.search("^sp-1 +dispose +[0-9]+ newer", refused.stderr, re.MULTILINE)
     assert ids(root) == ["sp-3", "sp-2", "sp-1"]
     root.run("savepoint", "prune", "--max-count", "1", answer="y\n")
     assert ids(root) == ["sp-3"]
@@ -94,6 +97,7 @@ def test_dispose_of_a_protected_savepoint_needs_the_protections_name(root: Root)
     root.take("sp-1", "4.2.0/stateless")
     refused = root.run("savepoint", "dispose", "sp-1", "--yes", code=1)
     assert refused.stderr.startswith("SAVEPOINT_PROTECTED: ")
+    assert "with --despite last_good." in refused.stderr
     root.run("savepoint", "dispose", "sp-1", "--yes", "--despite", "anything", code=2)
     root.run("savepoint", "dispose", "sp-1", "--yes", "--despite", "last_good")
     assert ids(root) == []
@@ -103,3 +107,9 @@ def test_a_policy_that_would_keep_nothing_is_refused(root: Root):
     three_savepoints(root)
     assert root.run("savepoint", "prune", "--max-count", "0", code=1).stderr.startswith("BAD_INPUT: ")
     assert len(ids(root)) == 3
+
+
+def test_job_whose_last_savepoint_is_gone_is_known_and_has_an_empty_list(root: Root):
+    root.take("sp-1", "4.2.0/stateless")
+    root.run("savepoint", "dispose", "sp-1", "--yes", "--despite", "last_good")
+    assert listed(root) == {}

@@ -38,6 +38,7 @@ def test_list_shows_the_newest_first_and_no_more_than_asked(root: Root):
 
 
 def test_a_job_without_savepoints_has_an_empty_list(root: Root):
+    root.seem_closed("4.2.0/rocksdb")
     assert root.json("savepoint", "list") == {"job": "orders", "savepoints": [], "damaged": []}
 
 
@@ -164,8 +165,8 @@ def test_a_savepoint_moves_to_another_root_and_job(root: Root, name: str):
     assert exported["files_written"] == len(manifest.blobs)
     other = type(root)(root.folder / "other", job="sums")
     refused = other.run("savepoint", "import", place, code=1)
-    assert "--from-job" in refused.stderr or "from_job" in refused.stderr
-    assert other.json("savepoint", "list")["savepoints"] == []
+    assert "say --from-job orders." in refused.stderr
+    assert not list(other.repository.ids())
     imported = other.json("savepoint", "import", place, "--from-job", "orders")
     assert (imported["savepoint_id"], imported["job"]) == ("sp-1", "sums")
     other.run("savepoint", "verify", "sp-1", "--full")

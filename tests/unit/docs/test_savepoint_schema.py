@@ -21,6 +21,7 @@ from airflow_flinkstyle.savepoint.repository.repository import SavepointReposito
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.types import BatchId, NextOffset
 from testbed.memory_store import MemoryStore
+from tests.unit.savepoint.manifests import fourth_format
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,14 +86,6 @@ def a_document(**changes: Any) -> dict[str, Any]:
     return {**json.loads(manifest_json.to_json(manifest)), **changes}
 
 
-def fourth_format(document: dict[str, Any]) -> dict[str, Any]:
-    old = copy.deepcopy(document)
-    old["format_version"] = 4
-    for query in old["queries"]:
-        del query["tables"], query["sink_table"]
-    return old
-
-
 def third_format(document: dict[str, Any]) -> dict[str, Any]:
     old = fourth_format(document)
     old["format_version"] = 3
@@ -153,7 +146,7 @@ def at(*path: str | int) -> Callable[[dict[str, Any], object], None]:
     return put
 
 
-QUERY, FILE = ("queries", 0), ("queries", 0, "files", 0)
+QUERY, FILES, FILE = ("queries", 0), ("queries", 0, "files"), ("queries", 0, "files", 0)
 TABLE = (*QUERY, "tables", "1")
 SINKS, LINEAGE = (*QUERY, "sinks"), (*QUERY, "sinks", "lineages", 0)
 
@@ -199,15 +192,26 @@ SINKS, LINEAGE = (*QUERY, "sinks"), (*QUERY, "sinks", "lineages", 0)
         ((*QUERY, "kafka", "0", "offsets"), {"orders": {}}),
         ((*QUERY, "kafka", "0", "offsets"), {"orders": {"0": -1}}),
         ((*QUERY, "kafka", "0", "log_range"), {"orders": {"0": [1]}}),
-        ((*FILE, "size_bytes"), -1),
-        ((*FILE, "digest"), ""),
-        ((*FILE, "digest"), "sha256:12"),
-        ((*FILE, "digest"), "abc"),
         (("checksum",), "abc"),
+        (FILES, []),
+        ((*FILES, "surprise"), 1),
+        ((*FILES, "path"), "x"),
+        ((*FILES, "path"), ["a", 1]),
+        ((*FILES, "size_bytes"), [7, -1]),
+        ((*FILES, "sha256"), "?"),
+        ((*FILES, "digest"), {"1": ""}),
+        ((*FILES, "digest"), {"1": "sha256:12"}),
+        ((*FILES, "digest"), {"1": "abc"}),
+        ((*FILES, "digest"), {"x": None}),
+        ((*FILES, "blob"), {"0": "ab", "1": 1}),
+        ((*FILES, "blob"), {"0": "ab", "01": "ab"}),
         *(
-            ((*FILE, field), key)
-            for field in ("path", "blob")
+            (field, value)
             for key in ("", "/a", "a//b", "../a", "a/..", "a/./b", ".", "a\\b", "a\nb")
+            for field, value in (
+                ((*FILES, "path"), ["a", key]),
+                ((*FILES, "blob"), {"0": "ab", "1": key}),
+            )
         ),
     ],
     ids=str,
@@ -219,7 +223,18 @@ def test_what_the_package_refuses_is_not_of_the_schema(path: tuple[str | int, ..
     assert problems(document)
 
 
-@pytest.mark.parametrize("where", [(), QUERY, FILE, (*QUERY, "kafka", "0"), TABLE, SINKS, LINEAGE], ids=str)
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("size_bytes", -1), ("digest", ""), ("digest", "sha256:12"), ("path", "../a"), ("blob", "")],
+)
+def test_what_the_package_refuses_of_format_4_is_not_of_the_schema(field: str, value: object):
+    document = fourth_format(a_document())
+    at(*FILE, field)(document, value)
+    assert not is_read(document)
+    assert problems(document)
+
+
+@pytest.mark.parametrize("where", [(), QUERY, FILES, (*QUERY, "kafka", "0"), TABLE, SINKS, LINEAGE], ids=str)
 def test_no_field_may_be_missing(where: tuple[str | int, ...]):
     fields: Any = a_document()
     for step in where:

@@ -275,7 +275,7 @@ class Driver(threading.Thread):
             seen = self.board.current()
         takeover.require_may_take_over(seen, self.generation, self.claim)
         if seen is None or seen.value.generation != self.generation:
-            takeover.require_predecessor(self.board, self.claim, order, self.wait)
+            takeover.require_predecessor(self.board, self.driver_run, order, self.wait)
             if order.savepoint_id:
                 manifest = self.world.repository.read(order.savepoint_id)
                 restore_query(

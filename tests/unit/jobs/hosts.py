@@ -6,9 +6,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from airflow_flinkstyle.clock import LeaseClock
 from airflow_flinkstyle.jobs.deployments.base import Unknown
 from airflow_flinkstyle.jobs.errors import DiesWithStarterError, DriverFailedError
-from airflow_flinkstyle.jobs.lease import Sightings, lease_clock_s
+from airflow_flinkstyle.jobs.lease import Sightings
 from airflow_flinkstyle.jobs.running.client import JobClient
 from testbed.keys import SIGNER
 
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 LEASE_S = 2.0
 
 
-class Host:
-    """A deployment's view from one host, with a clock of its own; fulfils ``Deployment``."""
+class Host(LeaseClock):
+    """A deployment's view from one host, and its clock; fulfils ``Deployment``."""
 
     name = "threads"
 
@@ -28,8 +29,9 @@ class Host:
         self.broken: str | None = None
         self.refused: DiesWithStarterError | None = None
 
-    def clock_s(self) -> float:
-        return lease_clock_s() + self.ahead_s
+    @property
+    def now_s(self) -> float:
+        return super().now_s + self.ahead_s
 
     def client(self) -> JobClient:
         """A new process of this host: it has seen nothing so far."""
@@ -40,7 +42,7 @@ class Host:
             signer=SIGNER,
             poll_s=0.01,
             base_env={},
-            sightings=Sightings(self.clock_s),
+            sightings=Sightings(self),
         )
 
     def require_able(self) -> None:

@@ -57,7 +57,8 @@ def test_start_from_a_hostile_manifest_claims_nothing_and_the_job_stays_startabl
     key = f"{world.job}/savepoints/{savepoint_id}.json"
     good = world.store.read(key)
     manifest: dict[str, Any] = json.loads(good)
-    manifest["queries"][0]["files"][0][field] = path
+    files = manifest["queries"][0]["files"]
+    files |= {"path": [path, *files["path"]]} if field == "path" else {"blob": {"0": path}}
     world.store.write(key, json.dumps(manifest).encode())
     before = records(world)
     with pytest.raises(ManifestFormatError) as refused:

@@ -171,3 +171,12 @@ def test_program_that_is_missing_is_a_clear_error(tmp_path: Path):
     )
     with pytest.raises(DriverFailedError, match="/nonexistent/spark-submit"):
         DetachedDeployment().submit(submission)
+
+
+def test_states_are_words_in_a_log():
+    said = [str(state) for state in (Alive(), Gone(), Unknown("it is on another host"))]
+    assert said == [
+        "it runs",
+        "it has ended",
+        "nobody here can tell whether it runs: it is on another host",
+    ]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,7 +19,6 @@ from airflow_flinkstyle.protocol.records import (
     KafkaOverride,
     Progress,
     QueryStatus,
-    Record,
     Request,
     RequestState,
     SourceIdentity,
@@ -27,6 +27,9 @@ from airflow_flinkstyle.protocol.records import (
 )
 from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
 from airflow_flinkstyle.types import Alignment, BatchId, Generation, Incarnation, NextOffset
+
+if TYPE_CHECKING:
+    from airflow_flinkstyle.protocol.record import Record
 
 IDENTITY = SourceIdentity(cluster_id="abc", topic_ids={"orders": "t1"})
 

@@ -136,7 +136,7 @@ def refusal(kind: type[FlinkstyleError], *args: Any) -> FlinkstyleError:
         ),
         (
             {"batches": {"totals": BatchId(8)}},
-            "The plan was made for batches {'totals': 8}, but found {'totals': 7}.",
+            "The plan was made for the savepoint at batch 8 of totals, but found batch 7 of totals.",
         ),
     ],
 )

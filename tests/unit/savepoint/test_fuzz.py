@@ -144,7 +144,7 @@ def test_zip_that_unpacks_to_gigabytes_is_refused_before_it_does():
 
 def test_manifest_with_the_right_checksum_is_still_checked():
     document = json.loads(SEEDS["manifest"][0])
-    document["queries"][0]["files"][0]["path"] = "../../outside"
+    document["queries"][0]["files"]["path"][0] = "../../outside/"
     with pytest.raises(FlinkstyleError, match="path"):
         manifest_json.from_json(manifest_json.with_checksum(json.dumps(document)))
 

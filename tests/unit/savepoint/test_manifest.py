@@ -10,9 +10,10 @@ from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.savepoint.errors import ManifestFormatError
 from airflow_flinkstyle.savepoint.ids import new_savepoint_id
 from airflow_flinkstyle.savepoint.manifest_json import from_json, to_json, with_checksum
-from tests.unit.savepoint.manifests import a_manifest
+from tests.unit.savepoint.manifests import a_manifest, fourth_format
 
 SINKS = ("queries", 0, "sinks")
+FILES = ("queries", 0, "files")
 LINEAGE = (*SINKS, "lineages", 0)
 TABLE = ("queries", 0, "tables", "1")
 WITHOUT_TABLES = replace(a_manifest().queries[0], tables={}, sink_table=None)
@@ -52,11 +53,7 @@ def in_format_1() -> dict[str, Any]:
 
 
 def in_format_4() -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(to_json(a_manifest()))
-    document["format_version"] = 4
-    (query,) = document["queries"]
-    del query["tables"], query["sink_table"]
-    return document
+    return fourth_format(json.loads(to_json(a_manifest())))
 
 
 def in_format_3() -> dict[str, Any]:
@@ -88,8 +85,7 @@ def test_format_2_is_read_and_does_not_know_what_transactional_sinks_have_writte
 
 def test_format_3_is_read_with_its_word_for_the_planned_batch_and_no_other():
     assert from_json(with_checksum(json.dumps(in_format_3()))) == a_manifest(queries=(WITHOUT_TABLES,))
-    newer = in_format_4()
-    for fields, number in ((in_format_3(), 4), (newer, 3)):
+    for fields, number in ((in_format_3(), 4), (in_format_4(), 3)):
         with pytest.raises(ManifestFormatError, match="planned_offsets"):
             from_json(with_checksum(json.dumps({**fields, "format_version": number})))
     (query,) = in_format_3()["queries"]
@@ -134,16 +130,121 @@ def test_format_1_with_a_field_of_format_2_is_refused(field: str):
         from_json(json.dumps(document))
 
 
-@pytest.mark.parametrize("path", ["", "/etc/passwd", "../x", "a/../../x", "a\\b", "a//b", "a/", "state/."])
+def test_format_4_is_read_with_an_object_for_each_file_and_no_columns():
+    assert from_json(with_checksum(json.dumps(in_format_4()))) == a_manifest(queries=(WITHOUT_TABLES,))
+    newer = json.loads(to_json(a_manifest()))
+    for fields, number, found in ((in_format_4(), 5, "an object"), (newer, 4, "a list")):
+        with pytest.raises(ManifestFormatError, match=f"files.*expected {found}"):
+            from_json(with_checksum(json.dumps({**fields, "format_version": number})))
+
+
+BAD_PATHS = [
+    "",
+    "/etc/passwd",
+    "../x",
+    "a/../../x",
+    "a\b",
+    "a//b",
+    "a/",
+    "state/.",
+    "a\nb",
+    "\udc80",
+    "x" * 901,
+]
+
+
+@pytest.mark.parametrize("path", BAD_PATHS)
 @pytest.mark.parametrize("field", ["path", "blob"])
-def test_hostile_paths_are_refused(field: str, path: str):
-    with pytest.raises(ManifestFormatError, match=field):
-        from_json(edited("queries", 0, "files", 0, **{field: path}))
+def test_hostile_paths_are_refused_and_not_rendered(field: str, path: str):
+    row = in_format_4()
+    row["queries"][0]["files"][0][field] = path
+    columns = {"path": ["x", path]} if field == "path" else {"blob": {"0": path, "1": "ab"}}
+    for text in (json.dumps(row), edited(*FILES, **columns)):
+        with pytest.raises(ManifestFormatError, match=rf"files.* ({field}|size_bytes)\b.*: expected"):
+            from_json(with_checksum(text))
+    (query,) = a_manifest().queries
+    entry = replace(query.files[0], **{field: path})
+    for files in ((entry,), (query.files[1], entry)):
+        with pytest.raises(ManifestFormatError, match=f"files of query totals, {field}"):
+            to_json(a_manifest(queries=(replace(query, files=files),)))
 
 
 @pytest.mark.parametrize(
-    "path",
-    [(), ("queries", 0), ("queries", 0, "files", 0), ("queries", 0, "kafka", "0"), TABLE, SINKS, LINEAGE],
+    ("field", "value"),
+    [
+        ("path", "metadata"),
+        ("size_bytes", -1),
+        ("size_bytes", True),
+        ("digest", "sha256:xyz"),
+        ("digest", "x"),
+    ],
+)
+def test_what_could_not_be_read_back_is_not_rendered(field: str, value: object):
+    (query,) = a_manifest().queries
+    files = (replace(query.files[0], **{field: value}), query.files[1])  # type: ignore[arg-type]
+    with pytest.raises(ManifestFormatError, match="files of query totals"):
+        to_json(a_manifest(queries=(replace(query, files=files),)))
+
+
+def test_files_of_every_kind_come_back_in_their_order():
+    entry, *_ = a_manifest().queries[0].files
+    sha256 = [f"{number:064x}" for number in range(3)]
+    files = (
+        replace(entry, path="commits/5", blob=sha256[0], digest=f"sha256:{sha256[0]}"),
+        replace(entry, path="metadata", blob=f"{sha256[1]}.1", digest=f"sha256:{sha256[1]}"),
+        replace(entry, path="state/0/0/1.zip", blob="origin/q/1.zip-7", digest="etag:" + "ab" * 16),
+        replace(entry, path="state/0/0/SSTs/1.sst", blob="origin/q/1.sst-3", digest=None),
+        replace(entry, path="state/0/1/1.zip", blob=sha256[2], digest=f"sha256:{sha256[2]}", size_bytes=0),
+        replace(entry, path="topmost", blob="origin/q/t", digest=f"sha256:{sha256[2]}"),
+    )
+    (query,) = a_manifest().queries
+    manifest = a_manifest(queries=(replace(query, files=files), replace(query, name="without", files=())))
+    text = to_json(manifest)
+    assert from_json(text) == manifest
+    columns = json.loads(text)["queries"][0]["files"]
+    assert columns["path"] == [
+        *("commits/", "5", "/", "metadata", "state/0/0/", "1.zip", "state/0/0/SSTs/", "1.sst"),
+        *("state/0/1/", "1.zip", "/", "topmost"),
+    ]
+    assert columns["digest"] == {"2": "etag:" + "ab" * 16, "3": None}
+    assert sorted(columns["blob"]) == ["1", "2", "3", "5"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"path": ["offsets/", "5"]},
+        {"path": ["offsets/", "5", "5"]},
+        {"path": ["offsets/", "5", "/", "metadata", "more"]},
+        {"path": ["offsets/", "5", "/", "offsets/5"]},
+        {"path": ["offsets/", "5", "/", 1]},
+        {"path": {}},
+        {"size_bytes": [3]},
+        {"size_bytes": [3, "3"]},
+        {"size_bytes": [3, True]},
+        {"size_bytes": [3, -1]},
+        {"sha256": ""},
+        {"sha256": "x"},
+        {"sha256": "ü"},
+        {"sha256": "AAAA"},
+        {"digest": {}},
+        {"digest": {"1": None, "2": None}},
+        {"digest": {"01": None}},
+        {"digest": {"1": "abc"}},
+        {"blob": {}},
+        {"blob": {"1": "ab", "2": "ab"}},
+        {"blob": {"1": 1}},
+        {"surprise": 1},
+    ],
+    ids=str,
+)
+def test_columns_that_are_not_of_the_same_files_are_refused(changes: dict[str, object]):
+    with pytest.raises(ManifestFormatError, match="files of query totals"):
+        from_json(with_checksum(edited(*FILES, **changes)))
+
+
+@pytest.mark.parametrize(
+    "path", [(), ("queries", 0), FILES, ("queries", 0, "kafka", "0"), TABLE, SINKS, LINEAGE]
 )
 def test_unknown_fields_are_refused(path: tuple[str | int, ...]):
     with pytest.raises(ManifestFormatError, match=r"no further fields, found \['surprise'\]"):
@@ -176,10 +277,6 @@ def test_unknown_fields_are_refused(path: tuple[str | int, ...]):
         (("queries", 0, "sinks", "lineages", 0), {"completed_batch": -2}),
         (("queries", 0, "sinks", "lineages", 0), {"markers": {"x": 1}}),
         (("queries", 0), {"pinned_confs": {"a": 1}}),
-        (("queries", 0, "files", 0), {"size_bytes": -1}),
-        (("queries", 0, "files", 0), {"path": "metadata"}),
-        (("queries", 0, "files", 0), {"digest": "sha256:xyz"}),
-        (("queries", 0, "files", 0), {"digest": "crc64nvme:"}),
         (("queries", 0, "kafka", "0"), {"offsets": {"orders": {"0": -2}}}),
         (("queries", 0, "kafka", "0"), {"offsets": {"orders": {"x": 2}}}),
         (("queries", 0, "kafka", "0"), {"log_range": {"orders": {"0": [1]}}}),

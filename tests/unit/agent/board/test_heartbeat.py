@@ -24,6 +24,8 @@ from tests.unit.agent.conftest import G1, G2, I1, I2, a_heartbeat
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from tests.unit.agent.conftest import Clock
+
 
 def a_writer(board: JobBoard, **changes: object) -> HeartbeatWriter:
     values: dict[str, object] = {"lease_s": 6.0, "seen": None, "queries": dict, "before": {}}
@@ -110,20 +112,18 @@ def test_heartbeat_of_another_incarnation_supersedes_this_one() -> None:
 
 
 def test_lease_is_lost_from_the_begin_of_the_last_write_that_succeeded(
-    monkeypatch: pytest.MonkeyPatch,
+    clock: Clock,
 ) -> None:
-    now_s = [100.0]
-    monkeypatch.setattr(heartbeat, "lease_clock_s", lambda: now_s[0])
     store = MemoryStore()
-    writer = a_writer(JobBoard(store, "orders"))
+    writer = a_writer(JobBoard(store, "orders"), clock=clock)
     writer.beat("running")
-    now_s[0] = 104.0
+    clock.now_s += 4.0
     store.fail_at(1)
     with pytest.raises(StoreUnavailableError):
         writer.beat()
-    now_s[0] = 106.0 - heartbeat.WATCH_INTERVAL_S - HALT_PATIENCE_S
+    clock.now_s += 2.0 - heartbeat.WATCH_INTERVAL_S - HALT_PATIENCE_S
     assert not writer.lease_is_lost()
-    now_s[0] += 0.01  # what is left of the lease of 6 s is what ending may take
+    clock.now_s += 0.01  # what is left of the lease of 6 s is what ending may take
     assert writer.lease_is_lost()
 
 

@@ -64,19 +64,19 @@ def test_only_the_own_and_the_followed_generation_may_be_current(
     board.create_claim(G2, a_claim(follows=G1))
     make_current(board, running)
     if begins:
-        assert takeover.begin(board, G2, DriverProcess()).incarnation == 1
+        assert takeover.begin(board, G2, DriverProcess(), clock=clock).incarnation == 1
     else:
         with pytest.raises(NotOursError, match="names generation 3"):
-            takeover.begin(board, G2, DriverProcess())
+            takeover.begin(board, G2, DriverProcess(), clock=clock)
 
 
 def test_relaunch_waits_for_the_lease_of_the_earlier_incarnation(board: JobBoard, clock: Clock) -> None:
     board.create_claim(G1, a_claim())
-    takeover.begin(board, G1, DriverProcess())
+    takeover.begin(board, G1, DriverProcess(), clock=clock)
     make_current(board, G1)
     version = board.beat(G1, a_heartbeat(), seen=None)
     clock.at[1003.0] = lambda: board.beat(G1, a_heartbeat(beat=2), seen=version)
-    driver_run = takeover.begin(board, G1, DriverProcess())
+    driver_run = takeover.begin(board, G1, DriverProcess(), clock=clock)
     assert driver_run.incarnation == 2
     assert 1009.0 <= clock.now_s < 1011.0  # 6 s after the beat at 1003 s
     assert driver_run.prior is not None
@@ -115,7 +115,7 @@ def test_driver_is_not_taken_for_silent_while_an_answer_is_on_its_way(
 
     clock.at = {1000.0 + 5.0 * number: beat for number in range(1, 5)}
     store.late_s = iter(late_s)
-    takeover.wait_until_silent(board, G1, 6.0, look=lambda: None)
+    takeover.wait_until_silent(board, G1, 6.0, look=lambda: None, clock=clock)
     assert len(beats) == 4
     assert clock.now_s >= beats[-1] + 6.0
 
@@ -143,7 +143,7 @@ def test_driver_that_is_given_up_while_it_waits_leaves(board: JobBoard, clock: C
     board.beat(G1, a_heartbeat(), seen=None)
     clock.at[1003.0] = lambda: board.create_submit(G1, 2, a_submit())
     with pytest.raises(NotOursError, match="taken the place"):
-        takeover.begin(board, G1, DriverProcess(), submit=1)
+        takeover.begin(board, G1, DriverProcess(), submit=1, clock=clock)
 
 
 def test_surplus_driver_leaves_once_the_earlier_one_is_seen_to_live(board: JobBoard, clock: Clock) -> None:
@@ -156,14 +156,14 @@ def test_surplus_driver_leaves_once_the_earlier_one_is_seen_to_live(board: JobBo
 
     clock.at[1001.0] = beat
     with pytest.raises(NotOursError, match="an earlier driver of generation 1 lives"):
-        takeover.begin(board, G1, DriverProcess())
+        takeover.begin(board, G1, DriverProcess(), clock=clock)
     assert 1012.0 <= clock.now_s < 1015.0  # two leases: one that was killed is silent by then
 
 
 def test_relaunch_does_not_wait_for_one_that_said_it_failed(board: JobBoard, clock: Clock) -> None:
     board.create_claim(G1, a_claim())
     board.beat(G1, a_heartbeat(state="failed", error=("X", "y")), seen=None)
-    takeover.begin(board, G1, DriverProcess())
+    takeover.begin(board, G1, DriverProcess(), clock=clock)
     assert clock.now_s == 1000.0
 
 
@@ -172,11 +172,12 @@ def test_relaunch_leaves_if_the_earlier_incarnation_closes_meanwhile(board: JobB
     version = board.beat(G1, a_heartbeat(), seen=None)
     clock.at[1002.0] = lambda: board.beat(G1, a_heartbeat(state="closed"), seen=version)
     with pytest.raises(NotOursError, match="closed"):
-        takeover.begin(board, G1, DriverProcess())
+        takeover.begin(board, G1, DriverProcess(), clock=clock)
 
 
-def followed(board: JobBoard, claim: Claim, order: TakeoverOrder) -> None:
-    takeover.require_predecessor(board, claim, order, lambda: None)
+def followed(board: JobBoard, claim: Claim, order: TakeoverOrder, clock: Clock) -> None:
+    driver_run = DriverRun(generation=G2, incarnation=I1, claim=claim, prior=None, seen=None, clock=clock)
+    takeover.require_predecessor(board, driver_run, order, lambda: None)
 
 
 def test_predecessor_must_have_closed_at_exactly_the_named_batches(board: JobBoard, clock: Clock) -> None:
@@ -184,19 +185,19 @@ def test_predecessor_must_have_closed_at_exactly_the_named_batches(board: JobBoa
     board.create_claim(G1, a_claim(checkpoint_location="/checkpoints/1"))
     version = board.beat(G1, a_heartbeat(queries=at_batch(7)), seen=None)
     with pytest.raises(PredecessorError, match="found it running at"):
-        followed(board, claim, an_order({"orders": 7}))
+        followed(board, claim, an_order({"orders": 7}), clock)
     board.beat(G1, a_heartbeat(state="closed", queries=at_batch(7)), seen=version)
-    followed(board, claim, an_order({"orders": 7}))
-    with pytest.raises(PredecessorError, match=r"\{'orders': 8\}, found it closed at \{'orders': 7\}"):
-        followed(board, claim, an_order({"orders": 8}))
+    followed(board, claim, an_order({"orders": 7}), clock)
+    with pytest.raises(PredecessorError, match="batch 8 of orders, found it closed at batch 7 of orders"):
+        followed(board, claim, an_order({"orders": 8}), clock)
 
 
 def test_checkpoint_of_a_predecessor_that_did_not_close_is_not_adopted(board: JobBoard, clock: Clock) -> None:
     board.create_claim(G1, a_claim(checkpoint_location="/checkpoints/1"))
     board.beat(G1, a_heartbeat(), seen=None)
     with pytest.raises(PredecessorError, match="/checkpoints/1 is adopted"):
-        followed(board, a_claim(follows=G1, checkpoint_location="/checkpoints/1"), an_order())
-    followed(board, a_claim(follows=G1), an_order())
+        followed(board, a_claim(follows=G1, checkpoint_location="/checkpoints/1"), an_order(), clock)
+    followed(board, a_claim(follows=G1), an_order(), clock)
     assert clock.now_s >= 1012.0  # both waited for the lease
 
 

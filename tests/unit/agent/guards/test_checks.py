@@ -33,6 +33,7 @@ from tests.manifests import a_manifest
 from tests.unit.agent.conftest import a_heartbeat
 from tests.unit.agent.job_queries import a_query, a_query_of_two_batches
 from tests.unit.agent.views import a_view
+from tests.unit.clocks import SleptClock as Clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.job_query import JobQuery
     from airflow_flinkstyle.agent.jvm.sources import Describe
     from airflow_flinkstyle.kafka.cluster import ClusterView
-    from tests.unit.agent.conftest import Clock
 
 
 def an_order(**changes: Any) -> TakeoverOrder:
@@ -77,11 +77,14 @@ def test_unfinished_first_write_of_a_killed_run_is_deleted_and_logged(
         (lambda kafka, query: checks.guard(kafka, query, {}), "The query was not started"),
         (barrier.look, "the queries resume uncut"),
         (capture._kafka_logs, "No savepoint was made"),
-        (lambda kafka, query: held_cut.guard_again(kafka, query, lease_s=0.0), "The query did not resume"),
+        (
+            lambda kafka, query: held_cut.guard_again(kafka, query, lease_s=0.0, clock=Clock()),
+            "The query did not resume",
+        ),
     ],
 )
 def test_kafka_that_cannot_be_reached_leaves_what_the_error_says(
-    look: Callable[[Describe, JobQuery], object], left: str, clock: Clock
+    look: Callable[[Describe, JobQuery], object], left: str
 ) -> None:
     def out_of_reach(_: object) -> ClusterView:
         raise ClusterUnreachableError(

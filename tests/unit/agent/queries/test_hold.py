@@ -240,12 +240,12 @@ def test_query_that_is_held_is_found_by_its_id() -> None:
     assert get(None, "fast") is None
 
 
-def test_partitions_that_came_meanwhile_do_not_keep_a_held_query_from_going_on() -> None:
+def test_partitions_that_came_meanwhile_do_not_keep_a_held_query_from_going_on(clock: Clock) -> None:
     query = a_query_of_two_batches(committed=2)
-    held_cut.guard_again(lambda _: a_view({0: 9, 1: 4}), query, lease_s=6.0)
+    held_cut.guard_again(lambda _: a_view({0: 9, 1: 4}), query, lease_s=6.0, clock=clock)
     query.identities = {"0": SourceIdentity(cluster_id="another", topic_ids={"t": "id"})}
     with pytest.raises(ClusterMismatchError):
-        held_cut.guard_again(lambda _: a_view({0: 9}), query, lease_s=6.0)
+        held_cut.guard_again(lambda _: a_view({0: 9}), query, lease_s=6.0, clock=clock)
 
 
 @pytest.mark.parametrize("error", [ClusterUnreachableError, StoreUnavailableError])
@@ -260,8 +260,8 @@ def test_held_query_goes_on_once_kafka_and_store_can_be_reached_again(
         return a_view({0: 9})
 
     clock.at[clock.now_s + 5] = reachable.set
-    held_cut.guard_again(describe, query, lease_s=6.0)
+    held_cut.guard_again(describe, query, lease_s=6.0, clock=clock)
     assert reachable.is_set()
     reachable.clear()
     with pytest.raises(error):
-        held_cut.guard_again(describe, query, lease_s=6.0)
+        held_cut.guard_again(describe, query, lease_s=6.0, clock=clock)

@@ -24,12 +24,12 @@ from tests.unit.agent.drivers import SmallDriver, a_request, commit, end_run, pl
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.unit.agent.conftest import Clock
+    from tests.unit.clocks import SleptClock as Clock
 
 
 @pytest.fixture
-def first(tmp_path: Path) -> SmallDriver:
-    driver = SmallDriver(tmp_path)
+def first(tmp_path: Path, clock: Clock) -> SmallDriver:
+    driver = SmallDriver(tmp_path, clock=clock)
     driver.tell_order()
     return driver
 
@@ -142,7 +142,7 @@ def test_adopted_checkpoint_goes_on_where_the_run_before_closed(first: SmallDriv
     assert slot.value.batches() == {"orders": 1, "other": 0}
 
 
-def test_checkpoint_of_a_run_that_did_not_close_is_not_adopted(first: SmallDriver, clock: Clock) -> None:
+def test_checkpoint_of_a_run_that_did_not_close_is_not_adopted(first: SmallDriver) -> None:
     commit(first.start("orders"), 0)
     second = first.followed_by(G2, adopts=True)
     second.tell_order()
@@ -222,7 +222,7 @@ def test_relaunch_waits_for_the_process_before_and_goes_on_in_its_own_checkpoint
 
 
 def test_relaunch_does_not_let_a_script_leave_out_the_query_that_was_refused(
-    first: SmallDriver, clock: Clock
+    first: SmallDriver,
 ) -> None:
     commit(first.start("orders"), 0)
     error = QueryNameError("two queries have one name", state_after="", remedy="")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from airflow_flinkstyle.agent.errors import BarrierBehindError, BarrierUnreachableError
 from airflow_flinkstyle.agent.jvm.sources import Source
 from airflow_flinkstyle.agent.queries.registry import Queries
-from airflow_flinkstyle.agent.run.barrier import Stand, plan_batch
+from airflow_flinkstyle.agent.run.barrier import HeldQuery, plan_batch
 from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.checkpoint.errors import UnsupportedCheckpointError
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
@@ -38,8 +38,8 @@ def a_view(ends: Mapping[int, int], *, stable: int | None = None, cluster_id: st
     return ClusterView(cluster_id=cluster_id, topics={"orders": TopicView(topic_id="t1", partitions=logs)})
 
 
-def a_stand(text: str = V1, source: str = "0", view: ClusterView | None = None) -> Stand:
-    return Stand(
+def a_held_query(text: str = V1, source: str = "0", view: ClusterView | None = None) -> HeldQuery:
+    return HeldQuery(
         query="counts",
         batch_id=BatchId(7),
         log=offset_log.parse(text),
@@ -54,7 +54,7 @@ def places(*offsets: int, cluster_id: str = "c1") -> dict[tuple[str, str, int], 
 
 @pytest.mark.parametrize(("text", "source"), [(V1, "0"), (V2, "orders in")])
 def test_batch_ends_at_the_barrier_and_leaves_every_other_source_where_it_is(text: str, source: str):
-    planned = plan_batch(a_stand(text, source), places(15, 20))
+    planned = plan_batch(a_held_query(text, source), places(15, 20))
     assert planned is not None
     assert planned.kafka_offsets(source).by_topic == {"orders": {0: 15, 1: 20}}
     assert (planned.version, planned.confs) == (int(text[1]), {"spark.sql.shuffle.partitions": "2"})
@@ -64,23 +64,23 @@ def test_batch_ends_at_the_barrier_and_leaves_every_other_source_where_it_is(tex
 
 
 def test_batch_carries_the_watermark_of_the_last_commit_as_spark_does():
-    planned = plan_batch(a_stand(), places(15, 20))
+    planned = plan_batch(a_held_query(), places(15, 20))
     assert planned is not None
     assert planned.watermark_ms == 900
     assert planned.timestamp_ms > 1
 
 
 def test_query_at_the_barrier_needs_no_batch():
-    assert plan_batch(a_stand(), places(10, 20)) is None
-    assert plan_batch(a_stand(), {}) is None
-    assert plan_batch(a_stand(), places(50, 50, cluster_id="another")) is None
+    assert plan_batch(a_held_query(), places(10, 20)) is None
+    assert plan_batch(a_held_query(), {}) is None
+    assert plan_batch(a_held_query(), places(50, 50, cluster_id="another")) is None
 
 
 def test_batch_that_spark_could_not_start_on_is_refused():
     without = V2.replace('"conf":{"spark.sql.shuffle.partitions":"2"}', '"conf":{}')
     with pytest.raises(UnsupportedCheckpointError, match=r"cannot start with a planned batch"):
-        plan_batch(a_stand(without, "orders in"), places(15, 20))
-    assert plan_batch(a_stand(without, "orders in"), places(10, 20)) is None
+        plan_batch(a_held_query(without, "orders in"), places(15, 20))
+    assert plan_batch(a_held_query(without, "orders in"), places(10, 20)) is None
 
 
 @pytest.mark.parametrize("keys", [("0", "alpha"), ("alpha",)])
@@ -94,15 +94,15 @@ def test_named_source_is_known_by_its_position_until_its_log_is_there(keys: tupl
 
 
 def test_partition_that_only_another_query_has_seen_is_read_to_the_barrier():
-    stand = a_stand(view=a_view({0: 100, 1: 100, 2: 100}))
-    planned = plan_batch(stand, places(10, 20, 5))
+    held = a_held_query(view=a_view({0: 100, 1: 100, 2: 100}))
+    planned = plan_batch(held, places(10, 20, 5))
     assert planned is not None
     assert planned.kafka_offsets("0").by_topic == {"orders": {0: 10, 1: 20, 2: 5}}
 
 
 def test_barrier_in_partitions_the_query_does_not_subscribe_to_is_left_out():
-    stand = a_stand(view=a_view({0: 100, 1: 100}))
-    planned = plan_batch(stand, places(11, 20, 5))
+    held = a_held_query(view=a_view({0: 100, 1: 100}))
+    planned = plan_batch(held, places(11, 20, 5))
     assert planned is not None
     assert planned.kafka_offsets("0").by_topic == {"orders": {0: 11, 1: 20}}
 
@@ -111,15 +111,15 @@ def test_barrier_behind_a_query_is_refused():
     with pytest.raises(
         BarrierBehindError, match=r"offset 9 of orders-0 was expected .* found it at 10"
     ) as error:
-        plan_batch(a_stand(), places(9, 30))
+        plan_batch(a_held_query(), places(9, 30))
     assert "Nothing was written" in error.value.state_after
 
 
 @pytest.mark.parametrize(("end", "stable"), [(100, 40), (40, None)])
 def test_barrier_beyond_what_can_be_read_is_refused(end: int, stable: int | None):
-    stand = a_stand(view=a_view({0: end, 1: 100}, stable=stable))
+    held = a_held_query(view=a_view({0: end, 1: 100}, stable=stable))
     with pytest.raises(BarrierUnreachableError, match="can be read up to 40 only"):
-        plan_batch(stand, places(41, 20))
+        plan_batch(held, places(41, 20))
 
 
 OFFSETS = st.tuples(st.integers(0, 100), st.integers(0, 100))
@@ -127,15 +127,16 @@ OFFSETS = st.tuples(st.integers(0, 100), st.integers(0, 100))
 
 @given(st.lists(OFFSETS, min_size=1, max_size=4))
 def test_all_queries_reach_the_furthest_position_of_them(all_offsets: list[tuple[int, int]]):
-    stands = [
-        a_stand(V1.replace('"1":20,"0":10', f'"1":{second},"0":{first}')) for first, second in all_offsets
+    all_held = [
+        a_held_query(V1.replace('"1":20,"0":10', f'"1":{second},"0":{first}'))
+        for first, second in all_offsets
     ]
-    barrier = furthest(stand.places() for stand in stands)
-    for stand in stands:
-        planned = plan_batch(stand, barrier)
-        end = (planned or stand.log).kafka_offsets("0")
+    barrier = furthest(held.places() for held in all_held)
+    for held in all_held:
+        planned = plan_batch(held, barrier)
+        end = (planned or held.log).kafka_offsets("0")
         assert end == {(topic, number): at for (_, topic, number), at in barrier.items()}
 
 
 def test_end_of_the_inputs_is_what_can_be_read_now():
-    assert a_stand(view=a_view({0: 100, 1: 90}, stable=60)).ends() == places(60, 60)
+    assert a_held_query(view=a_view({0: 100, 1: 90}, stable=60)).ends() == places(60, 60)

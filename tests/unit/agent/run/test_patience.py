@@ -20,13 +20,15 @@ from tests.unit.agent.conftest import G1, I1, a_claim
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.unit.agent.conftest import Clock
+    from tests.unit.clocks import SleptClock as Clock
 
 
 @pytest.fixture
-def runtime() -> Runtime:
+def runtime(clock: Clock) -> Runtime:
     store = MemoryStore()
-    driver_run = DriverRun(generation=G1, incarnation=I1, claim=a_claim(lease_s=6.0), prior=None, seen=None)
+    driver_run = DriverRun(
+        generation=G1, incarnation=I1, claim=a_claim(lease_s=6.0), prior=None, seen=None, clock=clock
+    )
     return Runtime(
         JobBoard(store, "orders"), SavepointRepository(store, "orders"), driver_run, DriverProcess()
     )

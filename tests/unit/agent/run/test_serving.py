@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from airflow_flinkstyle.protocol.records import End, Request
+    from tests.unit.clocks import SleptClock
 
 STOP, SAVE, SAVE_AND_STOP = a_request("stop"), a_request("savepoint"), a_request("stop_with_savepoint")
 ALIGNED = a_request("stop", alignment="aligned")
@@ -69,10 +70,11 @@ def test_a_query_that_ended_in_its_first_batch_is_not_waited_for_but_named(drive
     assert driver.serving.refusal(STOP) is None
 
 
-@pytest.mark.usefixtures("clock")
 def test_a_stop_with_savepoint_waits_until_the_batch_of_a_dead_run_can_be_completed(
-    driver: SmallDriver,
+    tmp_path: Path, clock: SleptClock
 ) -> None:
+    driver = SmallDriver(tmp_path, clock=clock)
+    driver.tell_order()
     first, second = driver.start("orders"), driver.start("second")
     commit(first, 0)
     commit(second, 0)
@@ -88,8 +90,11 @@ def test_a_stop_with_savepoint_waits_until_the_batch_of_a_dead_run_can_be_comple
     assert again.serving.is_ready(SAVE_AND_STOP)
 
 
-@pytest.mark.usefixtures("clock")
-def test_a_stop_with_savepoint_waits_for_no_query_that_is_between_two_batches(driver: SmallDriver) -> None:
+def test_a_stop_with_savepoint_waits_for_no_query_that_is_between_two_batches(
+    tmp_path: Path, clock: SleptClock
+) -> None:
+    driver = SmallDriver(tmp_path, clock=clock)
+    driver.tell_order()
     commit(driver.start("orders"), 0)
     commit(driver.start("second"), 0)
     driver.heartbeat_writer.beat()

@@ -17,6 +17,16 @@ def test_mirror_without_aliases_is_refused():
         mirror_settings({})
 
 
+def test_form_that_says_there_is_no_alias_names_no_mirror():
+    none = {"source_alias": "none", "target_alias": "none"}
+    assert mirror_if_named(none) is None
+    kept = mirror_if_named({**none, "keeps_offsets": True})
+    assert kept is not None
+    assert (kept.source_alias, kept.target_alias) == ("source", "target")
+    with pytest.raises(BadInputError, match="no target_alias"):
+        mirror_if_named({**none, "source_alias": "old"})
+
+
 def test_misspelt_mirror_setting_is_refused():
     with pytest.raises(BadInputError, match="'polciy'"):
         mirror_settings({"source_alias": "a", "target_alias": "b", "polciy": "identity"})

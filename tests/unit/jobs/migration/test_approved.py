@@ -13,6 +13,7 @@ from airflow_flinkstyle.jobs.journal import CutoverJournal, read_phases
 from airflow_flinkstyle.jobs.migration.approved import Approved, ClusterRef, Migration
 from airflow_flinkstyle.jobs.migration.context import CutoverSettings
 from airflow_flinkstyle.jobs.migration.cutover import PHASES
+from airflow_flinkstyle.jobs.migration.preflight import Finding, Preflight
 from airflow_flinkstyle.kafka.fence.fences import FenceTerms
 from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.policies import parse_policies
@@ -145,3 +146,14 @@ def test_other_answers_are_named_with_both_values():
 def test_what_is_no_approved_migration_is_refused(spoilt: dict[str, Any]):
     with pytest.raises(MessageFormatError, match="approved migration of format 2"):
         Approved.from_fields(spoilt)
+
+
+def test_what_is_shown_for_the_approval_is_text_and_never_markup():
+    hostile = replace(FULL, group="<img src=x>", rename={"a|b": "*c*"}, spark_conn_id="[x](http://y)")
+    shown = Approved(migration=hostile, told={}).as_markdown()
+    assert r"\<img src=x>" in shown
+    assert r"a\|b -> \*c\*" in shown
+    assert r"\[x\](http://y)" in shown
+    finding = Finding(check="mirror", level="ok", detail="<target alias>.offset.flush.interval.ms | 60 s")
+    row = Preflight(findings=(finding,)).as_markdown().splitlines()[-1]
+    assert row == r"| mirror | ok | \<target alias>.offset.flush.interval.ms \| 60 s |"

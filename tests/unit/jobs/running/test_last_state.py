@@ -69,7 +69,7 @@ def test_stopped_job_goes_on_where_it_was_and_the_log_says_where(
         handle = start(world, "again")
     assert handle.checkpoint_location == client.run(1).claim.checkpoint_location
     world.until(lambda: batches(world, 2) == {"orders": at + 1})
-    assert f"generation 1, which closed at {{'orders': {at}}}" in caplog.text
+    assert f"generation 1, which closed at batch {at} of orders" in caplog.text
     world.judge()
 
 
@@ -314,7 +314,7 @@ def test_beginning_anew_needs_the_name_of_what_is_given_up_each_time(
     with caplog.at_level(logging.WARNING):
         second = start(world, "anew", origin=confirmed)
     assert second.checkpoint_location != client.run(1).claim.checkpoint_location
-    assert "generation 1, at {'orders': 0}" in caplog.text
+    assert "generation 1, at batch 0 of orders" in caplog.text
     assert savepoint_id in caplog.text
     assert start(world, "anew", origin=confirmed) == second, "a retry finds its own start"
     world.until(lambda: batches(world, 2) == {"orders": 0})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_flinkstyle.jobs.errors import RewindError
-from airflow_flinkstyle.jobs.running.start_plan import require_newest
+from airflow_flinkstyle.jobs.running.newest import require_newest
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.records import Heartbeat, QueryStatus
 from airflow_flinkstyle.savepoint.manifest import QuerySnapshot

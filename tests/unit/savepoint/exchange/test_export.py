@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import os
 import shutil
 import subprocess
@@ -23,6 +24,7 @@ from airflow_flinkstyle.savepoint.errors import (
 )
 from airflow_flinkstyle.savepoint.exchange.export import export_archive, export_savepoint
 from airflow_flinkstyle.savepoint.exchange.importing import import_archive, import_savepoint
+from airflow_flinkstyle.savepoint.files.verified import check_savepoint, damaged_records, verified_records
 from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.local import LocalStore
@@ -256,13 +258,34 @@ def test_another_savepoint_of_the_same_id_is_kept(
     assert other.read("sp-1") == theirs
 
 
-def test_import_over_the_same_savepoint_says_if_that_one_has_lost_a_file(
-    repository: Repository, manifest: Manifest
+@pytest.mark.parametrize("how", ["missing", "cut", "altered"])
+def test_import_over_the_same_savepoint_puts_its_damaged_files_back(
+    repository: Repository, manifest: Manifest, how: str
 ):
+    folder, before = MemoryStore(), contents(repository.store, "orders/blobs/")
+    export_savepoint(repository, "sp-1", folder)
+    key = f"orders/blobs/{max(manifest.blobs, key=lambda blob: manifest.blobs[blob].size_bytes)}"
+    content = repository.store.read(key)
+    repository.store.delete(key)
+    if how != "missing":
+        spoilt = content[:-1] + (b"" if how == "cut" else bytes([content[-1] ^ 1]))
+        repository.store.write(key, spoilt)
+    with pytest.raises(SavepointDamagedError):
+        check_savepoint(repository, "sp-1", level="full", by="ann")
+    assert "sp-1" in damaged_records(repository)
+    assert import_savepoint(folder, repository) == manifest
+    assert contents(repository.store, "orders/blobs/") == before
+    assert damaged_records(repository) == {}
+    assert verified_records(repository)["sp-1"].level == "full"
+
+
+def test_export_that_lacks_a_file_puts_none_back_and_says_so(repository: Repository, manifest: Manifest):
     folder = MemoryStore()
     export_savepoint(repository, "sp-1", folder)
-    repository.store.delete(f"orders/blobs/{min(manifest.blobs)}")
-    with pytest.raises(SavepointDamagedError, match="is missing"):
+    blob = min(manifest.blobs)
+    repository.store.delete(f"orders/blobs/{blob}")
+    folder.delete(f"blobs/{blob}")
+    with pytest.raises(SavepointDamagedError, match=r"is missing.*still damaged"):
         import_savepoint(folder, repository)
 
 
@@ -397,11 +420,11 @@ def test_manifest_that_names_other_files_than_contents_is_refused(
 ):
     folder = MemoryStore()
     export_savepoint(repository, "sp-1", folder)
-    query = manifest.queries[0]
-    entry = replace(query.files[0], blob=blob, digest=f"sha256:{blob}")
-    files = (entry, *query.files[1:])
-    text = manifest_json.to_json(replace(manifest, queries=(replace(query, files=files),))).encode()
-    lines = [f"{e.blob}  blobs/{e.blob}\n" for e in sorted(files, key=lambda e: e.blob)]
+    document = json.loads(folder.read("savepoint.json"))
+    document["queries"][0]["files"]["blob"]["0"] = blob
+    text = manifest_json.with_checksum(json.dumps(document)).encode()
+    blobs = sorted([blob, *(entry.blob for entry in manifest.queries[0].files[1:])])
+    lines = [f"{name}  blobs/{name}\n" for name in blobs]
     folder.write("savepoint.json", text)
     sums = "".join([*lines, f"{hashlib.sha256(text).hexdigest()}  savepoint.json\n"])
     folder.write("SHA256SUMS", sums.encode())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_flinkstyle.savepoint.errors import SavepointDamagedError
-from airflow_flinkstyle.savepoint.files.verified import check_savepoint, verified_records
+from airflow_flinkstyle.savepoint.files.verified import check_savepoint, damaged_records, verified_records
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from testbed.memory_store import MemoryStore
 
@@ -34,6 +34,10 @@ def test_altered_file_is_stored_again_by_the_next_savepoint_and_distrusted_in_ot
     with pytest.raises(SavepointDamagedError, match="was altered"):
         check_savepoint(repository, "sp-2", level="full", by="test")
     assert verified_records(repository).keys() == {"sp-0"}
+    damaged = damaged_records(repository)
+    assert damaged.keys() == {"sp-1", "sp-2"}
+    assert "was altered" in str(damaged["sp-2"].found)
+    assert damaged["sp-1"].found == "a file that it shares with sp-2 was altered"
     third = take(repository, checkpoint, "sp-3", previous=second)
     check_savepoint(repository, "sp-3", level="full", by="test")
     assert third.queries[0].file(entry.path).blob == f"{entry.blob}.1"

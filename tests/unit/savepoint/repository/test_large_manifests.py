@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gzip
+from dataclasses import replace
+from random import Random
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 import pytest
 
@@ -25,10 +28,24 @@ def test_large_manifest_is_stored_compressed_and_read_as_it_was(repository: Save
     stored = repository.store.read(KEY)
     text = manifest_json.to_json(manifest)
     assert gzip.decompress(stored).decode() == text
-    assert len(stored) < len(text) / 3
+    assert len(stored) < 2000 * 41  # 32 of a digest, which stands there once
     assert repository.read("sp-1") == manifest
     (listed,) = read_listing(repository).savepoints
     assert listed.files == 2000
+
+
+def test_manifest_takes_less_than_60_bytes_for_each_of_many_files_of_one_size(
+    repository: SavepointRepository,
+):
+    numbers, names = range(4000), Random(7)  # noqa: S311  (as random as a real name, and the same each time)
+    (query,) = a_large_manifest(len(numbers)).queries
+    ssts = [f"{number % 50:06}-{UUID(int=names.getrandbits(128), version=4)}.sst" for number in numbers]
+    files = [
+        replace(entry, path=f"state/0/{number // 50}/SSTs/{name}", size_bytes=200)
+        for number, entry, name in zip(numbers, query.files, ssts, strict=True)
+    ]
+    repository.publish(a_manifest(queries=(replace(query, files=tuple(files)),)))
+    assert len(repository.store.read(KEY)) < 60 * len(numbers)
 
 
 def test_small_manifest_is_stored_as_text(repository: SavepointRepository):

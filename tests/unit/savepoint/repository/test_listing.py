@@ -90,8 +90,9 @@ def test_disposed_and_spent_savepoints_are_listed_no_more(repository: SavepointR
         b"{",
         b"[]",
         b"null",
-        b'{"format": 1}',
-        b'{"format": 1, "entries": {"sp-1": 3}}',
+        b'{"format": 2}',
+        b'{"format": 2}\n{"sp-1": 3}',
+        folder_cache._rendered({"sp-1": 3}),
         b"\xff",
         b"[" * 99_999,
     ],
@@ -100,7 +101,7 @@ def test_damaged_memory_is_forgotten(repository: SavepointRepository, store: Cou
     expected = list_savepoints(repository)
     store.write(CACHE, content)
     assert list_savepoints(repository) == expected
-    assert json.loads(store.read(CACHE))["format"] == 1
+    assert json.loads(store.read(CACHE).splitlines()[0])["format"] == 2
 
 
 @pytest.mark.parametrize("value", [3, None, {}, {"savepoint_id": 3}, "text"])
@@ -108,9 +109,10 @@ def test_altered_memory_of_one_savepoint_is_forgotten(
     repository: SavepointRepository, store: Counting, value: object
 ):
     expected = list_savepoints(repository)
-    document = json.loads(store.read(CACHE))
-    document["entries"]["sp-3"][1] = value
-    store.write(CACHE, json.dumps(document).encode())
+    header, text = store.read(CACHE).splitlines()
+    entries = json.loads(text)
+    entries["sp-3"][1] = value
+    store.write(CACHE, header + b"\n" + json.dumps(entries).encode())
     assert list_savepoints(repository) == expected
 
 
@@ -118,11 +120,9 @@ def test_memory_of_another_version_of_a_savepoint_is_not_believed(
     repository: SavepointRepository, store: Counting
 ):
     expected = list_savepoints(repository)
-    document = json.loads(store.read(CACHE))
-    document["entries"] = {name: ["stale", value] for name, (_, value) in document["entries"].items()}
-    document["entries"]["sp-gone"] = document["entries"]["sp-1"]
-    document["sha256"] = folder_cache._sha256(document["entries"])
-    store.write(CACHE, json.dumps(document).encode())
+    remembered = json.loads(store.read(CACHE).splitlines()[1])
+    entries = {name: ["stale", value] for name, (_, value) in remembered.items()}
+    store.write(CACHE, folder_cache._rendered({**entries, "sp-gone": entries["sp-1"]}))
     assert list_savepoints(repository) == expected
 
 

@@ -1,0 +1,292 @@
+"""``flinkstyle job start|restart|logs|health``: by a definition of the job, or as it was started last."""
+
+import uuid
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from airflow_flinkstyle.cli.factories import client_of, repository_of, require_job
+from airflow_flinkstyle.cli.options import AsJson, Job, Key, Root, TimeoutS, Yes
+from airflow_flinkstyle.cli.output import ExitCode, confirm, note, show, table
+from airflow_flinkstyle.clock import now_ms
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.jobs.answers.values import seconds_or_none
+from airflow_flinkstyle.jobs.definition import SparkStreamingJob, read_job
+from airflow_flinkstyle.jobs.errors import JobNotRunningError
+from airflow_flinkstyle.jobs.running.client import JobClient, SavepointOnly
+from airflow_flinkstyle.jobs.running.recorded import recorded_launch
+from airflow_flinkstyle.jobs.running.start_plan import (
+    Fresh,
+    FromCheckpoint,
+    FromSavepoint,
+    LastState,
+    Origin,
+)
+from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget, default_checkpoint_root
+from airflow_flinkstyle.jobs.status import NeverStarted, Running, Starting, describe_status
+from airflow_flinkstyle.protocol.records import Rewind
+from airflow_flinkstyle.savepoint.files.verified import damaged_records, verified_records
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+from airflow_flinkstyle.savepoint.repository.summary import newest_summary
+
+_CERTAIN_S = 60.0
+"""How long to look at most until it is certain whether a driver lives."""
+
+Definitions = Annotated[
+    Path | None,
+    typer.Option(
+        "--file", help="YAML file or folder with the job's definition.", show_default="last start's"
+    ),
+]
+Master = Annotated[
+    str | None, typer.Option(help="Spark master: local[2], spark://host:7077.", show_default="last start's")
+]
+Python = Annotated[
+    str | None,
+    typer.Option(
+        envvar="PYSPARK_PYTHON",
+        help="Interpreter with PySpark; spark-submit stands beside it.",
+        show_default="last start's",
+    ),
+]
+LogDir = Annotated[str | None, typer.Option(help="Folder of the driver's log.", show_default="last start's")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    """What was said of how to run the job; None for as it was."""
+
+    definition: SparkStreamingJob | None
+    master: str | None
+    python: str | None
+    log_dir: str | None
+
+
+def start(
+    root: Root,
+    job: Job,
+    file: Definitions = None,
+    master: Master = None,
+    python: Python = None,
+    log_dir: LogDir = None,
+    start_from: Annotated[
+        Literal["last_state", "checkpoint", "savepoint", "fresh"],
+        typer.Option(help="last_state: where the job was last; fresh only if it has no history."),
+    ] = "last_state",
+    savepoint_id: Annotated[str | None, typer.Option(help="For savepoint: its id.")] = None,
+    rewind: Annotated[
+        Rewind, typer.Option(help="For savepoint: what becomes of batches committed after it.")
+    ] = "continue",
+    skip_known_batches: Annotated[
+        bool, typer.Option("--skip-known-batches", help="Accept that a sink leaves out batches it knows.")
+    ] = False,
+    discard_history: Annotated[
+        str | None, typer.Option(help="For fresh: the history given up, as the refusal names it.")
+    ] = None,
+    key: Key = None,
+    timeout_s: TimeoutS = 300.0,
+    as_json: AsJson = False,
+) -> None:
+    """Start a job on this machine, from its definition or as it was started last.
+
+    Returns once its driver runs; the driver outlives this command.
+    """
+    if (start_from == "savepoint") != (savepoint_id is not None):
+        raise typer.BadParameter("give --savepoint-id with --start-from savepoint, and only with it")
+    if discard_history is not None and start_from != "fresh":
+        raise typer.BadParameter("give --discard-history with --start-from fresh only")
+    origin: Origin = LastState()
+    if savepoint_id is not None:
+        origin = FromSavepoint(
+            savepoint_id=savepoint_id, rewind=rewind, skip_known_batches=skip_known_batches
+        )
+    elif start_from == "fresh":
+        origin = Fresh(discard_history=discard_history)
+    elif start_from == "checkpoint":
+        origin = FromCheckpoint()
+    client = client_of(root, job)
+    spec, target = _launch(client, root, _wanted(job, file, master, python, log_dir))
+    _start(client, spec, target, origin, key, timeout_s, as_json=as_json)
+
+
+def restart(
+    root: Root,
+    job: Job,
+    file: Definitions = None,
+    master: Master = None,
+    python: Python = None,
+    log_dir: LogDir = None,
+    key: Key = None,
+    yes: Yes = False,
+    timeout_s: TimeoutS = 300.0,
+    as_json: AsJson = False,
+) -> None:
+    """Stop a job with a savepoint and start it where it was; one that has ended is started.
+
+    For a new version prefer the DAG upgrade_job: it goes back by itself if that fails.
+    """
+    require_job(root, job)
+    client = client_of(root, job)
+    spec, target = _launch(client, root, _wanted(job, file, master, python, log_dir))
+    confirm(f"Restart job {job}?", yes=yes)
+    key = key or f"cli:{uuid.uuid4()}"
+    if isinstance(client.settled_status(at_most_s=_CERTAIN_S), (Running, Starting)):
+        outcome = client.stop(f"{key}/stop", savepoint=True, timeout_s=timeout_s)
+        if isinstance(outcome, SavepointOnly):
+            note(f"Savepoint {outcome.savepoint_id} was taken, but the job did not stop: {outcome.reason}")
+            raise typer.Exit(ExitCode.PARTLY)
+    _start(client, spec, target, LastState(), key, timeout_s, as_json=as_json)
+
+
+def logs(
+    root: Root,
+    job: Job,
+    lines: Annotated[int, typer.Option("--lines", "-n", help="How many.", min=1)] = 100,
+    as_json: AsJson = False,
+) -> None:
+    """Show the end of the driver's log, if its file is on this machine."""
+    require_job(root, job)
+    client = client_of(root, job)
+    status = client.status()
+    if isinstance(status, NeverStarted):
+        raise JobNotRunningError(
+            f"Job {job} was expected to have a log, found that {describe_status(status)}.",
+            state_after="Nothing was changed.",
+            remedy="Start it first.",
+        )
+    text = client.log_tail(status.run, lines=lines)
+    show({"job": job, "generation": status.run.generation, "log": text.splitlines()}, text, as_json=as_json)
+
+
+def health(
+    root: Root,
+    job: Job,
+    max_batch_age: Annotated[
+        str | None, typer.Option(help="How long ago every query committed at least: 90s, 15m.")
+    ] = None,
+    max_savepoint_age: Annotated[
+        str | None, typer.Option(help="How old the newest savepoint may be: 36h, 7d.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tell whether a job runs, commits, and has a savepoint to go back to. Ends with 3 if not."""
+    require_job(root, job)
+    batch_limit_s = seconds_or_none("--max-batch-age", max_batch_age)
+    savepoint_limit_s = seconds_or_none("--max-savepoint-age", max_savepoint_age)
+    status = client_of(root, job).settled_status(at_most_s=_CERTAIN_S)
+    findings = [] if isinstance(status, Running) else [f"it does not run: {describe_status(status)}"]
+    ages = _batch_ages_s(status) if isinstance(status, Running) else {}
+    for name, age_s in ages.items():
+        if batch_limit_s is not None and (age_s is None or age_s > batch_limit_s):
+            said = "no batch" if age_s is None else f"its last batch {_age(age_s)} ago"
+            findings.append(f"query {name} has committed {said}")
+    newest, savepoint_age_s, savepoint, faults = _newest(repository_of(root, job), savepoint_limit_s)
+    findings += faults
+    document = {
+        "job": job,
+        "healthy": not findings,
+        "findings": findings,
+        "batch_ages_s": ages,
+        "savepoint_id": newest,
+        "savepoint_age_s": savepoint_age_s,
+    }
+    rows = [("job", job), ("status", describe_status(status))]
+    rows += [(f"last batch of {name}", "none" if s is None else f"{_age(s)} ago") for name, s in ages.items()]
+    rows += [
+        ("newest savepoint", savepoint),
+        ("healthy", "no: " + "; ".join(findings) if findings else "yes"),
+    ]
+    show(document, table("", "", rows=rows), as_json=as_json)
+    if findings:
+        raise typer.Exit(ExitCode.PARTLY)
+
+
+def _newest(
+    repository: SavepointRepository, limit_s: float | None
+) -> tuple[str | None, float | None, str, list[str]]:
+    """Return the newest savepoint, its age, both in words, and what is wrong with it."""
+    found = newest_summary(repository)
+    if found is None:
+        return None, None, "none", ["it has no savepoint"] if limit_s is not None else []
+    age_s = (now_ms() - found.taken_at_ms) / 1000
+    faults = []
+    if damage := damaged_records(repository).get(found.savepoint_id):
+        checked = f"damaged: {damage.found}"
+        faults.append(f"its newest savepoint {found.savepoint_id} is {checked}")
+    else:
+        checked = "verified" if found.savepoint_id in verified_records(repository) else "not verified"
+    if limit_s is not None and age_s > limit_s:
+        faults.append(f"its newest savepoint is {_age(age_s)} old")
+    return found.savepoint_id, age_s, f"{found.savepoint_id}, {_age(age_s)} old, {checked}", faults
+
+
+def _wanted(
+    job: str, file: Path | None, master: str | None, python: str | None, log_dir: str | None
+) -> _Wanted:
+    definition = read_job(file, job) if file is not None else None
+    return _Wanted(definition=definition, master=master, python=python, log_dir=log_dir)
+
+
+def _launch(client: JobClient, root: str, wanted: _Wanted) -> tuple[JobSpec, SubmitTarget]:
+    """Return what to run and where: the last start's, with what was said instead."""
+    said = wanted.definition
+    try:
+        spec, target = recorded_launch(client)
+    except JobNotRunningError:
+        missing = {"--file": said, "--master": wanted.master, "--python": wanted.python}
+        if said is None or wanted.master is None or wanted.python is None:
+            names = ", ".join(name for name, value in missing.items() if value is None)
+            raise BadInputError(
+                f"The first start of job {client.board.job} needs {names}: no earlier one took over.",
+                state_after="Nothing was started.",
+                remedy="Give them; later starts need none of them.",
+            ) from None
+        spec = JobSpec(name=said.job, script=said.script, checkpoint_root=default_checkpoint_root(root))
+        target = SubmitTarget(master=wanted.master, python=wanted.python, log_dir=str(Path.cwd() / "logs"))
+    if said is not None:
+        spec = replace(spec, script=said.script, args=said.args, conf=dict(said.conf), env=dict(said.env))
+    target = replace(
+        target,
+        master=wanted.master or target.master,
+        python=wanted.python or target.python,
+        log_dir=wanted.log_dir or target.log_dir,
+    )
+    return spec, target
+
+
+def _start(
+    client: JobClient,
+    spec: JobSpec,
+    target: SubmitTarget,
+    origin: Origin,
+    key: str | None,
+    timeout_s: float,
+    *,
+    as_json: bool,
+) -> None:
+    handle = client.start(spec, target, claim_key=key or f"cli:{uuid.uuid4()}", origin=origin)
+    client.wait_running(handle.generation, timeout_s=timeout_s)
+    document = {
+        "job": spec.name,
+        "generation": handle.generation,
+        "checkpoint_location": handle.checkpoint_location,
+    }
+    text = (
+        f"Job {spec.name} runs as generation {handle.generation}, checkpoints in {handle.checkpoint_location}"
+    )
+    show(document, text, as_json=as_json)
+
+
+def _batch_ages_s(status: Running) -> dict[str, float | None]:
+    now = now_ms()
+    committed = {name: query.batch_committed_at_ms for name, query in status.heartbeat.queries.items()}
+    return {name: None if at is None else max(0.0, (now - at) / 1000) for name, at in committed.items()}
+
+
+def _age(seconds: float) -> str:
+    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"

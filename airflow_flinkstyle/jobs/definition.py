@@ -1,0 +1,215 @@
+"""A job, described once: ``SparkStreamingJob`` in Python, or a YAML file; DAGs and command line read both.
+
+A folder of definitions holds ``*.yaml`` files with one job each, or several with ``---`` between them:
+
+    job: orders
+    script: /jobs/orders.py
+    args: [--topic, orders]
+    conf:
+      spark.executor.memory: 2g
+    fresh: 36h
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.jobs.answers.values import seconds_or_none
+from airflow_flinkstyle.protocol.board import check_job_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from yaml import Node
+
+MOST_BYTES: Final = 1 << 20
+"""A file of definitions that is larger is something else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkStreamingJob:
+    """What a job is, whoever starts it."""
+
+    job: str
+    """Its name, unique under the savepoint root."""
+    script: str
+    """The PySpark script, as the driver sees it."""
+    args: tuple[str, ...] = ()
+    conf: Mapping[str, str] = field(default_factory=dict)
+    """Spark settings; they are recorded, so no secrets."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """The driver's environment; it is recorded, so no secrets."""
+    spark_conn_id: str = "spark_default"
+    """Airflow's connection of type ``spark``: where the driver runs if a DAG starts it."""
+    flinkstyle_conn_id: str = "flinkstyle_default"
+    """Airflow's connection with the savepoint root."""
+    fresh: str | float | None = None
+    """How old the newest savepoint may be: seconds, or like ``36h``; None for any age."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot run."""
+        check_job_name(self.job)
+        if not self.script:
+            raise _bad(f"job {self.job}", "a script", "none")
+        seconds_or_none("fresh", self.fresh)
+
+    @property
+    def fresh_s(self) -> float | None:
+        """``fresh`` in seconds."""
+        return seconds_or_none("fresh", self.fresh)
+
+    def operator_arguments(self) -> dict[str, Any]:
+        """Return what ``StartStreamingJobOperator`` takes beside a ``task_id``."""
+        return {
+            "job": self.job,
+            "script": self.script,
+            "args": list(self.args),
+            "conf": dict(self.conf),
+            "env": dict(self.env),
+            "spark_conn_id": self.spark_conn_id,
+            "flinkstyle_conn_id": self.flinkstyle_conn_id,
+        }
+
+
+def read_jobs(place: str | Path) -> dict[str, SparkStreamingJob]:
+    """Return the jobs of a YAML file, or of all ``*.yaml`` and ``*.yml`` files in a folder, by name.
+
+    Raises:
+        BadInputError: Naming everything that is wrong, each with file, line and column.
+    """
+    root = Path(place)
+    files = sorted([*root.glob("*.yaml"), *root.glob("*.yml")]) if root.is_dir() else [root]
+    found: dict[str, SparkStreamingJob] = {}
+    faults: list[str] = []
+    for file in files:
+        for at, job in _jobs_of(file, faults):
+            if job.job in found:
+                faults.append(f"{at}: expected each job once, found {job.job} again")
+            found[job.job] = job
+    if not files or (not found and not faults):
+        faults.append(f"{root}: expected files *.yaml with a job each, found none")
+    if faults:
+        raise BadInputError(
+            f"The definitions of jobs should be right, but {'; '.join(faults)}.",
+            state_after="No definition was used.",
+            remedy=f"Correct them. A job has the fields {', '.join(item.name for item in fields(_KIND))}.",
+        )
+    return found
+
+
+def read_job(place: str | Path, job: str) -> SparkStreamingJob:
+    """Return one of the jobs of a file or folder.
+
+    Raises:
+        BadInputError: If a definition is wrong, or none is of that name.
+    """
+    found = read_jobs(place)
+    if job not in found:
+        raise _bad(str(place), f"a job {job}", ", ".join(found))
+    return found[job]
+
+
+def _jobs_of(file: Path, faults: list[str]) -> Iterator[tuple[str, SparkStreamingJob]]:
+    import yaml
+
+    try:
+        if file.stat().st_size > MOST_BYTES:
+            faults.append(f"{file}: expected at most {MOST_BYTES} bytes")
+            return
+        nodes = list(yaml.compose_all(file.read_text(encoding="utf-8"), Loader=yaml.SafeLoader))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        place = f"{file}:{mark.line + 1}:{mark.column + 1}" if mark else str(file)
+        faults.append(f"{place}: expected YAML, found that {error.problem}")
+        return
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        faults.append(f"{file}: expected YAML, found that it cannot be read ({type(error).__name__})")
+        return
+    for node in nodes:
+        job = _Reader(file, faults).job(node)
+        if job is not None:
+            yield _at(file, node), job
+
+
+class _Reader:
+    """Reads one document; notes what is wrong with it, where."""
+
+    def __init__(self, file: Path, faults: list[str]) -> None:
+        self._file, self._faults, self._before = file, faults, len(faults)
+
+    def job(self, node: Node) -> SparkStreamingJob | None:
+        values: dict[str, Any] = {}
+        readers: dict[str, Callable[[str, Node], Any]] = {
+            item.name: {"args": self._texts, "conf": self._mapping, "env": self._mapping}.get(
+                item.name, self._text
+            )
+            for item in fields(_KIND)
+        }
+        for name, key, value in self._pairs("a job", node):
+            if name not in readers:
+                self._fault(key, f"one of {', '.join(readers)}", name)
+            else:
+                values[name] = readers[name](name, value)
+        if len(self._faults) == self._before:
+            try:
+                return SparkStreamingJob(**values)
+            except (BadInputError, TypeError) as error:
+                missing = sorted({"job", "script"} - values.keys())
+                problem = (
+                    f"no {' and no '.join(missing)}" if missing else str(getattr(error, "problem", error))
+                )
+                self._fault(node, "a job with a name and a script", problem)
+        return None
+
+    def _pairs(self, what: str, node: Node) -> Iterator[tuple[str, Node, Node]]:
+        if node.id != "mapping":
+            self._fault(node, f"{what} to be a mapping", _kind(node))
+            return
+        seen = set()
+        for key, value in node.value:
+            name = self._text("a name", key)
+            if name in seen:
+                self._fault(key, f"each name once in {what}", f"{name} again")
+            seen.add(name)
+            yield name, key, value
+
+    def _text(self, name: str, node: Node) -> str:
+        if node.id != "scalar" or node.tag == "tag:yaml.org,2002:null":
+            self._fault(node, f"{name} to be a text", _kind(node))
+            return ""
+        return str(node.value)
+
+    def _texts(self, name: str, node: Node) -> tuple[str, ...]:
+        if node.id != "sequence":
+            self._fault(node, f"{name} to be a list", _kind(node))
+            return ()
+        return tuple(self._text(f"each of {name}", item) for item in node.value)
+
+    def _mapping(self, name: str, node: Node) -> dict[str, str]:
+        return {key: self._text(key, value) for key, _, value in self._pairs(name, node)}
+
+    def _fault(self, node: Node, expected: str, found: str) -> None:
+        self._faults.append(f"{_at(self._file, node)}: expected {expected}, found {found}")
+
+
+def _at(file: Path, node: Node) -> str:
+    return f"{file}:{node.start_mark.line + 1}:{node.start_mark.column + 1}"
+
+
+def _kind(node: Node) -> str:
+    kinds = {"mapping": "a mapping", "sequence": "a list", "scalar": f"{node.value!r}"}
+    return "nothing" if node.tag == "tag:yaml.org,2002:null" else kinds[node.id]
+
+
+def _bad(where: str, expected: str, found: str) -> BadInputError:
+    return BadInputError(
+        f"{where}: expected {expected}, found {found}.",
+        state_after="Nothing was started.",
+        remedy="Correct the definition, or the name that was asked for.",
+    )
+
+
+_KIND = SparkStreamingJob

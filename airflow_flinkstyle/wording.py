@@ -1,0 +1,39 @@
+"""Numbers and names as people read them, in logs, errors, tables and approvals. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+_UNITS: Final = ("bytes", "kB", "MB", "GB", "TB", "PB")
+_MARKUP: Final = re.compile(r"[\\`*\[\]|~]|<(?=[a-z/!?])|(?<!\w)_|_(?!\w)", re.IGNORECASE)
+_ENTITY: Final = re.compile(r"&(?=#?\w+;)")
+
+
+def size(size_bytes: int) -> str:
+    """Return an amount of bytes in the unit that keeps it short, powers of 1,000: ``5.0 kB``."""
+    if size_bytes == 1:
+        return "1 byte"
+    amount, unit = float(size_bytes), 0
+    while amount >= 1000 and unit < len(_UNITS) - 1:
+        amount, unit = amount / 1000, unit + 1
+    return f"{size_bytes} bytes" if unit == 0 else f"{amount:.1f} {_UNITS[unit]}"
+
+
+def batch_words(found: Mapping[str, int]) -> str:
+    """Return the newest batch of each query, within a sentence: ``batch 473 of counts``."""
+    told = ", ".join(f"batch {batch} of {query}" for query, batch in sorted(found.items()))
+    return told or "no batch"
+
+
+def escape(text: str) -> str:
+    """Return a text that markdown shows as it is: no markup, no HTML, no end of a table's cell."""
+    return _ENTITY.sub("&amp;", _MARKUP.sub(r"\\\g<0>", text)).replace("\n", " ")
+
+
+def row(cells: Iterable[object]) -> str:
+    """Return a row of a markdown table that shows its cells as they are."""
+    return f"| {' | '.join(escape(str(cell)) for cell in cells)} |"

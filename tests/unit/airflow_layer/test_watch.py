@@ -1,0 +1,72 @@
+"""A job that is looked after on a schedule."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from airflow_flinkstyle.jobs.definition import SparkStreamingJob
+from airflow_flinkstyle.operators import (
+    StopStreamingJobOperator,
+    TakeSavepointOperator,
+    WatchStreamingJobOperator,
+)
+from airflow_flinkstyle.operators.watch import watch_dag
+from tests.unit.airflow_layer.conftest import a_context
+
+if TYPE_CHECKING:
+    from tests.unit.jobs.conftest import World
+
+pytestmark = pytest.mark.airflow
+
+
+def watch(world: World, **kwargs: Any) -> dict[str, Any]:
+    return WatchStreamingJobOperator(task_id="watch", job=world.job, **kwargs).execute(a_context("watch"))
+
+
+def test_driver_that_died_without_a_word_is_started_again(world: World):
+    world.start()
+    assert watch(world)["generation"] == 1
+    before = world.board.newest_submit(1)
+    world.kill(1)
+    assert watch(world)["generation"] == 1
+    assert world.board.newest_submit(1) > before
+
+
+def test_job_that_was_stopped_or_never_started_is_left_alone(world: World):
+    with pytest.raises(AirflowSkipException, match="it was never started"):
+        watch(world)
+    world.start()
+    StopStreamingJobOperator(task_id="stop", job=world.job, savepoint=False).execute(a_context("stop"))
+    with pytest.raises(AirflowSkipException, match="generation 1 has closed at batch"):
+        watch(world)
+
+
+def test_savepoint_that_is_too_old_or_missing_fails_the_task_and_the_job_runs_on(world: World):
+    world.start()
+    with pytest.raises(AirflowFailException, match=r"SAVEPOINT_STALE.*found none at all"):
+        watch(world, fresh="36h")
+    taken = TakeSavepointOperator(task_id="take", job=world.job).execute(a_context("take"))
+    assert watch(world, fresh="36h")["savepoint_id"] == taken
+    with pytest.raises(AirflowFailException, match=f"SAVEPOINT_STALE.*the newest one, {taken}, is older"):
+        watch(world, fresh=1e-9)
+    with pytest.raises(AirflowFailException, match=r"BAD_INPUT.*fresh.*found 'soon'"):
+        watch(world, fresh="soon")
+    assert watch(world)["generation"] == 1
+
+
+def test_dag_has_a_task_for_each_job_that_is_defined():
+    jobs = [
+        SparkStreamingJob(job="orders", script="a.py", fresh="36h"),
+        SparkStreamingJob(job="clicks", script="b.py", flinkstyle_conn_id="other"),
+    ]
+    dag = watch_dag(jobs, dag_id="mine", default_args={"retries": 3})
+    found = {task.task_id: (task.job, task.flinkstyle_conn_id, task.fresh) for task in dag.tasks}
+    assert found == {
+        "orders": ("orders", "flinkstyle_default", "36h"),
+        "clicks": ("clicks", "other", None),
+    }
+    assert (dag.dag_id, dag.catchup, dag.max_active_runs) == ("mine", False, 1)
+    assert {task.retries for task in dag.tasks} == {3}
