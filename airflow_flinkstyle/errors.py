@@ -44,6 +44,12 @@ class MessageFormatError(FlinkstyleError):
     code = "MESSAGE_FORMAT"
 
 
+class SignatureError(FlinkstyleError):
+    """A record in the store would start a process or say from where it reads, and no caller has signed it."""
+
+    code = "SIGNATURE"
+
+
 class ProtocolVersionError(FlinkstyleError):
     """The agent in the driver and this package speak different protocol versions."""
 

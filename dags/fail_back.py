@@ -14,10 +14,10 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import DAG, Param
 
 from airflow_flinkstyle.operators import (
+    ApproveMigrationOperator,
     BeginFailBackOperator,
     MigrateStreamingJobOperator,
     PlanMigrationOperator,
@@ -87,7 +87,7 @@ with DAG(
     pre_flight = PreflightMigrationOperator(task_id="pre_flight", **MIGRATION)
     hot_savepoint = TakeSavepointOperator(task_id="hot_savepoint", deferrable=True, **JOB)
     plan = PlanMigrationOperator(task_id="plan", savepoint_id=HOT_SAVEPOINT, **MIGRATION)
-    approve = ApprovalOperator(
+    approve = ApproveMigrationOperator(
         task_id="approve",
         subject="Move job {{ params.job }} back to cluster {{ params.target_kafka_conn_id }}?",
         body="{{ ti.xcom_pull(task_ids='begin', key='markdown') }}\n\n"

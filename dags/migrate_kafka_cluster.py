@@ -11,10 +11,10 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import DAG
 
 from airflow_flinkstyle.operators import (
+    ApproveMigrationOperator,
     MigrateStreamingJobOperator,
     PlanMigrationOperator,
     PreflightMigrationOperator,
@@ -42,7 +42,7 @@ with DAG(
     pre_flight = PreflightMigrationOperator(task_id="pre_flight", **MIGRATION)
     hot_savepoint = TakeSavepointOperator(task_id="hot_savepoint", deferrable=True, **JOB)
     plan = PlanMigrationOperator(task_id="plan", savepoint_id=HOT_SAVEPOINT, **MIGRATION)
-    approve = ApprovalOperator(
+    approve = ApproveMigrationOperator(
         task_id="approve",
         subject="Move job {{ params.job }} to cluster {{ params.target_kafka_conn_id }}?",
         body="{{ ti.xcom_pull(task_ids='pre_flight', key='markdown') }}\n\n"

@@ -9,6 +9,7 @@ from testbed import paths
 from testbed.airflow_api import AirflowApi
 from testbed.ports import free_port
 from testbed.process import Service
+from testbed.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,7 +54,8 @@ class Airflow:
             "api__port": str(self.port),
             # Tasks reach the API server by this; without it they try the default port.
             "api__base_url": self.base_url,
-            "database__sql_alchemy_conn": f"sqlite:///{folder / 'airflow.db'}",
+            # With SQLite's own 5 s the scheduler dies of a locked database on a busy machine.
+            "database__sql_alchemy_conn": f"sqlite:///{folder / 'airflow.db'}?timeout=60",
             "scheduler__scheduler_idle_sleep_time": "0.2",
             # The first call makes the API server build its routes: seconds of work, and more than
             # the default of 5 s on a busy machine, where it fails the task.
@@ -77,7 +79,7 @@ class Airflow:
             [paths.VENV_AIRFLOW / "bin" / "airflow", "standalone"],
             log_file=folder / "airflow.log",
             ready=self.api.is_healthy,
-            ready_timeout_s=180,
+            ready_timeout_s=2 * PATIENCE_S,
             env=self.env,
             cwd=folder,
         )

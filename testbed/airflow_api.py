@@ -55,6 +55,10 @@ class AirflowApi:
         found = self.call("GET", "/importErrors")["import_errors"]
         return {error["filename"]: error["stack_trace"] for error in found}
 
+    def dag_ids(self) -> set[str]:
+        """Return the DAGs that were parsed without an error."""
+        return {str(dag["dag_id"]) for dag in self.call("GET", "/dags")["dags"]}
+
     def wait_for_dag(self, dag_id: str, *, timeout_s: float = PATIENCE_S) -> None:
         """Wait until the DAG has been parsed, and unpause it."""
         begun_s = time.monotonic()
@@ -157,6 +161,15 @@ class AirflowApi:
         """Return what a task pushed."""
         path = f"{_run_path(dag_id, run_id)}/taskInstances/{task_id}/xcomEntries/{key}?deserialize=true"
         return self.call("GET", path)["value"]
+
+    def run_ids(self, dag_id: str) -> list[str]:
+        """Return the DAG's runs."""
+        return [str(run["dag_run_id"]) for run in self.call("GET", f"/dags/{dag_id}/dagRuns")["dag_runs"]]
+
+    def extra_links(self, dag_id: str, run_id: str, task_id: str) -> dict[str, str]:
+        """Return the addresses of a task's extra links by name."""
+        path = f"{_run_path(dag_id, run_id)}/taskInstances/{task_id}/links"
+        return dict(self.call("GET", path)["extra_links"])
 
     def logs(self, dag_id: str, run_id: str, task_id: str, *, try_number: int = 1) -> str:
         """Return a task's log as plain lines."""

@@ -28,6 +28,25 @@ AUTHORIZER = {
 """Settings of a broker that keeps ACLs; it denies nobody anything until there is one."""
 
 
+SMALL_BROKER = {
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.num.partitions": "4",
+    "transaction.state.log.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "auto.create.topics.enable": "false",
+    # By default a kill within a minute of delete_records brings the records back.
+    "log.flush.start.offset.checkpoint.interval.ms": "1000",
+}
+"""Settings of any broker of the test bed, of whichever version."""
+
+
+def new_cluster_id() -> str:
+    """Return 16 bytes in Kafka's way; of hexadecimal digits, so that no dash begins it, like an option."""
+    return base64.urlsafe_b64encode(secrets.token_hex(8).encode()).decode().rstrip("=")
+
+
 class Broker:
     """One broker: start, stop, kill, restart on the same data and port."""
 
@@ -41,6 +60,9 @@ class Broker:
         port: int | None = None,
         listeners: Mapping[str, tuple[str, int]] | None = None,
         java_options: Sequence[str] = (),
+        version: str = "",
+        cluster_id: str | None = None,
+        controller_port: int | None = None,
         class_options: Sequence[str] = from_archive("kafka"),
     ) -> None:
         """Prepare a broker.
@@ -53,19 +75,23 @@ class Broker:
             port: Of the plain listener; None: any that is free.
             listeners: More of them: name -> security protocol and port.
             java_options: More options of its JVM.
+            version: ``3.9`` takes the jars of set ``kafka-3.9``; empty is the version of the other tests.
+            cluster_id: Of the cluster that it is one of several brokers of; None: a new one.
+            controller_port: Of its controller; None: any that is free.
             class_options: Those that name the archive of its classes.
         """
         self.name = name
         self.port = port or free_port()
-        self._controller_port = free_port()
+        self._controller_port = controller_port or free_port()
+        self._cluster_id = cluster_id or new_cluster_id()
         self._folder = folder
         self._settings = dict(settings or {})
         self._listeners = dict(listeners or {})
         self._admin: AdminClient | None = None
         self._jvm: tuple[str | Path, ...] = (
             *(paths.java(), f"-Xmx{heap_mb}m", *QUICK, "-Dorg.apache.logging.log4j.level=INFO"),
-            *(*java_options, *class_options),
-            *("-cp", paths.class_path("kafka")),
+            *(*java_options, *(() if version else class_options)),
+            *("-cp", paths.class_path(f"kafka-{version}" if version else "kafka")),
         )
         self.service = Service(
             f"Kafka broker {name}",
@@ -127,11 +153,13 @@ class Broker:
             self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         return self._admin
 
-    def create_topic(self, topic: str, *, partitions: int, config: Mapping[str, str] | None = None) -> None:
+    def create_topic(
+        self, topic: str, *, partitions: int, config: Mapping[str, str] | None = None, copies: int = 1
+    ) -> None:
         """Create a topic and wait until the broker knows it."""
         from confluent_kafka.admin import NewTopic
 
-        new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
+        new = NewTopic(topic, num_partitions=partitions, replication_factor=copies, config=dict(config or {}))
         self.admin().create_topics([new])[topic].result(_CALL_TIMEOUT_S)
         self.wait_for_topic(topic)
 
@@ -231,22 +259,12 @@ class Broker:
             "listener.security.protocol.map": ",".join(protocols),
             "controller.listener.names": "CONTROLLER",
             "log.dirs": str(self._folder / "data"),
-            "offsets.topic.replication.factor": "1",
-            "offsets.topic.num.partitions": "4",
-            "transaction.state.log.replication.factor": "1",
-            "transaction.state.log.num.partitions": "4",
-            "transaction.state.log.min.isr": "1",
-            "group.initial.rebalance.delay.ms": "0",
-            "auto.create.topics.enable": "false",
-            # By default a kill within a minute of delete_records brings the records back.
-            "log.flush.start.offset.checkpoint.interval.ms": "1000",
+            **SMALL_BROKER,
             **self._settings,
         }
         draft = self._properties.with_suffix(".draft")
         draft.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        # 16 bytes in Kafka's way; of hexadecimal digits, so that it never begins with a dash, like an option.
-        cluster_id = base64.urlsafe_b64encode(secrets.token_hex(8).encode()).decode().rstrip("=")
-        self._run([*self._jvm, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", draft])
+        self._run([*self._jvm, "kafka.tools.StorageTool", "format", "-t", self._cluster_id, "-c", draft])
         draft.rename(self._properties)
 
     def _run(self, command: Sequence[object]) -> None:

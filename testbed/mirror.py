@@ -11,6 +11,7 @@ from testbed.jvm import QUICK, from_archive
 from testbed.keeper import Keeper
 from testbed.ports import free_port, is_listening
 from testbed.process import Service
+from testbed.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -92,9 +93,10 @@ class Mirror:
         settings: MirrorSettings,
         *,
         heap_mb: int = 256,
+        version: str = "",
         class_options: Sequence[str] = from_archive("mirror"),
     ) -> None:
-        """Prepare; ``class_options`` name the archive of its JVM's classes."""
+        """Prepare; ``class_options`` name the archive of classes, which an older ``version`` lacks."""
         self.settings = settings
         self._folder = folder
         self._rest_port, self._log_from, self._wanted = free_port(), 0, False
@@ -105,13 +107,17 @@ class Mirror:
             "MirrorMaker 2",
             [
                 *(paths.java(), f"-Xmx{heap_mb}m"),
-                *(*QUICK, *class_options),
-                *("-cp", paths.class_path("mirror"), "org.apache.kafka.connect.mirror.MirrorMaker"),
+                *(*QUICK, *(() if version else class_options)),
+                *(
+                    "-cp",
+                    paths.class_path(f"mirror-{version}" if version else "mirror"),
+                    "org.apache.kafka.connect.mirror.MirrorMaker",
+                ),
                 folder / "mm2.properties",
             ],
             log_file=folder / "mirror.log",
             ready=lambda: is_listening(self._rest_port),
-            ready_timeout_s=90,
+            ready_timeout_s=PATIENCE_S,
         )
 
     def __enter__(self) -> Self:

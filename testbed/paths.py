@@ -1,13 +1,30 @@
-"""Where set-up has put things; found from the checkout, never from the environment."""
+"""Where set-up has put things; found from the checkout.
+
+The environment names one thing: the version of Spark that ``make test-versions`` runs the tests on.
+"""
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 HOME = ROOT / ".flinkstyle"
-VENV_AIRFLOW = HOME / "venv-airflow"
-VENV_SPARK = HOME / "venv-spark"
+_OWN = Path(sys.prefix)
+VENV_AIRFLOW = _OWN if _OWN.parent == HOME and _OWN.name.startswith("venv-airflow") else HOME / "venv-airflow"
+"""Airflow's environment: the one this process runs in, of whichever version; else the default one."""
+SPARK_VARIABLE = "FLINKSTYLE_TEST_SPARK"
+SPARK = os.environ.get(SPARK_VARIABLE, "")
+"""Minor version of the Spark that drivers of the tests run on; empty for the one of ``locks/spark.txt``."""
+
+
+def venv_of_spark(minor: str) -> Path:
+    """Return the environment of a Spark: the usual one without a version."""
+    return HOME / (f"venv-spark-{minor}" if minor else "venv-spark")
+
+
+VENV_SPARK = venv_of_spark(SPARK)
 VENV_BENCH = HOME / "venv-bench"
 """What benchmarks compare with; only ``make bench`` makes it."""
 
@@ -18,7 +35,7 @@ def jar_set(name: str) -> tuple[Path, ...]:
     Raises:
         FileNotFoundError: If set-up has not fetched that set.
     """
-    jars = tuple(sorted((HOME / "jars" / name).glob("*.jar")))
+    jars = tuple(sorted(HOME.glob(f"jars*/{name}/*.jar")))
     if not jars:
         raise FileNotFoundError(
             f"Jar set {name} was expected in {HOME / 'jars' / name}, found no jar. "

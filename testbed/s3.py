@@ -160,6 +160,22 @@ class VersityGw(S3Server):
         self.data.mkdir(parents=True, exist_ok=True)
 
 
+class VersionsGw(VersityGw):
+    """versitygw that can keep versions, as a bucket's setting says."""
+
+    def keep_versions(self, bucket: str) -> None:
+        """Let a bucket keep what is deleted or replaced from now on."""
+        self.client().put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
+
+    def _command(self) -> list[str | Path]:
+        *command, data = super()._command()
+        return [*command, "--versioning-dir", self._folder / "versions", data]
+
+    def _configure(self) -> None:
+        super()._configure()
+        (self._folder / "versions").mkdir(exist_ok=True)
+
+
 class PolicyGw(VersityGw):
     """versitygw with users of its own, each of whom may do what a bucket's policy says, and no more."""
 

@@ -16,7 +16,13 @@ from testbed.process import Service
 if TYPE_CHECKING:
     from pathlib import Path
 
-JAR_SETS = ("spark-kafka", "s3a")
+
+def jar_sets(minor: str) -> tuple[str, ...]:
+    """Return what a Spark has on its class path; S3A's jars fit the Hadoop of the usual one only."""
+    return (f"spark-kafka-{minor}",) if minor else ("spark-kafka", "s3a")
+
+
+JAR_SETS = jar_sets(paths.SPARK)
 """What every Spark of the test bed has on its class path."""
 
 
@@ -63,16 +69,18 @@ class SparkPaths:
         }
 
 
-def spark_paths(*, java_options: str = "") -> SparkPaths:
-    """Return where set-up has put Spark."""
-    homes = sorted(paths.VENV_SPARK.glob("lib/python3*/site-packages/pyspark"))
+def spark_paths(*, java_options: str = "", minor: str = paths.SPARK) -> SparkPaths:
+    """Return where set-up has put a Spark: the tests' own, or the one of a minor version."""
+    venv = paths.venv_of_spark(minor)
+    homes = sorted(venv.glob("lib/python3*/site-packages/pyspark"))
     if not homes:
-        raise FileNotFoundError(f"PySpark was expected in {paths.VENV_SPARK}, found none. Run `make setup`.")
+        asked = f"python3 -m tools.setup {minor}" if minor else "make setup"
+        raise FileNotFoundError(f"PySpark was expected in {venv}, found none. Run `{asked}`.")
     return SparkPaths(
-        python=paths.VENV_SPARK / "bin" / "python",
+        python=venv / "bin" / "python",
         spark_home=homes[-1],
         java_home=paths.java_home(),
-        jars=tuple(jar for name in JAR_SETS for jar in paths.jar_set(name)),
+        jars=tuple(jar for name in jar_sets(minor) for jar in paths.jar_set(name)),
         java_options=java_options,
     )
 

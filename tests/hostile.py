@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from airflow_flinkstyle.protocol.board import JobBoard
     from airflow_flinkstyle.protocol.record import Record
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 
@@ -93,6 +94,23 @@ def put(good: object, name: str) -> object:
     if isinstance(good, dict):
         return dict.fromkeys([name], next(iter(good.values())))
     return [name] if isinstance(good, list) else name
+
+
+FORGED: tuple[dict[str, Any], ...] = (
+    {},
+    {"signature": "0" * 64},
+    {"signature": ","},
+    {"signature": "0" * 64 + "," + "0" * 64},
+    {"rewind": "re-emit", "skip_known_batches": True},
+)
+"""Takeover orders of who can write the savepoint root and has no key: changes of a well-formed one."""
+
+
+def forge_order(board: JobBoard, generation: int, **change: Any) -> None:
+    """Tell a waiting driver to take over, as who can write the store does."""
+    order = {**_GO, "savepoint_id": None, "closed_at": None, "expected": {}, "counts_behind": {}, **change}
+    key = f"{board.job}/runs/{generation:06d}/takeover-order.json"
+    board.store.write(key, json.dumps(order).encode())
 
 
 def manifest(good: str, change: dict[str, Any], query: dict[str, Any]) -> str:

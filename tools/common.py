@@ -23,7 +23,16 @@ VENV_SPARK = HOME / "venv-spark"
 VENV_BENCH = HOME / "venv-bench"
 VENV_MUTANTS = HOME / "venv-mutants"
 JARS = HOME / "jars"
+SPARKS = tuple(sorted(path.stem.removeprefix("spark-") for path in LOCKS.glob("spark-*.in")))
+"""Minor versions of Spark that have an environment of their own, which is made when asked for."""
+KAFKA_VERSIONS = LOCKS / "kafka-versions.lock"
+"""Jars of older brokers and mirrors, which only their tests fetch."""
 JAVA_HOME_FILE = HOME / "java_home"
+
+
+def venv_of_spark(minor: str) -> Path:
+    """Return the environment of one of ``SPARKS``."""
+    return HOME / f"venv-spark-{minor}"
 
 
 def say(message: str) -> None:

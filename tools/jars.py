@@ -60,32 +60,32 @@ class LockedJar:
     sha256: str
 
 
-def read_lock() -> list[LockedJar]:
-    """Parse ``jars.lock``."""
-    rows = (line.split() for line in LOCK.read_text().splitlines() if line and not line.startswith("#"))
+def read_lock(lock: Path = LOCK) -> list[LockedJar]:
+    """Parse ``jars.lock``, or another file like it."""
+    rows = (line.split() for line in lock.read_text().splitlines() if line and not line.startswith("#"))
     return [LockedJar(jar_set, Coordinate.parse(coordinate), sha) for jar_set, coordinate, sha in rows]
 
 
-def ensure(java_home: Path) -> None:
+def ensure(java_home: Path, lock: Path = LOCK, folder: Path = JARS) -> None:
     """Bring every jar set to what the lock file says; identical jars are one file on disk."""
-    stamp = Stamp("jars", LOCK)
-    if stamp.is_current and JARS.exists():
+    stamp = Stamp(folder.name, lock)
+    if stamp.is_current and folder.exists():
         return
-    locked = read_lock()
-    JARS.mkdir(exist_ok=True)
-    have = {sha256_of(path): path for path in JARS.glob("*/*.jar")}
+    locked = read_lock(lock)
+    folder.mkdir(exist_ok=True)
+    have = {sha256_of(path): path for path in HOME.glob("jars*/*/*.jar")}
     missing = {jar.sha256: jar for jar in locked if jar.sha256 not in have}
-    have |= _fetch(java_home, list(missing.values()))
+    have |= _fetch(java_home, list(missing.values()), folder)
     sets = sorted({jar.jar_set for jar in locked})
     for jar_set in sets:
-        _lay_out(jar_set, [jar for jar in locked if jar.jar_set == jar_set], have)
-    for stray in set(JARS.iterdir()) - {JARS / jar_set for jar_set in sets}:
+        _lay_out(folder / jar_set, [jar for jar in locked if jar.jar_set == jar_set], have)
+    for stray in set(folder.iterdir()) - {folder / jar_set for jar_set in sets}:
         remove(stray)
     remove(HOME / "ivy")
     stamp.set()
 
 
-def _fetch(java_home: Path, missing: list[LockedJar]) -> dict[str, Path]:
+def _fetch(java_home: Path, missing: list[LockedJar], target: Path) -> dict[str, Path]:
     """Download jars, several Ivys at once since each fetches one file at a time, and verify them."""
     if not missing:
         return {}
@@ -100,7 +100,7 @@ def _fetch(java_home: Path, missing: list[LockedJar]) -> dict[str, Path]:
         ]
     failed = sum(download.result() != 0 for download in downloads)
     # What came is kept among the sets, so that the next try fetches only the rest.
-    incoming = JARS / "incoming"
+    incoming = target / "incoming"
     incoming.mkdir(exist_ok=True)
     fetched = {}
     for chunk, folder in zip(chunks, folders, strict=True):
@@ -137,9 +137,9 @@ def _verified(jar: LockedJar, folder: Path) -> Path | None:
     return path
 
 
-def _lay_out(jar_set: str, wanted: list[LockedJar], have: dict[str, Path]) -> None:
+def _lay_out(target: Path, wanted: list[LockedJar], have: dict[str, Path]) -> None:
     """Fill the set's folder with hard links, beside the old one, then put it in place."""
-    target, fresh = JARS / jar_set, JARS / f"{jar_set}.new"
+    fresh = target.with_name(f"{target.name}.new")
     remove(fresh)
     fresh.mkdir(parents=True)
     for jar in wanted:

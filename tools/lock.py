@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
 from tools import jars
-from tools.common import HOME, JAVA_HOME_FILE, LOCKS, ROOT, remove, run, say, sha256_of
+from tools.common import HOME, JAVA_HOME_FILE, KAFKA_VERSIONS, LOCKS, ROOT, remove, run, say, sha256_of
 from tools.setup import UV
 
 BESIDE_SPARK = ("s3a", "spark-kafka")
@@ -21,12 +22,16 @@ def main() -> int:
     project = ROOT / "pyproject.toml"
     same_tools = ("-c", LOCKS / "build.txt")
     airflow_side = ("--extra", "airflow", "--extra", "dev")
-    spark_side = (LOCKS / "spark.in", "--extra", "spark", "--extra", "test")
+    spark_side = (LOCKS / "beside-spark.in", "--extra", "test")
     compile_requirements("airflow", project, *airflow_side, *same_tools)
-    compile_requirements("spark", project, *spark_side, *same_tools)
+    for own in sorted(LOCKS.glob("spark*.in")):  # the usual Spark, and one for each other version
+        compile_requirements(own.stem, project, own, *spark_side, *same_tools)
     compile_requirements("bench", LOCKS / "bench.in", *same_tools)
     compile_requirements("mutants", project, LOCKS / "mutants.in", "--extra", "test", *same_tools)
-    lock_jars()
+    for own in sorted(LOCKS.glob("airflow-*.in")):
+        lock_airflow(own)
+    lock_jars(jars.LOCK)
+    lock_jars(KAFKA_VERSIONS)
     return 0
 
 
@@ -38,10 +43,20 @@ def compile_requirements(name: str, *sources: str | Path) -> None:
     run(f"lock {name}", [UV, "pip", "compile", *fixed, *plain, *sources, "-o", LOCKS / f"{name}.txt"])
 
 
-def lock_jars() -> None:
-    """Resolve the roots in jars.in and write coordinates with checksums."""
+def lock_airflow(own: Path) -> None:
+    """Write the lock file of another version of Airflow: what was current when it was released."""
+    (day,) = re.findall(r"^# as-of (\S+)$", own.read_text(), re.MULTILINE)
+    extras = ("--extra", "airflow", "--extra", "cli", "--extra", "test")
+    sources = (ROOT / "pyproject.toml", own, LOCKS / "build.in", *extras)
+    compile_requirements(own.stem, *sources, "--exclude-newer", f"{day}T00:00:00Z")
+
+
+def lock_jars(lock: Path) -> None:
+    """Resolve the roots in the ``.in`` file beside a lock file and write coordinates with checksums."""
     java_home = Path(JAVA_HOME_FILE.read_text())
-    rows = [line.split() for line in (LOCKS / "jars.in").read_text().splitlines() if line and line[0] != "#"]
+    rows = [
+        line.split() for line in lock.with_suffix(".in").read_text().splitlines() if line and line[0] != "#"
+    ]
     locked: set[jars.LockedJar] = set()
     for jar_set in sorted({row[0] for row in rows}):
         say(f"lock: jars {jar_set}")
@@ -56,8 +71,8 @@ def lock_jars() -> None:
             if jar.coordinate.artifact not in shipped
         }
     lines = [f"{jar.jar_set} {jar.coordinate} {jar.sha256}" for jar in sorted(locked)]
-    head = "# Written by `make lock` from jars.in: set, group:artifact:version[:classifier], SHA-256."
-    jars.LOCK.write_text("\n".join([head, *lines]) + "\n")
+    head = f"# Written by `make lock` from {lock.stem}.in: set, group:artifact:version[:classifier], SHA-256."
+    lock.write_text("\n".join([head, *lines]) + "\n")
     remove(HOME / "ivy")
 
 

@@ -1,10 +1,12 @@
 """`make setup`: both virtual environments, the jars and Java, from lock files, in one ignored folder.
 
+``python3 -m tools.setup 3.5 4.0`` makes the environments of these Sparks too, which are not there otherwise.
 Every step is stamped with its inputs, so a second run takes a moment and needs no network.
 """
 
 from __future__ import annotations
 
+import argparse
 import fcntl
 import sys
 import time
@@ -12,9 +14,24 @@ import venv
 from typing import TYPE_CHECKING
 
 from tools import jars, java
-from tools.common import HOME, LOCKS, ROOT, VENV_AIRFLOW, VENV_SPARK, VENV_UV, Stamp, fail, remove, run, say
+from tools.common import (
+    HOME,
+    LOCKS,
+    ROOT,
+    SPARKS,
+    VENV_AIRFLOW,
+    VENV_SPARK,
+    VENV_UV,
+    Stamp,
+    fail,
+    remove,
+    run,
+    say,
+    venv_of_spark,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 UV = VENV_UV / "bin" / "uv"
@@ -22,6 +39,14 @@ UV = VENV_UV / "bin" / "uv"
 
 def main() -> int:
     """Run every step that is not done yet."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("sparks", nargs="*", choices=[*SPARKS, []], help="also make their environments")
+    ensure(parser.parse_args().sparks)
+    return 0
+
+
+def ensure(sparks: Sequence[str] = ()) -> None:
+    """Bring set-up to what the lock files say, with the environments of these Sparks."""
     if sys.version_info < (3, 11):  # noqa: UP036  # this is the check that says so
         fail(
             f"Python 3.11 or newer is needed, this is {sys.version.split()[0]}.",
@@ -38,8 +63,9 @@ def main() -> int:
         install_venv(VENV_SPARK, LOCKS / "spark.txt")
         java_home = java.ensure(VENV_UV / "bin" / "python")
         jars.ensure(java_home)
+        for minor in sparks:
+            install_venv(venv_of_spark(minor), LOCKS / f"spark-{minor}.txt")
     say(f"set-up: ready after {time.monotonic() - started_s:.0f} s")
-    return 0
 
 
 def install_uv() -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from airflow_flinkstyle.agent.jvm.causes import failure_of
 from airflow_flinkstyle.checkpoint.inventory import list_batches
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.protocol.records import QueryStatus
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.sinks.resume import SinkState
     from airflow_flinkstyle.storage.base import ObjectStore
     from airflow_flinkstyle.types import BatchId
+
+FIRST_PLAN_S = 30.0
+"""How long after its start a query may be expected to plan its first batch; without input it plans none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +91,7 @@ class JobQuery:
     @property
     def failure(self) -> PySpark:
         """Return the exception that ended the query, if one did."""
-        return None if self.query is None else self.query.exception()
+        return None if self.query is None else failure_of(self.query)
 
     @property
     def refusal(self) -> FlinkstyleError | None:
@@ -109,9 +114,12 @@ class JobQuery:
         return bool(self.query._jsq.isActive())  # noqa: SLF001
 
     @property
-    def is_in_first_batch(self) -> bool:
-        """Whether it runs its first batch: planned, and not committed."""
-        return self.is_active and self.look() is None and bool(list_batches(self.checkpoint, "offsets"))
+    def nears_first_batch(self) -> bool:
+        """Whether it runs its first batch, or has just been started and may plan it any moment."""
+        if not self.is_active or self.look() is not None:
+            return False
+        is_young = time.monotonic() - self.started_s < FIRST_PLAN_S
+        return is_young or bool(list_batches(self.checkpoint, "offsets"))
 
     def start_again(self, *, once: bool = False) -> None:
         """Start it again under the script's handle; with ``once``, for the batch that is planned."""
@@ -160,6 +168,7 @@ class JobQuery:
             sink=self.sink.name,
             sinks=self.written(),
             declared=self.declared.recorded(),
+            failed=self.failure is not None,
         )
 
 

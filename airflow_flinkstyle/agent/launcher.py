@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.runtime import Runtime
 
 _LOOK_S = 0.2
+MODULE = "-m"
+"""In place of a script: its first argument names a module or a package to run, as for Python itself."""
 log = logging.getLogger("airflow_flinkstyle.agent.launcher")
 
 
@@ -56,8 +58,10 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--digest", default="", help="SHA-256 of the claim, as the caller verified it")
     parser.add_argument("--generation", required=True, type=int, help="claimed by the caller")
     parser.add_argument("--submit", default=0, type=int, help="the submit of this process; 0 for none")
-    parser.add_argument("script", help="the PySpark script")
-    parser.add_argument("args", nargs=argparse.REMAINDER, help="the script's own arguments")
+    parser.add_argument("script", help="the PySpark script, or -m")
+    parser.add_argument(
+        "args", nargs=argparse.REMAINDER, help="the script's own arguments, behind -m the module's name first"
+    )
     return parser.parse_args(list(argv))
 
 
@@ -88,6 +92,7 @@ def _open(arguments: argparse.Namespace) -> Runtime:
     from airflow_flinkstyle.agent.runtime import Runtime
     from airflow_flinkstyle.agent.script.wrapping import wrap
     from airflow_flinkstyle.protocol.board import JobBoard
+    from airflow_flinkstyle.protocol.signatures import ORDER_KEYS_VARIABLE
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
     from airflow_flinkstyle.storage.open import open_store
     from airflow_flinkstyle.types import Generation
@@ -95,7 +100,15 @@ def _open(arguments: argparse.Namespace) -> Runtime:
     store, generation = open_store(arguments.root), Generation(arguments.generation)
     board, process = JobBoard(store, arguments.job), DriverProcess()
     claim = takeover.submitted_claim(board, generation, arguments.claim, digest=arguments.digest)
-    driver_run = takeover.begin(board, generation, process, submit=arguments.submit, claim=claim)
+    keys = os.environ.pop(ORDER_KEYS_VARIABLE, "")  # the script has no use for them
+    driver_run = takeover.begin(
+        board,
+        generation,
+        process,
+        submit=arguments.submit,
+        claim=claim,
+        order_keys=tuple(keys.split(",")) if keys else (),
+    )
     runtime = Runtime(board, SavepointRepository(store, arguments.job), driver_run, process)
     wrap(runtime, driver_run.claim.overrides)
     on_sigterm(lambda: runtime.finish(Signalled()))
@@ -107,6 +120,7 @@ def _run_to_end(runtime: Runtime, script: str, args: Sequence[str]) -> None:
     """Run the script, then its queries until they end; afterwards the run has ended."""
     from airflow_flinkstyle.agent.run.reasons import Failure, ScriptEnded, Signalled
     from airflow_flinkstyle.agent.script.wrapping import refuse_connect
+    from airflow_flinkstyle.errors import FlinkstyleError
 
     try:
         refuse_connect()
@@ -119,7 +133,9 @@ def _run_to_end(runtime: Runtime, script: str, args: Sequence[str]) -> None:
             runtime.finish(Failure("SCRIPT_FAILED", f"The script left with exit code {left.code}."))
     except KeyboardInterrupt:
         runtime.finish(Signalled())
-    except BaseException as error:  # noqa: BLE001  # whatever the script raises ends the run
+    except BaseException as error:  # whatever the script raises ends the run
+        if not isinstance(error, FlinkstyleError):
+            log.exception("The script, or a query of it, failed")
         runtime.finish(Failure.of(error))
     else:
         runtime.finish(ScriptEnded())
@@ -127,6 +143,11 @@ def _run_to_end(runtime: Runtime, script: str, args: Sequence[str]) -> None:
 
 def _run_script(script: str, args: Sequence[str]) -> None:
     sys.argv = [script, *args]
+    if script == MODULE:
+        sys.path.insert(0, str(Path.cwd()))  # as python -m does
+        sys.argv = list(args)
+        runpy.run_module(args[0], run_name="__main__", alter_sys=True)
+        return
     sys.path.insert(0, str(Path(script).resolve().parent))  # as python itself does
     runpy.run_path(script, run_name="__main__")
 

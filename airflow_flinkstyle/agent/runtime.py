@@ -16,6 +16,7 @@ from airflow_flinkstyle.agent.commits.batch_watch import BatchWatch, CommitSetti
 from airflow_flinkstyle.agent.declared import declaration
 from airflow_flinkstyle.agent.errors import SupersededError
 from airflow_flinkstyle.agent.guards import sinks
+from airflow_flinkstyle.agent.guards.checks import require_replayable
 from airflow_flinkstyle.agent.jvm.kafka import describe_source
 from airflow_flinkstyle.agent.jvm.process import EXIT_DONE, end_later
 from airflow_flinkstyle.agent.jvm.signals import JvmShutdownHook
@@ -123,6 +124,7 @@ class Runtime:
         refuse_unsupported(seen)
         self._connect(writer)
         sources = sources_of(writer._df)  # noqa: SLF001
+        require_replayable(sources)
         declared = declaration(writer, seen, sources)
         query = self.queries.register(seen.query_name, writer, run, sources, declared)
         try:
@@ -196,6 +198,13 @@ class Runtime:
         if self.admission.taken_over and not self.ending.is_set():
             error = sys.exc_info()[1]
             self.finish(Failure.of(error) if isinstance(error, Exception) else ScriptEnded())
+
+    def script_leaves(self, code: int) -> int:
+        """End the run where the script leaves Python at once, with success and with no query running."""
+        if code or any(query.is_active for query in self.queries.started_and_waiting()[0]):
+            return code  # an end without a word: the job is relaunched where it is
+        self.finish(ScriptEnded())
+        return self.exit_code
 
     # --- the end --------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ import os
 import socket
 from typing import TYPE_CHECKING
 
+from airflow_flinkstyle.jobs.answers.values import is_true
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 from airflow_flinkstyle.jobs.errors import JobUnknownError
 from airflow_flinkstyle.jobs.running.client import JobClient
@@ -17,6 +18,9 @@ from airflow_flinkstyle.storage.open import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+MAY_END_VARIABLE = "FLINKSTYLE_DRIVER_MAY_END_WITH_WORKER"
+"""With ``true``, commands start drivers too where they end with the task or the service around them."""
 
 
 def jobs_of(root: str) -> Iterator[str]:
@@ -66,9 +70,14 @@ def client_of(root: str, job: str) -> JobClient:
     return JobClient(
         board=JobBoard(store, job),
         repository=SavepointRepository(store, job),
-        deployment=DetachedDeployment(),
+        deployment=DetachedDeployment(may_end_with_starter=_may_end_with_starter()),
         signer=Signer.of_environment(os.environ),
     )
+
+
+def _may_end_with_starter() -> bool:
+    given = os.environ.get(MAY_END_VARIABLE, "")
+    return bool(given) and is_true(MAY_END_VARIABLE, given.capitalize())
 
 
 def whoami() -> str:

@@ -102,6 +102,9 @@ def _document(job: str, status: JobStatus) -> dict[str, object]:
         "generation": run.generation if run else None,
         "incarnation": run.incarnation if run else None,
         "batches": heartbeat.batches() if heartbeat else {},
+        "failed_queries": sorted(name for name, one in heartbeat.queries.items() if one.failed)
+        if heartbeat
+        else [],
         "groups": {name: encode(one.groups) for name, one in heartbeat.queries.items()} if heartbeat else {},
         "transient": run.may_be_retried if run else False,
         "retry": run.retry if run else 0,

@@ -65,6 +65,8 @@ def _console(*, stderr: bool = False) -> Console:
 def report(error: FlinkstyleError, *, as_json: bool, options: Mapping[str, str]) -> None:
     """Print an error: the three sentences, or the same as a JSON document.
 
+    Ends of logs, which some errors hold, stand behind the sentences.
+
     Args:
         error: What failed.
         as_json: Print a document.
@@ -72,7 +74,9 @@ def report(error: FlinkstyleError, *, as_json: bool, options: Mapping[str, str])
     """
     remedy = in_options(error.remedy, options)
     if not as_json:
-        lines = (f"{error.code}: {error.problem}", error.state_after, remedy)
+        parts = [text.partition("\n") for text in (error.problem, error.state_after, remedy)]
+        lines = [first for first, _, _ in parts] + [rest.rstrip() for _, _, rest in parts if rest.strip()]
+        lines[0] = f"{error.code}: {lines[0]}"
         print(*lines, sep="\n", file=sys.stderr)
         return
     fields = {

@@ -38,7 +38,7 @@ def take(
         begun = begin_savepoint(
             client,
             key or f"cli:{uuid.uuid4()}",
-            running_timeout_s=timeout_s,
+            timeout_s=timeout_s,
             alignment=alignment,
             progress=move,
         )

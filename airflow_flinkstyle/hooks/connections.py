@@ -133,7 +133,8 @@ def kafka_cluster(connection: Connection) -> KafkaCluster:
 def _with_callbacks(connection: Connection) -> dict[str, Any]:
     """Return the settings as the provider gives them to its own clients."""
     from airflow.providers.apache.kafka.hooks.base import KafkaBaseHook
-    from airflow.sdk.exceptions import AirflowException
+
+    from airflow_flinkstyle.hooks.airflow_versions import AirflowException
 
     class Settings(KafkaBaseHook):
         """The provider's hook, asked for the settings in place of a client."""
@@ -169,8 +170,7 @@ def submit_target(
         defaults: The ``flinkstyle`` connection's, where the Spark connection's form has no field.
         secret_env: Credentials for the agent; they reach the driver through its environment only.
     """
-    from airflow.sdk import conf as airflow_conf
-
+    from airflow_flinkstyle.hooks.airflow_versions import conf as airflow_conf
     from airflow_flinkstyle.jobs.spec import SubmitTarget
 
     require_type(connection, "spark")

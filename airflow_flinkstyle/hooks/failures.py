@@ -6,9 +6,8 @@ import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
-
 from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.hooks.airflow_versions import AirflowException, AirflowFailException
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -108,7 +108,7 @@ class StreamingJobHook(BaseHook):
 
     def _cluster(self, ref: ClusterRef) -> KafkaCluster:
         """Return a cluster; without a login where its connection is gone: no task fails for that alone."""
-        from airflow.sdk.exceptions import AirflowNotFoundException
+        from airflow_flinkstyle.hooks.airflow_versions import AirflowNotFoundException
 
         try:
             return self.kafka(ref.conn_id)
@@ -224,7 +224,7 @@ class StreamingJobHook(BaseHook):
     # --- savepoints ---------------------------------------------------------------------------
 
     def begin_savepoint(
-        self, job: str, key: str, *, running_timeout_s: float, alignment: Alignment = "none"
+        self, job: str, key: str, *, timeout_s: float, alignment: Alignment = "none"
     ) -> PendingRequest | Manifest:
         """Ask the driver for a savepoint, or take one at once if the job has ended."""
         from airflow_flinkstyle.hooks.progress import ProgressLog
@@ -233,7 +233,7 @@ class StreamingJobHook(BaseHook):
         return begin_savepoint(
             self.client(job),
             key,
-            running_timeout_s=running_timeout_s,
+            timeout_s=timeout_s,
             alignment=alignment,
             progress=ProgressLog(self.log.info).captured,
         )

@@ -84,12 +84,6 @@ class SigningKeyError(JobError):
     code = "SIGNING_KEY"
 
 
-class SignatureError(JobError):
-    """A record in the store would lead to a process, and no caller of this Airflow has signed it."""
-
-    code = "SIGNATURE"
-
-
 class DriverLostError(DriverFailedError):
     """The driver had begun and ended without a word: killed, out of memory, or its host was lost."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Literal, get_args
 
 from airflow_flinkstyle.clock import now_ms
@@ -37,6 +37,8 @@ class CutMode:
     """How long the job may be held for the others."""
     on_failed_savepoint: OnFailedSavepoint = "keep_running"
     """What a stop does whose savepoint fails."""
+    timeout_s: float | None = None
+    """How long the caller waits, and so the driver tries; None: as long as the driver likes."""
 
     def __post_init__(self) -> None:
         """Refuse what the driver would not understand.
@@ -92,6 +94,7 @@ class PendingRequest:
     cut_id: str | None = None
     hold_s: float = 60.0
     on_failed_savepoint: OnFailedSavepoint = "keep_running"
+    timeout_s: float | None = None
 
     @property
     def mode(self) -> CutMode:
@@ -102,6 +105,7 @@ class PendingRequest:
             cut_id=self.cut_id,
             hold_s=self.hold_s,
             on_failed_savepoint=self.on_failed_savepoint,
+            timeout_s=self.timeout_s,
         )
 
 
@@ -155,9 +159,12 @@ def request_for(
     *,
     attempt: int = 1,
 ) -> PendingRequest:
-    """Derive the request: the same key, incarnation, mode and attempt always give the same ids."""
+    """Derive the request: the same key, incarnation, mode and attempt always give the same ids.
+
+    However long the caller waits: a retry with another time-out finds what was asked.
+    """
     asked = [key, command, str(generation), str(incarnation)]
-    if mode != AS_IT_IS:
+    if replace(mode, timeout_s=None) != AS_IT_IS:
         asked += [mode.alignment, str(mode.drain), str(mode.cut_id)]
     if mode.on_failed_savepoint != "keep_running":
         asked.append(mode.on_failed_savepoint)

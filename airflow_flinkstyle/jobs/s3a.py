@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _S3A: Final = "spark.hadoop.fs.s3a."
 PROVIDER: Final = f"{_S3A}aws.credentials.provider"
+REGION: Final = f"{_S3A}endpoint.region"
 _HADOOP: Final = "org.apache.hadoop.fs.s3a."
 _KEYS_OR_MACHINE: Final = (
     f"{_HADOOP}TemporaryAWSCredentialsProvider",

@@ -1,22 +1,22 @@
 """What starts a process is signed: who can write the savepoint root, and no more, cannot make such a record.
 
-A signature is an HMAC-SHA256 over the record's place (root, job and number included) and its JSON, in one
-canonical form. So a record is obeyed only where its caller put it. Drivers never get the key.
+How is said in ``protocol.signatures``. Drivers never get the key, only what is made of it for the one
+takeover order that they wait for.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
-from airflow_flinkstyle.jobs.errors import SignatureError, SigningKeyError
+from airflow_flinkstyle.jobs.errors import SigningKeyError
+from airflow_flinkstyle.protocol import signatures
 from airflow_flinkstyle.protocol.record import SignedRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from airflow_flinkstyle.protocol.records import Claim, TakeoverOrder
 
 KEY_VARIABLE: Final = "FLINKSTYLE_SIGNING_KEY"
 PREVIOUS_VARIABLE: Final = "FLINKSTYLE_PREVIOUS_SIGNING_KEYS"
@@ -69,8 +69,7 @@ class Signer:
         Raises:
             SigningKeyError: If there is no key.
         """
-        text = _canonical(record.to_bytes(), place)
-        return replace(record, signature=_digest(self.require_keys()[0], text))
+        return replace(record, signature=signatures.sign(self.require_keys()[:1], record.to_bytes(), place))
 
     def require(self, data: bytes, place: str) -> None:
         """Check that a caller with a key wrote this object.
@@ -79,21 +78,38 @@ class Signer:
             SignatureError: If it bears no signature, or one of another key, place or content.
             SigningKeyError: If there is no key to verify with.
         """
-        keys = self.require_keys()
-        try:
-            found, text = str(json.loads(data).get("signature") or ""), _canonical(data, place)
-        except (ValueError, AttributeError, RecursionError):  # no record at all
-            found, text = "", b""
-        given = found.encode(errors="replace")
-        if not any(hmac.compare_digest(_digest(key, text).encode(), given) for key in keys):
-            raise SignatureError(
-                f"{place} was expected to be signed by a caller of this Airflow, found "
-                f"{'another signature' if found else 'none'}.",
-                state_after="It was not obeyed: nothing was started or ended.",
-                remedy="If the key was changed, add the one before it to previous_passwords of the "
-                f"flinkstyle connection ({PREVIOUS_VARIABLE}). If an earlier version of this package wrote "
-                "it, start the job, or the migration, in a new DAG run. Else find out who wrote there.",
-            )
+        signatures.require(
+            self.require_keys(),
+            data,
+            place,
+            state_after="It was not obeyed: nothing was started or ended.",
+            remedy="If the key was changed, add the one before it to previous_passwords of the "
+            f"flinkstyle connection ({PREVIOUS_VARIABLE}). If an earlier version of this package wrote "
+            "it, start the job, or the migration, in a new DAG run. Else find out who wrote there.",
+        )
+
+    def sign_order(self, order: TakeoverOrder, place: str, claim_place: str, claim: Claim) -> TakeoverOrder:
+        """Return a takeover order with the signatures by which the claim's driver knows it.
+
+        One for each key: the driver may have been started before the key was changed, or after.
+        """
+        keys = signatures.order_keys(self.require_keys(), claim_place, claim.claim_id)
+        return replace(order, signature=signatures.sign(keys, order.to_bytes(), place))
+
+    def order_environment(self, claim_place: str, claim: Claim) -> dict[str, str]:
+        """Return what lets a driver verify its takeover order, and nothing else."""
+        keys = signatures.order_keys(self.require_keys(), claim_place, claim.claim_id)
+        return {signatures.ORDER_KEYS_VARIABLE: ",".join(keys)}
+
+    def require_order(self, data: bytes, place: str, claim_place: str, claim: Claim) -> None:
+        """Check that a caller with a key gave this takeover order; raises as ``require`` does."""
+        signatures.require(
+            signatures.order_keys(self.require_keys(), claim_place, claim.claim_id),
+            data,
+            place,
+            state_after="The job's driver does not obey it, and no other order was given.",
+            remedy="Find out who wrote there; then start the job, or the migration, in a new DAG run.",
+        )
 
     def require_keys(self) -> tuple[str, ...]:
         """Return the keys; raises ``SigningKeyError`` without one."""
@@ -104,13 +120,3 @@ class Signer:
                 remedy=_GIVE_ONE,
             )
         return self.keys
-
-
-def _canonical(data: bytes, place: str) -> bytes:
-    """Return what is signed of an object, whichever version of this package wrote it."""
-    values = {name: value for name, value in json.loads(data).items() if name != "signature"}
-    return json.dumps([place, values], sort_keys=True, separators=(",", ":")).encode()
-
-
-def _digest(key: str, text: bytes) -> str:
-    return hmac.new(key.encode(), text, hashlib.sha256).hexdigest()

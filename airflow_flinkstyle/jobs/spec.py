@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import airflow_flinkstyle
 from airflow_flinkstyle.errors import BadInputError, MessageFormatError
 from airflow_flinkstyle.jobs.errors import DeployModeError
-from airflow_flinkstyle.jobs.s3a import PROVIDER, has_first_sdk, s3a_conf
+from airflow_flinkstyle.jobs.s3a import PROVIDER, REGION, has_first_sdk, s3a_conf
 from airflow_flinkstyle.jobs.secrets import REDACTED_BY_SPARK, REDACTED_TOO, require_no_secrets
 from airflow_flinkstyle.jobs.signing import KEY_VARIABLE, PREVIOUS_VARIABLE
 from airflow_flinkstyle.kafka.login.driver import named_connections
@@ -46,7 +46,7 @@ class JobSpec:
     name: str
     """Unique under a savepoint root."""
     script: str
-    """Path of the PySpark script, as the driver sees it."""
+    """Path of the PySpark script, as the driver sees it; or ``-m``: then ``args`` begins with a module."""
     args: tuple[str, ...] = ()
     conf: Mapping[str, str] = field(default_factory=dict)
     """Spark settings of this job; they win over the target's."""
@@ -68,6 +68,12 @@ class JobSpec:
                     state_after="Nothing was started.",
                     remedy=f"Give the {what}.",
                 )
+        if self.script == "-m" and not self.args:
+            raise BadInputError(
+                f"The name of a module was expected behind -m for job {self.name}, found no argument.",
+                state_after="Nothing was started.",
+                remedy="Give script='-m' and args=['package.module', ...]; or give the path of a script.",
+            )
         if self.lease_s <= 0:
             raise BadInputError(
                 f"A lease of more than 0 s was expected for job {self.name}, found {self.lease_s}.",
@@ -199,6 +205,8 @@ def submit_argv(
 def _conf(spec: JobSpec, target: SubmitTarget, env: Mapping[str, str]) -> dict[str, str]:
     """Return the driver's settings; where it logs in to Kafka, Spark's plans must not show how."""
     conf = {**target.conf, **spec.conf}
+    if region := target.secret_env.get("AWS_REGION"):  # the connection's: S3A does not look there
+        conf.setdefault(REGION, region)
     if PROVIDER not in conf:
         conf = {**s3a_conf(env, first_sdk=has_first_sdk(_jars(target, conf))), **conf}
     if named_connections(rule.options for rule in spec.overrides):

@@ -196,7 +196,9 @@ def describe_status(status: JobStatus) -> str:
             again = f" again, retry {run.retry} after a failure that may pass" if run.retry else ""
             return f"generation {run.generation} ({run.claim.claim_key}) is starting{again}"
         case Running(run, heartbeat):
-            return f"generation {run.generation} ({run.claim.claim_key}) is {heartbeat.state}"
+            failed = ", ".join(name for name, query in sorted(heartbeat.queries.items()) if query.failed)
+            ended = f", but an error has ended {failed}: see the driver's log" if failed else ""
+            return f"generation {run.generation} ({run.claim.claim_key}) is {heartbeat.state}{ended}"
         case Closed(run, heartbeat):
             return f"generation {run.generation} has closed at {batch_words(heartbeat.batches())}"
         case Failed(run, code, text):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.clock import CLOCK, Clock, Wait
+from airflow_flinkstyle.errors import SignatureError
 from airflow_flinkstyle.jobs.deployments.base import Alive, DriverState, Gone, Unknown
 from airflow_flinkstyle.jobs.errors import JobError, JobNotRunningError
 from airflow_flinkstyle.jobs.lease import OF_THIS_PROCESS, Sightings
@@ -300,7 +301,7 @@ class JobView:
             return "(no log)"
         try:
             path = self._submission(run.generation, self.signed_claim(run.generation).claim).log_path
-        except JobError as error:
+        except (JobError, SignatureError) as error:
             return f"(not shown: {error.code})"
         return self.deployment.log_tail({**run.submit.native_id, "log": path}, lines=lines) or "(no log)"
 

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from airflow_flinkstyle.operators.approval import ApproveMigrationOperator as ApproveMigrationOperator
     from airflow_flinkstyle.operators.fail_back import BeginFailBackOperator as BeginFailBackOperator
     from airflow_flinkstyle.operators.migrate import (
         MigrateStreamingJobOperator as MigrateStreamingJobOperator,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.operators.watch import WatchStreamingJobOperator as WatchStreamingJobOperator
 
 _HOME = {
+    "ApproveMigrationOperator": "approval",
     "BeginFailBackOperator": "fail_back",
     "ChangeSourcesOperator": "sources",
     "DisposeSavepointOperator": "retention",

@@ -6,8 +6,7 @@ from dataclasses import asdict
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import conf
-
+from airflow_flinkstyle.hooks.airflow_versions import conf
 from airflow_flinkstyle.hooks.failures import raise_failure
 from airflow_flinkstyle.operators.base import SavepointMaker, airflow_errors, request_key
 from airflow_flinkstyle.wording import batch_words, size
@@ -60,7 +59,7 @@ class TakeSavepointOperator(SavepointMaker):
             begun = self.hook.begin_savepoint(
                 self.job,
                 request_key(context),
-                running_timeout_s=self.timeout_s,
+                timeout_s=self.timeout_s,
                 alignment=self.alignment,
             )
             self.show_savepoint(context, begun.savepoint_id)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowFailException
-
+from airflow_flinkstyle.hooks.airflow_versions import AirflowFailException
 from airflow_flinkstyle.operators.base import SavepointMaker, airflow_errors, request_key
 
 if TYPE_CHECKING:

@@ -166,6 +166,15 @@ class JobBoard:
         """Return what the generation's driver was told, or None while it only waits."""
         return self._value(TakeoverOrder, self._run(generation, "takeover-order"))
 
+    def takeover_order_data(self, generation: Generation) -> bytes | None:
+        """Return the same as it is stored, for who verifies it."""
+        found = self.store.get(self._run(generation, "takeover-order"))
+        return None if found is None else found.data
+
+    def takeover_order_place(self, generation: Generation) -> str:
+        """Return the root and key of a generation's takeover order, by which it is signed."""
+        return f"{self.store.uri}/{self._run(generation, 'takeover-order')}"
+
     # --- driver processes ---------------------------------------------------------------------
 
     def newest_submit(self, generation: Generation) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,8 @@ MOST_BYTES = 64 << 20
 """A log that is larger is rotated."""
 KEPT = 4
 """How many rotated logs stay beside it: ``<log>.1`` is the newest."""
+KEPT_RUNS = 20
+"""Of how many of a job's runs the logs stay, where one more begins: the newest."""
 _TAIL_BYTES = 64 << 10
 """How much is read for the end: a driver of months has written gigabytes."""
 
@@ -48,6 +51,28 @@ def rotate(path: Path, *, most_bytes: int = MOST_BYTES, kept: int = KEPT) -> boo
             copy.flush()
             log.truncate(0)
     return True
+
+
+def delete_old(path: Path, *, kept: int = KEPT_RUNS) -> list[Path]:
+    """Delete the logs of a job's earlier runs, except those of the newest; returns what went.
+
+    Args:
+        path: The newest run's log, ``<job>-<generation>.log``; it is there.
+        kept: Of how many runs they stay, this one included.
+
+    Raises:
+        OSError: If one could not be deleted.
+    """
+    job = path.stem.rpartition("-")[0]
+    of_this_job = re.compile(rf"{re.escape(job)}-(\d+)\.log(\.\d+)?")
+    runs: dict[int, list[Path]] = {}
+    for found in path.parent.iterdir():
+        if match := of_this_job.fullmatch(found.name):
+            runs.setdefault(int(match[1]), []).append(found)
+    old = [log for number in sorted(runs)[:-kept] for log in runs[number]]
+    for log in old:
+        log.unlink(missing_ok=True)
+    return old
 
 
 def tail(path: Path, lines: int) -> str:

@@ -55,7 +55,7 @@ def _malformed(what: str, found: str) -> MessageFormatError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignedRecord(Record):
-    """A record that leads to a process: its caller signs it, and whoever starts the process verifies it."""
+    """A record that leads to a process: its caller signs it, and whoever obeys it verifies it."""
 
     signature: str = ""
-    """Over all other fields and the object's place (``jobs.signing``); empty where nothing is started."""
+    """Over all other fields and the object's place (``protocol.signatures``); empty if nothing starts."""

@@ -88,7 +88,7 @@ class SourceIdentity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TakeoverOrder(Record):
+class TakeoverOrder(SignedRecord):
     """``runs/<generation>/takeover-order.json``: the caller's, created once: the driver may take over now."""
 
     what: ClassVar[str] = "takeover order"
@@ -239,6 +239,8 @@ class QueryStatus:
     """None if unknown."""
     waiting: bool = False
     """The run continues it, and its script has not started it yet."""
+    failed: bool = False
+    """An error has ended it, and its script has not ended the run for that: it may await another query."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,6 +302,9 @@ class Request(Record):
     """How long the agent holds its queries for the others of a cut, before all continue uncut."""
     on_failed_savepoint: OnFailedSavepoint = "keep_running"
     """Stops with a savepoint only: what to do if that fails. ``close`` stops the job without it."""
+    timeout_s: float | None = None
+    """How long the caller waits. By then the agent gives up a savepoint, and a stop that may be undone; None:
+    nobody said, and the agent's own patience decides."""
 
     @property
     def may_be_undone(self) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from airflow.sdk import BaseSensorOperator, conf
-from airflow.sdk.exceptions import AirflowSensorTimeout
+from airflow.sdk import BaseSensorOperator
+
+from airflow_flinkstyle.hooks.airflow_versions import AirflowSensorTimeout, conf
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

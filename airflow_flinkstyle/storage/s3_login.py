@@ -145,7 +145,8 @@ class Renewal:
         """Return after how many seconds to send a request again; None if it is not for this reason."""
         code = "" if response is None else str(response[1].get("Error", {}).get("Code", ""))
         is_expired = code in EXPIRED or (code == _NO_BODY and operation.name.startswith("Head"))
-        is_again = is_expired and attempts < self._settings.max_attempts and self._has_others()
+        most = max(self._settings.max_attempts, 2)  # a client that tries nothing twice, too
+        is_again = is_expired and attempts < most and self._has_others()
         return 0 if is_again else None
 
     def _has_others(self) -> bool:

@@ -355,7 +355,7 @@ class Lab:
 
     def take(self, client: JobClient, attempt: int) -> None:
         """Take a savepoint; a request that failed is asked anew by its key and another name."""
-        found = begin_savepoint(client, f"take-{attempt}", running_timeout_s=12)
+        found = begin_savepoint(client, f"take-{attempt}", timeout_s=12)
         taken = found if isinstance(found, Manifest) else finish_savepoint(client, found, timeout_s=12)
         self.savepoints.append(taken.savepoint_id)
 

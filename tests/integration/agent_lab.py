@@ -17,6 +17,7 @@ from airflow_flinkstyle.protocol.records import Claim, Request, TakeoverOrder
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.open import open_store
 from airflow_flinkstyle.types import Generation, Incarnation
+from testbed import paths
 from testbed.jvm import spark_options
 from testbed.spark import spark_paths
 
@@ -110,6 +111,8 @@ class Lab:
         self.out = folder / "out.jsonl"
         self.drivers: list[Driver] = []
         self.conf: dict[str, str] = {}
+        self.spark = paths.SPARK
+        """Minor version of the Spark that the next driver runs on."""
         self._asked = 0
 
     def script(self, text: str, name: str = "app.py") -> Path:
@@ -139,7 +142,7 @@ class Lab:
         self.board.create_takeover_order(Generation(generation), TakeoverOrder(**{**values, **changes}))
 
     def launch(self, generation: int, script: Path, *args: str) -> Driver:
-        spark = spark_paths(java_options=spark_options())
+        spark = spark_paths(java_options=spark_options(), minor=self.spark)
         conf = {
             **spark.conf,
             "spark.ui.enabled": "false",

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import subprocess
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
-from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.status import Running
-from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
-from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
-from airflow_flinkstyle.storage.open import open_store
 from testbed import paths
 from testbed.airflow import Airflow
-from testbed.drivers import spark_conf
-from testbed.keys import SIGNER, SIGNING_KEY
+from tests.integration.airflow_lab import Lab
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,80 +23,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.integration, pytest.mark.airflow]
 
-COUNTS = """
-from pyspark.sql import SparkSession, functions as F
-spark = SparkSession.builder.getOrCreate()
-rows = spark.readStream.format("rate").option("rowsPerSecond", 20).load()
-counts = rows.groupBy((F.col("value") % 7).alias("k")).count()
-query = (counts.writeStream.queryName("counts").outputMode("complete").format("memory")
-         .trigger(processingTime="300 milliseconds").start())
-query.awaitTermination()
-"""
-
-
-class Lab:
-    """An Airflow home with its connections, and a script to run."""
-
-    def __init__(self, folder: Path, spark: SparkPaths) -> None:
-        self.folder = folder
-        self.root = folder / "root"
-        self.script = folder / "counts.py"
-        self.script.write_text(COUNTS)
-        self.env = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")},
-            **spark.env,
-            "PATH": f"{paths.VENV_AIRFLOW / 'bin'}:{os.environ['PATH']}",
-            "AIRFLOW_HOME": str(folder / "airflow"),
-            "AIRFLOW__CORE__DAGS_FOLDER": str(paths.ROOT / "dags"),
-            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{folder / 'airflow.db'}",
-        }
-        self.connect(
-            "flinkstyle_default",
-            "flinkstyle",
-            {"savepoint_root": str(self.root), "lease_s": 8, "log_dir": str(folder / "logs")},
-            password=SIGNING_KEY,
-        )
-        self.connect(
-            "spark_default",
-            "spark",
-            {
-                "python": str(spark.python),
-                "spark-home": str(spark.spark_home),
-                "conf": {**spark_conf(), "spark.ui.enabled": False, "spark.sql.shuffle.partitions": 2},
-            },
-            host="local[2]",
-        )
-
-    def connect(self, conn_id: str, conn_type: str, extra: dict[str, Any], **fields: str) -> None:
-        value = {"conn_type": conn_type, "extra": extra, **fields}
-        self.env[f"AIRFLOW_CONN_{conn_id.upper()}"] = json.dumps(value)
-
-    def airflow(self, *args: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            ["airflow", *args],
-            env=self.env,
-            cwd=self.folder,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=300,
-            check=False,
-        )
-
-    def run_dag(self, dag_id: str, conf: dict[str, Any]) -> subprocess.CompletedProcess[str]:
-        return self.airflow("dags", "test", dag_id, "--conf", json.dumps(conf))
-
-    @property
-    def client(self) -> JobClient:
-        store = open_store(str(self.root))
-        return JobClient(
-            board=JobBoard(store, "counts"),
-            repository=SavepointRepository(store, "counts"),
-            deployment=DetachedDeployment(),
-            signer=SIGNER,
-        )
-
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory, spark_paths: SparkPaths) -> Iterator[Lab]:
@@ -113,16 +30,22 @@ def lab(tmp_path_factory: pytest.TempPathFactory, spark_paths: SparkPaths) -> It
     migrated = lab.airflow("db", "migrate")
     assert migrated.returncode == 0, migrated.stdout
     yield lab
-    for generation in lab.client.board.generations():
-        lab.client.end_driver(generation)
+    lab.end_drivers()
 
 
 def test_every_dag_is_imported_without_errors(lab: Lab):
-    found = lab.airflow("dags", "list-import-errors")
+    found = lab.import_errors(paths.ROOT / "dags")
     assert "No data found" in found.stdout, found.stdout
     listed = lab.airflow("dags", "list", "--output", "json", "--local").stdout
     for path in (paths.ROOT / "dags").glob("*.py"):
         assert f'"{path.stem}"' in listed
+
+
+def test_dag_that_cannot_be_imported_is_named(lab: Lab, tmp_path: Path):
+    (tmp_path / "broken.py").write_text("from airflow_flinkstyle.operators import NoSuchOperator")
+    found = lab.import_errors(tmp_path)
+    assert "No data found" not in found.stdout
+    assert "broken.py" in found.stdout
 
 
 def test_started_job_outlives_its_task_and_a_dag_takes_its_savepoint(lab: Lab):
@@ -172,12 +95,7 @@ def test_dag_scheduled_on_the_asset_of_a_job_runs_on_each_new_savepoint(lab: Lab
     dags.mkdir()
     (dags / "take_savepoint.py").write_text((paths.ROOT / "dags" / "take_savepoint.py").read_text())
     (dags / "on_savepoint.py").write_text(CONSUMER)
-    connections = {
-        name.removeprefix("AIRFLOW_CONN_").lower(): value
-        for name, value in lab.env.items()
-        if name.startswith("AIRFLOW_CONN_")
-    }
-    with Airflow(tmp_path / "home", dags, connections=connections) as airflow:
+    with Airflow(tmp_path / "home", dags, connections=lab.connections) as airflow:
         api = airflow.api
         for dag_id in ("on_savepoint", "take_savepoint"):
             api.wait_for_dag(dag_id)

@@ -19,7 +19,7 @@ from airflow_flinkstyle.hooks.job import StreamingJobHook
 from airflow_flinkstyle.operators.retention import VerifySavepointOperator
 from airflow_flinkstyle.sensors.freshness import SavepointFreshnessSensor
 from airflow_flinkstyle.storage.errors import CredentialsExpiredError, StoreDeniedError
-from airflow_flinkstyle.storage.open import open_store
+from airflow_flinkstyle.storage.open import impatient, open_store
 from airflow_flinkstyle.storage.s3_settings import S3Settings
 from airflow_flinkstyle.triggers.savepoint import FreshSavepointTrigger
 from testbed.keys import SIGNING_KEY
@@ -112,6 +112,15 @@ def test_store_of_a_hook_outlives_its_tokens(
         number += 1
         time.sleep(0.2)
     assert set(service.seen.by_key) == ({"AKIA-LONG-LIVED"} if how == "role" else {""})
+
+
+def test_heartbeats_client_that_tries_nothing_again_outlives_its_tokens(
+    service: TokenService, monkeypatch: pytest.MonkeyPatch
+):
+    store = impatient(connect(monkeypatch, service).store, answer_s=20.0)
+    while not outlived(service, 3):
+        store.write("heartbeat", b"x")
+        time.sleep(0.2)
 
 
 @pytest.mark.parametrize("how", ["role", "web identity"])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.jobs.errors import UpgradeRolledBackError
+from airflow_flinkstyle.jobs.errors import DriverFailedError, UpgradeRolledBackError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.retention import prune_job
 from airflow_flinkstyle.jobs.running.client import Stopped
@@ -29,6 +29,7 @@ from airflow_flinkstyle.storage.open import open_store
 from airflow_flinkstyle.storage.s3_settings import S3Settings
 from testbed.keys import SIGNER
 from testbed.s3 import PolicyGw
+from tests import hostile
 from tests.unit.jobs.conftest import Driver, Mood, World
 from tests.unit.jobs.cutovers import a_cutover
 
@@ -98,8 +99,7 @@ class TwoKeys(World):
 
     def submit_on(self, host: str, submission: Any) -> dict[str, str]:  # noqa: ANN401
         pid = len(self.drivers) + 1
-        number = int(submission.argv[submission.argv.index("--submit") + 1])
-        self.drivers[pid] = Driver(self._side, int(submission.marker[-1]), pid, host, number)
+        self.drivers[pid] = Driver(self._side, pid, host, submission)
         self.drivers[pid].start()
         return {"pid": str(pid)}
 
@@ -225,6 +225,18 @@ def test_only_the_worker_writes_what_callers_write(roles: Roles, role: str, key:
         store.write(key, b"{}")
     with pytest.raises(StoreDeniedError):
         store.create(key + "-new", b"{}")
+
+
+def test_order_that_is_forged_with_the_workers_right_to_write_is_refused_by_name(
+    world: TwoKeys, roles: Roles
+):
+    client = world.client()
+    waiting = client.standby(world.spec(), world.target(), claim_key="next", prepare_savepoint_id=None)
+    board = JobBoard(roles.store("worker"), JOB)
+    hostile.forge_order(board, waiting.generation)
+    with pytest.raises(DriverFailedError, match=r"SIGNATURE: .*takeover-order\.json was expected"):
+        client.wait_running(waiting.generation, timeout_s=60)
+    assert board.current() is None
 
 
 def test_prunes_key_cannot_publish_a_savepoint(roles: Roles):

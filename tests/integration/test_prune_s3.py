@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from typer.testing import CliRunner
 
+from airflow_flinkstyle.cli.app import app
 from airflow_flinkstyle.savepoint.blobs.garbage_collection import hold_prune
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
 from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
@@ -19,6 +22,7 @@ from airflow_flinkstyle.savepoint.retention.prune import prune
 from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.storage.open import open_store
 from airflow_flinkstyle.storage.s3_settings import S3Settings
+from testbed.s3 import VersionsGw
 
 if TYPE_CHECKING:
     from testbed.s3 import VersityGw
@@ -66,3 +70,48 @@ def test_takes_and_prunes_at_once_leave_whole_savepoints_and_nothing_else(
     keys = {info.key.split("/")[1] for info in open_store("s3://pruned/root", settings).list()}
     assert keys == {"blobs", "prune.json", "savepoints"}
     assert repository().blob_sizes().keys() == left[0].blobs.keys() | left[1].blobs.keys()
+
+
+def test_prune_of_a_bucket_that_keeps_versions_frees_nothing_and_check_warns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    with VersionsGw(tmp_path / "gateway") as gateway:
+        gateway.create_bucket("kept")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", gateway.access_key)
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", gateway.secret_key)
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", gateway.endpoint)
+        repository = SavepointRepository(open_store("s3://kept/root"), "orders")
+
+        def take(number: int) -> None:
+            label = SavepointLabel(
+                savepoint_id=f"sp-{number}",
+                taken_at_ms=number,
+                spark_version="4.2.0",
+                taken_from_generation=1,
+            )
+            source = QuerySource(name="q", checkpoint=LocalStore(GOLDEN), kafka={})
+            take_savepoint(repository, [source], label)
+
+        def checked() -> dict[str, Any]:
+            return json.loads(CliRunner().invoke(app, ["store", "check", "s3://kept/root", "--json"]).stdout)
+
+        found = checked()
+        assert (found["warnings"], found["findings"]) == ([], [])
+        take(1)
+        gateway.keep_versions("kept")
+        found = checked()
+        (warning,) = found["warnings"]
+        assert "no lifecycle rule is seen that ever deletes them" in warning
+        # versitygw 1.8.0 takes a delete marker for what was there before, and replaces it.
+        assert {one["problem"] for one in found["findings"]} <= {
+            "a replace of a deleted object: expected 'ObjectChangedError', found 'no error'."
+        }
+        blobs = repository.blob_sizes()
+        repository.delete_manifest("sp-1")
+        report = prune(repository, RetentionPolicy(max_count=1), in_use=dict, holder="p", wait_s=60)
+        assert (report.freed_blobs, report.freed_bytes) == (len(blobs), 0)
+        assert report.noncurrent_bytes == sum(blobs.values())
+        assert "0 bytes freed so far" in report.as_markdown()
+        assert repository.blob_sizes() == {}
+        listed = gateway.client().list_object_versions(Bucket="kept", Prefix="root/orders/blobs/")
+        assert sum(one["Size"] for one in listed["Versions"]) == report.noncurrent_bytes, "they are there"

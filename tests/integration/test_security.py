@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_flinkstyle.hooks.airflow_versions import AirflowFailException
 from airflow_flinkstyle.hooks.job import StreamingJobHook
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.errors import ClusterDeniedError
@@ -160,7 +160,7 @@ class Lab:
             script=str(self.folder / "job.py"),
             args=[str(self.out), TOPIC, *strategies],
             kafka_overrides=rules,
-            running_timeout_s=PATIENCE_S,
+            timeout_s=PATIENCE_S,
             **origin,
         )
         context = a_context(task)

@@ -84,7 +84,7 @@ class Worker:
         raise AssertionError(describe_status(self.client.status()))
 
     def take(self, key: str) -> Any:
-        found = begin_savepoint(self.client, key, running_timeout_s=PATIENCE_S)
+        found = begin_savepoint(self.client, key, timeout_s=PATIENCE_S)
         if not isinstance(found, Manifest):
             found = finish_savepoint(self.client, found, timeout_s=PATIENCE_S)
         return {"savepoint_id": found.savepoint_id, "taken_at_ms": found.taken_at_ms}

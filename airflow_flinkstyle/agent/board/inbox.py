@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from airflow_flinkstyle.agent.board.takeover import patiently
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.protocol.records import End
+from airflow_flinkstyle.savepoint.errors import TakeCancelledError, TakeTimedOutError
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError, StoreError
 
 if TYPE_CHECKING:
@@ -29,8 +31,22 @@ class Take:
     """A request under way that the job may survive: it runs on if that fails or is cancelled."""
 
     request: Request
+    since_s: float = field(default_factory=time.monotonic)
+    """When the agent first saw the request, by the monotonic clock."""
     cancelled: threading.Event = field(default_factory=threading.Event)
     done: threading.Event = field(default_factory=threading.Event)
+
+    def left_s(self) -> float | None:
+        """Return for how long the caller still waits, at least zero; None if it did not say."""
+        timeout_s = self.request.timeout_s
+        return None if timeout_s is None else max(timeout_s - (time.monotonic() - self.since_s), 0.0)
+
+    def require_wanted(self, what: str) -> None:
+        """Raise if the request was taken back, or if its caller waits no more."""
+        if self.cancelled.is_set():
+            raise TakeCancelledError.of(what)
+        if self.left_s() == 0:
+            raise TakeTimedOutError.after(self.request.timeout_s or 0, what)
 
 
 class Worker(Protocol):
@@ -62,6 +78,8 @@ class Inbox(threading.Thread):
         self._worker = worker
         self._read: str | None = None
         self._acted_on: set[str] = set()
+        self._seen: tuple[str, float] = ("", 0.0)
+        """The id of the newest request, and when it was first seen."""
 
     def run(self) -> None:
         """Poll until a stop was accepted."""
@@ -76,6 +94,8 @@ class Inbox(threading.Thread):
     def poll(self) -> None:
         """Look at the slot once, and act on what is new."""
         slot = self._board.request(self._generation, unless=self._read)
+        if slot is not None and self._seen[0] != slot.value.request_id:
+            self._seen = (slot.value.request_id, time.monotonic())
         if slot is not None and self._is_dealt_with(slot):
             self._read = slot.version
 
@@ -165,7 +185,7 @@ class Inbox(threading.Thread):
     def _act(self, request: Request) -> None:
         self._acted_on.add(request.request_id)
         if request.may_be_undone:
-            self.take = Take(request)
+            self.take = Take(request, self._seen[1])
             self._worker.begin_take(self.take)
         else:
             self.stopping.set()

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, TypeVar
 from airflow_flinkstyle.agent.errors import NOT_STARTED, NotClaimedError, PredecessorError
 from airflow_flinkstyle.clock import LEASE_CLOCK
 from airflow_flinkstyle.kafka.errors import ClusterUnreachableError
-from airflow_flinkstyle.protocol.records import AsRecorded, Claim, Current
+from airflow_flinkstyle.protocol import signatures
+from airflow_flinkstyle.protocol.records import AsRecorded, Claim, Current, TakeoverOrder
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError, StoreUnavailableError
 from airflow_flinkstyle.types import Incarnation
 from airflow_flinkstyle.wording import batch_words
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.jvm.process import DriverProcess
     from airflow_flinkstyle.clock import Clock
     from airflow_flinkstyle.protocol.board import JobBoard, Slot
-    from airflow_flinkstyle.protocol.records import Heartbeat, IncarnationRecord, TakeoverOrder
+    from airflow_flinkstyle.protocol.records import Heartbeat, IncarnationRecord
     from airflow_flinkstyle.types import Generation
 
 GO_POLL_S = 0.25
@@ -45,6 +46,8 @@ class DriverRun:
     """The heartbeat of an earlier incarnation of this generation."""
     seen: Slot[Current] | None
     """``current.json`` before any lease was waited for."""
+    order_keys: tuple[str, ...] = ()
+    """What the takeover order must be signed with one of; empty if the caller gave the driver none."""
     clock: Clock = LEASE_CLOCK
     """By which it waits."""
 
@@ -61,6 +64,7 @@ def begin(
     *,
     submit: int = 0,
     claim: Claim | None = None,
+    order_keys: tuple[str, ...] = (),
     clock: Clock = LEASE_CLOCK,
 ) -> DriverRun:
     """Begin an incarnation, after the earlier ones of this generation have ended.
@@ -71,6 +75,7 @@ def begin(
         process: This one.
         submit: The submit that this process was started by; 0 if it was started otherwise.
         claim: What ``submitted_claim`` found; None to read it.
+        order_keys: What its takeover order is signed with.
         clock: By which it waits, now and later.
 
     Raises:
@@ -92,7 +97,13 @@ def begin(
         require_not_closed(prior)
     require_newest(board, generation, submit)  # somebody may have given this process up while it waited
     return DriverRun(
-        generation=generation, incarnation=incarnation, claim=claim, prior=prior, seen=seen, clock=clock
+        generation=generation,
+        incarnation=incarnation,
+        claim=claim,
+        prior=prior,
+        seen=seen,
+        order_keys=order_keys,
+        clock=clock,
     )
 
 
@@ -129,6 +140,27 @@ def submitted_claim(board: JobBoard, generation: Generation, claim_id: str, *, d
             remedy="Find out who writes to the savepoint root; then start the job again.",
         )
     return claim
+
+
+def signed_order(board: JobBoard, driver_run: DriverRun) -> TakeoverOrder | None:
+    """Return this driver's takeover order, None while there is none; whoever writes the store gives none.
+
+    Raises:
+        SignatureError: If the order that is there was not given by the caller who started this driver, or by
+            another one with the key.
+    """
+    data = board.takeover_order_data(driver_run.generation)
+    if data is None:
+        return None
+    if driver_run.order_keys:
+        signatures.require(
+            driver_run.order_keys,
+            data,
+            board.takeover_order_place(driver_run.generation),
+            state_after=NOT_STARTED,
+            remedy="Find out who writes to the savepoint root; then start the job again.",
+        )
+    return TakeoverOrder.from_bytes(data)
 
 
 def _not_claimed(board: JobBoard, generation: Generation) -> NotClaimedError:

@@ -12,6 +12,7 @@ from airflow_flinkstyle.agent.errors import (
     CheckpointLostError,
     QueryNameError,
     QueryUnknownError,
+    UnsupportedModeError,
 )
 from airflow_flinkstyle.agent.guards.guard import check_source, read_positions, require_same_sources
 from airflow_flinkstyle.checkpoint.inventory import remove_unfinished_writes
@@ -20,15 +21,15 @@ from airflow_flinkstyle.protocol.records import SourceIdentity
 from airflow_flinkstyle.savepoint.files.restore import restore_savepoint
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from airflow_flinkstyle.agent.job_query import JobQuery
-    from airflow_flinkstyle.agent.jvm.sources import Describe
+    from airflow_flinkstyle.agent.jvm.sources import Describe, Source
     from airflow_flinkstyle.protocol.records import Heartbeat, TakeoverOrder
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
     from airflow_flinkstyle.storage.base import ObjectStore
-    from airflow_flinkstyle.types import ClaimMode
+    from airflow_flinkstyle.types import ClaimMode, Generation
 
 OpenCheckpoint = Callable[[str], "ObjectStore"]
 """Opens the checkpoint of a query, by its name."""
@@ -136,6 +137,19 @@ def require_known(query: JobQuery, to_continue: Collection[str], script: Collect
     )
 
 
+def require_replayable(sources: Iterable[Source]) -> None:
+    """Check that every source can be read again from an offset.
+
+    Raises:
+        UnsupportedModeError: If one is a socket: Spark plans again a batch whose rows are gone.
+    """
+    if any("socket" in source.provider.lower() for source in sources):
+        raise UnsupportedModeError.named(
+            "the source socket, which cannot be read again from a savepoint",
+            "Write what comes over the socket to Kafka or to files, and read those.",
+        )
+
+
 def guard(describe: Describe, query: JobQuery, expected: Mapping[str, list[SourceIdentity]]) -> None:
     """Check every Kafka source of the query, and record what they read.
 
@@ -178,6 +192,7 @@ def restore(
     complete: bool,
     carry_planned: bool = False,
     claim_mode: ClaimMode = "no_claim",
+    generation: Generation | None = None,
 ) -> None:
     """Restore every query of a savepoint to its checkpoint; files that are there stay."""
     restored = restore_savepoint(
@@ -185,6 +200,7 @@ def restore(
         repository,
         open_checkpoint,
         claim_mode=claim_mode,
+        generation=generation,
         carry_planned=carry_planned,
         complete=complete,
     )

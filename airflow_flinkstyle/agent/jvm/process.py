@@ -28,6 +28,8 @@ EXIT_JVM_GONE = 76
 
 HALT_PATIENCE_S = 1.0
 """How long a JVM may take to end itself before it is killed."""
+_leave = os._exit
+"""Taken before a script runs: in its ``os._exit`` the run is ended first."""
 log = logging.getLogger(__name__)
 
 
@@ -60,7 +62,7 @@ class DriverProcess:
         halting.join(HALT_PATIENCE_S)  # a JVM in a long pause does not answer
         if _gateway_jvm() is not None and not self.jvm_is_gone():
             os.kill(self.jvm_pid, signal.SIGKILL)
-        os._exit(code)
+        _leave(code)
 
 
 def _gateway_jvm() -> Java:
@@ -81,6 +83,6 @@ def end_later(code: int, after_s: float) -> None:
     def end() -> None:
         time.sleep(after_s)
         log.warning("The script has not ended %.0f s after its queries; ending it", after_s)
-        os._exit(code)
+        _leave(code)
 
     threading.Thread(target=end, name="flinkstyle-end", daemon=True).start()

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from airflow_flinkstyle.agent.jvm.versions import as_dict, source_name
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow_flinkstyle.agent.jvm.untyped import Java, PySpark
     from airflow_flinkstyle.kafka.cluster import ClusterView
-
-_UNNAMED = "<Unassigned>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,30 +54,22 @@ Describe = Callable[[Source], "ClusterView"]
 
 def sources_of(df: PySpark) -> tuple[Source, ...]:
     """Return the streaming sources of a data frame, in the offset log's order."""
-    jdf, jvm = df._jdf, df.sparkSession._jvm  # noqa: SLF001
-    leaves = jdf.queryExecution().analyzed().collectLeaves()
+    leaves = df._jdf.queryExecution().analyzed().collectLeaves()  # noqa: SLF001
     streaming = [leaf for leaf in (leaves.apply(i) for i in range(leaves.size())) if leaf.isStreaming()]
-    return tuple(_source(position, leaf, jvm) for position, leaf in enumerate(streaming))
+    return tuple(_source(position, leaf) for position, leaf in enumerate(streaming))
 
 
-def _source(position: int, leaf: Java, jvm: Java) -> Source:
+def _source(position: int, leaf: Java) -> Source:
     detail = ""
     if leaf.getClass().getSimpleName() == "StreamingRelationV2":
         options = dict(leaf.extraOptions().asCaseSensitiveMap())
         provider = leaf.sourceName()
         detail = leaf.identifier().get().toString() if leaf.identifier().isDefined() else ""
     elif leaf.getClass().getSimpleName() == "StreamingRelation":
-        options = dict(jvm.scala.jdk.javaapi.CollectionConverters.asJava(leaf.dataSource().options()))
+        options = as_dict(leaf.dataSource().options())
         provider, detail = leaf.sourceName(), leaf.dataSource().className()
     else:  # a source made by a test or a library, without options
         options, provider = {}, leaf.nodeName()
-    return Source(position=position, name=_name(leaf), provider=provider, options=options, detail=detail)
-
-
-def _name(leaf: Java) -> str | None:
-    try:
-        text = leaf.sourceIdentifyingName().toString()
-    except Exception:  # noqa: BLE001  # py4j: Spark before 4.2 has no names
-        return None
-    name = text.rpartition("=")[2].strip("\"'")
-    return None if name == _UNNAMED else name
+    return Source(
+        position=position, name=source_name(leaf), provider=provider, options=options, detail=detail
+    )

@@ -12,6 +12,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from airflow_flinkstyle.agent.jvm.versions import engine_states
+
 if TYPE_CHECKING:
     from airflow_flinkstyle.agent.jvm.untyped import Java
 
@@ -34,12 +36,7 @@ class StopFlag:
         """
         self._jvm, self._state = jvm, execution.state()
         self._thread, self._lock = execution.queryExecutionThread(), execution.awaitProgressLock()
-        package = self._state.get().getClass().getPackage().getName()
-        loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-        self._active, self._terminated = (
-            loader.loadClass(f"{package}.{name}$").getField("MODULE$").get(None)
-            for name in ("ACTIVE", "TERMINATED")
-        )
+        self._active, self._terminated = engine_states(jvm, self._state.get())
         self._holds = False
 
     def try_set(self) -> bool:

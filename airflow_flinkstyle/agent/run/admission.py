@@ -118,7 +118,7 @@ class Admission:
         log.info("Waiting for the takeover order")
         clock, looked_s = self._driver_run.clock, 0.0
         while (
-            order := self._patiently(lambda: self._board.takeover_order(self._driver_run.generation))
+            order := self._patiently(lambda: takeover.signed_order(self._board, self._driver_run))
         ) is None:
             if clock.now_s - looked_s > _LOOK_EVERY_S:
                 looked_s = clock.now_s
@@ -151,6 +151,7 @@ class Admission:
                 complete=True,
                 carry_planned=order.carry_planned,
                 claim_mode=order.claim_mode,
+                generation=self._driver_run.generation,
             )
         self._expected = checks.expected_identities(order, self.manifest, None)
 

@@ -53,6 +53,7 @@ def take(
     cut_id: str | None = None,
     previous: Manifest | None,
     cancelled: Callable[[], bool],
+    timeout_s: float | None = None,
     progress: Callable[[CaptureProgress], None],
 ) -> Manifest:
     """Take a savepoint of all queries of the job.
@@ -71,6 +72,7 @@ def take(
         cut_id: The cut of several jobs that the savepoint is for.
         previous: An earlier savepoint of the same run.
         cancelled: Asked before each file.
+        timeout_s: How long the caller waits; None if it did not say.
         progress: Told after each file.
 
     Raises:
@@ -109,6 +111,7 @@ def take(
         previous=previous,
         cancelled=cancelled,
         progress=progress,
+        timeout_s=timeout_s,
         patience_s=STORE_PATIENCE_S,
     )
 

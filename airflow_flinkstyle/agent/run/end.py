@@ -117,7 +117,11 @@ class RunEnd:
         if isinstance(why, StopAsked):
             return None
         failures = [query.failure for query in self._driver.queries.all()]
-        return next((Failure.of(error) for error in failures if error is not None), None)
+        failed = next((error for error in failures if error is not None), None)
+        if failed is None:
+            return None
+        log.error("A query failed that the script did not wait for", exc_info=failed)
+        return Failure.of(failed)
 
     def _cause(self, failure: Failure) -> Failure:
         """Return what a sink refused a batch with, where that is what the script failed of."""

@@ -156,13 +156,10 @@ class HeldCut:
         return None
 
     def _capture(self, batches: Mapping[str, BatchId], *, runs_on: bool) -> Manifest:
-        return self._taking.take(
-            self._request, stopped_at=batches, runs_on=runs_on, cancelled=self._take.cancelled.is_set
-        )
+        return self._taking.take(self._take, stopped_at=batches, runs_on=runs_on)
 
     def _require_wanted(self) -> None:
-        if self._take.cancelled.is_set():
-            raise TakeCancelledError.of(f"job {self._driver.board.job}")
+        self._take.require_wanted(f"job {self._driver.board.job}")
 
     def _make_final(self) -> None:
         """Take the stop out of the hands of those who could cancel it, by the replace they would cancel by.

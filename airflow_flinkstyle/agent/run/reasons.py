@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import traceback
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.errors import ScriptFailedError
+from airflow_flinkstyle.agent.jvm.causes import passes
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.kafka.login.driver import scrub
 
@@ -18,6 +21,11 @@ _PLAN = "\n=== Streaming Query ==="
 """Behind this, Spark's message holds the plan of the query that failed."""
 _SHOWN_LINES = 6
 _SHOWN_CHARACTERS = 2000
+_OWN_LINES = 10
+_FRAME = re.compile(r'\s+File "([^"]+)", line \d+')
+_NOT_OWN = re.compile(r"^<|/(site-packages|dist-packages|pyspark|airflow_flinkstyle)/|/py4j")
+_STANDARD_LIBRARY = str(Path(os.__file__).parent)
+_JVM = re.compile(r"\s+at |\s*\.\.\. \d+ more|Driver stacktrace:|JVM stacktrace:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +63,39 @@ class Failure:
 
     @staticmethod
     def of(error: BaseException) -> Failure:
-        """Name the error; the script's own by the last lines of its traceback."""
+        """Name the error; the script's own by its lines of the tracebacks, and by their end."""
         if isinstance(error, FlinkstyleError):
             return Failure(error.code, scrub(str(error), os.environ), transient=error.retryable)
         # Scrubbed whole: half a key is a secret too, and would not be found.
-        text = scrub("".join(traceback.format_exception(error)), os.environ).partition(_PLAN)[0]
-        lines = [line for line in text.splitlines() if line.strip()]
-        return Failure(ScriptFailedError.code, "\n".join(lines[-_SHOWN_LINES:])[-_SHOWN_CHARACTERS:])
+        whole = scrub("".join(traceback.format_exception(error)), os.environ)
+        own = own_lines(whole)[-_OWN_LINES:]
+        end = [
+            line for line in whole.partition(_PLAN)[0].splitlines() if line.strip() and not _JVM.match(line)
+        ]
+        end = [line for line in end[-_SHOWN_LINES:] if not own or not (line[0].isspace() or line in own)]
+        shown, said = "\n".join(own)[: _SHOWN_CHARACTERS // 2], "\n".join(end)[-_SHOWN_CHARACTERS // 2 :]
+        return Failure(
+            ScriptFailedError.code, "\n".join(filter(None, (shown, said))), transient=passes(error)
+        )
+
+
+def own_lines(text: str) -> list[str]:
+    """Return the script's frames of all tracebacks in a text, and what ended them.
+
+    Spark's message of a failed query holds the tracebacks of its functions, between lines of the JVM's.
+    """
+    found: list[str] = []
+    in_traceback = has_own = is_own = False
+    for line in text.splitlines():
+        if frame := _FRAME.match(line):
+            is_own = not _NOT_OWN.search(frame[1]) and not frame[1].startswith(_STANDARD_LIBRARY)
+            has_own = is_own or (in_traceback and has_own)
+            in_traceback = True
+        is_end = in_traceback and bool(line.strip()) and not line[0].isspace()
+        if in_traceback and ((has_own if is_end else is_own) and line.strip(" ^~")):
+            found.append(line)
+        in_traceback = in_traceback and not is_end
+    return list(dict.fromkeys(found))
 
 
 Ending = StopAsked | ScriptEnded | Signalled | Failure

@@ -37,13 +37,13 @@ class Serving:
     def is_ready(self, request: Request) -> bool:
         """Return whether a request can be judged now.
 
-        What needs committed batches waits for a query's first one if that runs, and some requests wait until
-        the script has started queries.
+        What needs committed batches waits for a query's first one if that runs, or may be planned yet; some
+        requests wait until the script has started queries.
         """
         if not self._admission.is_settled():
             return False
         started, waiting = self._driver.queries.started_and_waiting()
-        if _needs_batches(request) and any(query.is_in_first_batch for query in started):
+        if _needs_batches(request) and any(query.nears_first_batch for query in started):
             return False
         if not _starts_awaited(request, waiting):
             return True
@@ -81,7 +81,7 @@ class Serving:
             if request.alignment == "aligned" or request.command == "stop_with_savepoint":
                 manifest = HeldCut(self._driver, take, self._taking).run()
             else:
-                manifest = self._taking.take(request, stopped_at=None, cancelled=take.cancelled.is_set)
+                manifest = self._taking.take(take, stopped_at=None)
         except FlinkstyleError as error:
             withdrawn = take.cancelled.is_set()  # then it does not matter what else went wrong
             self._driver.inbox.end(

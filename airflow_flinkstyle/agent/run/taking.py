@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.agent.run import capture
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
+    from airflow_flinkstyle.agent.board.inbox import Take
     from airflow_flinkstyle.agent.run.admission import Admission
     from airflow_flinkstyle.agent.run.driver import Driver
-    from airflow_flinkstyle.protocol.records import Request
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.types import BatchId
 
@@ -24,13 +24,13 @@ class Taking:
 
     def take(
         self,
-        request: Request,
+        take: Take,
         *,
         stopped_at: Mapping[str, BatchId] | None,
-        cancelled: Callable[[], bool],
         runs_on: bool = False,
     ) -> Manifest:
-        """Take the savepoint that a request asks for."""
+        """Take the savepoint that a request asks for, while its caller waits for it."""
+        request = take.request
         if request.savepoint_id is None:
             raise AssertionError(f"request {request.request_id} names no savepoint")
         driver = self._driver
@@ -46,7 +46,8 @@ class Taking:
             alignment=request.alignment,
             cut_id=request.cut_id,
             previous=self._admission.manifest,
-            cancelled=cancelled,
+            cancelled=take.cancelled.is_set,
+            timeout_s=take.left_s(),
             progress=capture.ProgressWriter(driver.board, driver.driver_run.generation, request),
         )
         return self._admission.manifest

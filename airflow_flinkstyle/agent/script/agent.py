@@ -28,6 +28,9 @@ class Agent(Protocol):
     def script_stops_spark(self) -> None:
         """Drain before the script stops its session."""
 
+    def script_leaves(self, code: int) -> int:
+        """End the run if the script leaves Python at once and all is done; returns the exit code."""
+
     @property
     def held(self) -> Hold:
         """What holds queries for a while, to be asked about them."""

@@ -82,6 +82,7 @@ def wrap(agent: Agent, rules: Sequence[KafkaOverride]) -> None:
     wrap_held(agent)
     for stopped in (SparkSession, SparkContext):
         _drain_before(stopped, "stop", agent)
+    _end_before_exit(agent)
     replace(SparkSession.Builder, "remote", lambda _original: _refuse_remote)
 
 
@@ -239,3 +240,16 @@ def _drain_before(cls: PySpark, name: str, agent: Agent) -> None:
         return call
 
     replace(cls, name, wrapper)
+
+
+def _end_before_exit(agent: Agent) -> None:
+    """Let ``os._exit`` end the run first; a process that the script forked just ends."""
+    driver = os.getpid()
+
+    def wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(status: int) -> PySpark:
+            return original(agent.script_leaves(status) if os.getpid() == driver else status)
+
+        return call
+
+    replace(os, "_exit", wrapper)

@@ -105,6 +105,10 @@ class DetachedDeployment:
             ) from error
         _children[process.pid] = process
         log.info("Started driver process %d, log %s", process.pid, path)
+        try:
+            driver_log.delete_old(path)
+        except OSError as error:  # the driver runs, and that is what was asked for
+            log.warning("Logs of earlier runs are left where they are: %s", error)
         return self._id(process.pid, recorded_start(process.pid), str(path))
 
     def find(self, submission: Submission) -> Mapping[str, str] | None:

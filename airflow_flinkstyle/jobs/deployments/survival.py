@@ -153,5 +153,6 @@ def _refused(here: str, remedy: str) -> DiesWithStarterError:
     return DiesWithStarterError(
         f"A place where a driver outlives the task that starts it was expected, found {here}.",
         state_after="No driver was started, and nothing was stopped.",
-        remedy=f"{remedy} If drivers may end with it, set {SETTING} in the flinkstyle connection.",
+        remedy=f"{remedy} If drivers may end with it, set {SETTING} in the flinkstyle connection, or "
+        "FLINKSTYLE_DRIVER_MAY_END_WITH_WORKER=true for a command.",
     )

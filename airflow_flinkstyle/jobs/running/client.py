@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.jobs import requests
@@ -184,7 +184,7 @@ class JobClient(JobRuns):
             The request that ended, which may be a later one than ``pending``, and its end.
 
         Raises:
-            StepTimeoutError: If it has not ended in time; it continues, and waiting again finds it.
+            StepTimeoutError: If it has not ended in time; asking again finds what has been done.
             JobNotRunningError: If the driver is gone and nothing starts it again.
         """
         wait = self.waiting(timeout_s)
@@ -199,8 +199,8 @@ class JobClient(JobRuns):
                 raise StepTimeoutError(
                     f"Request {pending.request_id} ({pending.command}) to job {self.board.job} was expected "
                     f"to end within {timeout_s:g} s.",
-                    state_after="The driver continues with it.",
-                    remedy="Wait again with the same key, or cancel it.",
+                    state_after="The driver gives up what it may undo, and ends a plain stop.",
+                    remedy="Ask again with the same key, perhaps with more time: it finds what was done.",
                 )
 
     def _ask_anew(
@@ -237,6 +237,7 @@ class JobClient(JobRuns):
             RequestFailedError: If the driver refused or failed; the job continues.
             RequestPostponedError: If it failed for a reason that may pass; the same key asks anew.
         """
+        mode = replace(mode, timeout_s=timeout_s)
         try:
             pending = self.request_stop(request_key, savepoint=savepoint, mode=mode, confirm=confirm)
         except JobNotRunningError:

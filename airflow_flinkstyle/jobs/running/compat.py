@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
 _ASK = "import importlib.metadata as m; print(m.version('pyspark'))"
 _TIMEOUT_S = 30
-_VERSION = re.compile(r"\d+\.\d+\.\d+\S*")
+_VERSION = re.compile(r"\d+\.\d+\.\d+[^\s'\"]*")
+_SAYS_VERSION = ("RELEASE", "version.py")
+"""A file of a distribution, and one of a PySpark that pip installed."""
 log = logging.getLogger(__name__)
 
 
@@ -59,8 +61,8 @@ def spark_findings(runs: JobView, spec: JobSpec, target: SubmitTarget) -> tuple[
 def spark_version(target: SubmitTarget) -> str:
     """Return the version of the Spark that a target starts; empty if it cannot be told from here."""
     if target.spark_home is not None:
-        release = Path(target.spark_home) / "RELEASE"
-        found = _VERSION.search(release.read_text()) if release.is_file() else None
+        said = (Path(target.spark_home) / name for name in _SAYS_VERSION)
+        found = next((_VERSION.search(path.read_text()) for path in said if path.is_file()), None)
         return found[0] if found else ""
     try:
         asked = subprocess.run(  # noqa: S603  # the interpreter that runs the user's scripts

@@ -26,7 +26,7 @@ def begin_savepoint(
     client: JobClient,
     key: str,
     *,
-    running_timeout_s: float,
+    timeout_s: float,
     alignment: Alignment = "none",
     progress: Callable[[CaptureProgress], None] = copier.ignore,
 ) -> PendingRequest | Manifest:
@@ -37,14 +37,14 @@ def begin_savepoint(
     Args:
         client: The job.
         key: Who asks, without the try number: a retry finds its savepoint again.
-        running_timeout_s: How long to wait for a driver that comes up.
+        timeout_s: How long a driver may take to come up, and then to take the savepoint.
         alignment: Of the queries; aligned only while the job runs.
         progress: Told after each file of a savepoint that is taken at once.
 
     Raises:
         JobNotRunningError: If an aligned savepoint of a job that has ended is asked for.
     """
-    mode, status = CutMode(alignment=alignment), client.settled_status()
+    mode, status = CutMode(alignment=alignment, timeout_s=timeout_s), client.settled_status()
     if isinstance(status, (Closed, Failed)) and alignment == "aligned":
         raise JobNotRunningError(
             f"Job {client.board.job} was expected to run, so that its queries can be aligned, found that "
@@ -56,7 +56,7 @@ def begin_savepoint(
         return take_stopped(client, key, progress=progress)
     if isinstance(status, (Dead, Starting)):
         client.ensure_running(status)
-        client.wait_running(status.run.generation, timeout_s=running_timeout_s)
+        client.wait_running(status.run.generation, timeout_s=timeout_s)
     return client.request_savepoint(key, mode=mode)
 
 

@@ -127,9 +127,18 @@ class JobStarts(JobView):
         self._write_order(generation, order)
 
     def _write_order(self, generation: Generation, order: TakeoverOrder) -> None:
+        """Sign and give the order, if none was given before.
+
+        Raises:
+            SignatureError: If one was that no caller with the key gave.
+        """
+        board = self.board
+        claimed = (board.claim_place(generation), self.claim(generation))
+        place = board.takeover_order_place(generation)
         try:
-            self.board.create_takeover_order(generation, order)
+            board.create_takeover_order(generation, self.signer.sign_order(order, place, *claimed))
         except ObjectExistsError:
+            self.signer.require_order(board.takeover_order_data(generation) or b"", place, *claimed)
             log.info("Generation %d was told to go before", generation)
 
     def own_claim(self, claim_key: str) -> Generation | None:
@@ -228,7 +237,12 @@ class JobStarts(JobView):
         signed = self.signed_claim(generation)  # run.claim is as the store has it, or current.json repeats it
         claim = signed.claim
         submission = self._submission(generation, claim, number, signed.digest)
-        submission = replace(submission, env={**submission.env, **self._login_env(claim.overrides)})
+        env = {
+            **submission.env,
+            **self._login_env(claim.overrides),
+            **self.signer.order_environment(self.board.claim_place(generation), claim),
+        }
+        submission = replace(submission, env=env)
         asked = Submit(
             key=key,
             deployment=self.deployment.name,

@@ -69,7 +69,8 @@ def cut_together(
     wait = clients[0].waiting(timeout_s)
     cut = cuts.decision(cut_id)
     if cut is None:
-        cut = _Attempt(clients, cuts, cut_id, wait).run(key, stop=stop, hold_s=hold_s)
+        mode = CutMode(alignment="aligned", cut_id=cut_id, hold_s=hold_s, timeout_s=timeout_s)
+        cut = _Attempt(clients, cuts, cut_id, wait).run(key, mode, stop=stop)
     log.info("Cut %s is complete: %s", cut.cut_id, dict(cut.members))
     left = _await_closed(clients, cut, wait) if stop else {}
     return JobsCut(cut_id=cut.cut_id, savepoints=cut.members, not_stopped=left)
@@ -107,10 +108,10 @@ class _Attempt:
         self._clients, self._cuts, self._cut_id, self._wait = clients, cuts, cut_id, wait
         self._asked: list[tuple[JobClient, PendingRequest]] = []
 
-    def run(self, key: str, *, stop: bool, hold_s: float) -> Cut:
+    def run(self, key: str, mode: CutMode, *, stop: bool) -> Cut:
         """Return the complete cut; if it cannot be, or this caller is interrupted, abandon it first."""
         try:
-            cut = self._cut(key, stop=stop, hold_s=hold_s)
+            cut = self._cut(key, mode, stop=stop)
         except BaseException as error:
             decided = self._abandon(str(error) or type(error).__name__)
             interrupted = not isinstance(error, Exception)  # by Ctrl-C, or the time-out of a task
@@ -121,9 +122,8 @@ class _Attempt:
             raise self._failed(cut.reason)
         return cut
 
-    def _cut(self, key: str, *, stop: bool, hold_s: float) -> Cut:
+    def _cut(self, key: str, mode: CutMode, *, stop: bool) -> Cut:
         command: Asked = "stop_with_savepoint" if stop else "savepoint"
-        mode = CutMode(alignment="aligned", cut_id=self._cut_id, hold_s=hold_s)
         for client in self._clients:
             self._asked.append((client, client.request(f"{key}/{self._cut_id}", command, mode=mode)))
         held = self._await(lambda client, _: self._cuts.held(self._cut_id, client.board.job), "is held")

@@ -36,14 +36,18 @@ class Owner(Record):
     """For people: the run of the job, or the location restored to."""
     at_ms: int
     """Epoch milliseconds, UTC."""
+    generation: int | None = None
+    """The job's run that was restored from it; None if it was restored by hand, to a location."""
 
 
-def claim_savepoint(repository: SavepointRepository, savepoint_id: str, *, by: str, at_ms: int) -> None:
+def claim_savepoint(
+    repository: SavepointRepository, savepoint_id: str, *, by: str, at_ms: int, generation: int | None = None
+) -> None:
     """Write down who owns a savepoint from now on; the same owner does since the first time."""
     key = note_key(repository, _FOLDER, savepoint_id)
     found = repository.store.get(key)
     if found is None or parse_stored(Owner, repository, key, found.data).by != by:
-        repository.store.write(key, Owner(by=by, at_ms=at_ms).to_bytes())
+        repository.store.write(key, Owner(by=by, at_ms=at_ms, generation=generation).to_bytes())
 
 
 def owners(repository: SavepointRepository) -> Mapping[str, Owner]:

@@ -124,11 +124,11 @@ def take_savepoint(
     """
     end, what = _EarlyEnd(cancelled, timeout_s), f"job {repository.job}"
     patience = StorePatience(for_s=patience_s, ends=end, what=what)
-    existing = patience(lambda: repository.find(label.savepoint_id))
-    if existing is not None:
-        return existing
     _require_names(queries)
     try:
+        existing = patience(lambda: repository.find(label.savepoint_id))
+        if existing is not None:
+            return existing
         return _take(
             repository, queries, label, previous=previous, end=end, progress=progress, patience=patience
         )

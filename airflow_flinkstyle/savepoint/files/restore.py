@@ -65,6 +65,7 @@ def restore_savepoint(
     open_target: Callable[[str], ObjectStore],
     *,
     claim_mode: ClaimMode = "no_claim",
+    generation: int | None = None,
     carry_planned: bool = False,
     complete: bool = True,
     progress: Callable[[FileProgress], None] = ignore,
@@ -77,6 +78,7 @@ def restore_savepoint(
         open_target: Returns the store at a query's new checkpoint location, by the query's name.
         claim_mode: ``no_claim`` leaves the savepoint to whoever made it; ``claim`` makes it the restored
             job's, to go once a newer complete one has taken its place. The files are copied in both.
+        generation: The job's run that is restored; None where a person restores to a location.
         carry_planned: Also write the offsets of planned batches, where there are any.
         complete: False for a pre-copy.
         progress: Told after each file that had to be written, per query.
@@ -99,7 +101,13 @@ def restore_savepoint(
     if complete and claim_mode == "claim":
         by = ", ".join(open_target(query.name).uri for query in manifest.queries)
         at_ms = now_ms()
-        claim_savepoint(repository, manifest.savepoint_id, by=f"what was restored to {by}", at_ms=at_ms)
+        claim_savepoint(
+            repository,
+            manifest.savepoint_id,
+            by=f"what was restored to {by}",
+            at_ms=at_ms,
+            generation=generation,
+        )
     return done
 
 

@@ -52,6 +52,8 @@ class Candidate:
     """Who needs it: a run that started from it, an open migration; None if nobody does."""
     owned: Owner | None = None
     """What was restored from it in claim mode, and needs it until it has one of its own."""
+    taken_from_generation: int | None = None
+    """The job's run that it was taken from; None if it came from elsewhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,15 +108,15 @@ def plan_retention(
     those of its age.
     """
     last_good = last_good_of(newest_first)
-    newest_complete = next((found for found in newest_first if not found.missing_blobs), None)
     decisions: list[Decision] = []
     counted = 0
     for candidate in newest_first:
         protected = _protection(candidate, last_good)
         expired = _expiry(candidate, policy, counted=counted, now_ms=now_ms)
         if (owner := candidate.owned) is not None:  # one from before the restore is not the owner's
-            if newest_complete and newest_complete.taken_at_ms > owner.at_ms:
-                expired = f"owned by {owner.by}, which has {newest_complete.savepoint_id} since"
+            own = next((found for found in newest_first if _is_own(found, owner)), None)
+            if own is not None:
+                expired = f"owned by {owner.by}, which has {own.savepoint_id} since"
             else:
                 protected = protected or f"owned by {owner.by}, which has no newer complete one yet"
         wanted = protected is None and expired is None and not candidate.missing_blobs
@@ -122,6 +124,18 @@ def plan_retention(
             counted += 1
         decisions.append(_decide(candidate, protected, expired, place=counted))
     return RetentionPlan(job=job, decisions=tuple(decisions))
+
+
+def _is_own(found: Candidate, owner: Owner) -> bool:
+    """Return whether a savepoint takes the place of the one that its owner was restored from.
+
+    By the run, which no clock can be wrong about. What was restored by hand has none: then by the time.
+    """
+    if found.missing_blobs:
+        return False
+    if owner.generation is not None:
+        return (found.taken_from_generation or 0) >= owner.generation
+    return found.taken_at_ms > owner.at_ms
 
 
 def last_good_of(newest_first: Sequence[Candidate]) -> Candidate | None:

@@ -167,6 +167,7 @@ def read_contents(repository: SavepointRepository, needs: Needs, in_use: Mapping
             pinned=f"by {pin.by}: {pin.reason}" if pin else None,
             in_use=in_use.get(savepoint_id),
             owned=owned.get(savepoint_id),
+            taken_from_generation=needed[savepoint_id].cut.taken_from_generation,
         )
 
     ids = newest_first(needed, lambda savepoint_id: needed[savepoint_id].cut)

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_flinkstyle.hooks.airflow_versions import AirflowFailException
 from airflow_flinkstyle.hooks.job import StreamingJobHook
 from airflow_flinkstyle.hooks.keys import run_key
 from airflow_flinkstyle.jobs.journal import CutoverJournal

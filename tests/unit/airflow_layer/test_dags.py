@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from airflow.sdk.exceptions import ParamValidationError
+
+from tests.airflow_names import ParamValidationError
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG

@@ -3,8 +3,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_flinkstyle.hooks.airflow_versions import AirflowFailException
 from airflow_flinkstyle.jobs.migration.producers import StoreProducerSwitch
 from airflow_flinkstyle.operators import (
     MigrateStreamingJobOperator,

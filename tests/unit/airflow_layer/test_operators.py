@@ -9,9 +9,9 @@ import traceback
 from typing import TYPE_CHECKING
 
 import pytest
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
 
 from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.hooks.airflow_versions import AirflowException, AirflowFailException
 from airflow_flinkstyle.hooks.failures import airflow_errors
 from airflow_flinkstyle.hooks.keys import request_key
 from airflow_flinkstyle.jobs.errors import RequestBusyError
@@ -23,6 +23,7 @@ from airflow_flinkstyle.operators import (
     UpgradeStreamingJobOperator,
 )
 from testbed.waiting import PATIENCE_S
+from tests.airflow_names import TaskDeferred
 from tests.unit.airflow_layer.conftest import a_context
 
 if TYPE_CHECKING:

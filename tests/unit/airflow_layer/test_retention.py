@@ -5,8 +5,8 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from airflow_flinkstyle.hooks.airflow_versions import AirflowException, AirflowFailException
 from airflow_flinkstyle.hooks.assets import SAVEPOINTS, savepoint_asset
 from airflow_flinkstyle.hooks.rotation import require_all, rotation
 from airflow_flinkstyle.operators import (

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_flinkstyle.hooks.airflow_versions import AirflowFailException
 from airflow_flinkstyle.hooks.job import StreamingJobHook
 from airflow_flinkstyle.jobs.signing import KEY_VARIABLE
 from airflow_flinkstyle.operators import StartStreamingJobOperator

@@ -4,10 +4,11 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, TaskDeferred
 
+from airflow_flinkstyle.hooks.airflow_versions import AirflowFailException, AirflowSensorTimeout
 from airflow_flinkstyle.jobs.status import Running
 from airflow_flinkstyle.sensors import SavepointFreshnessSensor, StreamingJobProgressSensor
+from tests.airflow_names import TaskDeferred
 from tests.unit.airflow_layer.conftest import a_context
 
 if TYPE_CHECKING:

@@ -3,9 +3,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_flinkstyle.checkpoint import offset_log
+from airflow_flinkstyle.hooks.airflow_versions import AirflowFailException
 from airflow_flinkstyle.operators import ChangeSourcesOperator
 from tests.unit.airflow_layer.conftest import a_context
 

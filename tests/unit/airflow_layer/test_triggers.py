@@ -7,7 +7,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from airflow.sdk.exceptions import TaskDeferred
 
 from airflow_flinkstyle.hooks.job import StreamingJobHook
 from airflow_flinkstyle.jobs.status import Closed, Running
@@ -16,6 +15,7 @@ from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from airflow_flinkstyle.triggers.base import PollTrigger
 from airflow_flinkstyle.triggers.progress import ProgressTrigger, ProgressWatch
 from airflow_flinkstyle.triggers.savepoint import FreshSavepointTrigger, RequestTrigger
+from tests.airflow_names import TaskDeferred
 from tests.unit.airflow_layer.conftest import a_context
 from tests.unit.jobs.hosts import LEASE_S, Host, start
 

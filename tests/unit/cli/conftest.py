@@ -94,6 +94,7 @@ class Root:
         groups: Mapping[str, GroupStatus] | None = None,
         lease_s: float = 30.0,
         beats: bool = True,
+        failed: bool = False,
     ) -> None:
         """Leave the records of a driver that runs on another machine and answers nothing."""
         claim = Claim(
@@ -119,6 +120,7 @@ class Root:
             batch_committed_at_ms=0,
             sources={},
             groups=groups or {},
+            failed=failed,
         )
         heartbeat = Heartbeat(
             incarnation=only,

@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from airflow_flinkstyle.cli.factories import MAY_END_VARIABLE, client_of
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.jobs.errors import DiesWithStarterError
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.records import GroupStatus
 from airflow_flinkstyle.typed_json import encode
@@ -45,6 +48,13 @@ def test_status_gives_batches_and_where_the_checkpoints_are(root: Root):
     assert (found["generation"], found["incarnation"]) == (1, 1)
     assert found["checkpoint_location"] == str(root.folder / "checkpoints")
     assert "totals@4" in root.run("job", "status").stdout
+
+
+def test_status_names_a_query_that_failed_while_the_script_awaits_another(root: Root):
+    root.seem_running(failed=True)
+    assert root.json("job", "status")["failed_queries"] == ["totals"]
+    shown = " ".join(root.run("job", "status").stdout.split())
+    assert "an error has ended totals: see the driver's log" in shown
 
 
 def test_status_tells_what_was_committed_for_consumer_groups(root: Root):
@@ -134,3 +144,17 @@ def test_status_of_a_driver_that_fell_silent_elsewhere_is_dead_after_its_lease(r
     root.seem_running(lease_s=0.5, beats=False)
     assert root.json("job", "status")["status"] == "dead"
     assert "not changed for" in root.run("job", "status").stdout
+
+
+def test_command_starts_drivers_that_may_end_with_it_only_where_a_person_accepts_that(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("AIRFLOW_IS_K8S_EXECUTOR_POD", "1")  # a pod that ends with its one task
+    with pytest.raises(DiesWithStarterError) as refused:
+        client_of(root.uri, "orders").deployment.require_able()
+    assert f"{MAY_END_VARIABLE}=true for a command" in refused.value.remedy
+    monkeypatch.setenv(MAY_END_VARIABLE, "true")
+    client_of(root.uri, "orders").deployment.require_able()
+    monkeypatch.setenv(MAY_END_VARIABLE, "perhaps")
+    with pytest.raises(BadInputError, match=MAY_END_VARIABLE):
+        client_of(root.uri, "orders")

@@ -9,7 +9,8 @@ from typer.testing import CliRunner
 
 from airflow_flinkstyle import __version__
 from airflow_flinkstyle.cli.app import app
-from airflow_flinkstyle.cli.output import in_options, show, table
+from airflow_flinkstyle.cli.output import in_options, report, show, table
+from airflow_flinkstyle.errors import BadInputError
 
 ID = "sp-0123456789abcdef0123"
 COLUMNS = ("savepoint", "taken (UTC)", "#gen", "batches", "#files", "cut", "spark", "verified", "pinned")
@@ -67,3 +68,10 @@ def test_remedy_names_the_options_that_the_command_has(remedy: str, shown: str):
 def test_version_is_the_packages():
     done = CliRunner().invoke(app, ["--version"])
     assert (done.exit_code, done.stdout) == (0, f"flinkstyle {__version__}\n")
+
+
+def test_ends_of_logs_stand_behind_what_to_do(capsys: Capture):
+    error = BadInputError("A failed.", "It starts. Its log:\nline 1\nline 2\n", "Mend it.")
+    report(error, as_json=False, options={})
+    shown = capsys.readouterr().err.splitlines()
+    assert shown == ["BAD_INPUT: A failed.", "It starts. Its log:", "Mend it.", "line 1", "line 2"]

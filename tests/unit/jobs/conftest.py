@@ -25,11 +25,11 @@ from airflow_flinkstyle.agent.board.agreement import Agreement
 from airflow_flinkstyle.agent.errors import PredecessorError
 from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.clock import CLOCK, Clock
-from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.errors import FlinkstyleError, SignatureError
 from airflow_flinkstyle.jobs.deployments.base import Alive, Gone
 from airflow_flinkstyle.jobs.errors import MirrorBehindError
 from airflow_flinkstyle.jobs.running.client import JobClient
-from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
+from airflow_flinkstyle.jobs.spec import JobSpec, Submission, SubmitTarget
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
 from airflow_flinkstyle.kafka.errors import ClusterUnreachableError, GroupInUseError
 from airflow_flinkstyle.kafka.fence.fences import FenceRecord
@@ -46,6 +46,7 @@ from airflow_flinkstyle.protocol.records import (
     QueryStatus,
     SourceIdentity,
 )
+from airflow_flinkstyle.protocol.signatures import ORDER_KEYS_VARIABLE
 from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
 from airflow_flinkstyle.rewrite.apply import apply_plan
 from airflow_flinkstyle.rewrite.plan import plan_rewrite
@@ -220,10 +221,13 @@ class _Leave(Exception):
 class Driver(threading.Thread):
     """One incarnation: the agent's side of the protocol, in the order of the contract."""
 
-    def __init__(self, world: World, generation: int, pid: int, host: str = "here", submit: int = 0) -> None:
+    def __init__(self, world: World, pid: int, host: str, submission: Submission) -> None:
         super().__init__(daemon=True)
-        self.world, self.generation, self.pid = world, generation, pid
-        self.host, self.submit = host, submit
+        self.world, self.generation, self.pid = world, int(submission.marker[-1]), pid
+        self.host = host
+        self.submit = int(submission.argv[submission.argv.index("--submit") + 1])
+        self.order_keys = tuple(submission.env[ORDER_KEYS_VARIABLE].split(","))
+        generation = self.generation
         self.board = JobBoard(world.store, world.job)
         self.killed, self.version, self.beats = threading.Event(), None, 0
         self.claim = self.board.claim(generation)
@@ -236,12 +240,14 @@ class Driver(threading.Thread):
 
     def run(self) -> None:
         with contextlib.suppress(_Leave, takeover.NotOursError, ObjectChangedError, ObjectExistsError):
-            self.driver_run = takeover.begin(self.board, self.generation, self.process, submit=self.submit)
+            self.driver_run = takeover.begin(
+                self.board, self.generation, self.process, submit=self.submit, order_keys=self.order_keys
+            )
             self.incarnation = self.driver_run.incarnation
             self.version = self.driver_run.prior.version if self.driver_run.prior else None
             try:
                 self.live()
-            except PredecessorError as error:
+            except (PredecessorError, SignatureError) as error:
                 self.beat("failed", error=(error.code, str(error)))
             except ConnectionError as error:
                 self.beat("failed", error=("CLUSTER_UNREACHABLE", str(error)), transient=True)
@@ -268,7 +274,7 @@ class Driver(threading.Thread):
             raise RuntimeError("ImportError: no module named nonsense")
         self.application_id = "app"
         self.beat("standby")
-        while (order := self.board.takeover_order(self.generation)) is None:
+        while (order := takeover.signed_order(self.board, self.driver_run)) is None:
             self.wait()
         seen = self.driver_run.seen
         if seen is None or seen.value.generation != self.generation:
@@ -565,8 +571,7 @@ class World:
     def submit_on(self, host: str, submission: Any) -> dict[str, str]:
         pid = len(self.drivers) + 1
         self.submissions.append(submission)
-        number = int(submission.argv[submission.argv.index("--submit") + 1])
-        self.drivers[pid] = Driver(self, int(submission.marker[-1]), pid, host, number)
+        self.drivers[pid] = Driver(self, pid, host, submission)
         self.drivers[pid].start()
         return {"pid": str(pid)}
 

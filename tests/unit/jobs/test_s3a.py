@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_flinkstyle.hooks.aws import s3_environment
-from airflow_flinkstyle.jobs.s3a import PROVIDER, has_first_sdk, s3a_conf
+from airflow_flinkstyle.jobs.s3a import PROVIDER, REGION, has_first_sdk, s3a_conf
 from airflow_flinkstyle.jobs.spec import submission_of
 from airflow_flinkstyle.storage.s3_settings import AssumedRole, S3Settings
 from tests.unit.jobs.specs import a_spec, a_target
@@ -90,6 +90,16 @@ def test_driver_gets_what_to_assume_and_none_of_the_workers_own_identity():
     own = a_spec(conf={PROVIDER: "mine"})
     argv = submission_of(own, a_target(secret_env=identity), **where).argv
     assert [part for part in argv if PROVIDER in part] == [f"{PROVIDER}=mine"]
+
+
+def test_region_that_the_connection_names_is_told_to_s3a_unless_a_setting_says_another():
+    where = {"root": "/r", "generation": 1, "claim_id": "c", "base_env": {"AWS_REGION": "the-workers-own"}}
+    named = a_target(secret_env=s3_environment(S3Settings(region="eu-west-1")))
+    assert f"{REGION}=eu-west-1" in submission_of(a_spec(), named, **where).argv
+    argv = submission_of(a_spec(conf={REGION: "eu-west-3"}), named, **where).argv
+    assert [part for part in argv if REGION in part] == [f"{REGION}=eu-west-3"]
+    unnamed = a_target(secret_env=s3_environment(S3Settings(profile="streams")))
+    assert not [part for part in submission_of(a_spec(), unnamed, **where).argv if REGION in part]
 
 
 def test_worker_with_a_web_identity_of_its_own_gives_it_to_s3a_too():

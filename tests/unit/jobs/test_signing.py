@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.jobs.errors import SignatureError, SigningKeyError
+from airflow_flinkstyle.errors import SignatureError
+from airflow_flinkstyle.jobs.errors import DriverFailedError, SigningKeyError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.migration.cutover import PHASES
 from airflow_flinkstyle.jobs.migration.fail_back import last_migration
 from airflow_flinkstyle.jobs.signing import KEY_VARIABLE, PREVIOUS_VARIABLE, Signer
 from airflow_flinkstyle.jobs.spec import driver_env
+from airflow_flinkstyle.protocol import signatures
+from airflow_flinkstyle.protocol.signatures import ORDER_KEYS_VARIABLE
 from testbed.keys import SIGNER, SIGNING_ENV, SIGNING_KEY
 from testbed.memory_store import MemoryStore
+from tests import hostile
 from tests.unit.jobs.conftest import World
 from tests.unit.jobs.cutovers import a_cutover
 
@@ -181,6 +185,33 @@ def test_log_is_shown_of_the_file_that_a_signed_claim_names(world: World, monkey
     assert asked == [str(world.folder / "logs" / "orders-job-000001.log")]
     put(world, f"{world.job}/runs/000001/claim.json", run_evil)
     assert client.log_tail(client.run(1)) == "(not shown: SIGNATURE)"
+
+
+@pytest.mark.parametrize("change", hostile.FORGED, ids=str)
+def test_driver_that_waits_takes_nothing_over_by_a_forged_order(world: World, change: dict[str, Any]):
+    client = world.start()
+    waiting = client.standby(world.spec("v2.py"), world.target(), claim_key="next", prepare_savepoint_id=None)
+    hostile.forge_order(client.board, waiting.generation, **change)
+    with pytest.raises(DriverFailedError, match="SIGNATURE"):
+        client.wait_running(waiting.generation, timeout_s=10)
+    order = client.board.takeover_order(1)
+    with pytest.raises(SignatureError, match=r"takeover-order\.json"):  # nor does a caller go on with it
+        client.order_takeover(waiting.generation, order)
+    assert client.board.current().value.generation == 1
+
+
+def test_what_a_driver_gets_to_verify_its_order_signs_nothing_else(world: World):
+    client = world.start()
+    (submission,) = world.submissions
+    (given,) = submission.env[ORDER_KEYS_VARIABLE].split(",")
+    assert given not in " ".join(submission.argv)
+    stored = b"".join(world.store.read(info.key) for info in world.store.list())
+    assert given.encode() not in stored
+    claim, place = client.claim(1), client.board.claim_place(1)
+    forged = replace(claim, signature=signatures.sign([given], claim.to_bytes(), place))
+    world.store.write(f"{world.job}/runs/000001/claim.json", forged.to_bytes())
+    with pytest.raises(SignatureError):
+        client.launch_of(1)
 
 
 # --- migrations ---------------------------------------------------------------------------------

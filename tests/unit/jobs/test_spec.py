@@ -99,3 +99,17 @@ def test_launch_of_something_else_is_a_clear_error():
 
 def test_each_generation_has_its_own_checkpoint():
     assert a_spec().checkpoint_location(12) == "/checkpoints/orders/000012"
+
+
+def test_module_is_run_as_by_python_and_needs_a_name():
+    argv = submit_argv(
+        a_spec(script="-m", args=("shop.orders", "--fast")),
+        a_target(),
+        root="/r",
+        generation=1,
+        claim_id="c",
+        env={},
+    )
+    assert argv[-4:] == ("--", "-m", "shop.orders", "--fast")
+    with pytest.raises(BadInputError, match="name of a module"):
+        a_spec(script="-m", args=())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.agent.jvm.log_rotation import keep_log_short
-from airflow_flinkstyle.protocol.driver_log import MOST_BYTES, PATH_VARIABLE, rotate, tail
+from airflow_flinkstyle.protocol.driver_log import MOST_BYTES, PATH_VARIABLE, delete_old, rotate, tail
 from testbed.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -65,3 +65,15 @@ def test_agent_rotates_the_log_that_its_environment_names(tmp_path: Path):
     keep_log_short({PATH_VARIABLE: str(log)})
     wait_until("the log is rotated", lambda: (tmp_path / "log.1").exists() and log.stat().st_size == 0)
     assert (tmp_path / "log.1").stat().st_size == MOST_BYTES + 1
+
+
+def test_logs_of_the_newest_runs_stay_and_no_other_file_goes(tmp_path: Path):
+    runs = {number: f"orders-{number:06d}.log" for number in range(1, 6)}
+    others = {"orders-000001-000001.log", "orders2-000001.log", "orders-000001.log.txt", "orders-x.log"}
+    for name in {*runs.values(), f"{runs[1]}.1", f"{runs[1]}.4", f"{runs[4]}.1", *others}:
+        (tmp_path / name).touch()
+    assert {path.name for path in delete_old(tmp_path / runs[5], kept=3)} == {
+        *(runs[1], f"{runs[1]}.1", f"{runs[1]}.4", runs[2])
+    }
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {runs[3], runs[4], f"{runs[4]}.1", runs[5], *others}

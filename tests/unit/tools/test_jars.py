@@ -16,8 +16,6 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout whose jars come from a stand-in repository: files beside their checksums."""
     monkeypatch.setattr(common, "HOME", tmp_path)
     monkeypatch.setattr(jars, "HOME", tmp_path)
-    monkeypatch.setattr(jars, "JARS", tmp_path / "jars")
-    monkeypatch.setattr(jars, "LOCK", tmp_path / "jars.lock")
 
     def retrieve(
         _java: Path, coordinates: list[jars.Coordinate], folder: Path, *_: object, **__: object
@@ -32,6 +30,10 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def ensure(checkout: Path) -> None:
+    jars.ensure(checkout, checkout / "jars.lock", checkout / "jars")
+
+
 def served(coordinate: jars.Coordinate) -> str:
     return f"the bytes of {coordinate}"
 
@@ -43,7 +45,7 @@ def line(jar_set: str, coordinate: str, content: str | None = None) -> str:
 
 def test_identical_jars_of_two_sets_are_one_file(checkout: Path):
     (checkout / "jars.lock").write_text(line("a", "g:x:1") + line("b", "g:x:1") + line("b", "g:y:2:linux"))
-    jars.ensure(checkout)
+    ensure(checkout)
     assert (checkout / "jars/a/x-1.jar").stat().st_ino == (checkout / "jars/b/x-1.jar").stat().st_ino
     assert sorted(path.name for path in (checkout / "jars").iterdir()) == ["a", "b"]
     assert (checkout / "jars/b/y-2-linux.jar").exists()
@@ -54,7 +56,7 @@ def test_jar_with_another_checksum_names_file_expected_found_and_remedy(checkout
     with pytest.raises(
         SystemExit, match=r"g:x:1 was expected to have SHA-256 \w{64}, found \w{64}.*make lock"
     ):
-        jars.ensure(checkout)
+        ensure(checkout)
     assert not list((checkout / "jars").glob("a/*"))
 
 
@@ -62,13 +64,13 @@ def test_jars_that_came_are_kept_when_one_is_missing(checkout: Path, monkeypatch
     monkeypatch.setattr(jars, "LOGS", jars.ROOT / "logs")
     (checkout / "jars.lock").write_text(line("a", "g:x:1") + line("a", "g:absent:1"))
     with pytest.raises(SystemExit, match="2 jars were to be fetched, Ivy brought 1"):
-        jars.ensure(checkout)
+        ensure(checkout)
     assert [path.read_text() for path in checkout.glob("jars/incoming/*")] == ["the bytes of g:x:1"]
 
 
 def test_second_run_fetches_only_what_the_lock_file_gained(checkout: Path, monkeypatch: pytest.MonkeyPatch):
     (checkout / "jars.lock").write_text(line("a", "g:x:1") + line("gone", "g:z:1"))
-    jars.ensure(checkout)
+    ensure(checkout)
     asked: list[jars.Coordinate] = []
     fetch = jars.retrieve
 
@@ -78,7 +80,7 @@ def test_second_run_fetches_only_what_the_lock_file_gained(checkout: Path, monke
 
     monkeypatch.setattr(jars, "retrieve", remembering)
     (checkout / "jars.lock").write_text(line("a", "g:x:1") + line("b", "g:y:1"))
-    jars.ensure(checkout)
+    ensure(checkout)
     assert [str(coordinate) for coordinate in asked] == ["g:y:1"]
     assert not (checkout / "jars/gone").exists()
 
@@ -95,4 +97,5 @@ def test_lock_file_names_every_jar_once_per_set_with_a_whole_checksum():
         "s3a",
         "s3proxy",
         "spark-kafka",
+        *(f"spark-kafka-{minor}" for minor in common.SPARKS),
     }

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -9,11 +9,16 @@ from airflow_flinkstyle.agent.board import takeover
 from airflow_flinkstyle.agent.board.takeover import DriverRun, NotOursError
 from airflow_flinkstyle.agent.errors import NotClaimedError, PredecessorError
 from airflow_flinkstyle.agent.jvm.process import DriverProcess
+from airflow_flinkstyle.errors import SignatureError
+from airflow_flinkstyle.jobs.signing import Signer
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.protocol.records import Current, QueryStatus, Submit, TakeoverOrder
+from airflow_flinkstyle.protocol.signatures import ORDER_KEYS_VARIABLE
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from airflow_flinkstyle.types import BatchId
+from testbed.keys import SIGNER, SIGNING_KEY
 from testbed.memory_store import MemoryStore
+from tests import hostile
 from tests.unit.agent.conftest import G1, G2, G3, I1, I2, a_claim, a_heartbeat
 
 if TYPE_CHECKING:
@@ -251,3 +256,58 @@ def test_driver_obeys_no_claim_that_was_changed_since_its_caller_verified_it(boa
     board.store.write("orders/runs/000002/claim.json", data.replace(b"/checkpoints", b"/evil-points"))
     with pytest.raises(NotClaimedError, match="as it was when its signature was verified"):
         takeover.submitted_claim(board, G2, "ours", digest=digest)
+
+
+OTHER = "another-key-that-nobody-here-knows-of"
+
+
+def waiting_for(board: JobBoard, signer: Signer = SIGNER) -> DriverRun:
+    """Return a driver that waits for its order, with what its caller gave it."""
+    claim = a_claim(claim_id="ours")
+    if board.claim(G2) is None:
+        board.create_claim(G2, claim)
+    keys = signer.order_environment(board.claim_place(G2), claim)[ORDER_KEYS_VARIABLE]
+    return DriverRun(
+        generation=G2, incarnation=I1, claim=claim, prior=None, seen=None, order_keys=tuple(keys.split(","))
+    )
+
+
+def give_order(board: JobBoard, claim: Claim, signer: Signer = SIGNER, **place: str) -> None:
+    places = {"place": board.takeover_order_place(G2), "claim_place": board.claim_place(G2), **place}
+    board.create_takeover_order(G2, signer.sign_order(an_order(), claim=claim, **places))
+
+
+@pytest.mark.parametrize("change", hostile.FORGED, ids=str)
+def test_driver_obeys_no_order_that_no_caller_gave(board: JobBoard, change: dict[str, Any]) -> None:
+    driver_run = waiting_for(board)
+    assert takeover.signed_order(board, driver_run) is None
+    hostile.forge_order(board, G2, **change)
+    with pytest.raises(SignatureError, match=r"takeover-order.json was expected to be signed") as refused:
+        takeover.signed_order(board, driver_run)
+    assert refused.value.state_after.startswith("No query was started")
+
+
+def test_order_counts_for_its_own_claim_and_place_only(board: JobBoard) -> None:
+    driver_run = waiting_for(board)
+    for claim, place in (
+        (driver_run.claim, {"place": board.takeover_order_place(G1)}),
+        (driver_run.claim, {"claim_place": board.claim_place(G1)}),
+        (a_claim(claim_id="of the same place, before"), {}),
+    ):
+        give_order(board, claim, **place)
+        with pytest.raises(SignatureError, match="another signature"):
+            takeover.signed_order(board, driver_run)
+        board.store.delete("orders/runs/000002/takeover-order.json")
+    give_order(board, driver_run.claim)
+    assert takeover.signed_order(board, driver_run) is not None
+
+
+@pytest.mark.parametrize("driver_is_older", [True, False])
+def test_order_is_known_though_the_key_was_changed_meanwhile(
+    board: JobBoard, *, driver_is_older: bool
+) -> None:
+    changed = Signer.of(OTHER, [SIGNING_KEY])
+    of_driver, of_caller = (SIGNER, changed) if driver_is_older else (changed, SIGNER)
+    driver_run = waiting_for(board, of_driver)
+    give_order(board, driver_run.claim, of_caller)
+    assert takeover.signed_order(board, driver_run) is not None

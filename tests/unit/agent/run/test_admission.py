@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_flinkstyle.agent.board.inbox import Take
 from airflow_flinkstyle.agent.board.takeover import NotOursError
 from airflow_flinkstyle.agent.errors import (
     DROPPED,
@@ -195,7 +196,7 @@ def test_what_a_killed_run_left_of_its_first_write_is_deleted_once_the_job_is_he
 
 def test_savepoint_is_restored_before_the_job_is_taken_and_kept_as_the_newest(first: SmallDriver) -> None:
     commit(first.start("orders"), 0)
-    saved = first.serving._taking.take(a_request(), stopped_at={"orders": 0}, cancelled=lambda: False)
+    saved = first.serving._taking.take(Take(a_request()), stopped_at={"orders": 0})
     assert first.admission.manifest == saved
     first.heartbeat_writer.end("closed")
     second = first.followed_by(G2, adopts=False)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from airflow_flinkstyle.agent.board.inbox import Take
+from airflow_flinkstyle.agent.job_query import FIRST_PLAN_S
 from airflow_flinkstyle.agent.run.reasons import StopAsked
+from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.savepoint.errors import TakeCancelledError, TakeTimedOutError
+from airflow_flinkstyle.storage.errors import StoreUnavailableError
+from testbed.memory_store import MemoryStore
 from tests.unit.agent.conftest import G1, G2
 from tests.unit.agent.drivers import SmallDriver, a_request, commit, end_run, plan
 
@@ -155,6 +161,48 @@ def test_a_savepoint_that_fails_says_why_and_one_that_was_cancelled_only_that(dr
     assert cancelled.outcome == "cancelled"
 
 
+class Throttled(MemoryStore):
+    """Takes no file of a savepoint."""
+
+    def write(self, key: str, data: bytes) -> str:
+        if "/blobs/" in key:
+            raise StoreUnavailableError.during(f"write {key}", self.uri, "SlowDown (HTTP 503)")
+        return super().write(key, data)
+
+
+def test_driver_tries_no_longer_than_the_caller_waits(tmp_path: Path) -> None:
+    driver = SmallDriver(tmp_path, board=JobBoard(Throttled(), "orders"))
+    driver.tell_order()
+    commit(driver.start("orders"), 0)
+    end = take(driver, a_request(timeout_s=0.5))
+    assert (end.outcome, end.transient) == ("failed", True), "so a retry asks anew"
+    assert end.detail.startswith("TAKE_TIMED_OUT: ")
+
+
+def test_what_is_held_is_let_go_once_the_caller_waits_no_more() -> None:
+    began_s = time.monotonic()
+    for since_s, timeout_s in ((began_s, 3600.0), (began_s - 7200, None)):
+        Take(a_request(timeout_s=timeout_s), since_s).require_wanted("job orders")
+    late = Take(a_request(timeout_s=3600.0), began_s - 7200)
+    with pytest.raises(TakeTimedOutError, match="within 3600 s"):
+        late.require_wanted("job orders")
+    late.cancelled.set()
+    with pytest.raises(TakeCancelledError):
+        late.require_wanted("job orders")
+
+
+def test_what_needs_batches_waits_for_a_query_that_was_just_started(driver: SmallDriver) -> None:
+    query = driver.start("orders")
+    query.started_s = time.monotonic()
+    assert not driver.serving.is_ready(SAVE)
+    assert driver.serving.is_ready(STOP), "which needs none"
+    query.started_s -= FIRST_PLAN_S
+    assert driver.serving.is_ready(SAVE), "it has found nothing to read"
+    refused = driver.serving.refusal(SAVE)
+    assert refused is not None
+    assert "found none of orders" in refused
+
+
 def take(driver: SmallDriver, request: Request, *, cancelled: bool = False) -> End:
     begun = Take(request)
     if cancelled:
@@ -164,6 +212,13 @@ def take(driver: SmallDriver, request: Request, *, cancelled: bool = False) -> E
     end = driver.board.end(G1, request.request_id)
     assert end is not None
     return end
+
+
+def test_heartbeat_tells_of_a_query_that_an_error_has_ended(driver: SmallDriver) -> None:
+    query = driver.start("orders")
+    assert not query.beat().failed
+    query.query.exception = lambda: ValueError("x")
+    assert query.beat().failed
 
 
 def test_a_stop_begins_the_end_of_the_run(driver: SmallDriver) -> None:

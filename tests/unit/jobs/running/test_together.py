@@ -226,7 +226,7 @@ def test_stopped_job_cannot_be_aligned(pair: Pair):
     client = pair.start()[0]
     client.stop("stop", savepoint=False, timeout_s=TIMEOUT_S)
     with pytest.raises(JobNotRunningError, match="so that its queries can be aligned"):
-        begin_savepoint(client, "k", running_timeout_s=1, alignment="aligned")
+        begin_savepoint(client, "k", timeout_s=1, alignment="aligned")
 
 
 @pytest.mark.parametrize("mode", [{"drain": True}, {"cut_id": "cut-1"}])

@@ -181,9 +181,19 @@ def test_host_where_the_new_driver_would_not_stay_stops_nothing(world: World):
     assert isinstance(client.status(), Running)
 
 
-def test_migration_to_an_older_spark_is_found_by_the_preflight(world: World, tmp_path: Path):
+@pytest.mark.parametrize(
+    ("file", "says"),
+    [
+        ("RELEASE", "Spark 4.1.0 (git revision a) built for Hadoop 3.4.1\n"),
+        ("version.py", "# Licensed to the ASF\n__version__: str = '4.1.0'\n"),
+    ],
+    ids=["of-a-distribution", "of-pip"],
+)
+def test_migration_to_an_older_spark_is_found_by_the_preflight(
+    world: World, tmp_path: Path, file: str, says: str
+):
     client = world.start()
-    (tmp_path / "RELEASE").write_text("Spark 4.1.0 (git revision a) built for Hadoop 3.4.1\n")
+    (tmp_path / file).write_text(says)
     older = replace(world.target(), spark_home=str(tmp_path))
     found = spark_finding(client, older)
     assert (found.level, "Spark is 4.2.0 there and 4.1.0 here" in found.detail) == ("refusal", True)

@@ -155,6 +155,18 @@ def test_savepoint_owned_by_a_rewound_job_stays_beside_newer_ones_from_before_th
     assert "owned" in kept(RetentionPolicy(), at_once, owned)
 
 
+def test_owners_own_savepoint_is_known_by_its_run_and_by_no_clock():
+    owned = a_candidate("owned", age_days=3, owned=Owner(by="generation 2", at_ms=NOW_MS, generation=2))
+    before = a_candidate("before", age_days=-1, taken_from_generation=1)  # its taker's clock is ahead
+    imported = a_candidate("imported", age_days=-1)
+    assert "owned" in kept(RetentionPolicy(), before, imported, owned)
+    own = a_candidate("own", age_days=2, taken_from_generation=2)  # its taker's clock is behind
+    decisions = decide(RetentionPolicy(), before, own, owned)
+    assert decisions["owned"] == Dispose(
+        savepoint_id="owned", reason="owned by generation 2, which has own since"
+    )
+
+
 @pytest.mark.parametrize("wrong", [{"max_count": 0}, {"max_count": -1}, {"max_age_s": 0.0}])
 def test_limits_that_would_keep_nothing_are_refused(wrong: dict[str, int]):
     with pytest.raises(BadInputError, match=f"expected {next(iter(wrong))} to be more than 0"):

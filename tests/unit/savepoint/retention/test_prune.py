@@ -216,7 +216,14 @@ def test_what_is_known_of_each_savepoint_is_read(three: Repository):
     found = {
         one.savepoint_id: one for one in read_contents(three, Needs(three), {"sp-2": "a job"}).candidates
     }
-    known = {"missing_blobs": 0, "verified": None, "pinned": None, "in_use": None, "owned": None}
+    known = {
+        "missing_blobs": 0,
+        "verified": None,
+        "pinned": None,
+        "in_use": None,
+        "owned": None,
+        "taken_from_generation": 1,
+    }
     assert found == {
         "sp-1": Candidate(savepoint_id="sp-1", taken_at_ms=1, **{**known, "pinned": "by ann: audit"}),
         "sp-2": Candidate(

@@ -1,0 +1,64 @@
+"""How a record is signed, and verified: by callers with their key, by a driver with what was made of it.
+
+A signature is an HMAC-SHA256 over the record's place (root, job and number included) and its JSON, in one
+canonical form. So a record is obeyed only where its caller put it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from typing import TYPE_CHECKING, Final
+
+from airflow_flinkstyle.errors import SignatureError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+ORDER_KEYS_VARIABLE: Final = "FLINKSTYLE_ORDER_KEYS"
+"""Brings a driver the keys, with commas, by which it knows its own takeover order. They sign nothing else."""
+
+
+def canonical(data: bytes, place: str) -> bytes:
+    """Return what is signed of an object, whichever version of this package wrote it."""
+    values = {name: value for name, value in json.loads(data).items() if name != "signature"}
+    return json.dumps([place, values], sort_keys=True, separators=(",", ":")).encode()
+
+
+def sign(keys: Iterable[str], data: bytes, place: str) -> str:
+    """Return the signatures of an object, one of each key, separated by commas."""
+    text = canonical(data, place)
+    return ",".join(digest(key, text) for key in keys)
+
+
+def require(keys: Sequence[str], data: bytes, place: str, *, state_after: str, remedy: str) -> None:
+    """Check that one of the keys has signed this object.
+
+    Raises:
+        SignatureError: If it bears no signature, or one of another key, place or content.
+    """
+    try:
+        found, text = str(json.loads(data).get("signature") or ""), canonical(data, place)
+    except (ValueError, AttributeError, RecursionError):  # no record at all
+        found, text = "", b""
+    expected = [digest(key, text).encode() for key in keys]
+    given = found.encode(errors="replace").split(b",")
+    if not any(hmac.compare_digest(one, another) for one in expected for another in given):
+        raise SignatureError(
+            f"{place} was expected to be signed by a caller of this Airflow, found "
+            f"{'another signature' if found else 'none'}.",
+            state_after=state_after,
+            remedy=remedy,
+        )
+
+
+def order_keys(keys: Iterable[str], claim_place: str, claim_id: str) -> tuple[str, ...]:
+    """Return what a generation's takeover order is signed with: of each key, one for this claim alone."""
+    purpose = f"takeover order of claim {claim_id} at {claim_place}".encode()
+    return tuple(digest(key, purpose) for key in keys)
+
+
+def digest(key: str, text: bytes) -> str:
+    """Return the HMAC-SHA256 as hexadecimal text."""
+    return hmac.new(key.encode(), text, hashlib.sha256).hexdigest()

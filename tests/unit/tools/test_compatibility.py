@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tools import compatibility
+from tools.common import SPARKS
+from tools.compatibility import is_empty, render
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+AGENT = "tests/integration/test_agent.py"
+OPERATORS = "tests/integration/test_savepoint_operators.py"
+ONE = "test_restored_operator_goes_on_as_the_unbroken_one[rocksdb]"
+VERSION = f"""<testsuites><testsuite timestamp="2026-11-23T10:00:00" hostname="h">
+<testcase file="{AGENT}" name="test_a"/>
+<testcase file="{AGENT}" name="test_b"><failure/></testcase>
+<testcase file="{OPERATORS}" name="{ONE}"/>
+<testcase file="{OPERATORS}" name="test_older[NOTSET]"><skipped/></testcase>
+</testsuite></testsuites>"""
+CHAIN = """<testsuites><testsuite timestamp="2026-11-24T10:00:00" hostname="h">
+<testcase file="tests/versions/test_chain.py" name="test_join_finds_each_pair_once[HDFS]"/>
+<testcase file="tests/versions/test_chain.py" name="test_join_finds_each_pair_once[RocksDB]">
+<error/></testcase>
+</testsuite></testsuites>"""
+
+
+def test_page_counts_what_ran_names_what_failed_and_says_what_was_not_run(tmp_path: Path) -> None:
+    (tmp_path / f"tests-versions-spark-{SPARKS[0]}.xml").write_text(VERSION)
+    (tmp_path / "tests-chain-spark.xml").write_text(CHAIN)
+    page = render(tmp_path)
+    others = ["not run"] * (len(SPARKS) - 1)
+    area = next(iter(compatibility.AREAS))
+    assert f"| {' | '.join([area, '1 passed, 1 failed', *others])} |" in page
+    assert f"| {' | '.join(['run on', '2026-11-23', *others])} |" in page
+    assert f"Failed on {SPARKS[0]}: `{AGENT}::test_b`" in page
+    assert f"| {' | '.join(['`rocksdb`', 'passed', *['-'] * len(others)])} |" in page
+    assert "| join finds each pair once | passed | failed |" in page
+
+
+def test_every_area_names_a_file_of_tests_and_every_spark_a_lock() -> None:
+    assert all((compatibility.ROOT / file).is_file() for file in compatibility.AREAS.values())
+    assert all((compatibility.LOCKS / f"spark-{minor}.txt").is_file() for minor in SPARKS)
+
+
+def test_only_a_skip_for_want_of_parameters_is_none() -> None:
+    assert is_empty("t.py::test_a[NOTSET] (skipped)")
+    assert not is_empty("t.py::test_a (skipped)")

@@ -1,0 +1,163 @@
+"""docs/compatibility.md, written from the reports of ``make test-versions``."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tools.common import LOCKS, ROOT, SPARKS
+from tools.jars import read_lock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+PAGE = ROOT / "docs" / "compatibility.md"
+AREAS = {
+    "start, savepoint, stop, resume, relaunch, fence": "tests/integration/test_agent.py",
+    "scripts as people write them, sources of files": "tests/integration/test_agent_scripts.py",
+    "several queries": "tests/integration/test_agent_queries.py",
+    "queries that wait": "tests/integration/test_agent_waiting.py",
+    "Kafka source, guarded": "tests/integration/test_agent_guard.py",
+    "a stop between two batches": "tests/integration/test_boundary.py",
+    "aligned savepoints of Kafka sources": "tests/integration/test_aligned.py",
+    "savepoints while the query runs": "tests/integration/test_savepoint_hot.py",
+    "operators and state stores": "tests/integration/test_savepoint_operators.py",
+    "rewinds, file sink": "tests/integration/test_rewinding.py",
+    "offset commits": "tests/integration/test_offset_commits.py",
+    "transactional sink, a broken stream of rows": "tests/integration/test_sink.py",
+}
+"""What a row of the table stands for -> the file of its tests."""
+_OPERATOR = re.compile(r"test_restored_operator_goes_on_as_the_unbroken_one\[(.+)\]")
+_BEGIN, _END = "<!-- spark: written by its tests -->\n", "<!-- spark: end -->\n"
+STORES = ("HDFS", "RocksDB")
+"""Parameters of the chain."""
+
+
+@dataclass(slots=True)
+class Report:
+    """What one run of pytest said."""
+
+    date: str = ""
+    """Day of the run; empty if there was none."""
+    machine: str = ""
+    cases: dict[tuple[str, str], str] = field(default_factory=dict)
+    """File and name of a test -> passed, failed or skipped."""
+
+
+def is_empty(name: str) -> bool:
+    """Return whether a skipped test was one without parameters: the version does not have what it is of."""
+    return "NOTSET" in name and name.endswith("(skipped)")
+
+
+def write(logs: Path) -> None:
+    """Put what the reports say in its place on the page."""
+    before, begin, rest = PAGE.read_text().partition(_BEGIN)
+    PAGE.write_text(f"{before}{begin}{render(logs)}{_END}{rest.partition(_END)[2]}")
+
+
+def render(logs: Path) -> str:
+    """Return the section for the newest reports in a folder."""
+    reports = {minor: read(logs / f"tests-versions-spark-{minor}.xml") for minor in SPARKS}
+    chain = read(logs / "tests-chain-spark.xml")
+    return "\n".join([*_head(reports), *_areas(reports), *_operators(reports), *_chain(chain)]) + "\n"
+
+
+def read(junit: Path) -> Report:
+    """Read a report of pytest."""
+    if not junit.exists():
+        return Report()
+    suite = ET.parse(junit).getroot().find("testsuite")  # noqa: S314  # pytest's own report
+    assert suite is not None  # noqa: S101
+    report = Report(date=suite.get("timestamp", "")[:10], machine=suite.get("hostname", ""))
+    for case in suite.iter("testcase"):
+        found = [name for name in ("failure", "error", "skipped") if case.find(name) is not None]
+        word = "passed" if not found else "skipped" if found == ["skipped"] else "failed"
+        report.cases[case.get("file", ""), case.get("name", "")] = word
+    return report
+
+
+def _head(reports: dict[str, Report]) -> Iterator[str]:
+    yield "What has no date was not run.\n"
+    yield from _row(("", *(f"Spark {minor}" for minor in SPARKS)))
+    yield from _row(["---"] * (len(SPARKS) + 1))
+    yield from _row(("PySpark", *(_pinned(minor) for minor in SPARKS)))
+    yield from _row(("Kafka connector", *(_connector(minor) for minor in SPARKS)))
+    yield from _row(("run on", *(reports[minor].date or "not run" for minor in SPARKS)))
+
+
+def _areas(reports: dict[str, Report]) -> Iterator[str]:
+    for area, file in AREAS.items():
+        cells = []
+        for minor in SPARKS:
+            words = Counter(word for (of, _), word in reports[minor].cases.items() if of == file)
+            cells.append(_count(words["passed"], words["failed"]))
+        yield from _row((area, *cells))
+    for minor in SPARKS:
+        for (file, name), word in reports[minor].cases.items():
+            if word == "failed":
+                yield f"\nFailed on {minor}: `{file}::{name}`"
+
+
+def _operators(reports: dict[str, Report]) -> Iterator[str]:
+    names = {
+        match[1]: None
+        for report in reports.values()
+        for _, name in report.cases
+        if (match := _OPERATOR.match(name))
+    }
+    yield "\n### Operators and state stores\n"
+    yield "A savepoint of the running query, restored elsewhere, goes on as the unbroken one: batch by batch,"
+    yield "the same rows. The cases are in `tests/golden/stateful.py`. `-`: not in that Spark, or not run.\n"
+    yield from _row(("case", *(f"Spark {minor}" for minor in SPARKS)))
+    yield from _row(["---"] * (len(SPARKS) + 1))
+    for case in names:
+        test = f"test_restored_operator_goes_on_as_the_unbroken_one[{case}]"
+        file = AREAS["operators and state stores"]
+        yield from _row((f"`{case}`", *(reports[minor].cases.get((file, test), "-") for minor in SPARKS)))
+
+
+def _chain(report: Report) -> Iterator[str]:
+    yield "\n### One job over all versions\n"
+    yield f"One job goes from Spark {SPARKS[0]} over each version to {SPARKS[-1]}, by savepoints."
+    yield "Its results equal those of the same rows counted once (`tests/versions/test_chain.py`)."
+    yield f"Run on: {report.date or 'not run'}.\n"
+    if report.cases:
+        found = dict(_of_chain(report))
+        stores = sorted({store for _, _, store in found})
+        yield from _row(("test", *stores))
+        yield from _row(["---"] * (len(stores) + 1))
+        for test, of in dict.fromkeys((test, of) for test, of, _ in found):
+            said = test.removeprefix("test_").replace("_", " ") + (f" ({of})" if of else "")
+            yield from _row((said, *(found.get((test, of, store), "-") for store in stores)))
+
+
+def _of_chain(report: Report) -> Iterator[tuple[tuple[str, str, str], str]]:
+    """Yield test, operator and state store of each case, and what came of it."""
+    for (_, name), word in report.cases.items():
+        test, _, parameters = name.rstrip("]").partition("[")
+        parts = parameters.split("-")
+        store = next(part for part in parts if part in STORES)
+        yield (test, "".join(part for part in parts if part != store), store), word
+
+
+def _row(cells: Iterable[str]) -> Iterator[str]:
+    yield f"| {' | '.join(cells)} |"
+
+
+def _count(passed: int, failed: int) -> str:
+    if not passed and not failed:
+        return "not run"
+    return f"{passed} passed" + (f", {failed} failed" if failed else "")
+
+
+def _pinned(minor: str) -> str:
+    return (LOCKS / f"spark-{minor}.in").read_text().strip().partition("==")[2]
+
+
+def _connector(minor: str) -> str:
+    jars = [jar.coordinate for jar in read_lock() if jar.jar_set == f"spark-kafka-{minor}"]
+    return next(jar.version for jar in jars if jar.artifact.startswith("spark-sql-kafka"))

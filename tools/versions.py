@@ -1,0 +1,207 @@
+"""`make test-airflow-versions`, `make test-kafka-versions`: the tests on other versions, and what they show.
+
+Each run rewrites its section of docs/compatibility.md from the reports of its tests, with date and versions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ET
+from collections import Counter
+from pathlib import Path
+
+from tools import jars
+from tools.common import (
+    HOME,
+    JAVA_HOME_FILE,
+    KAFKA_VERSIONS,
+    LOCKS,
+    LOGS,
+    ROOT,
+    VENV_AIRFLOW,
+    Stamp,
+    run,
+    say,
+)
+from tools.setup import UV
+
+PAGE = ROOT / "docs" / "compatibility.md"
+AIRFLOWS = tuple(path.stem.removeprefix("airflow-") for path in sorted(LOCKS.glob("airflow-*.in")))
+"""Versions beside the one of ``locks/airflow.txt``."""
+FEATURES = {
+    "imports, none of them heavy": "test_imports",
+    "provider, connection form, link": "test_provider",
+    "connections and hook": "test_connections",
+    "forms of the DAGs": "test_dags",
+    "operators, retries, deferral": "test_operators",
+    "sensors": "test_sensors",
+    "triggers": "test_triggers",
+    "migration, approval of what was stored": "test_migration test_approved test_failback",
+    "the rest of the unit tests": "",
+    "on a server: all DAGs parse; start, deferred savepoint, asset, link, approval, stop": (
+        "test_airflow_versions"
+    ),
+}
+"""What a row of the table shows -> the test modules that show it."""
+
+
+def main() -> int:
+    """Run what is asked for; the exit code counts the versions that failed."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("what", choices=["airflow", "kafka"])
+    parser.add_argument("versions", nargs="*", help="of Airflow; default: all")
+    parser.add_argument("--write-only", action="store_true", help="write the page from the last reports")
+    asked = parser.parse_args()
+    if asked.what == "kafka":
+        failed = 0 if asked.write_only else run_kafka()
+        write_section("kafka", kafka_section())
+    else:
+        versions = asked.versions or [*AIRFLOWS, ""]
+        failed = 0 if asked.write_only else sum(run_airflow(version) for version in versions)
+        write_section("airflow", airflow_section())
+    return min(failed, 1)
+
+
+def run_airflow(version: str) -> int:
+    """Test on one version of Airflow, empty for the default one."""
+    venv = environment(version)
+    names = ["tests/unit/airflow_layer", "tests/integration/test_airflow_versions.py"]
+    return run_tests(f"airflow-{version or 'default'}", venv, names, "not spark")
+
+
+def run_kafka() -> int:
+    """Test between brokers of all versions."""
+    jars.ensure(Path(JAVA_HOME_FILE.read_text()), KAFKA_VERSIONS, HOME / "jars-kafka-versions")
+    return run_tests("kafka", VENV_AIRFLOW, ["tests/integration/test_kafka_versions.py"], "versions")
+
+
+def environment(version: str) -> Path:
+    """Return Airflow's environment of a version; make it if it is not there."""
+    if not version:
+        return VENV_AIRFLOW
+    folder, lock = VENV_AIRFLOW.with_name(f"venv-airflow-{version}"), LOCKS / f"airflow-{version}.txt"
+    stamp = Stamp(folder.name, sys.version, lock)
+    if stamp.is_current and folder.exists():
+        return folder
+    say(f"set-up: {folder.name} ...")
+    shutil.rmtree(folder, ignore_errors=True)
+    run(folder.name, [UV, "venv", "--quiet", "--python", sys.executable, folder])
+    into = ("--quiet", "--python", folder / "bin" / "python")
+    run(folder.name, [UV, "pip", "sync", *into, "--require-hashes", "--only-binary", ":all:", lock])
+    ours = ("--no-build-isolation", "--no-deps", "--editable", ROOT)
+    run(folder.name, [UV, "pip", "install", *into, *ours])
+    stamp.set()
+    return folder
+
+
+def run_tests(name: str, venv: Path, tests: list[str], markers: str) -> int:
+    """Run tests in an environment; return 1 if any failed."""
+    say(f"--- {name}")
+    python = venv / "bin" / "python"
+    # What older dependencies warn of is theirs.
+    options = ("-W", "default", "-m", markers, "-o", "junit_family=xunit1", f"--junitxml={_report(name)}")
+    command = [python, ROOT / "testbed" / "guard.py", "--", python, "-m", "pytest", "-q", *options, *tests]
+    env = {**os.environ, "AIRFLOW_HOME": str(HOME / f"airflow-tests-{name}")}
+    return int(subprocess.run([str(part) for part in command], cwd=ROOT, env=env).returncode != 0)  # noqa: S603
+
+
+def _report(name: str) -> Path:
+    return LOGS / f"versions-{name}.xml"
+
+
+def _outcomes(name: str) -> dict[str, Counter[str]]:
+    """Return by test module how many tests passed and failed, and by test case of its last run."""
+    found: dict[str, Counter[str]] = {}
+    for case in ET.parse(_report(name)).getroot().iter("testcase"):  # noqa: S314  # pytest's own report
+        module = str(case.get("classname")).split(".")[-1]
+        good = all(case.find(bad) is None for bad in ("failure", "error", "skipped"))
+        for key in (module, f"{module}::{case.get('name')}"):
+            found.setdefault(key, Counter())["passed" if good else "failed"] += 1
+    return found
+
+
+def _cell(counts: Counter[str]) -> str:
+    if not counts:
+        return "not run"
+    return (
+        f"**{counts['failed']} failed**, {counts['passed']} passed"
+        if counts["failed"]
+        else (f"{counts['passed']} passed")
+    )
+
+
+def _day(name: str) -> str:
+    return time.strftime("%Y-%m-%d", time.gmtime(_report(name).stat().st_mtime))
+
+
+def locked(lock: Path, package: str) -> str:
+    """Return the version of a package in a lock file."""
+    found = re.search(rf"^{re.escape(package)}==(\S+)", lock.read_text(), re.MULTILINE)
+    return found[1] if found else "?"
+
+
+def airflow_section() -> str:
+    """Return the table of versions of Airflow and what was shown on each."""
+    runs = [version for version in [*AIRFLOWS, ""] if _report(f"airflow-{version or 'default'}").exists()]
+    locks = {version: LOCKS / (f"airflow-{version}.txt" if version else "airflow.txt") for version in runs}
+    reports = {version: _outcomes(f"airflow-{version or 'default'}") for version in runs}
+    named = {module for modules in FEATURES.values() for module in modules.split()}
+    rows = [
+        ["Airflow", *(locked(locks[version], "apache-airflow") for version in runs)],
+        ["---"] * (len(runs) + 1),
+        ["run on", *(_day(f"airflow-{version or 'default'}") for version in runs)],
+    ]
+    for provider in ("amazon", "apache-kafka", "apache-spark", "standard"):
+        name = f"apache-airflow-providers-{provider}"
+        rows.append([f"provider {provider}", *(locked(locks[version], name) for version in runs)])
+    for feature, modules in FEATURES.items():
+        cells = []
+        for version in runs:
+            report = {key: count for key, count in reports[version].items() if "::" not in key}
+            wanted = modules.split() or [key for key in report if key not in named]
+            cells.append(_cell(sum((report.get(key, Counter()) for key in wanted), Counter())))
+        rows.append([feature, *cells])
+    return _table(rows)
+
+
+def kafka_section() -> str:
+    """Return the table of pairs of brokers."""
+    rows = [["Source", "Target", "MirrorMaker 2", "Positions"], ["---"] * 4]
+    for key, counts in sorted(_outcomes("kafka").items()):
+        if pair := re.search(r"\[([\d.]+)-([\d.]+)-([\d.]+)\]$", key):
+            rows.append([*(_full(minor) for minor in pair.groups()), _cell(counts)])
+    return f"Run on {_day('kafka')}.\n\n{_table(rows)}"
+
+
+def _full(minor: str) -> str:
+    """Return the whole version of a broker."""
+    versions = {
+        jar.coordinate.version
+        for lock in (jars.LOCK, KAFKA_VERSIONS)
+        for jar in jars.read_lock(lock)
+        if jar.coordinate.artifact == "kafka_2.13"
+    }
+    return next(version for version in versions if version.startswith(f"{minor}."))
+
+
+def _table(rows: list[list[str]]) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def write_section(name: str, text: str) -> None:
+    """Put a text between the page's markers of that name."""
+    begin, end = f"<!-- {name}: written by its tests -->", f"<!-- {name}: end -->"
+    page = PAGE.read_text()
+    before, _, rest = page.partition(begin)
+    _, _, after = rest.partition(end)
+    PAGE.write_text(f"{before}{begin}\n{text}\n{end}{after}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
