@@ -151,7 +151,15 @@ def restore(folder: Path, manifest: dict[str, Any], target: Path) -> None:
 
 
 def relocated(path: str, data: bytes, place: Path) -> bytes:
-    """Return a file with its absolute paths, if it is of the one kind that has any, below a new location."""
+    """Return a file with its absolute paths, if it is of a kind that has any, below a new location."""
+    if re.fullmatch(r"sources/schema/.+/_schema_log_[^/]+/\d+", path):
+        version, _, text = data.decode().partition("\n")
+        fields = json.loads(text)
+        source = re.search(r"/sources/\d+$", fields.get("sourceMetadataPath") or "")
+        if source is None:
+            return data
+        fields["sourceMetadataPath"] = f"file:{place.absolute()}{source[0]}"
+        return f"{version}\n{json.dumps(fields, separators=(',', ':'))}".encode()
     operator, marker, _ = path.partition("/_metadata/v2/")
     if not marker:
         return data

@@ -1,13 +1,15 @@
-"""Delta Lake in the tests' Spark: its jars must be there when the JVM starts."""
+"""Delta Lake in the tests' Spark: its jars must be there when the JVM starts. Tables are written without."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+import uuid
+from typing import TYPE_CHECKING, Any
 
 from testbed.paths import jar_set
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 
@@ -41,3 +43,73 @@ def read_delta(table: Path) -> list[dict[str, object]]:
                     )
                 files[action["add"]["path"]] = None
     return [row for file in files for row in read_table(table / file).to_pylist()]
+
+
+class DeltaTable:
+    """A table of numbers whose columns can be renamed and dropped; every call is a version of it."""
+
+    def __init__(self, folder: Path, columns: Sequence[str]) -> None:
+        self.folder, self.version = folder, -1
+        self._id = str(uuid.uuid4())
+        self._stored = {name: f"col-{name}" for name in columns}
+        """Column -> its name in the files, which it keeps."""
+        self._numbers = {name: number for number, name in enumerate(columns, start=1)}
+        (folder / "_delta_log").mkdir(parents=True)
+        self._commit({"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}}, self._metadata())
+
+    def append(self, rows: Sequence[Mapping[str, int]]) -> None:
+        """Add rows as one file."""
+        from pyarrow import Table
+        from pyarrow.parquet import write_table
+
+        path = self.folder / f"part-{self.version + 1:05}.parquet"
+        columns = {stored: [row[name] for row in rows] for name, stored in self._stored.items()}
+        write_table(Table.from_pydict(columns), path)
+        added = {
+            "path": path.name,
+            "partitionValues": {},
+            "size": path.stat().st_size,
+            "modificationTime": 1,
+            "dataChange": True,
+        }
+        self._commit({"add": added})
+
+    def rename(self, column: str, name: str) -> None:
+        """Give a column another name; no file changes."""
+        self._stored[name], self._numbers[name] = self._stored.pop(column), self._numbers.pop(column)
+        self._commit(self._metadata())
+
+    def drop(self, column: str) -> None:
+        """Drop a column; no file changes."""
+        del self._stored[column]
+        self._commit(self._metadata())
+
+    def _metadata(self) -> dict[str, Any]:
+        fields = [
+            {
+                "name": name,
+                "type": "long",
+                "nullable": True,
+                "metadata": {
+                    "delta.columnMapping.id": self._numbers[name],
+                    "delta.columnMapping.physicalName": stored,
+                },
+            }
+            for name, stored in self._stored.items()
+        ]
+        most = str(max(self._numbers.values()))
+        metadata = {
+            "id": self._id,
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": json.dumps({"type": "struct", "fields": fields}),
+            "partitionColumns": [],
+            "configuration": {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": most},
+            "createdTime": 1,
+        }
+        return {"metaData": metadata}
+
+    def _commit(self, *actions: Mapping[str, Any]) -> None:
+        self.version += 1
+        draft = self.folder / "_delta_log" / ".draft"
+        draft.write_text("".join(json.dumps(action) + "\n" for action in actions))
+        draft.rename(self.folder / "_delta_log" / f"{self.version:020}.json")

@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from airflow_flinkstyle.agent.jvm.schema_option import OPTIONS as SCHEMA_OPTIONS
 from airflow_flinkstyle.protocol.records import Declared
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 _LOCATION = "checkpointlocation"
 _LOCATION_CONF = "spark.sql.streaming.checkpointLocation"
 _SERVERS = "kafka.bootstrap.servers"
-_MAY_CHANGE = ("starting", "ending", "max", "min", "failondataloss", "kafka.", _LOCATION)
+_MAY_CHANGE = ("starting", "ending", "max", "min", "failondataloss", "kafka.", _LOCATION, *SCHEMA_OPTIONS)
 """Options (by how they begin) that say how to read and write, not what and where."""
 _PLACES = ("path", "topic", "subscribe", "subscribepattern", "assign", _SERVERS)
 """Options that a message may show."""

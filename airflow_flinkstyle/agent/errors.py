@@ -187,3 +187,29 @@ class SupersededError(FlinkstyleError):
     """Another driver process has taken this one's place."""
 
     code = "SUPERSEDED"
+
+
+class SchemaLogError(FlinkstyleError):
+    """A script has read a table of Delta by another log of schemas than its query goes on with."""
+
+    code = "SCHEMA_LOG"
+
+    @classmethod
+    def moved(cls, query: str, name: str) -> SchemaLogError:
+        """Name the query and the log that has gone on since the script read its table."""
+        return cls(
+            f"The script was expected to read the table of query {query} by the schema that the query goes "
+            f"on with (schemaTrackingLocation .../{name}), found another one, from before that was known.",
+            state_after=NOT_STARTED,
+            remedy="Start the job again: its next driver knows the schema when the script reads the table.",
+        )
+
+    @classmethod
+    def ambiguous(cls, query: str, name: str) -> SchemaLogError:
+        """Name a query whose log cannot be told from another query's."""
+        return cls(
+            "Queries of a job were expected to follow the schema of one table in folders of different names, "
+            f"found query {query} and another one with schemaTrackingLocation .../{name}.",
+            state_after=NOT_STARTED,
+            remedy="Give the folders different names and start the queries fresh.",
+        )

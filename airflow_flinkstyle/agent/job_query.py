@@ -68,6 +68,8 @@ class JobQuery:
     """By source, from the newest guard."""
     known_id: str = ""
     """Its id in the checkpoint that it is about to start from; empty if there is none yet."""
+    schema_logs: dict[str, Mapping[str, bytes]] = field(default_factory=dict)
+    """By name, the logs of schemas by which the script has read its tables of Delta."""
     trigger: Mapping[str, Any] = field(default_factory=dict)
     """As the script set it; empty for Spark's default."""
     sink: Sink = field(default_factory=Sink)

@@ -23,6 +23,7 @@ from airflow_flinkstyle.agent.jvm.signals import JvmShutdownHook
 from airflow_flinkstyle.agent.jvm.sources import sources_of
 from airflow_flinkstyle.agent.queries.hold import Hold
 from airflow_flinkstyle.agent.queries.registry import Queries
+from airflow_flinkstyle.agent.queries.schema_logs import SchemaLogs
 from airflow_flinkstyle.agent.run.admission import Admission
 from airflow_flinkstyle.agent.run.end import RunEnd
 from airflow_flinkstyle.agent.run.reasons import Ending, Failure, ScriptEnded, Signalled
@@ -61,6 +62,7 @@ class Runtime:
         self.board, self.repository, self.driver_run, self.process = board, repository, driver_run, process
         said_before = driver_run.last_heartbeat.queries if driver_run.last_heartbeat else {}
         self.queries = Queries(driver_run.claim.checkpoint_location, said_before)
+        self.schema_logs = SchemaLogs(board, repository, driver_run, self.queries)
         self.held = Hold(self.queries)
         self.commits = BatchWatch(self.queries)
         self.heartbeat_writer = HeartbeatWriter(
@@ -106,6 +108,17 @@ class Runtime:
             return self._start(query)
         return self.leave_if_ending()
 
+    def schema_location(self, reader: PySpark, location: str) -> str:
+        """Say where a reader that is about to load a table of Delta finds the log of its schemas."""
+        self.leave_if_ending()
+        self.queries.spark = self.queries.spark or reader._spark  # noqa: SLF001
+        try:
+            return self.schema_logs.at_load(location)
+        except FlinkstyleError as error:
+            self.finish(Failure.of(error))
+        self.leave_if_ending()
+        raise AssertionError  # it has left
+
     def _admit(self, writer: PySpark, seen: StreamOptions, run: Callable[[], PySpark]) -> JobQuery:
         """Check a query; returns once Spark may start it."""
         refuse_unsupported(seen)
@@ -119,6 +132,7 @@ class Runtime:
             # Not through the wrappers: they remember what the script says, for its next start.
             named = writer._jwrite.queryName(query.name)  # noqa: SLF001
             writer._jwrite = named.option("checkpointLocation", query.location)  # noqa: SLF001
+            self.schema_logs.at_start(query)
             self.admission.admit(query)
         except BaseException:
             self.queries.settle(query, None)

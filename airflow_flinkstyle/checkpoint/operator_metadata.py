@@ -173,13 +173,16 @@ def _inside(name: str, operator: str) -> str:
 
 
 def _moved(name: str, operator: str, root: str) -> str:
-    """Return the same schema file below another root, in the spelling of Hadoop."""
+    """Return the same schema file below another root."""
+    return f"{hadoop_root(root, name)}/{_inside(name, operator)}"
+
+
+def hadoop_root(root: str, name: str) -> str:
+    """Return a checkpoint's place, a store's ``uri``, as Hadoop writes it where ``name`` stood before."""
     scheme, colon, place = root.rstrip("/").partition("://")
     old_scheme = name.partition("://")[0]
     if not colon or scheme == "file":  # file:/path
-        base = f"file:{place or root.rstrip('/')}"
-    elif scheme in _S3_SCHEMES:
-        base = f"{old_scheme if old_scheme in _S3_SCHEMES else 's3a'}://{place}"
-    else:
-        base = f"{scheme}://{place}"
-    return f"{base}/{_inside(name, operator)}"
+        return f"file:{place or root.rstrip('/')}"
+    if scheme in _S3_SCHEMES:
+        return f"{old_scheme if old_scheme in _S3_SCHEMES else 's3a'}://{place}"
+    return f"{scheme}://{place}"

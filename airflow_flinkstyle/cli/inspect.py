@@ -112,6 +112,8 @@ def _query_tables(query: QuerySnapshot, *, files: bool) -> Iterator[RenderableTy
         ("query id", query.query_id),
         ("batch", f"{query.batch_id}{' and one planned' if query.planned_offsets else ''}"),
         ("sink", query.sink),
+        *((f"source {source}", position) for source, position in query.tables.items()),
+        *([("sink's table", query.sink_table)] if query.sink_table else []),
         ("copied from", query.checkpoint_location),
         ("files", f"{len(query.files)}, {size(total)}"),
         *(("pinned", f"{name}={value}") for name, value in sorted(query.pinned_confs.items())),
@@ -172,6 +174,8 @@ def _query_changes(query: QueryDiff) -> Iterator[tuple[str, str]]:
         yield "query id", "differs: another lineage of batches"
     for source, (old, new) in query.clusters.items():
         yield f"cluster of source {source}", f"{old or 'none'} -> {new or 'none'}"
+    for name, (was, now) in query.tables.items():
+        yield f"table of {name}", f"{was or 'none'} -> {now or 'none'}"
     for name, (old, new) in query.confs.items():
         yield name, f"{old or 'not set'} -> {new or 'not set'}"
     yield "files shared", _files(query.files.shared)

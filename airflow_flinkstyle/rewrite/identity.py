@@ -13,7 +13,7 @@ import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.checkpoint import offset_log
+from airflow_flinkstyle.checkpoint import offset_log, schema_tracking
 from airflow_flinkstyle.kafka.cluster import require_positions
 from airflow_flinkstyle.rewrite.errors import NOTHING_WRITTEN, PlannedBatchError, SourceChangeError
 from airflow_flinkstyle.rewrite.source_changes import ReorderSources, consequences, new_layout
@@ -129,6 +129,9 @@ def _require_changeable(
             remedy="Start the job once as it was so that the batch commits, stop it with a savepoint "
             "(StopStreamingJobOperator), and change that one.",
         )
+    if any(schema_tracking.is_entry(entry.path) for entry in query.files):
+        expected = "no source of Delta with a schemaTrackingLocation, whose log names the source's number"
+        raise SourceChangeError.of(query.name, expected, "one")
     if any(isinstance(change, ReorderSources) for change in changes) and _joins(query, repository):
         expected = "no reorder in a query with the state of a join"
         raise SourceChangeError.of(query.name, expected, "one, by which its sides could take each other's")
@@ -174,6 +177,11 @@ def _changed_query(query: QuerySnapshot, edit: _Edit, repository: SavepointRepos
     return replace(
         query,
         kafka={source: position for source, position in sorted(positions.items()) if position is not None},
+        tables={
+            slot.source: query.tables[slot.was]
+            for slot in sorted(edit.slots, key=lambda slot: slot.source)
+            if slot.position is None and slot.was is not None and slot.was in query.tables
+        },
         files=tuple(sorted(files, key=lambda entry: entry.path)),
     )
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.checkpoint import offset_log
+from airflow_flinkstyle.checkpoint.table_position import TablePosition
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.kafka.cluster import ClusterView
 from airflow_flinkstyle.kafka.verdict import Refused, Verdict, offsets_of
@@ -51,6 +52,8 @@ class OffsetRewritePlan:
     """How each source moves."""
     source_cluster_id: str | None = None
     """The cluster that the old positions belong to; None if nobody looked at it."""
+    tables: Mapping[str, TablePosition] = field(default_factory=dict)
+    """``query/source`` -> where a source stands that is a table with versions: it stays there."""
 
     @property
     def target_cluster_id(self) -> str:
@@ -84,6 +87,9 @@ class OffsetRewritePlan:
                 row([f"{w.query}/{w.source}", w.strategy, w.precondition, w.consequence])
                 for w in self.strategies
             ]
+        if self.tables:
+            lines += ["", "| source | stays at |", "|---|---|"]
+            lines += [row([source, str(position)]) for source, position in self.tables.items()]
         if not self.settled:
             lines += ["", "Preview: producers were at work. The offsets are proved again before any is used."]
         return "\n".join(lines)
@@ -138,6 +144,11 @@ def plan_rewrite(
             found.strategy for _, found in sorted(verdicts.items()) if found.strategy is not None
         ),
         source_cluster_id=source_cluster_id,
+        tables={
+            f"{query.name}/{source}": position
+            for query in manifest.queries
+            for source, position in query.tables.items()
+        },
     )
 
 

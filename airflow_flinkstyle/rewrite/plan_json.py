@@ -8,7 +8,7 @@ from airflow_flinkstyle.rewrite.errors import PlanFormatError
 from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
 from airflow_flinkstyle.typed_json import MismatchError, decode, encode
 
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 
 
 def to_json(plan: OffsetRewritePlan) -> str:

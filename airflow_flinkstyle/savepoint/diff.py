@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from airflow_flinkstyle.checkpoint.table_position import TablePosition
     from airflow_flinkstyle.savepoint.manifest import FileEntry, KafkaPosition, Manifest, QuerySnapshot
     from airflow_flinkstyle.types import BatchId, NextOffset
 
@@ -64,6 +65,8 @@ class QueryDiff:
     """Kafka cluster ids before and after, of the sources that read another cluster."""
     offsets: tuple[OffsetChange, ...]
     """Every partition of every Kafka source, also those that did not move."""
+    tables: Mapping[str, tuple[TablePosition | None, TablePosition | None]]
+    """Before and after, of each ``source <name>`` that is a table with versions, and of such a ``sink``."""
     confs: Mapping[str, tuple[str | None, str | None]]
     """Pinned settings that differ, before and after."""
     files: FileChanges
@@ -106,9 +109,24 @@ def _diff_query(name: str, before: QuerySnapshot | None, after: QuerySnapshot | 
         same_query_id=bool(before and after and before.query_id == after.query_id),
         clusters=_changed(old_clusters, new_clusters),
         offsets=tuple(_offset_changes(old_kafka, new_kafka)),
+        tables=_tables(before, after),
         confs=_changed(before.pinned_confs if before else {}, after.pinned_confs if after else {}),
         files=_diff_files(before.files if before else (), after.files if after else ()),
     )
+
+
+def _tables(
+    before: QuerySnapshot | None, after: QuerySnapshot | None
+) -> dict[str, tuple[TablePosition | None, TablePosition | None]]:
+    old, new = _named_tables(before), _named_tables(after)
+    return {name: (old.get(name), new.get(name)) for name in sorted({*old, *new})}
+
+
+def _named_tables(query: QuerySnapshot | None) -> dict[str, TablePosition]:
+    if query is None:
+        return {}
+    sources = {f"source {source}": position for source, position in query.tables.items()}
+    return sources | ({"sink": query.sink_table} if query.sink_table else {})
 
 
 def _changed(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, tuple[str | None, str | None]]:

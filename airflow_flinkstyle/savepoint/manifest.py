@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
+from airflow_flinkstyle.checkpoint.table_position import TablePosition
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.sink_records import Sinks
 from airflow_flinkstyle.storage.keys import Key, Name
@@ -74,6 +75,8 @@ class QuerySnapshot:
     """Settings in the offset log that override the session's (shuffle partitions, provider, ...)."""
     kafka: Mapping[str, KafkaPosition]
     """By source name (log v2) or position (v1)."""
+    tables: Mapping[str, TablePosition] = field(default_factory=dict)
+    """How far it has read sources that are tables with versions, by source. Since format 5."""
     sink: Text | None = None
     """Spark's name of the sink (``kafka``, ``foreachBatch``, ``parquet``, ``delta``, ...); None if unknown.
 
@@ -81,6 +84,11 @@ class QuerySnapshot:
     """
     sinks: Sinks | None = None
     """What its transactional sinks had written; None if nobody recorded it. Since format 3."""
+    sink_table: TablePosition | None = None
+    """The newest version of its sink's table that is of this batch or one before; None if nobody found one.
+
+    Since format 5.
+    """
     files: tuple[FileEntry, ...]
     """Sorted by path."""
 

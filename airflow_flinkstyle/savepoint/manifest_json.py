@@ -25,6 +25,8 @@ _SINKS = 3
 """The format that brought each query's ``sinks`` in the place of ``sink_lineage``, which was always null."""
 _PLANNED = 4
 """The format that calls each query's ``pending_offsets`` ``planned_offsets``."""
+_TABLES = 5
+"""The format that brought each query's ``tables`` and ``sink_table``."""
 _COLUMNS = 5
 """The format that has each query's ``files`` as columns; before, each file is an object of its own."""
 _NO_CHECKSUM = "0" * 64
@@ -136,6 +138,9 @@ def _as_newest(document: dict[str, Any], version: int) -> dict[str, Any]:
     if version < _CUT_AND_SINK:
         _add(document, "cut_id", version)
     for query in _queries_of(document):
+        if version < _TABLES:
+            _add(query, "tables", version, {})
+            _add(query, "sink_table", version)
         if version < _PLANNED:
             _require_absent(query, "planned_offsets", version)
             if "pending_offsets" in query:
@@ -149,9 +154,9 @@ def _as_newest(document: dict[str, Any], version: int) -> dict[str, Any]:
     return document
 
 
-def _add(fields: dict[str, Any], name: str, version: int) -> None:
+def _add(fields: dict[str, Any], name: str, version: int, value: object = None) -> None:
     _require_absent(fields, name, version)
-    fields[name] = None
+    fields[name] = value
 
 
 def _require_absent(fields: dict[str, Any], name: str, version: int) -> None:

@@ -50,6 +50,11 @@ class Queries:
         location = below(self.root, query)
         return HadoopStore(self.spark, location) if needs_hadoop(location) else open_store(location)
 
+    def names_in_checkpoint(self) -> list[str]:
+        """Return the folders at the checkpoint location: one for each query that has run there."""
+        store = HadoopStore(self.spark, self.root) if needs_hadoop(self.root) else open_store(self.root)
+        return list(store.folders())
+
     def all(self) -> list[JobQuery]:
         """Return the queries that passed the guard and were started, by name."""
         return self.started_and_waiting()[0]

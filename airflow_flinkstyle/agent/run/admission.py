@@ -99,7 +99,7 @@ class Admission:
             self._taking = True
             try:
                 self._patiently(lambda: takeover.take_current(board, driver_run, seen))
-                self.taken_over = self.starting = True
+                self.taken_over = self.starting = self._driver.schema_logs.is_ours = True
                 self._queries.take_over(first, found)
                 self._heartbeat_writer.drop(self._dropped)
                 self._patiently(lambda: self._heartbeat_writer.beat("running"))
@@ -192,6 +192,7 @@ class Admission:
         newest = sinks.newest_batch(spark, query.sink)
         self.manifest = sinks.admit(query, newest, self._order, self.manifest, self._repository)
         compat.require_for_checkpoint(spark, query.name, query.checkpoint)
+        self._driver.schema_logs.require_same(query)
         last = (
             self._driver_run.last_heartbeat.queries.get(query.name)
             if self._driver_run.last_heartbeat

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.errors import leaving
 from airflow_flinkstyle.agent.guards.guard import read_positions
+from airflow_flinkstyle.agent.jvm.hadoop_store import HadoopStore
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError, TopicRecreatedError
 from airflow_flinkstyle.protocol.records import Progress
 from airflow_flinkstyle.savepoint.capture.patience import STORE_PATIENCE_S
+from airflow_flinkstyle.savepoint.capture.table_history import written_to
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
 from airflow_flinkstyle.savepoint.manifest import KafkaLog
+from airflow_flinkstyle.savepoint.sinks import TABLE_SINKS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.protocol.board import JobBoard
     from airflow_flinkstyle.protocol.records import Request, SourceIdentity
     from airflow_flinkstyle.savepoint.capture.copier import CaptureProgress
+    from airflow_flinkstyle.savepoint.capture.query import FindWritten
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
     from airflow_flinkstyle.types import Alignment, BatchId, Generation
@@ -82,6 +87,7 @@ def take(
             runs_on=runs_on,
             sink=query.sink.name,
             sinks=query.written(),
+            find_written=_find_written(query),
         )
         for query in queries
         if stopped_at is None or query.name in stopped_at  # else it was started after the cut
@@ -108,6 +114,15 @@ def take(
         timeout_s=timeout_s,
         patience_s=STORE_PATIENCE_S,
     )
+
+
+def _find_written(query: JobQuery) -> FindWritten | None:
+    """Return what finds the newest version of the query's own in the table that it writes to."""
+    name, path = query.sink.name, query.sink.path
+    if name not in TABLE_SINKS or path is None:
+        return None
+    spark = query.writer._spark  # noqa: SLF001
+    return partial(written_to, lambda: HadoopStore(spark, path), name)
 
 
 def _kafka_logs(describe: Describe, query: JobQuery) -> dict[str, KafkaLog]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.jvm.untyped import Java
     from airflow_flinkstyle.agent.queries.hold import Hold
     from airflow_flinkstyle.agent.queries.registry import Queries
+    from airflow_flinkstyle.agent.queries.schema_logs import SchemaLogs
     from airflow_flinkstyle.agent.run.reasons import Ending
     from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.protocol.board import JobBoard
@@ -33,6 +34,7 @@ class Driver(Protocol):
     """None until the script has made a session."""
     spark_version: str
     queries: Queries
+    schema_logs: SchemaLogs
     held: Hold
     commits: BatchWatch
     heartbeat_writer: HeartbeatWriter

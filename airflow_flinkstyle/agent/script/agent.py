@@ -19,6 +19,9 @@ class Agent(Protocol):
     def start_query(self, writer: PySpark, seen: StreamOptions, run: Callable[[], PySpark]) -> PySpark:
         """Start a query in place of Spark."""
 
+    def schema_location(self, reader: PySpark, location: str) -> str:
+        """Say where a reader finds the log of schemas that the script keeps at ``location``."""
+
     def wait_if_draining(self) -> bool:
         """Return False at once, or True when everything has drained if it began to."""
 

@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.agent.errors import UnsupportedModeError
+from airflow_flinkstyle.agent.jvm.schema_option import schema_locations
 from airflow_flinkstyle.agent.script.agent import replace
 from airflow_flinkstyle.agent.script.held import wrap_held
 from airflow_flinkstyle.agent.script.topics import renamed_topics
@@ -71,6 +72,8 @@ def wrap(agent: Agent, rules: Sequence[KafkaOverride]) -> None:
     for cls in (DataStreamReader, DataStreamWriter, DataFrameReader, DataFrameWriter):
         _remember(cls)
     _remember_query(DataStreamWriter)
+    for name in ("load", "table"):
+        _follow_schema_before(DataStreamReader, name, agent)
     _override_before(DataStreamReader, "load", "source", rules)
     _override_before(DataFrameReader, "load", "source", rules)
     _override_before(DataFrameWriter, "save", "sink", rules)
@@ -159,6 +162,21 @@ def _remember_query(cls: PySpark) -> None:
     replace(cls, "trigger", trigger)
     for name in ("foreach", "foreachBatch"):
         replace(cls, name, each(name))
+
+
+def _follow_schema_before(cls: PySpark, name: str, agent: Agent) -> None:
+    """Let Delta look for the log of a table's schemas where the agent has it."""
+
+    def wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(self: PySpark, *args: PySpark, **options: PySpark) -> PySpark:
+            seen = StreamOptions.of(self)
+            for option, location in schema_locations(seen.options, seen.format).items():
+                self.option(option, agent.schema_location(self, location))
+            return original(self, *args, **options)
+
+        return call
+
+    replace(cls, name, wrapper)
 
 
 def _override_before(cls: PySpark, name: str, role: str, rules: Sequence[KafkaOverride]) -> None:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.checkpoint import commit_log, metadata, offset_log, state_store
+from airflow_flinkstyle.checkpoint import commit_log, metadata, offset_log, schema_tracking, state_store
 from airflow_flinkstyle.checkpoint.errors import LogFormatError, StateIncompleteError
 from airflow_flinkstyle.checkpoint.inventory import Inventory, read_inventory
 from airflow_flinkstyle.checkpoint.stores_in_use import shuffle_partitions
+from airflow_flinkstyle.checkpoint.table_position import TablePosition, source_position
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.savepoint.capture.copier import FileCopier, ignore, never
 from airflow_flinkstyle.savepoint.capture.patience import StorePatience
@@ -24,7 +26,7 @@ from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectMissingE
 from airflow_flinkstyle.types import BatchId, version_after
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from airflow_flinkstyle.checkpoint.offset_log import OffsetLog
     from airflow_flinkstyle.protocol.sink_records import Sinks
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.storage.base import ObjectInfo, ObjectStore
 
 log = logging.getLogger(__name__)
+FindWritten = Callable[[str, BatchId], TablePosition | None]
+"""Finds the version of a sink's table that a query's batch wrote, by the query's id."""
 
 _PAUSE_S = 0.2
 _CHANGING = (ObjectMissingError, ObjectChangedError, StateIncompleteError)
@@ -63,6 +67,7 @@ def capture_query(
     previous: QuerySnapshot | None = None,
     sink: str | None = None,
     sinks: Sinks | None = None,
+    find_written: FindWritten | None = None,
     batch_id: BatchId | None = None,
     runs_on: bool = False,
     cancelled: Callable[[], bool] = never,
@@ -82,6 +87,7 @@ def capture_query(
         previous: The same query in an earlier savepoint; its SSTs are not read again.
         sink: Spark's name of the query's sink, if it is known.
         sinks: What its transactional sinks have written, if it is known.
+        find_written: Finds what it has written to a table with versions; None for other sinks.
         batch_id: Demand that the checkpoint ends with this batch, as a stopped job's must.
         runs_on: The query has gone on from ``batch_id``: leave what came after it out.
         cancelled: Asked before each file, by several threads.
@@ -132,8 +138,10 @@ def capture_query(
             planned_offsets=cut.planned_offsets,
             pinned_confs=cut.offsets.confs,
             kafka=positions,
+            tables=_tables(cut.offsets),
             sink=sink,
             sinks=sinks,
+            sink_table=find_written(cut.query_id, cut.batch_id) if find_written else None,
             files=files,
         )
     raise BadInputError(
@@ -173,6 +181,9 @@ def _plan_cut(checkpoint: ObjectStore, demanded: BatchId | None, *, runs_on: boo
         partitions=shuffle_partitions(offsets.confs),
     )
     sources = {info.key: info for info in checkpoint.list("sources/") if "/." not in info.key}
+    tracked = schema_tracking.entries_up_to(sources, offsets.sources.values(), checkpoint.read)
+    sources = {path: info for path, info in sources.items() if path not in tracked}
+    contents |= {path: content for path, content in tracked.items() if content is not None}
     contents |= {file.path: file.content for file in state if file.content is not None}
     files = {file.path: listed[file.path] for file in state if file.content is None}
     return _Cut(
@@ -210,6 +221,11 @@ def _positions(offsets: OffsetLog, kafka: Mapping[str, KafkaLog], query: str) ->
             log_range={topic: dict(ranges) for topic, ranges in known.log_range.items()},
         )
     return positions
+
+
+def _tables(offsets: OffsetLog) -> dict[str, TablePosition]:
+    found = {source: source_position(raw) for source, raw in sorted(offsets.sources.items())}
+    return {source: position for source, position in found.items() if position is not None}
 
 
 def _text(content: bytes) -> str:

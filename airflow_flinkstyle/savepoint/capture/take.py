@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.protocol.records import QueryStatus
     from airflow_flinkstyle.protocol.sink_records import Sinks
     from airflow_flinkstyle.savepoint.capture.copier import CaptureProgress
+    from airflow_flinkstyle.savepoint.capture.query import FindWritten
     from airflow_flinkstyle.savepoint.manifest import QuerySnapshot
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
     from airflow_flinkstyle.storage.base import ObjectStore
@@ -51,6 +52,8 @@ class QuerySource:
     """Spark's name of the query's sink; None if unknown."""
     sinks: Sinks | None = None
     """What its transactional sinks have written; None if unknown."""
+    find_written: FindWritten | None = None
+    """Finds what the query has written to a table with versions."""
     batch_id: BatchId | None = None
     """Demand that the checkpoint ends with this batch; None for whatever is newest."""
     runs_on: bool = False
@@ -164,6 +167,7 @@ def _take(
                 previous=previous.query(query.name) if previous else None,
                 sink=query.sink,
                 sinks=query.sinks,
+                find_written=query.find_written,
                 batch_id=query.batch_id,
                 runs_on=query.runs_on,
                 cancelled=end,

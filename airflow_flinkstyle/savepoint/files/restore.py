@@ -15,7 +15,7 @@ from itertools import compress
 from typing import TYPE_CHECKING, Final
 
 from airflow_flinkstyle.checkpoint import metadata
-from airflow_flinkstyle.checkpoint.operator_metadata import is_relocatable, relocate
+from airflow_flinkstyle.checkpoint.relocation import is_relocatable, relocate
 from airflow_flinkstyle.checkpoint.state_files import is_unique_sst
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import BadInputError

@@ -7,8 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from airflow_flinkstyle.checkpoint import commit_log, metadata, offset_log, state_store
-from airflow_flinkstyle.checkpoint.operator_metadata import is_relocatable, relocate
+from airflow_flinkstyle.checkpoint.relocation import is_relocatable, relocate
 from airflow_flinkstyle.checkpoint.stores_in_use import shuffle_partitions
+from airflow_flinkstyle.checkpoint.table_position import source_position
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.savepoint.errors import SavepointDamagedError
 from airflow_flinkstyle.savepoint.files.transfer import altered, each_file, ignore, other_size
@@ -127,6 +128,9 @@ def _contradictions(query: QuerySnapshot, read: Callable[[str], bytes]) -> Itera
     for source, position in query.kafka.items():
         if offsets.kafka_offsets(source) != position.offsets:
             yield f"offsets/{batch} and the manifest differ in the offsets of source {source}"
+    for source, table in query.tables.items():
+        if source_position(offsets.sources.get(source, "")) != table:
+            yield f"offsets/{batch} and the manifest differ in the table version of source {source}"
     if dict(offsets.confs) != dict(query.pinned_confs):
         yield f"offsets/{batch} and the manifest differ in the pinned confs"
     paths = {entry.path for entry in query.files}

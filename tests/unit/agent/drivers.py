@@ -15,6 +15,7 @@ from airflow_flinkstyle.agent.jvm.process import DriverProcess
 from airflow_flinkstyle.agent.jvm.sources import Source
 from airflow_flinkstyle.agent.queries.hold import Hold
 from airflow_flinkstyle.agent.queries.registry import Queries
+from airflow_flinkstyle.agent.queries.schema_logs import SchemaLogs
 from airflow_flinkstyle.agent.run.admission import Admission
 from airflow_flinkstyle.agent.run.serving import Serving
 from airflow_flinkstyle.agent.run.taking import Taking
@@ -72,6 +73,7 @@ class SmallDriver:
         self.driver_run = takeover.begin(self.board, generation, self.process, clock=clock)
         self.queries = Queries(self.driver_run.claim.checkpoint_location)
         self.queries.spark = self.spark = Session()
+        self.schema_logs = SchemaLogs(self.board, self.repository, self.driver_run, self.queries)
         self.held, self.jvm, self.spark_version = Hold(self.queries), None, "4.2.0"
         self.commits: Any = None  # nothing commits offsets to Kafka
         self.heartbeat_writer = HeartbeatWriter(

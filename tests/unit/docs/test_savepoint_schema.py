@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from airflow_flinkstyle.checkpoint.table_position import TablePosition
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
 from airflow_flinkstyle.savepoint import manifest_json
@@ -64,8 +65,10 @@ def a_document(**changes: Any) -> dict[str, Any]:
         planned_offsets="v1\n{}\n-",
         pinned_confs={"spark.sql.shuffle.partitions": "2"},
         kafka={"0": position},
+        tables={"1": TablePosition(format="delta", table_id="t-9", version=4, files_read=2)},
         sink="foreachBatch",
         sinks=Sinks(lineages=(lineage,), begins="7"),
+        sink_table=TablePosition(format="iceberg", table_id=None, version=1 << 60, files_read=None),
         files=(file, FileEntry(path="metadata", size_bytes=1, blob="origin/c-1/x-1", digest=None)),
     )
     manifest = Manifest(
@@ -144,6 +147,7 @@ def at(*path: str | int) -> Callable[[dict[str, Any], object], None]:
 
 
 QUERY, FILES, FILE = ("queries", 0), ("queries", 0, "files"), ("queries", 0, "files", 0)
+TABLE = (*QUERY, "tables", "1")
 SINKS, LINEAGE = (*QUERY, "sinks"), (*QUERY, "sinks", "lineages", 0)
 
 
@@ -168,6 +172,12 @@ SINKS, LINEAGE = (*QUERY, "sinks"), (*QUERY, "sinks", "lineages", 0)
         ((*QUERY, "batch_id"), -1),
         ((*QUERY, "planned_offsets"), 1),
         ((*QUERY, "pinned_confs"), []),
+        ((*QUERY, "tables"), None),
+        ((*QUERY, "sink_table"), {}),
+        ((*TABLE, "format"), "hudi"),
+        ((*TABLE, "table_id"), ""),
+        ((*TABLE, "version"), -1),
+        ((*TABLE, "files_read"), -1),
         ((*QUERY, "sink"), ""),
         ((*QUERY, "sinks"), []),
         ((*QUERY, "sinks", "begins"), None),
@@ -224,7 +234,7 @@ def test_what_the_package_refuses_of_format_4_is_not_of_the_schema(field: str, v
     assert problems(document)
 
 
-@pytest.mark.parametrize("where", [(), QUERY, FILES, (*QUERY, "kafka", "0"), SINKS, LINEAGE], ids=str)
+@pytest.mark.parametrize("where", [(), QUERY, FILES, (*QUERY, "kafka", "0"), TABLE, SINKS, LINEAGE], ids=str)
 def test_no_field_may_be_missing(where: tuple[str | int, ...]):
     fields: Any = a_document()
     for step in where:

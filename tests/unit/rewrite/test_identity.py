@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.checkpoint import offset_log
+from airflow_flinkstyle.checkpoint.table_position import TablePosition
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
 from airflow_flinkstyle.kafka.errors import OffsetBeyondEndError, PartitionSetError
 from airflow_flinkstyle.offsets import Offsets
-from airflow_flinkstyle.rewrite.errors import PlannedBatchError
+from airflow_flinkstyle.rewrite.errors import PlannedBatchError, SourceChangeError
 from airflow_flinkstyle.rewrite.identity import change_sources, preview_changes
 from airflow_flinkstyle.rewrite.position import checked_position
 from airflow_flinkstyle.rewrite.source_changes import (
@@ -174,6 +175,28 @@ def test_preview_tells_the_same_and_writes_nothing():
 def test_reorder_in_a_query_that_joins_is_refused(case: str, version: str):
     error = Savepoint(case, version).refusal(ReorderSources(query=QUERY, order=("1", "0")))
     assert "sides could take each other's" in error.problem
+
+
+def test_change_beside_a_log_of_schemas_is_refused_since_it_names_its_sources_number():
+    savepoint = Savepoint("kafka")
+    query = savepoint.manifest.queries[0]
+    entry = replace(query.files[0], path="sources/schema/_schema/_schema_log_t/0")
+    savepoint.manifest = replace(savepoint.manifest, queries=(replace(query, files=(*query.files, entry)),))
+    with pytest.raises(SourceChangeError, match="schemaTrackingLocation"):
+        savepoint.change(RemoveSource(query=QUERY, source="0"))
+
+
+def test_versions_of_tables_move_with_their_sources():
+    savepoint = Savepoint("kafka")
+    position = TablePosition(format="delta", table_id="t", version=7, files_read=2)
+    query = replace(savepoint.manifest.queries[0], tables={"0": position})
+    savepoint.manifest = replace(savepoint.manifest, queries=(query,))
+    added = AddSource(query=QUERY, source="0", position=a_position(7, 3))
+    (changed,) = change_sources(savepoint.manifest, savepoint.repository, [added]).queries
+    assert changed.tables == {"1": position}
+    replaced = ReplacePosition(query=QUERY, source="0", position=a_position(7, 3))
+    (changed,) = change_sources(savepoint.manifest, savepoint.repository, [replaced]).queries
+    assert changed.tables == {}
 
 
 def test_changes_that_name_what_is_not_there_are_refused():

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_flinkstyle.checkpoint import offset_log
+from airflow_flinkstyle.checkpoint.table_position import TablePosition
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.kafka.errors import (
     LogTruncatedError,
@@ -65,6 +66,16 @@ def test_planning_a_source_the_savepoint_lacks_names_those_it_has():
         )
 
 
+def test_table_says_where_sources_stay_that_are_tables_with_versions():
+    shop = Shop()
+    position = TablePosition(format="delta", table_id="t", version=7, files_read=2)
+    query = replace(shop.manifest.queries[0], tables={"2": position})
+    shop.manifest = replace(shop.manifest, queries=(query,))
+    plan = shop.plan()
+    assert plan.as_markdown().splitlines()[-1] == "| totals/2 | delta version 7, 2 of its files read |"
+    assert from_json(to_json(plan)) == plan
+
+
 @pytest.mark.parametrize(
     "verdict",
     [
@@ -80,14 +91,14 @@ def test_plan_survives_json(verdict: Verdict):
     assert from_json(to_json(plan)) == plan
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format_version":5}', '{"format_version":4,"job":"x"}'])
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format_version":6}', '{"format_version":5,"job":"x"}'])
 def test_malformed_or_newer_plan_is_refused(text: str):
     with pytest.raises(PlanFormatError):
         from_json(text)
 
 
 def test_plan_of_an_older_format_is_refused_by_its_number():
-    with pytest.raises(PlanFormatError, match="format_version 4, found 1"):
+    with pytest.raises(PlanFormatError, match="format_version 5, found 1"):
         from_json('{"format_version":1,"job":"x"}')
 
 

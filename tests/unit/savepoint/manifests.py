@@ -7,6 +7,7 @@ import hashlib
 from dataclasses import replace
 from typing import Any
 
+from airflow_flinkstyle.checkpoint.table_position import TablePosition
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
 from airflow_flinkstyle.savepoint.file_columns import from_columns
@@ -15,11 +16,12 @@ from airflow_flinkstyle.typed_json import encode
 
 
 def fourth_format(document: dict[str, Any]) -> dict[str, Any]:
-    """Return a manifest's fields as format 4 has them: an object for each file."""
+    """Return a manifest's fields as format 4 has them: an object for each file, no tables."""
     old = copy.deepcopy(document)
     old["format_version"] = 4
     for query in old["queries"]:
         query["files"] = [encode(entry) for entry in from_columns(query["files"])]
+        del query["tables"], query["sink_table"]
     return old
 
 
@@ -46,8 +48,10 @@ def a_manifest(**changes: Any) -> Manifest:
         planned_offsets="v1\n{}\n-",
         pinned_confs={"spark.sql.shuffle.partitions": "2"},
         kafka={"0": position},
+        tables={"1": TablePosition(format="delta", table_id="t-9", version=4, files_read=2)},
         sink="foreachBatch",
         sinks=Sinks(lineages=(a_lineage(),), begins="7", under_way=True),
+        sink_table=TablePosition(format="iceberg", table_id=None, version=1 << 60, files_read=None),
         files=(entry, replace(entry, path="metadata", digest=None)),
     )
     manifest = Manifest(

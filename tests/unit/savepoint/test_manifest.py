@@ -15,6 +15,8 @@ from tests.unit.savepoint.manifests import a_manifest, fourth_format
 SINKS = ("queries", 0, "sinks")
 FILES = ("queries", 0, "files")
 LINEAGE = (*SINKS, "lineages", 0)
+TABLE = ("queries", 0, "tables", "1")
+WITHOUT_TABLES = replace(a_manifest().queries[0], tables={}, sink_table=None)
 
 
 def edited(*path: str | int, **changes: object) -> str:
@@ -72,17 +74,17 @@ def in_format_2() -> dict[str, Any]:
 
 
 def test_format_1_is_read_and_knows_neither_cut_nor_sink():
-    query = replace(a_manifest().queries[0], sink=None, sinks=None)
+    query = replace(WITHOUT_TABLES, sink=None, sinks=None)
     assert from_json(json.dumps(in_format_1())) == a_manifest(cut_id=None, queries=(query,))
 
 
 def test_format_2_is_read_and_does_not_know_what_transactional_sinks_have_written():
-    query = replace(a_manifest().queries[0], sinks=None)
+    query = replace(WITHOUT_TABLES, sinks=None)
     assert from_json(with_checksum(json.dumps(in_format_2()))) == a_manifest(queries=(query,))
 
 
 def test_format_3_is_read_with_its_word_for_the_planned_batch_and_no_other():
-    assert from_json(with_checksum(json.dumps(in_format_3()))) == a_manifest()
+    assert from_json(with_checksum(json.dumps(in_format_3()))) == a_manifest(queries=(WITHOUT_TABLES,))
     for fields, number in ((in_format_3(), 4), (in_format_4(), 3)):
         with pytest.raises(ManifestFormatError, match="planned_offsets"):
             from_json(with_checksum(json.dumps({**fields, "format_version": number})))
@@ -90,6 +92,16 @@ def test_format_3_is_read_with_its_word_for_the_planned_batch_and_no_other():
     del query["pending_offsets"]
     with pytest.raises(ManifestFormatError, match="a field 'planned_offsets'"):
         from_json(with_checksum(json.dumps({**in_format_3(), "queries": [query]})))
+
+
+def test_format_4_is_read_and_knows_no_versions_of_tables():
+    document = in_format_4()
+    assert from_json(with_checksum(json.dumps(document))) == a_manifest(queries=(WITHOUT_TABLES,))
+    for field in ("tables", "sink_table"):
+        (query,) = in_format_4()["queries"]
+        other = {**document, "queries": [{**query, field: None}]}
+        with pytest.raises(ManifestFormatError, match=f"no further fields, found .'{field}'"):
+            from_json(with_checksum(json.dumps(other)))
 
 
 def test_every_flipped_bit_of_a_manifest_is_found():
@@ -119,9 +131,11 @@ def test_format_1_with_a_field_of_format_2_is_refused(field: str):
 
 
 def test_format_4_is_read_with_an_object_for_each_file_and_no_columns():
-    assert from_json(with_checksum(json.dumps(in_format_4()))) == a_manifest()
-    newer = json.loads(to_json(a_manifest()))
-    for fields, number, found in ((in_format_4(), 5, "an object"), (newer, 4, "a list")):
+    assert from_json(with_checksum(json.dumps(in_format_4()))) == a_manifest(queries=(WITHOUT_TABLES,))
+    newer, older = json.loads(to_json(a_manifest())), in_format_4()
+    files = [one["queries"][0].pop("files") for one in (newer, older)]
+    newer["queries"][0]["files"], older["queries"][0]["files"] = reversed(files)
+    for fields, number, found in ((newer, 5, "an object"), (older, 4, "a list")):
         with pytest.raises(ManifestFormatError, match=f"files.*expected {found}"):
             from_json(with_checksum(json.dumps({**fields, "format_version": number})))
 
@@ -231,7 +245,9 @@ def test_columns_that_are_not_of_the_same_files_are_refused(changes: dict[str, o
         from_json(with_checksum(edited(*FILES, **changes)))
 
 
-@pytest.mark.parametrize("path", [(), ("queries", 0), FILES, ("queries", 0, "kafka", "0"), SINKS, LINEAGE])
+@pytest.mark.parametrize(
+    "path", [(), ("queries", 0), FILES, ("queries", 0, "kafka", "0"), TABLE, SINKS, LINEAGE]
+)
 def test_unknown_fields_are_refused(path: tuple[str | int, ...]):
     with pytest.raises(ManifestFormatError, match=r"no further fields, found \['surprise'\]"):
         from_json(edited(*path, surprise=1))
@@ -249,6 +265,12 @@ def test_unknown_fields_are_refused(path: tuple[str | int, ...]):
         (("queries", 0), {"batch_id": -1}),
         (("queries", 0), {"batch_id": True}),
         (("queries", 0), {"sinks": []}),
+        (("queries", 0), {"tables": None}),
+        (("queries", 0), {"sink_table": {}}),
+        (TABLE, {"format": "hudi"}),
+        (TABLE, {"table_id": ""}),
+        (TABLE, {"version": -1}),
+        (TABLE, {"files_read": "2"}),
         (("queries", 0, "sinks"), {"begins": None}),
         (("queries", 0, "sinks"), {"under_way": 1}),
         (("queries", 0, "sinks", "lineages", 0), {"lineage": ""}),

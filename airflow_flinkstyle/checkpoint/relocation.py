@@ -1,0 +1,22 @@
+"""Files of a checkpoint in which its own place is written: a copy elsewhere must differ there. Pure."""
+
+from __future__ import annotations
+
+from airflow_flinkstyle.checkpoint import operator_metadata, schema_tracking
+
+
+def is_relocatable(path: str) -> bool:
+    """Tell whether the file at ``path`` holds absolute paths, so that a copy elsewhere must differ."""
+    return operator_metadata.is_relocatable(path) or schema_tracking.is_entry(path)
+
+
+def relocate(path: str, content: bytes, root: str) -> bytes:
+    """Return the content that a file must have in a checkpoint at ``root``, a store's ``uri``.
+
+    Raises:
+        LogFormatError: If a relocatable file is malformed.
+        UnsupportedCheckpointError: If its version is newer than this package knows.
+    """
+    if schema_tracking.is_entry(path):
+        return schema_tracking.relocate(path, content, root)
+    return operator_metadata.relocate(path, content, root)
