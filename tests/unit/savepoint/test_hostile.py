@@ -90,7 +90,8 @@ def test_no_hostile_name_passes_in_a_record(name: str):
 def test_no_hostile_name_passes_in_a_plan(name: str):
     strategy = {"query": "q", "source": "0", "strategy": "proved", "precondition": "", "consequence": ""}
     good: dict[str, Any] = {
-        "format_version": 4, "savepoint_id": "sp-1", "job": "orders", "batches": {"q": 1},
+        "format_version": plan_json.FORMAT_VERSION,
+        "savepoint_id": "sp-1", "job": "orders", "batches": {"q": 1}, "tables": {},
         "target": {"cluster_id": "c", "topics": {}}, "moves": [], "planned": [], "settled": True,
         "evidence": {}, "strategies": [strategy], "source_cluster_id": None,
     }  # fmt: skip
