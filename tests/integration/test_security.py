@@ -160,7 +160,7 @@ class Lab:
             script=str(self.folder / "job.py"),
             args=[str(self.out), TOPIC, *strategies],
             kafka_overrides=rules,
-            timeout_s=PATIENCE_S,
+            running_timeout_s=PATIENCE_S,
             **origin,
         )
         context = a_context(task)
