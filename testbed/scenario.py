@@ -8,10 +8,12 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from airflow_flinkstyle.hooks.aws import s3_environment
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.migration.context import CutoverSettings
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from airflow_flinkstyle.jobs.running.start_plan import Origin
+    from airflow_flinkstyle.storage.s3_settings import S3Settings
     from airflow_flinkstyle.types import Generation
     from testbed.kafka import Broker
     from testbed.s3 import S3Server
@@ -90,17 +93,21 @@ class OrdersScenario:
         job: str = "orders",
         s3: S3Server | None = None,
         way: str | None = None,
+        identity: S3Settings | None = None,
         master: str = "local[2]",
         lease_s: float = 10.0,
     ) -> None:
-        """Prepare; drivers and callers reach ``s3`` by the URL ``way`` if it is given, the producer never."""
+        """Prepare; drivers and callers reach ``s3`` by the URL ``way`` if it is given, the producer never.
+
+        With an ``identity`` they reach it as that says, and S3 has the job's checkpoints too.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.old, self.new, self.topic = folder, old, new, topic
         self.ledger = folder / "ledger"
         self._late_ledger = folder / "late-ledger"
         self.s3 = s3
         self.store_uri = f"s3://{BUCKET}" if s3 else (folder / "store").as_uri()
-        self.secret_env = s3_env(s3, way=way) if s3 else {}
+        self.secret_env = s3_environment(identity) if identity else s3_env(s3, way=way) if s3 else {}
         self.target = SubmitTarget(
             master=master,
             python=str(SPARK_PYTHON),
@@ -112,11 +119,12 @@ class OrdersScenario:
             name=job,
             script=str(ORDERS_JOB),
             args=("--bootstrap", old.bootstrap, "--topic", topic, "--output", str(folder / "output")),
-            checkpoint_root=str(folder / "checkpoints"),
+            checkpoint_root=f"s3a://{BUCKET}/checkpoints" if identity else str(folder / "checkpoints"),
             lease_s=lease_s,
         )
         self.producer: Service | None = None
-        store = open_store(self.store_uri, s3_settings(s3, way=way) if s3 else None)
+        settings = identity or (s3_settings(s3, way=way) if s3 else None)
+        store = open_store(self.store_uri, settings)
         self.board = JobBoard(store, job)
         self.switch = StoreProducerSwitch(store, self.switch_key)
         self.client = JobClient(
@@ -126,6 +134,7 @@ class OrdersScenario:
             signer=SIGNER,
             secret_env=self.secret_env,
             base_env=spark_env(),
+            open_checkpoint=partial(open_store, s3=settings),
         )
 
     def __enter__(self) -> Self:
@@ -327,7 +336,10 @@ class OrdersScenario:
         claim = self.board.claim(generation)
         if claim is None:
             raise RuntimeError(f"generation {generation} was never claimed")
-        return Path(claim.checkpoint_location) / query
+        location = claim.checkpoint_location
+        if self.s3 is not None and location.startswith("s3a://"):
+            return self.s3.data / location.removeprefix("s3a://") / query  # the server has it as files
+        return Path(location) / query
 
     def last_batch(self) -> int:
         """Return the newest committed batch of the current generation; -1 before the first."""

@@ -37,6 +37,8 @@ class Seen:
     """Session names, in the order of the answers."""
     by_key: list[str] = field(default_factory=list)
     """Access keys of those who asked for a role; empty text for a web identity."""
+    assumed_by_java: int = 0
+    """Of those answers, how many went to the AWS SDK for Java: to S3A."""
     expired: int = 0
     """Requests that were refused because their token had expired."""
     served: int = 0
@@ -46,7 +48,14 @@ class TokenService:
     """Answers ``AssumeRole`` and ``AssumeRoleWithWebIdentity``, and passes S3 on; one address for all."""
 
     def __init__(self, upstream: S3Server, *, life_s: float = 1.0, told_s: float | None = None) -> None:
-        """Args: ``told_s``: how long tokens live by what clients are told; None for the truth."""
+        """Prepare; nothing is answered yet.
+
+        Args:
+            upstream: Lets in everybody.
+            life_s: How long a token is good.
+            told_s: How long it is by what boto3 is told; None for the truth. Java's SDK is told the truth: it
+                asks for no other token before the time that it was given.
+        """
         self.upstream, self.life_s, self.told_s = upstream, life_s, told_s
         self.seen, self._ends = Seen(), dict[str, float]()
         self._lock = threading.Lock()
@@ -71,11 +80,13 @@ class TokenService:
         self._server.shutdown()
         self._server.server_close()
 
-    def give(self, asked: dict[str, list[str]], by_key: str) -> str:
+    def give(self, asked: dict[str, list[str]], by_key: str, *, to_java: bool = False) -> str:
         """Return the answer to one who assumes a role."""
         token, session = uuid.uuid4().hex, asked["RoleSessionName"][0]
-        until = datetime.now(UTC) + timedelta(seconds=self.told_s or self.life_s)
+        told_s = self.life_s if to_java or self.told_s is None else self.told_s
+        until = datetime.now(UTC) + timedelta(seconds=told_s)
         with self._lock:
+            self.seen.assumed_by_java += to_java
             self._ends[token] = time.monotonic() + self.life_s
             self.seen.assumed.append(session)
             self.seen.by_key.append(by_key)
@@ -111,7 +122,9 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command == "POST" and self.path == "/" and b"Action=AssumeRole" in body:
             asked = parse_qs(body.decode())
             credential = (self.headers.get("Authorization") or "").partition("Credential=")[2]
-            self._answer(200, self.owner.give(asked, credential.partition("/")[0]).encode())
+            to_java = "aws-sdk-java" in self.headers.get("User-Agent", "")
+            given = self.owner.give(asked, credential.partition("/")[0], to_java=to_java)
+            self._answer(200, given.encode())
             return
         fault = self.owner.fault(self.headers.get("X-Amz-Security-Token"))
         if fault is not None:
