@@ -104,7 +104,7 @@ def test_fence_by_acl_makes_the_late_write_fail_and_shuts_out_neither_job_nor_mi
     fenced = replace(kafka, fence=AclFence(cluster=kafka.old, open_topics=True))
     report = scenario.cutover(kafka=waking(fenced, lambda: offsets.extend(late_producer.write(3)))).run()
     assert offsets == late_producer.write(3) == []
-    assert f"deny User:* WRITE on topic {TOPIC} (prefixed)" in report.as_markdown()
+    assert rf"deny User:\* WRITE on topic {TOPIC} (prefixed)" in report.as_markdown()
     wait_until("orders go to new", lambda: scenario.producer_is_at() == "new")
     scenario.wait_commits(2)
     canary = AclRule(name=COPIED, principal="User:guest", operation="WRITE", permission="deny")
