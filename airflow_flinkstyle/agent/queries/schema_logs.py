@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from airflow_flinkstyle.agent.board import takeover
 from airflow_flinkstyle.agent.errors import SchemaLogError
 from airflow_flinkstyle.agent.jvm.schema_option import move_schema_location, schema_locations
 from airflow_flinkstyle.checkpoint import schema_tracking
@@ -80,7 +81,7 @@ class SchemaLogs:
                 raise SchemaLogError.moved(query.name, name)
 
     def _to_go_on_with(self, name: str) -> Log:
-        order = self._board.takeover_order(self._driver_run.generation)
+        order = takeover.signed_order(self._board, self._driver_run)
         savepoint_id = order.savepoint_id if order else self._driver_run.claim.prepare_savepoint_id
         if self.is_ours or savepoint_id is None:
             names = self._queries.names_in_checkpoint()
