@@ -122,6 +122,10 @@ class OffsetLog:
             )
         return replace(self, sources=dict(sources))
 
+    def with_confs(self, confs: Mapping[str, str]) -> OffsetLog:
+        """Return a log that pins these settings and no others."""
+        return replace(self, header=compact_json({**self._header_fields(), "conf": dict(confs)}))
+
     def planned_next(self, *, watermark_ms: int, timestamp_ms: int) -> OffsetLog:
         """Return the log of a next batch that reads nothing yet: confs carried, times set, as Spark does.
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.checkpoint.state_files import Store
     from airflow_flinkstyle.types import StateVersion
 
-_PARTITIONS_CONF: Final = "spark.sql.shuffle.partitions"
+SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 
 
 def shuffle_partitions(confs: Mapping[str, str]) -> int | None:
@@ -31,11 +31,11 @@ def shuffle_partitions(confs: Mapping[str, str]) -> int | None:
     Raises:
         LogFormatError: If it is no number.
     """
-    found = confs.get(_PARTITIONS_CONF)
+    found = confs.get(SHUFFLE_PARTITIONS)
     if found is None:
         return None
     if not (found.isascii() and found.isdigit() and len(found) < 10):
-        raise LogFormatError.of("Offset log", f"a number under {_PARTITIONS_CONF!r}", found)
+        raise LogFormatError.of("Offset log", f"a number under {SHUFFLE_PARTITIONS!r}", found)
     return int(found)
 
 

@@ -1,0 +1,188 @@
+"""``flinkstyle savepoint state|state-diff``: a process with PySpark reads it, this one shows it."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from rich.console import RenderableType
+
+from airflow_flinkstyle.cli.factories import repository_of
+from airflow_flinkstyle.cli.options import AsJson, Job, Root, SavepointId
+from airflow_flinkstyle.cli.output import show, table
+from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
+
+_READER = "airflow_flinkstyle.state"
+_LINES = 15
+"""Of a failed reader's log."""
+
+Python = Annotated[
+    str,
+    typer.Option(
+        envvar="PYSPARK_PYTHON",
+        help="Interpreter with PySpark 4.0 or newer and airflow-flinkstyle.",
+        show_default="this one",
+    ),
+]
+Query = Annotated[
+    str | None, typer.Option("--query", "-q", help="The query's name.", show_default="the only one")
+]
+Operator = Annotated[int, typer.Option(help="Number of the stateful operator.", min=0)]
+Side = Annotated[Literal["left", "right"] | None, typer.Option(help="For a join: the rows of this side.")]
+Variable = Annotated[str | None, typer.Option(help="For transformWithState: the state variable.")]
+Timers = Annotated[bool, typer.Option("--timers", help="For transformWithState: its registered timers.")]
+Store = Annotated[str | None, typer.Option(help="One of the operator's stores by name, as Spark keeps it.")]
+Where = Annotated[str | None, typer.Option(help="Condition in SQL, such as \"key.customer = 'c1'\".")]
+Limit = Annotated[int, typer.Option(help="Show at most so many rows.", min=1)]
+Conf = Annotated[list[str] | None, typer.Option(help="Setting of Spark as name=value; may be repeated.")]
+
+
+def state(
+    savepoint_id: SavepointId,
+    root: Root,
+    job: Job,
+    query: Query = None,
+    operator: Operator = 0,
+    join_side: Side = None,
+    variable: Variable = None,
+    timers: Timers = False,
+    store: Store = None,
+    operators: Annotated[
+        bool, typer.Option("--operators", help="List the stateful operators instead.")
+    ] = False,
+    where: Where = None,
+    limit: Limit = 20,
+    python: Python = sys.executable,
+    conf: Conf = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show keys and values of a savepoint's state, read by Spark from a copy; nothing is touched."""
+    repository_of(root, job).read(savepoint_id)
+    which = _which(query, operator, join_side, variable, store, timers=timers)
+    request = _request(root, job, savepoint_id, which, where=where, limit=limit, conf=conf)
+    _show(python, {**request, "operators": operators}, as_json=as_json)
+
+
+def state_diff(
+    before: SavepointId,
+    after: SavepointId,
+    root: Root,
+    job: Job,
+    query: Query = None,
+    operator: Operator = 0,
+    join_side: Side = None,
+    variable: Variable = None,
+    timers: Timers = False,
+    store: Store = None,
+    where: Where = None,
+    limit: Limit = 20,
+    python: Python = sys.executable,
+    conf: Conf = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show which keys of the state were added, removed or changed from one savepoint to another."""
+    for savepoint_id in (before, after):
+        repository_of(root, job).read(savepoint_id)
+    which = _which(query, operator, join_side, variable, store, timers=timers)
+    request = _request(root, job, before, which, where=where, limit=limit, conf=conf)
+    _show(python, {**request, "against": after}, as_json=as_json)
+
+
+def _which(
+    query: str | None,
+    operator: int,
+    join_side: str | None,
+    variable: str | None,
+    store: str | None,
+    *,
+    timers: bool,
+) -> dict[str, object]:
+    return {
+        "query": query,
+        "operator": operator,
+        "join_side": join_side,
+        "variable": variable,
+        "store": store,
+        "timers": timers,
+    }
+
+
+def _request(
+    root: str,
+    job: str,
+    savepoint: str,
+    which: Mapping[str, object],
+    *,
+    where: str | None,
+    limit: int,
+    conf: list[str] | None,
+) -> dict[str, object]:
+    return {
+        "root": root,
+        "job": job,
+        "savepoint": savepoint,
+        "which": which,
+        "operators": False,
+        "against": None,
+        "where": where,
+        "limit": limit,
+        "conf": {"spark.master": "local[2]", **_settings(conf or [])},
+    }
+
+
+def _settings(given: list[str]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in given]
+    if bad := [name for name, equals, _ in pairs if not (name and equals)]:
+        raise typer.BadParameter(f"expected name=value, found {bad[0]!r}", param_hint="--conf")
+    return {name: value for name, _, value in pairs}
+
+
+def _show(python: str, request: Mapping[str, object], *, as_json: bool) -> None:
+    found = _ask(python, request)
+    show(found, _table(found), as_json=as_json)
+
+
+def _table(found: Mapping[str, Any]) -> RenderableType:
+    columns, rows = found["columns"], found["rows"]
+    return table(*columns, rows=[[_text(row[name]) for name in columns] for row in rows])
+
+
+def _text(value: object) -> object:
+    """Return a struct or list as JSON, and anything else as it is."""
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else value
+
+
+def _ask(python: str, request: Mapping[str, object]) -> dict[str, Any]:
+    """Return the reader's answer.
+
+    Raises:
+        FlinkstyleError: Whatever the reader raised.
+        BadInputError: If that interpreter cannot run the reader.
+    """
+    command = [python, "-m", _READER, json.dumps(request)]
+    try:
+        done = subprocess.run(  # noqa: S603 - the interpreter that a person names, no shell
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, cwd=Path.home()
+        )
+    except OSError as error:
+        raise _no_reader(python, str(error)) from error
+    last = done.stdout.strip().rpartition("\n")[2]
+    if done.returncode != 0 or not last.startswith("{"):
+        raise _no_reader(python, "\n".join(done.stderr.strip().splitlines()[-_LINES:]))
+    answer: dict[str, Any] = json.loads(last)
+    if told := answer.get("error"):
+        kind = type("ReaderError", (FlinkstyleError,), {"code": told.pop("code")})
+        raise kind(**told)
+    return answer
+
+
+def _no_reader(python: str, why: str) -> BadInputError:
+    return BadInputError(
+        f"Expected an interpreter that reads state with PySpark, found that {python} could not.\n{why}",
+        state_after="The savepoint and the job are as they were.",
+        remedy="Give --python the interpreter of an environment made with "
+        "`pip install 'airflow-flinkstyle[spark]'`, and JAVA_HOME where Java is not found.",
+    )

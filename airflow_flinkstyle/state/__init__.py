@@ -1,0 +1,10 @@
+"""A savepoint's state as a DataFrame: keys and values of each stateful operator, read by Spark's own reader.
+
+Runs where PySpark 4.0 or newer is: a notebook, a script, ``flinkstyle savepoint state``. It reads a copy that
+is restored for it, so neither the job nor the savepoint is touched. Nothing here starts a query.
+"""
+
+from airflow_flinkstyle.state.changes import state_changes
+from airflow_flinkstyle.state.reader import savepoint_operators, savepoint_state
+
+__all__ = ["savepoint_operators", "savepoint_state", "state_changes"]

@@ -1,0 +1,67 @@
+"""``python -m airflow_flinkstyle.state REQUEST``: for a caller without PySpark, such as ``flinkstyle``.
+
+The request is a JSON object: ``root``, ``job``, ``savepoint``, ``which`` (arguments of ``savepoint_state``),
+``operators`` (true for the list of operators instead), ``against`` (a later savepoint, for what changed),
+``where`` (a condition in SQL), ``limit``, and ``conf`` of Spark. The answer is the last line of standard
+output, a JSON object: ``columns`` and ``rows``, or ``error``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.state import savepoint_operators, savepoint_state, state_changes
+from airflow_flinkstyle.state.errors import StateReadError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def answer(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what was asked for, or why it cannot be had."""
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName("flinkstyle savepoint state").config("spark.ui.enabled", "false")
+    for name, value in request["conf"].items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    try:
+        found = _asked(spark, request)
+        if request["where"]:
+            found = _filtered(found, request["where"])
+        rows = found.limit(request["limit"]).collect()
+        return {"columns": found.columns, "rows": [row.asDict(recursive=True) for row in rows]}
+    except FlinkstyleError as error:
+        told = {"problem": error.problem, "state_after": error.state_after, "remedy": error.remedy}
+        return {"error": {"code": error.code, **told}}
+    finally:
+        spark.stop()
+
+
+def _asked(spark: SparkSession, request: Mapping[str, Any]) -> DataFrame:
+    place = spark, request["root"], request["job"]
+    which = request["which"]
+    if request["operators"]:
+        return savepoint_operators(*place, request["savepoint"], which["query"])
+    state = savepoint_state(*place, request["savepoint"], **which)
+    if request["against"] is None:
+        return state
+    return state_changes(state, savepoint_state(*place, request["against"], **which))
+
+
+def _filtered(found: DataFrame, where: str) -> DataFrame:
+    from pyspark.errors import AnalysisException
+
+    try:
+        return found.where(where)
+    except AnalysisException as error:
+        raise StateReadError.bad_condition(where, str(error), found.schema.simpleString()) from error
+
+
+if __name__ == "__main__":
+    print(json.dumps(answer(json.loads(sys.argv[1])), default=str))  # noqa: T201  # its purpose

@@ -1,0 +1,105 @@
+"""What can go wrong when a savepoint's state is opened."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Self
+
+from airflow_flinkstyle.errors import FlinkstyleError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+_UNTOUCHED: Final = "The savepoint and the job are as they were."
+
+
+class StateReadError(FlinkstyleError):
+    """A savepoint's state cannot be shown as asked."""
+
+    code = "STATE_READ"
+
+    @classmethod
+    def spark_too_old(cls, version: str) -> Self:
+        """Name the version that was found."""
+        return cls(
+            f"Reading state needs Spark 4.0 or newer, which brought the state reader, found {version}.",
+            state_after=_UNTOUCHED,
+            remedy="Open the savepoint with PySpark 4.0 or newer; it reads the state of Spark 3.5 too.",
+        )
+
+    @classmethod
+    def scratch_needed(cls, master: str) -> Self:
+        """Name the cluster whose executors cannot read this machine's disk."""
+        return cls(
+            f"Spark runs on {master}, whose executors do not read this machine's temporary folder, where the "
+            "state would be copied to.",
+            state_after=_UNTOUCHED,
+            remedy="Pass scratch= with a location that driver and executors reach, such as s3a://bucket/tmp.",
+        )
+
+    @classmethod
+    def query_unknown(cls, query: str | None, known: Collection[str], savepoint_id: str) -> Self:
+        """Name the queries to choose from."""
+        found = "no query" if query is None else f"query {query!r}"
+        return cls(
+            f"Expected the name of one of the queries of savepoint {savepoint_id}, "
+            f"{', '.join(sorted(known))}, found {found}.",
+            state_after=_UNTOUCHED,
+            remedy="Pass query= with one of these names.",
+        )
+
+    @classmethod
+    def stateless(cls, query: str, savepoint_id: str) -> Self:
+        """Say that there is nothing to show."""
+        return cls(
+            f"Query {query} of savepoint {savepoint_id} has no stateful operator.",
+            state_after=_UNTOUCHED,
+            remedy="Choose a query that aggregates, joins, deduplicates or keeps state of its own.",
+        )
+
+    @classmethod
+    def operator_unknown(cls, operator: int, query: str, known: Collection[str]) -> Self:
+        """Name the operators to choose from."""
+        return cls(
+            f"Expected an operator of query {query}, {', '.join(known)}, found {operator}.",
+            state_after=_UNTOUCHED,
+            remedy="Pass operator= with one of these numbers.",
+        )
+
+    @classmethod
+    def side_needed(cls, query: str, operator: int, stores: Collection[str]) -> Self:
+        """Say that a join keeps the rows of its two inputs apart."""
+        return cls(
+            f"Operator {operator} of query {query} is a join of two streams, which keeps the rows of each "
+            "side apart; found neither join_side nor store.",
+            state_after=_UNTOUCHED,
+            remedy=f"Pass join_side='left' or 'right', or store= with one of {', '.join(stores)}.",
+        )
+
+    @classmethod
+    def variable_needed(cls, query: str, operator: int, given: str | None, known: Collection[str]) -> Self:
+        """Name the state variables to choose from."""
+        found = "none" if given is None else repr(given)
+        return cls(
+            f"Operator {operator} of query {query} keeps state variables, {', '.join(known)}; expected one "
+            f"of them, found {found}.",
+            state_after=_UNTOUCHED,
+            remedy="Pass variable= with one of these names, or timers=True.",
+        )
+
+    @classmethod
+    def bad_condition(cls, where: str, why: str, schema: str) -> Self:
+        """Say what Spark says of it, and which columns there are."""
+        return cls(
+            f"Expected a condition in SQL over {schema}, found {where!r}: {why.splitlines()[0]}",
+            state_after=_UNTOUCHED,
+            remedy="Correct the condition, for example \"key.customer = 'c1'\".",
+        )
+
+    @classmethod
+    def not_comparable(cls, before: str, after: str) -> Self:
+        """Name both schemas."""
+        return cls(
+            f"Expected two states with the same key, found {before} and {after}.",
+            state_after=_UNTOUCHED,
+            remedy="Compare states of the same operator; one whose key has changed has no keys in common.",
+        )

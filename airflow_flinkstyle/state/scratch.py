@@ -1,0 +1,75 @@
+"""The copy of a savepoint's query that is read, so that nothing else is touched."""
+
+from __future__ import annotations
+
+import atexit
+import re
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from airflow_flinkstyle.checkpoint import commit_log, offset_log
+from airflow_flinkstyle.checkpoint.stores_in_use import SHUFFLE_PARTITIONS
+from airflow_flinkstyle.savepoint.files.restore import restore_query
+from airflow_flinkstyle.storage.open import open_store
+
+if TYPE_CHECKING:
+    from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
+    from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+    from airflow_flinkstyle.storage.base import ObjectStore
+    from airflow_flinkstyle.storage.s3_settings import S3Settings
+
+_PARTITION: Final = re.compile(r"state/\d+/(?P<partition>\d+)/")
+
+
+def temporary_scratch() -> str:
+    """Return a new folder of this machine that goes when this process ends."""
+    folder = tempfile.mkdtemp(prefix="flinkstyle-state-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def copy_query(
+    manifest: Manifest,
+    query: QuerySnapshot,
+    repository: SavepointRepository,
+    scratch: str,
+    s3: S3Settings | None,
+) -> tuple[str, bool]:
+    """Copy what Spark reads of a query below ``scratch``; what is there already is kept.
+
+    Args:
+        manifest: The savepoint.
+        query: One of its queries.
+        repository: Where its files are.
+        scratch: A location.
+        s3: Endpoint and keys for a location on S3; None for the environment's.
+
+    Returns:
+        The copy's location as Spark writes it, and whether its state is of checkpoint format 2.
+    """
+    location = f"{scratch.rstrip('/')}/{manifest.job}/{manifest.savepoint_id}/{query.name}"
+    target = open_store(location, s3)
+    if target.local_path("metadata") is not None:
+        Path(target.uri.removeprefix("file://")).mkdir(parents=True, exist_ok=True)
+    restore_query(manifest, query, repository, target)
+    _make_readable(target, query)
+    commit = commit_log.parse(target.read(f"commits/{query.batch_id}").decode())
+    return location.replace("s3://", "s3a://", 1), bool(commit.state_unique_ids)
+
+
+def _make_readable(target: ObjectStore, query: QuerySnapshot) -> None:
+    """Name the number of partitions where Spark leaves it out (named sources): its reader insists on it."""
+    key = f"offsets/{query.batch_id}"
+    log = offset_log.parse(target.read(key).decode())
+    partitions = _partitions(query)
+    if partitions and SHUFFLE_PARTITIONS not in log.confs:
+        log = log.with_confs({**log.confs, SHUFFLE_PARTITIONS: str(partitions)})
+        target.write(key, log.render().encode())
+
+
+def _partitions(query: QuerySnapshot) -> int:
+    """Return how many partitions the query's state has; 0 without any."""
+    found = (_PARTITION.match(entry.path) for entry in query.files)
+    return max((int(match["partition"]) + 1 for match in found if match), default=0)

@@ -1,0 +1,66 @@
+"""``flinkstyle savepoint state`` and ``state-diff``: a command without PySpark, a reader with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from typer.testing import CliRunner
+
+from airflow_flinkstyle.cli.app import app
+from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+from airflow_flinkstyle.storage.local import LocalStore
+from testbed import paths
+from testbed.spark import spark_paths
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from click.testing import Result
+
+pytestmark = pytest.mark.integration
+
+CASE = paths.ROOT / "tests/golden/4.2.0/rocksdb-changelog"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Return a root with two savepoints of one batch of a query."""
+    repository = SavepointRepository(LocalStore(tmp_path / "root"), "totals")
+    for number in (1, 2):
+        label = SavepointLabel(
+            savepoint_id=f"sp-{number}", taken_at_ms=number, spark_version="4.2.0", taken_from_generation=None
+        )
+        take_savepoint(repository, [QuerySource(name="q", checkpoint=LocalStore(CASE), kafka={})], label)
+    return tmp_path / "root"
+
+
+def command(root: Path, *args: str, python: Path | str = paths.VENV_SPARK / "bin/python") -> Result:
+    words = ["savepoint", *args, "--root", str(root), "--job", "totals", "--python", str(python)]
+    env = {**os.environ, **spark_paths().env, "PYTHONPATH": str(paths.ROOT)}
+    return CliRunner().invoke(app, words, env=env)
+
+
+def test_one_key_is_found_by_a_condition(root: Path):
+    done = command(root, "state", "sp-1", "--where", "key.k = 2", "--json")
+    assert done.exit_code == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert [(row["key"], row["value"]) for row in found["rows"]] == [({"k": 2}, {"count": 10, "sum": 245})]
+
+
+def test_what_the_reader_refuses_is_told(root: Path):
+    done = command(root, "state-diff", "sp-1", "sp-2", "--where", "nothing = 1")
+    assert done.exit_code == 1
+    assert done.stderr.startswith("STATE_READ: Expected a condition in SQL over struct<key")
+    assert "change:string" in done.stderr
+
+
+def test_an_interpreter_without_pyspark_is_named(root: Path):
+    done = command(root, "state", "sp-1", python=sys.executable)
+    assert done.exit_code == 1
+    assert "found that" in done.stderr
+    assert "--python" in done.stderr
