@@ -82,6 +82,7 @@ app.add_typer(
             "diff": inspect.diff,
             "state": state.state,
             "state-diff": state.state_diff,
+            "repartition": state.repartition,
             "verify": take.verify,
             "restore": take.restore,
             "pin": retain.pin,

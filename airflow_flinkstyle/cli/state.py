@@ -1,4 +1,4 @@
-"""``flinkstyle savepoint state|state-diff``: a process with PySpark reads it, this one shows it."""
+"""``flinkstyle savepoint state|state-diff|repartition``: PySpark works in a process of its own."""
 
 import json
 import subprocess
@@ -91,6 +91,23 @@ def state_diff(
     _show(python, {**request, "against": after}, as_json=as_json)
 
 
+def repartition(
+    savepoint_id: SavepointId,
+    root: Root,
+    job: Job,
+    partitions: Annotated[
+        int, typer.Option(help="Shuffle partitions that the job is to have from then on.", min=1)
+    ],
+    python: Python = sys.executable,
+    conf: Conf = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a savepoint whose state is in another number of partitions; needs PySpark 4.2."""
+    repository_of(root, job).read(savepoint_id)
+    request = _request(root, job, savepoint_id, {}, conf=conf)
+    _show(python, {**request, "partitions": partitions}, as_json=as_json)
+
+
 def _which(
     query: str | None,
     operator: int,
@@ -116,9 +133,9 @@ def _request(
     savepoint: str,
     which: Mapping[str, object],
     *,
-    where: str | None,
-    limit: int,
-    conf: list[str] | None,
+    where: str | None = None,
+    limit: int = 1,
+    conf: list[str] | None = None,
 ) -> dict[str, object]:
     return {
         "root": root,
@@ -127,6 +144,7 @@ def _request(
         "which": which,
         "operators": False,
         "against": None,
+        "partitions": None,
         "where": where,
         "limit": limit,
         "conf": {"spark.master": "local[2]", **_settings(conf or [])},

@@ -2,6 +2,7 @@
 
 The request is a JSON object: ``root``, ``job``, ``savepoint``, ``which`` (arguments of ``savepoint_state``),
 ``operators`` (true for the list of operators instead), ``against`` (a later savepoint, for what changed),
+``partitions`` (a number, to have the savepoint repartitioned instead),
 ``where`` (a condition in SQL), ``limit``, and ``conf`` of Spark. The answer is the last line of standard
 output, a JSON object: ``columns`` and ``rows``, or ``error``.
 """
@@ -13,7 +14,12 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.state import savepoint_operators, savepoint_state, state_changes
+from airflow_flinkstyle.state import (
+    repartition_savepoint,
+    savepoint_operators,
+    savepoint_state,
+    state_changes,
+)
 from airflow_flinkstyle.state.errors import StateReadError
 
 if TYPE_CHECKING:
@@ -31,6 +37,8 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     try:
+        if request["partitions"] is not None:
+            return _repartitioned(spark, request)
         found = _asked(spark, request)
         if request["where"]:
             found = _filtered(found, request["where"])
@@ -41,6 +49,13 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
         return {"error": {"code": error.code, **told}}
     finally:
         spark.stop()
+
+
+def _repartitioned(spark: SparkSession, request: Mapping[str, Any]) -> dict[str, Any]:
+    place = request["root"], request["job"]
+    done = repartition_savepoint(spark, *place, request["partitions"], request["savepoint"])
+    row = {"savepoint": done.savepoint.savepoint_id, "parent": done.savepoint.parent, "keys": done.keys}
+    return {"columns": list(row), "rows": [row]}
 
 
 def _asked(spark: SparkSession, request: Mapping[str, Any]) -> DataFrame:

@@ -103,3 +103,76 @@ class StateReadError(FlinkstyleError):
             state_after=_UNTOUCHED,
             remedy="Compare states of the same operator; one whose key has changed has no keys in common.",
         )
+
+
+class RepartitionError(FlinkstyleError):
+    """A savepoint's state cannot be spread over another number of partitions."""
+
+    code = "REPARTITION"
+
+    @classmethod
+    def spark_too_old(cls, version: str) -> Self:
+        """Name the version that was found."""
+        return cls(
+            f"Repartitioning needs Spark 4.2 or newer, which brought it, found {version}.",
+            state_after=_UNTOUCHED,
+            remedy="Run it with PySpark 4.2 or newer.",
+        )
+
+    @classmethod
+    def bad_number(cls, partitions: int) -> Self:
+        """Name the number that was given."""
+        return cls(
+            f"Expected a number of partitions from 1 on, found {partitions}.",
+            state_after=_UNTOUCHED,
+            remedy="Pass the number of shuffle partitions that the job is to have.",
+        )
+
+    @classmethod
+    def nothing_to_do(cls, savepoint_id: str, partitions: int) -> Self:
+        """Say that no query would change."""
+        return cls(
+            f"Expected savepoint {savepoint_id} to have state in another number of partitions than "
+            f"{partitions}, found none.",
+            state_after=_UNTOUCHED,
+            remedy="Start from the savepoint as it is.",
+        )
+
+    @classmethod
+    def provider(cls, query: str, provider: str) -> Self:
+        """Name the state store that Spark does not repartition."""
+        return cls(
+            f"Spark repartitions state in RocksDB only; query {query} keeps its in {provider}.",
+            state_after=_UNTOUCHED,
+            remedy="Spark cannot move state from one provider to another: a query that is to change "
+            "begins with a new checkpoint and reads its input again.",
+        )
+
+    @classmethod
+    def numbered(cls, query: str, what: str) -> Self:
+        """Say why the sink would refuse what comes after."""
+        return cls(
+            f"Query {query} writes with a transactional sink, which counts batches. Repartitioning is a "
+            f"batch of its own that the sink does not see, and this state cannot be renumbered: {what}",
+            state_after=_UNTOUCHED,
+            remedy="Keep the number of partitions, or drain the job and begin a new lineage.",
+        )
+
+    @classmethod
+    def by_spark(cls, query: str, why: str) -> Self:
+        """Repeat what Spark said."""
+        return cls(
+            f"Spark would not repartition the state of query {query}: {why}",
+            state_after=_UNTOUCHED,
+            remedy="See what Spark asks for; a job that cannot be repartitioned keeps its partitions.",
+        )
+
+    @classmethod
+    def differs(cls, query: str, operator: int, which: str, key: str) -> Self:
+        """Name a key whose state is not what it was."""
+        return cls(
+            f"Expected operator {operator} ({which}) of query {query} to have the same keys and values after "
+            f"repartitioning, found a difference, first at key {key}.",
+            state_after="The repartitioned copy was thrown away; the savepoint and the job are as they were.",
+            remedy="Keep the number of partitions, and report this.",
+        )

@@ -7,10 +7,7 @@ write what the live one wrote in it.
 
 from __future__ import annotations
 
-import json
 import re
-import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,20 +25,16 @@ from airflow_flinkstyle.storage.s3_settings import S3Settings
 from testbed import paths
 from testbed.session import local_session
 from tests.golden.stateful import CASES, STATE
+from tests.integration.operator_lab import assert_goes_on, lab_of, take_while_it_runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql import SparkSession
 
-    from airflow_flinkstyle.savepoint.manifest import Manifest
-    from airflow_flinkstyle.storage.base import ObjectStore
     from testbed.s3 import S3Server
     from testbed.spark import SparkPaths
-    from tests.golden.stateful import Case
-
-    Rows = dict[int, list[str]]
+    from tests.integration.operator_lab import OperatorLab
 
 pytestmark = [
     pytest.mark.integration,
@@ -49,8 +42,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
 ]
 
-LAST = 8
-"""Batch up to which queries are compared: windows and sessions have closed twice by then."""
 VERSION = tuple(int(part) for part in (paths.SPARK or "4.2").split("."))
 LOCAL = [case for case in CASES if case.since <= VERSION and case.name not in {"kafka", "stateless"}]
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -79,96 +70,9 @@ def spark(spark_paths: SparkPaths, s3_server: S3Server) -> Iterator[SparkSession
         yield session
 
 
-@dataclass(frozen=True)
-class Lab:
-    """A case's query over the input."""
-
-    spark: SparkSession
-    case: Case
-
-    def read(self, name: str) -> DataFrame:
-        from pyspark.sql import functions as F
-
-        reader = self.spark.readStream
-        if self.case.named_sources:
-            reader = reader.name(name)
-        options = {"rowsPerBatch": 12, "startTimestamp": 1_699_999_920_000, "advanceMillisPerBatch": 60_000}
-        rows = reader.format("rate-micro-batch").options(**options).load()
-        seconds = F.unix_timestamp("timestamp")
-        return rows.select(
-            (F.col("value") % 5).cast("int").alias("k"),
-            (F.col("value") % 30).cast("int").alias("v"),  # comes again in the third batch
-            F.timestamp_seconds(seconds - seconds % 180).alias("ts"),  # moves on every third batch
-        )
-
-    def start(self, checkpoint: str, rows: Rows, fail_in: int | None = None) -> StreamingQuery:
-        """Start the query; each batch's rows are written down in text, sorted."""
-
-        def sink(frame: DataFrame, batch: int) -> None:
-            rows[batch] = sorted(json.dumps(row.asDict()) for row in frame.collect())
-            if batch == fail_in:
-                raise RuntimeError("its state is written, its commit is not")
-
-        self.spark.conf.set("spark.sql.shuffle.partitions", self.case.partitions)
-        writer = self.case.build(self.read).writeStream.outputMode(self.case.mode).foreachBatch(sink)
-        if self.case.named_sink:
-            writer._jwrite = writer._jwrite.name("out")
-        return writer.option("checkpointLocation", checkpoint).start()
-
-
 @pytest.fixture
-def lab(spark: SparkSession, request: pytest.FixtureRequest) -> Lab:
-    session = spark.newSession()
-    for name, value in request.param.confs.items():
-        session.conf.set(name, value)
-    return Lab(session, request.param)
-
-
-def run_until(query: StreamingQuery, rows: Rows, batch: int) -> None:
-    deadline = time.monotonic() + 180
-    while max(rows, default=-1) < batch:
-        assert query.isActive, query.exception()
-        assert time.monotonic() < deadline, "the query did not get ahead"
-        time.sleep(0.02)
-
-
-def take_while_it_runs(
-    lab: Lab,
-    location: str,
-    checkpoint: ObjectStore,
-    repository: SavepointRepository,
-    first: int = 3,
-    last: int = LAST,
-) -> tuple[Manifest, Rows]:
-    """Take a savepoint of the running query while it is in batch ``first`` or later, and let that run on."""
-    rows: Rows = {}
-    query = lab.start(location, rows)
-    try:
-        run_until(query, rows, first)
-        label = SavepointLabel(
-            savepoint_id="sp-1", taken_at_ms=1, spark_version="4.2.0", taken_from_generation=1
-        )
-        manifest = take_savepoint(repository, [QuerySource(name="q", checkpoint=checkpoint, kafka={})], label)
-        run_until(query, rows, last)
-    finally:
-        query.stop()
-    return manifest, rows
-
-
-def assert_goes_on(lab: Lab, manifest: Manifest, location: str, unbroken: Rows, last: int = LAST) -> None:
-    """Run the restored query as far as the unbroken one ran, and compare what they wrote."""
-    taken = manifest.queries[0].batch_id
-    rows: Rows = {}
-    query = lab.start(location, rows)
-    try:
-        run_until(query, rows, last)
-    finally:
-        query.stop()
-    assert taken < last - 1
-    assert min(rows) == taken + 1
-    expected = {batch: unbroken[batch] for batch in range(taken + 1, last + 1)}
-    assert any(expected.values())
-    assert {batch: rows[batch] for batch in expected} == expected
+def lab(spark: SparkSession, request: pytest.FixtureRequest) -> OperatorLab:
+    return lab_of(spark, request.param)
 
 
 def put_away(live: Path) -> None:
@@ -177,7 +81,7 @@ def put_away(live: Path) -> None:
 
 
 @pytest.mark.parametrize("lab", LOCAL, ids=lambda case: case.name, indirect=True)
-def test_restored_operator_goes_on_as_the_unbroken_one(lab: Lab, tmp_path: Path):
+def test_restored_operator_goes_on_as_the_unbroken_one(lab: OperatorLab, tmp_path: Path):
     live, copy = tmp_path / "live", tmp_path / "copy"
     repository = SavepointRepository(LocalStore(tmp_path / "root"), "job")
     manifest, unbroken = take_while_it_runs(lab, str(live), LocalStore(live), repository)
@@ -188,7 +92,9 @@ def test_restored_operator_goes_on_as_the_unbroken_one(lab: Lab, tmp_path: Path)
 
 
 @pytest.mark.parametrize("lab", [BY_CHANGELOG], ids=lambda case: case.name, indirect=True)
-def test_batch_that_was_run_again_leaves_two_attempts_and_the_committed_one_counts(lab: Lab, tmp_path: Path):
+def test_batch_that_was_run_again_leaves_two_attempts_and_the_committed_one_counts(
+    lab: OperatorLab, tmp_path: Path
+):
     live, copy = tmp_path / "live", tmp_path / "copy"
     lab.spark.conf.set(
         f"{STATE}.minDeltasForSnapshot", "100"
@@ -209,7 +115,7 @@ def test_batch_that_was_run_again_leaves_two_attempts_and_the_committed_one_coun
 
 
 @pytest.mark.parametrize("lab", [] if paths.SPARK else [ON_S3], ids=lambda case: case.name, indirect=True)
-def test_checkpoint_in_a_bucket_goes_on_elsewhere_in_the_bucket(lab: Lab, s3_server: S3Server):
+def test_checkpoint_in_a_bucket_goes_on_elsewhere_in_the_bucket(lab: OperatorLab, s3_server: S3Server):
     s3_server.create_bucket("operators")
     settings = S3Settings(
         endpoint=s3_server.endpoint, access_key=s3_server.access_key, secret_key=s3_server.secret_key

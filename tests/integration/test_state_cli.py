@@ -1,4 +1,4 @@
-"""``flinkstyle savepoint state`` and ``state-diff``: a command without PySpark, a reader with it."""
+"""``flinkstyle savepoint state|state-diff|repartition``: a command without PySpark asks one with it."""
 
 from __future__ import annotations
 
@@ -50,6 +50,18 @@ def test_one_key_is_found_by_a_condition(root: Path):
     assert done.exit_code == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     assert [(row["key"], row["value"]) for row in found["rows"]] == [({"k": 2}, {"count": 10, "sum": 245})]
+
+
+def test_a_repartitioned_savepoint_is_made_beside_the_old_one(root: Path):
+    done = command(root, "repartition", "sp-1", "--partitions", "3", "--json")
+    assert done.exit_code == 0, done.stderr
+    [row] = json.loads(done.stdout)["rows"]
+    assert (row["parent"], row["keys"]) == ("sp-1", 5)
+    query = SavepointRepository(LocalStore(root), "totals").read(row["savepoint"]).queries[0]
+    assert query.pinned_confs["spark.sql.shuffle.partitions"] == "3"
+    again = command(root, "repartition", row["savepoint"], "--partitions", "3")
+    assert again.exit_code == 1
+    assert again.stderr.startswith("REPARTITION: Expected savepoint")
 
 
 def test_what_the_reader_refuses_is_told(root: Path):

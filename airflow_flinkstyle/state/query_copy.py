@@ -1,0 +1,141 @@
+"""A savepoint's query, copied to where Spark reads it, and Spark's own state reader on the copy."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+from airflow_flinkstyle.savepoint.repository.summary import newest_savepoint
+from airflow_flinkstyle.state.errors import StateReadError
+from airflow_flinkstyle.state.scratch import copy_query, temporary_scratch
+from airflow_flinkstyle.storage.open import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
+    from airflow_flinkstyle.storage.s3_settings import S3Settings
+    from airflow_flinkstyle.types import BatchId
+
+LATEST: Final = "latest"
+_OLDEST_MAJOR: Final = 4
+_FORMAT: Final = "spark.sql.streaming.stateStore.checkpointFormatVersion"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryCopy:
+    """A query of a savepoint, copied where Spark reads it."""
+
+    spark: SparkSession
+    savepoint_id: str
+    query: QuerySnapshot
+    location: str
+    """As Spark writes it."""
+    is_format_2: bool
+    """Its state is of checkpoint format 2."""
+
+    @property
+    def has_state(self) -> bool:
+        """Tell whether the query has a stateful operator."""
+        return any(entry.path.startswith("state/") for entry in self.query.files)
+
+    def operators(self) -> DataFrame:
+        """Return the stateful operators; none where Spark 3.5 wrote the state."""
+        return self.spark.read.format("state-metadata").option("path", self.location).load()
+
+    def load(self, operator: int, which: Mapping[str, str], batch: BatchId | None = None) -> DataFrame:
+        """Return one of an operator's states after a batch, by the reader's options; None for the newest."""
+        options = {"path": self.location, "operatorId": str(operator), **which}
+        if batch is not None:
+            options["batchId"] = str(batch)
+        with self.settings():
+            return self.spark.read.format("statestore").options(**options).load()
+
+    @contextmanager
+    def settings(self) -> Iterator[None]:
+        """Set the session up for the copy for a while: Spark's reader takes the format from there."""
+        before = self.spark.conf.get(_FORMAT, None)
+        self.spark.conf.set(_FORMAT, "2" if self.is_format_2 else "1")
+        try:
+            yield
+        finally:
+            if before is None:
+                self.spark.conf.unset(_FORMAT)
+            else:
+                self.spark.conf.set(_FORMAT, before)
+
+
+def open_copy(
+    spark: SparkSession,
+    root: str,
+    job: str,
+    savepoint: str,
+    query: str | None,
+    scratch: str | None,
+    s3: S3Settings | None,
+) -> QueryCopy:
+    """Find the savepoint's query and copy it; arguments as of ``savepoint_state``.
+
+    Raises:
+        StateReadError: If this Spark cannot read state, or there is no such query.
+        SavepointMissingError: If there is no such savepoint.
+    """
+    scratch = scratch_for(spark, scratch)
+    repository = SavepointRepository(open_store(root, s3), job)
+    manifest = find_savepoint(repository, savepoint)
+    return copy_to(spark, repository, manifest, _query(manifest, query), scratch, s3)
+
+
+def scratch_for(spark: SparkSession, scratch: str | None) -> str:
+    """Return where to copy to.
+
+    Raises:
+        StateReadError: If this Spark reads no state, or its executors would not find what is copied.
+    """
+    if int(spark.version.partition(".")[0]) < _OLDEST_MAJOR:
+        raise StateReadError.spark_too_old(spark.version)
+    master = spark.sparkContext.master
+    if scratch is None and not master.startswith("local"):
+        raise StateReadError.scratch_needed(master)
+    return scratch or temporary_scratch()
+
+
+def copy_to(
+    spark: SparkSession,
+    repository: SavepointRepository,
+    manifest: Manifest,
+    query: QuerySnapshot,
+    scratch: str,
+    s3: S3Settings | None,
+) -> QueryCopy:
+    """Copy one query below ``scratch``."""
+    _ = (
+        spark.streams.active
+    )  # starts what stores report to, which Spark 4.2's reader expects and does not start
+    location, is_format_2 = copy_query(manifest, query, repository, scratch, s3)
+    return QueryCopy(
+        spark=spark,
+        savepoint_id=manifest.savepoint_id,
+        query=query,
+        location=location,
+        is_format_2=is_format_2,
+    )
+
+
+def find_savepoint(repository: SavepointRepository, savepoint: str) -> Manifest:
+    """Return a savepoint by its id, or the newest for ``latest``."""
+    newest = newest_savepoint(repository) if savepoint == LATEST else None
+    return newest or repository.read(savepoint)
+
+
+def _query(manifest: Manifest, name: str | None) -> QuerySnapshot:
+    named = {query.name: query for query in manifest.queries}
+    if name is None and len(named) == 1:
+        return manifest.queries[0]
+    if name is None or name not in named:
+        raise StateReadError.query_unknown(name, named, manifest.savepoint_id)
+    return named[name]

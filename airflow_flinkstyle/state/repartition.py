@@ -1,0 +1,186 @@
+"""Give a savepoint's state another number of shuffle partitions, by Spark's own offline repartition (4.2).
+
+Spark spreads the state of batch N over new partitions as a batch N+1 that reads nothing. That is done on a
+copy, each key is compared, and the copy becomes a new savepoint beside the old one. Where files carry their
+batch's number in their names only, it goes back to N: sinks that count batches then see no gap.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from airflow_flinkstyle.checkpoint import offset_log
+from airflow_flinkstyle.checkpoint.stores_in_use import SHUFFLE_PARTITIONS, shuffle_partitions
+from airflow_flinkstyle.savepoint.capture.query import capture_query
+from airflow_flinkstyle.savepoint.errors import RenumberError
+from airflow_flinkstyle.savepoint.files.derive import publish_derived
+from airflow_flinkstyle.savepoint.files.renumber import renumber
+from airflow_flinkstyle.savepoint.manifest import KafkaLog
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+from airflow_flinkstyle.state.changes import state_changes
+from airflow_flinkstyle.state.errors import RepartitionError
+from airflow_flinkstyle.state.query_copy import LATEST, copy_to, find_savepoint, scratch_for
+from airflow_flinkstyle.state.reader import every_state
+from airflow_flinkstyle.storage.open import open_store
+from airflow_flinkstyle.types import BatchId
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
+    from airflow_flinkstyle.state.query_copy import QueryCopy
+    from airflow_flinkstyle.storage.s3_settings import S3Settings
+
+_SINCE: Final = (4, 2)
+_PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repartitioned:
+    """What came of a repartition."""
+
+    savepoint: Manifest
+    """The new savepoint; its parent is the old one."""
+    keys: int
+    """Keys whose state was compared, over all queries and operators."""
+
+
+def repartition_savepoint(
+    spark: SparkSession,
+    root: str,
+    job: str,
+    partitions: int,
+    savepoint: str = LATEST,
+    *,
+    scratch: str | None = None,
+    s3: S3Settings | None = None,
+) -> Repartitioned:
+    """Publish a savepoint whose state is spread over ``partitions``; every key is compared before.
+
+    Args:
+        spark: A session of Spark 4.2 or newer, without a query that runs.
+        root: Savepoint root: ``s3://bucket/prefix``, ``file:///path`` or ``/path``.
+        job: The job's name.
+        partitions: Shuffle partitions that the job is to have from then on.
+        savepoint: Its id, or ``latest``.
+        scratch: Location for the copy, reached by driver and executors, which is left there; None for a
+            temporary folder of this machine, which goes when this process ends.
+        s3: Endpoint and keys for locations on S3; None for boto3's standard environment variables.
+
+    Raises:
+        RepartitionError: If Spark cannot, or a key differs afterwards; no savepoint is made then.
+        StateReadError: If the copy would not be found by Spark's executors.
+        SavepointMissingError: If there is no such savepoint.
+    """
+    if tuple(int(part) for part in spark.version.split(".")[:2]) < _SINCE:
+        raise RepartitionError.spark_too_old(spark.version)
+    if partitions < 1:
+        raise RepartitionError.bad_number(partitions)
+    repository = SavepointRepository(open_store(root, s3), job)
+    manifest = find_savepoint(repository, savepoint)
+    wanted = [query for query in manifest.queries if _changes(query, partitions)]
+    if not wanted:
+        raise RepartitionError.nothing_to_do(manifest.savepoint_id, partitions)
+    for query in wanted:
+        _require_possible(query)
+    scratch = f"{scratch_for(spark, scratch)}/{partitions}-partitions"
+    copies = {q.name: copy_to(spark, repository, manifest, q, scratch, s3) for q in wanted}
+    keys = sum(_spread(copied, partitions) for copied in copies.values())
+
+    def change(query: QuerySnapshot) -> QuerySnapshot:
+        copied = copies.get(query.name)
+        return _captured(copied, repository, partitions, s3) if copied else query
+
+    published = publish_derived(manifest, repository, _derived_id(manifest, partitions), change)
+    return Repartitioned(savepoint=published, keys=keys)
+
+
+def _derived_id(manifest: Manifest, partitions: int) -> str:
+    text = f"{manifest.savepoint_id}\0{partitions}"
+    return f"sp-repartition-{hashlib.sha256(text.encode()).hexdigest()[:20]}"
+
+
+def _changes(query: QuerySnapshot, partitions: int) -> bool:
+    """Tell whether the query has state in another number of partitions."""
+    has_state = any(entry.path.startswith("state/") for entry in query.files)
+    return has_state and shuffle_partitions(query.pinned_confs) != partitions
+
+
+def _require_possible(query: QuerySnapshot) -> None:
+    provider = query.pinned_confs.get(_PROVIDER, "").rpartition(".")[2]
+    if provider != "RocksDBStateStoreProvider":
+        raise RepartitionError.provider(
+            query.name, provider or "Spark's default, HDFSBackedStateStoreProvider"
+        )
+    if query.sinks is not None and query.sinks.lineages:
+        try:
+            renumber(query, BatchId(query.batch_id + 1))
+        except RenumberError as error:
+            raise RepartitionError.numbered(query.name, error.problem) from error
+
+
+def _spread(copied: QueryCopy, partitions: int) -> int:
+    """Have Spark make the new batch, and return how many keys it has; each must be what it was."""
+    from py4j.protocol import Py4JJavaError
+
+    try:
+        with copied.settings():
+            manager = copied.spark._streamingCheckpointManager  # noqa: SLF001 - Spark has no public name yet
+            manager.repartition(copied.location, partitions)
+    except Py4JJavaError as error:
+        why = str(error.java_exception.getMessage() or error.java_exception.toString())
+        raise RepartitionError.by_spark(copied.query.name, why) from error
+    return sum(_compared(copied, operator, which) for operator, which in every_state(copied))
+
+
+def _compared(copied: QueryCopy, operator: int, which: dict[str, str]) -> int:
+    before, after = (
+        copied.load(operator, which, BatchId(copied.query.batch_id + late)).cache() for late in (0, 1)
+    )
+    found = state_changes(before, after).head()
+    if found is not None:
+        name = next(iter(which.values()), "its only state")
+        raise RepartitionError.differs(copied.query.name, operator, name, str(found[0]))
+    keys = after.select("key").distinct().count()
+    before.unpersist()
+    after.unpersist()
+    return int(keys)
+
+
+def _captured(
+    copied: QueryCopy, repository: SavepointRepository, partitions: int, s3: S3Settings | None
+) -> QuerySnapshot:
+    """Return the old snapshot with the copy's files, under its old number where that is possible."""
+    query = copied.query
+    logs = {
+        source: KafkaLog(cluster_id=at.cluster_id, topic_ids=dict(at.topic_ids), log_range=dict(at.log_range))
+        for source, at in query.kafka.items()
+    }
+    found = capture_query(
+        open_store(copied.location, s3),
+        repository,
+        name=query.name,
+        kafka=logs,
+        previous=query,
+        batch_id=BatchId(query.batch_id + 1),
+    )
+    with contextlib.suppress(RenumberError):  # then a number is left out, which only lineages mind
+        found = renumber(found, query.batch_id)
+    return replace(
+        query,
+        batch_id=found.batch_id,
+        pinned_confs=found.pinned_confs,
+        planned_offsets=_planned(query, partitions) if found.batch_id == query.batch_id else None,
+        files=found.files,
+    )
+
+
+def _planned(query: QuerySnapshot, partitions: int) -> str | None:
+    """Return the planned batch with the new number: Spark takes it from the log of the batch that it runs."""
+    if query.planned_offsets is None:
+        return None
+    log = offset_log.parse(query.planned_offsets)
+    return log.with_confs({**log.confs, SHUFFLE_PARTITIONS: str(partitions)}).render()
