@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from airflow_flinkstyle.jobs.spec import JobSpec
+    from airflow_flinkstyle.jobs.upgrade.context import Standby
     from airflow_flinkstyle.protocol.records import Rewind
 
 
@@ -31,6 +32,19 @@ def rewind(choice: str | None) -> Rewind:
             raise BadInputError(
                 f"A rewind should be 'continue', 'fork' or 're-emit', but is {choice!r}.",
                 state_after="Nothing was started.",
+                remedy="Choose one of these.",
+            )
+
+
+def standby(choice: str | None) -> Standby:
+    """Return whether the next driver is up before the old one stops; ``warm`` if nothing was chosen."""
+    match choice or "warm":
+        case "warm" | "none" as known:
+            return known
+        case _:
+            raise BadInputError(
+                f"A standby should be 'warm' or 'none', but is {choice!r}.",
+                state_after="Nothing was started or stopped.",
                 remedy="Choose one of these.",
             )
 

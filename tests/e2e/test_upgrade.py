@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
 from airflow_flinkstyle.jobs.errors import UpgradeRolledBackError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
@@ -30,7 +31,7 @@ def upgrade(scenario: OrdersScenario, script: str, *, first_commit_timeout_s: fl
         ),
         spec=replace(scenario.spec, script=str(SCRIPTS / f"{script}.py")),
         target=scenario.target,
-        first_commit_timeout_s=first_commit_timeout_s,
+        settings=CutoverSettings(first_commit_timeout_s=first_commit_timeout_s),
     )
 
 

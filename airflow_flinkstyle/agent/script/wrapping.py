@@ -137,6 +137,14 @@ def _remember_query(cls: PySpark) -> None:
 
         return call
 
+    def output_mode(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(self: PySpark, outputMode: str) -> PySpark:  # Spark's name
+            result = original(self, outputMode)
+            StreamOptions.of(self).output_mode = outputMode
+            return result
+
+        return call
+
     def trigger(original: Callable[..., Any]) -> Callable[..., Any]:
         def call(self: PySpark, **kinds: PySpark) -> PySpark:
             StreamOptions.of(self).trigger = {
@@ -159,6 +167,7 @@ def _remember_query(cls: PySpark) -> None:
         return wrapper
 
     replace(cls, "queryName", query_name)
+    replace(cls, "outputMode", output_mode)
     replace(cls, "trigger", trigger)
     for name in ("foreach", "foreachBatch"):
         replace(cls, name, each(name))
