@@ -69,6 +69,14 @@ with DAG(
             title="Standby",
             description="Beside the running version it needs the resources of a second driver meanwhile.",
         ),
+        "rehearse_batches": Param(
+            2,
+            type="integer",
+            minimum=0,
+            title="Batches to rehearse",
+            description="Run on a scratch copy before the running version stops, writing nothing. 0: none.",
+        ),
+        "rehearse_records": Param(10_000, type="integer", minimum=1, title="Records of a rehearsed batch"),
         "first_commit_timeout_s": Param(180, type="number", minimum=1, title="Seconds for the first batch"),
         "flinkstyle_conn_id": Param(
             "flinkstyle_default",
@@ -95,6 +103,8 @@ with DAG(
         if_committed="{{ params.if_committed }}",
         skip_known_batches="{{ params.skip_known_batches }}",
         standby="{{ params.standby }}",
+        rehearse_batches="{{ params.rehearse_batches }}",
+        rehearse_records="{{ params.rehearse_records }}",
         first_commit_timeout_s="{{ params.first_commit_timeout_s }}",
         retries=2,
         retry_delay=timedelta(seconds=5),

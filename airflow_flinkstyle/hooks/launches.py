@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.hooks.connections import plain
+from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,6 +48,22 @@ def standby(choice: str | None) -> Standby:
                 state_after="Nothing was started or stopped.",
                 remedy="Choose one of these.",
             )
+
+
+def rehearse(batches: object, records: object, *, timeout_s: float) -> Rehearse | None:
+    """Return what a new version tries before the old one stops; None for no batch."""
+    try:
+        asked = Rehearse(batches=int(str(batches)), records=int(str(records)), timeout_s=timeout_s)
+    except ValueError:
+        asked = Rehearse(batches=-1)
+    if asked.batches < 0 or asked.records < 1:
+        raise BadInputError(
+            "A rehearsal should have a number of batches, 0 for none, and of records, at least 1; found "
+            f"{batches!r} and {records!r}.",
+            state_after="Nothing was started or stopped.",
+            remedy="Correct rehearse_batches and rehearse_records.",
+        )
+    return asked if asked.batches else None
 
 
 def mapping(value: Mapping[str, Any] | str | None) -> Mapping[str, Any]:

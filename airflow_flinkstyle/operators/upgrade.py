@@ -33,6 +33,10 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
     :param standby: ``warm``: the new version's driver waits, its session up and a hot savepoint restored,
         before the old one stops; it needs the resources of a second driver meanwhile. ``none``: it starts
         once the old one has stopped. (templated)
+    :param rehearse_batches: How many batches of each query the new version runs on a scratch copy of the hot
+        savepoint before the old one stops, writing nothing; 0 for none. Needs a warm standby. (templated)
+    :param rehearse_records: How many records such a batch reads from Kafka at most. (templated)
+    :param rehearse_timeout_s: How long that may take.
     :param stop_timeout_s: How long draining and savepoint may take.
     :param first_commit_timeout_s: How long the new version may take to commit its first batch. (templated)
     """
@@ -40,7 +44,7 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
     template_fields: Sequence[str] = (
         *StreamingJobOperator.template_fields,
         *("script", "args", "conf", "if_committed", "skip_known_batches", "spark_conn_id"),
-        *("standby", "first_commit_timeout_s"),
+        *("standby", "rehearse_batches", "rehearse_records", "first_commit_timeout_s"),
     )
 
     def __init__(
@@ -53,6 +57,9 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
         skip_known_batches: bool | str = False,
         spark_conn_id: str | None = None,
         standby: str = "warm",
+        rehearse_batches: int | str = 2,
+        rehearse_records: int | str = 10_000,
+        rehearse_timeout_s: float = 300.0,
         stop_timeout_s: float = 300.0,
         first_commit_timeout_s: float | str = 180.0,
         **kwargs: Any,
@@ -65,12 +72,15 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
         self.skip_known_batches = skip_known_batches
         self.spark_conn_id = spark_conn_id
         self.standby = standby
+        self.rehearse_batches = rehearse_batches
+        self.rehearse_records = rehearse_records
+        self.rehearse_timeout_s = rehearse_timeout_s
         self.stop_timeout_s = stop_timeout_s
         self.first_commit_timeout_s = first_commit_timeout_s
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Upgrade, or continue what an earlier try began."""
-        from airflow_flinkstyle.hooks.launches import mapping, next_version, rewind, standby
+        from airflow_flinkstyle.hooks.launches import mapping, next_version, rehearse, rewind, standby
         from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
         from airflow_flinkstyle.jobs.journal import CutoverJournal
         from airflow_flinkstyle.jobs.running.recorded import recorded_launch
@@ -90,6 +100,9 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
                 if_committed=rewind(self.if_committed),
                 skip_known_batches=is_true("skip_known_batches", self.skip_known_batches),
                 standby=standby(self.standby),
+                rehearse=rehearse(
+                    self.rehearse_batches, self.rehearse_records, timeout_s=self.rehearse_timeout_s
+                ),
                 settings=CutoverSettings(
                     stop_timeout_s=self.stop_timeout_s,
                     first_commit_timeout_s=float(self.first_commit_timeout_s),

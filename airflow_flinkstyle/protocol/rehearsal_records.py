@@ -13,7 +13,7 @@ from airflow_flinkstyle.types import Incarnation
 from airflow_flinkstyle.wording import row
 
 StateSchema = Literal["unchanged", "changed", "none"]
-"""Whether Spark wrote another schema of the state than the savepoint's; ``none``: the query keeps no state."""
+"""Whether Spark wrote another schema of the state than the savepoint has; ``none``: there is no state."""
 
 
 @stored

@@ -1,4 +1,4 @@
-"""Runs a bounded number of batches of a query's own plan on its scratch copy, with a sink that writes nothing."""
+"""A bounded number of batches of a query's own plan, on its scratch copy, into a sink that writes nothing."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.requests import CutMode
     from airflow_flinkstyle.jobs.running.client import JobClient
     from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
+    from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +28,7 @@ class CutoverSettings:
     """How long each part of the window may take, in seconds."""
 
     standby_timeout_s: float = 180.0
-    """For the next driver to come up; nothing is held meanwhile."""
+    """For the next driver to come up, beside what a rehearsal may take; nothing is held meanwhile."""
     hold_timeout_s: float = 60.0
     """For producers to obey; people who hold them by hand need more."""
     steady_window_s: float = 1.0
@@ -53,6 +54,8 @@ class CutoverContext:
     target: SubmitTarget
     hot_savepoint_id: str | None = None
     """Restored by the standby driver while it waits."""
+    rehearse: Rehearse | None = None
+    """What the standby driver tries on a copy of the hot savepoint; None: nothing."""
     settings: CutoverSettings = CutoverSettings()
     stop_mode: CutMode = AS_IT_IS
 

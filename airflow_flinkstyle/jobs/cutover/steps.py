@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.jobs.cutover.context import late
@@ -12,27 +13,46 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow_flinkstyle.jobs.cutover.context import CutoverContext
+    from airflow_flinkstyle.jobs.running.client import JobClient
+    from airflow_flinkstyle.types import Generation
+
+log = logging.getLogger(__name__)
 
 
 def start_standby(context: CutoverContext) -> Mapping[str, Any]:
-    """Start the next driver and wait until it is ready, before anything is held or stopped."""
-    client = context.client
+    """Start the next driver and wait until it is ready, before anything is held or stopped.
+
+    Returns:
+        Generations ``old`` and ``new``; ``rehearsal``, what came of one as a line and as a table, or None.
+    """
+    client, rehearse = context.client, context.rehearse
+    timeout_s = context.settings.standby_timeout_s + (rehearse.timeout_s if rehearse is not None else 0)
     handle = client.standby(
         context.spec,
         context.target,
         claim_key=context.next_key,
         prepare_savepoint_id=context.hot_savepoint_id,
+        rehearse=rehearse,
     )
-    wait = client.waiting(context.settings.standby_timeout_s)
+    wait = client.waiting(timeout_s)
     while True:
         run = client.run(handle.generation)
         beat = run.heartbeat
         if beat is not None and beat.state == "standby" and beat.application_id:  # its script has come up
-            return {"old": context.old(), "new": handle.generation}
+            told = _rehearsal(client, handle.generation) if rehearse is not None else None
+            return {"old": context.old(), "new": handle.generation, "rehearsal": told}
         if run.is_over or not run.holds_the_job:
             raise client.driver_failed(run)
         if not wait.again():
-            raise late("The next driver", "come up and wait", context.settings.standby_timeout_s)
+            raise late("The next driver", "come up and wait", timeout_s)
+
+
+def _rehearsal(client: JobClient, generation: Generation) -> Mapping[str, str] | None:
+    rehearsal = client.board.rehearsal(generation)
+    if rehearsal is None:
+        return None
+    log.info("Generation %d: %s", generation, rehearsal.as_markdown())
+    return {"summary": rehearsal.summary(), "table": rehearsal.as_markdown()}
 
 
 def stop(context: CutoverContext) -> Mapping[str, Any]:

@@ -24,6 +24,9 @@ class UpgradeReport:
     downtime_s: float | None
     """From the last commit of the old version to the first of the new one that was seen, by the drivers' own
     clocks; None if there was nothing to read."""
+    rehearsal: Mapping[str, str] | None
+    """What the new version did on a scratch copy before the old one stopped: ``summary``, a line, and
+    ``table``, markdown; None without a rehearsal."""
     phases_s: Mapping[str, float]
     """Seconds per phase, retries included."""
 
@@ -35,7 +38,8 @@ class UpgradeReport:
         """Render the times."""
         times = "\n".join(f"| {phase} | {seconds:.2f} |" for phase, seconds in self.phases_s.items())
         downtime = "nothing to read" if self.downtime_s is None else f"{self.downtime_s:.2f} s"
-        return f"Downtime: {downtime}.\n\n| phase | seconds |\n|---|---|\n{times}"
+        rehearsed = f"{self.rehearsal['table']}\n\n" if self.rehearsal else ""
+        return f"{rehearsed}Downtime: {downtime}.\n\n| phase | seconds |\n|---|---|\n{times}"
 
 
 def build_report(context: CutoverContext) -> UpgradeReport:
@@ -52,5 +56,6 @@ def build_report(context: CutoverContext) -> UpgradeReport:
         savepoint_id=stop["savepoint_id"],
         first_batch=verified["batches"],
         downtime_s=None if first_ms is None or last_ms is None else (first_ms - last_ms) / 1000,
+        rehearsal=(journal.result("standby") or {}).get("rehearsal"),
         phases_s=journal.seconds(),
     )
