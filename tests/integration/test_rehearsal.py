@@ -76,30 +76,6 @@ def require_uninterrupted(lab: Lab, before: int) -> None:
     assert (heartbeat.state, heartbeat.incarnation) == ("running", 1)
 
 
-def test_version_that_works_is_rehearsed_and_writes_nothing(lab: Lab):
-    before = lab.until_batch(1)
-    driver = rehearse(lab, 2, COUNT_JOB.replace("sys.argv[1]", "sys.argv[1] + '.v2'"))
-    lab.until_state(2, "standby")
-    found = told(lab, 2)
-    assert found.failure is None
-    query = found.queries["counts"]
-    assert (query.batches, query.state_schema) == (2, "unchanged")
-    assert query.input_rows > 0
-    assert len(query.seconds) == 2
-    assert "foreachBatch" in " ".join(query.untested)
-    assert re.fullmatch(
-        r"rehearsed: 2 batches, [\d,]+ rows, \d+\.\d s each, state schema unchanged", found.summary()
-    )
-    assert not scratch(lab, 2).exists()
-    assert not Path(f"{lab.out}.v2").exists()
-    assert logs_of(str(lab.folder / "checkpoints-2"))[1] <= {0, 1, 2}  # sealed: as the hot savepoint has it
-    require_uninterrupted(lab, before)
-    assert lab.current().generation == 1
-    request = lab.ask(2, "stop")
-    assert lab.end_of(2, request).outcome == "done"
-    assert driver.wait() == 0
-
-
 @pytest.mark.parametrize(
     ("generation", "text", "says"),
     [
@@ -132,17 +108,36 @@ def test_rehearsal_that_never_ends_is_given_up_in_time(lab: Lab):
     require_uninterrupted(lab, before)
 
 
-def test_copy_of_a_driver_that_was_killed_in_its_rehearsal_is_removed_and_the_next_takes_over(lab: Lab):
-    driver = rehearse(lab, 7, NEVER_ENDS)
+def test_killed_rehearsal_leaves_nothing_behind_the_next_one_which_then_takes_over(lab: Lab):
+    killed = rehearse(lab, 7, NEVER_ENDS)
     lab.until("the copy runs a batch", lambda: list(scratch(lab, 7).glob("counts/offsets/[0-9]*")))
-    driver.kill()
+    killed.kill()
     assert scratch(lab, 7).exists()
+
+    before = lab.until_batch(1)
     rehearse(lab, 8, COUNT_JOB)
     lab.until_state(8, "standby")
-    stop = lab.ask(1, "stop_with_savepoint")
-    end = lab.end_of(1, stop)
+    require_rehearsed(told(lab, 8))
+    assert not scratch(lab, 8).exists()
+    restored = lab.repository.read("sp-1").queries[0].batch_id
+    assert logs_of(str(lab.folder / "checkpoints-8"))[1] == {restored}
+    require_uninterrupted(lab, before)
+
+    end = lab.end_of(1, lab.ask(1, "stop_with_savepoint"))
     lab.order_takeover(8, savepoint_id=end.savepoint_id, closed_at=dict(end.batches))
     lab.until_batch(8, above=end.batches["counts"])
-    lab.until("the copies are gone", lambda: not scratch(lab, 7).exists() and not scratch(lab, 8).exists())
+    lab.until("the copy is gone", lambda: not scratch(lab, 7).exists())
     assert [row for row in lab.rows() if row["n"] is not None and row["n"] != row["top"] + 1] == []
     assert [row["batch"] for row in lab.rows()] == list(range(len(lab.rows())))
+
+
+def require_rehearsed(found: Rehearsal) -> None:
+    assert found.failure is None
+    query = found.queries["counts"]
+    assert (query.batches, query.state_schema) == (2, "unchanged")
+    assert query.input_rows > 0
+    assert len(query.seconds) == 2
+    assert "foreachBatch" in " ".join(query.untested)
+    assert re.fullmatch(
+        r"rehearsed: 2 batches, [\d,]+ rows, \d+\.\d s each, state schema unchanged", found.summary()
+    )
