@@ -125,6 +125,7 @@ class Admission:
     def _wait_for_order(self) -> TakeoverOrder:
         log.info("Waiting for the takeover order")
         clock, looked_s = self._driver_run.clock, 0.0
+        begun_s = clock.now_s
         while (
             order := self._patiently(lambda: takeover.signed_order(self._board, self._driver_run))
         ) is None:
@@ -132,7 +133,8 @@ class Admission:
                 looked_s = clock.now_s
                 self._look()
             self._driver.leave_if_ending()
-            clock.sleep(takeover.GO_POLL_S)
+            prompt = clock.now_s - begun_s < takeover.PROMPT_S
+            clock.sleep(takeover.GO_POLL_S if prompt else takeover.LATER_POLL_S)
         return order
 
     def _look(self) -> None:
