@@ -1,7 +1,8 @@
 """Replace a running streaming job by a new version: script, arguments or Spark settings.
 
-The DAG stops the job with a savepoint and starts the new version from it. If the new version fails before
-its first commit, the old version is started again. If it fails later, your choice in the form decides.
+The new version is brought up beside the running one, which then stops with a savepoint. A version that does
+not come up never stops the running one. If it fails before its first commit, the old version is started
+again. If it fails later, your choice in the form decides.
 """
 
 from __future__ import annotations
@@ -57,6 +58,25 @@ with DAG(
             title="Accept left-out batches",
             description="A sink or a function may leave out batches whose ids it has seen.",
         ),
+        "standby": Param(
+            "warm",
+            type="string",
+            enum=["warm", "none"],
+            values_display={
+                "warm": "Bring it up beside the running version",
+                "none": "Start it once the running version has stopped",
+            },
+            title="Standby",
+            description="Beside the running version it needs the resources of a second driver meanwhile.",
+        ),
+        "rehearse_batches": Param(
+            2,
+            type="integer",
+            minimum=0,
+            title="Batches to rehearse",
+            description="Run on a scratch copy before the running version stops, writing nothing. 0: none.",
+        ),
+        "rehearse_records": Param(10_000, type="integer", minimum=1, title="Records of a rehearsed batch"),
         "first_commit_timeout_s": Param(180, type="number", minimum=1, title="Seconds for the first batch"),
         "flinkstyle_conn_id": Param(
             "flinkstyle_default",
@@ -82,6 +102,9 @@ with DAG(
         conf="{{ params.conf }}",
         if_committed="{{ params.if_committed }}",
         skip_known_batches="{{ params.skip_known_batches }}",
+        standby="{{ params.standby }}",
+        rehearse_batches="{{ params.rehearse_batches }}",
+        rehearse_records="{{ params.rehearse_records }}",
         first_commit_timeout_s="{{ params.first_commit_timeout_s }}",
         retries=2,
         retry_delay=timedelta(seconds=5),

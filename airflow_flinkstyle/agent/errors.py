@@ -183,6 +183,37 @@ class NoQueryError(FlinkstyleError):
     code = "NO_QUERY"
 
 
+class RehearsalError(FlinkstyleError):
+    """A query failed on the scratch copy of the hot savepoint, before anything of the job was touched."""
+
+    code = "REHEARSAL_FAILED"
+
+    @classmethod
+    def of(cls, query: str, savepoint_id: str, text: str) -> RehearsalError:
+        """Show what it failed of."""
+        return cls(
+            f"Query {query} was expected to run on a scratch copy of savepoint {savepoint_id}, found that it "
+            f"fails: {text}",
+            state_after="The driver has not taken the job over; its scratch copy is removed.",
+            remedy="Correct the new version, then try again.",
+        )
+
+
+class RehearsalTimeoutError(FlinkstyleError):
+    """A rehearsal did not end in time."""
+
+    code = "REHEARSAL_TIMEOUT"
+
+    @classmethod
+    def after(cls, query: str, timeout_s: float) -> RehearsalTimeoutError:
+        """Name the query and how long it had."""
+        return cls(
+            f"The rehearsal of query {query} was expected to end within {timeout_s:g} s.",
+            state_after="Nothing but the scratch copy was written.",
+            remedy="Look for what takes so long; or rehearse fewer batches or records, or allow more time.",
+        )
+
+
 class SupersededError(FlinkstyleError):
     """Another driver process has taken this one's place."""
 

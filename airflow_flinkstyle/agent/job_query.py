@@ -72,6 +72,7 @@ class JobQuery:
     """By name, the logs of schemas by which the script has read its tables of Delta."""
     trigger: Mapping[str, Any] = field(default_factory=dict)
     """As the script set it; empty for Spark's default."""
+    output_mode: str = "append"
     sink: Sink = field(default_factory=Sink)
     carried: Sinks | None = None
     """What its transactional sinks had written before this process began; None if nobody recorded it."""

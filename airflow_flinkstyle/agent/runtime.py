@@ -129,6 +129,7 @@ class Runtime:
         query = self.queries.register(seen.query_name, writer, run, sources, declared)
         try:
             query.trigger, query.sink = dict(seen.trigger), sinks.sink_of(self.queries.spark, seen)
+            query.output_mode = seen.output_mode or query.output_mode
             # Not through the wrappers: they remember what the script says, for its next start.
             named = writer._jwrite.queryName(query.name)  # noqa: SLF001
             writer._jwrite = named.option("checkpointLocation", query.location)  # noqa: SLF001

@@ -17,6 +17,8 @@ class StreamOptions:
         self.function: PySpark = None
         """What ``foreach`` or ``foreachBatch`` was given."""
         self.query_name: str | None = None
+        self.output_mode: str | None = None
+        """None for Spark's default, ``append``."""
         self.trigger: dict[str, Any] = {}
         self.options: dict[str, str] = {}
 

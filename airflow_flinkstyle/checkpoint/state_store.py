@@ -68,7 +68,7 @@ def state_closure(
         UnsupportedCheckpointError: If it is of a format newer than this package.
     """
     visible = {path for path in paths if path.startswith("state/") and "/." not in path}
-    stores = group_stores(path for path in visible if not _is_schema(path))
+    stores = group_stores(path for path in visible if not is_schema(path))
     require_every_id(stores, ids, version)
     operators = [read_metadata(path, read) for path in metadata_paths(visible, BatchId(version - 1))]
     files = [StateFile(path=path, content=None) for path in _schemas(visible, operators, version)]
@@ -82,7 +82,8 @@ def state_closure(
     return tuple(files)
 
 
-def _is_schema(path: str) -> bool:
+def is_schema(path: str) -> bool:
+    """Return whether a file below ``state/`` describes stores rather than being a part of one."""
     return not {"_metadata", "_stateSchema"}.isdisjoint(path.split("/")[:-1])
 
 
@@ -90,7 +91,7 @@ def _schemas(
     visible: Collection[str], operators: Collection[OperatorMetadata], version: StateVersion
 ) -> list[str]:
     """Return the files that describe the stores."""
-    found = {path for path in visible if _is_schema(path) and not _is_chosen_by_batch(path)}
+    found = {path for path in visible if is_schema(path) and not _is_chosen_by_batch(path)}
     for operator in operators:
         for schema in operator.schemas:
             if schema not in visible:

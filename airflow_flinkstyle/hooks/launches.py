@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.hooks.connections import plain
+from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from airflow_flinkstyle.jobs.spec import JobSpec
+    from airflow_flinkstyle.jobs.upgrade.context import Standby
     from airflow_flinkstyle.protocol.records import Rewind
 
 
@@ -33,6 +35,35 @@ def rewind(choice: str | None) -> Rewind:
                 state_after="Nothing was started.",
                 remedy="Choose one of these.",
             )
+
+
+def standby(choice: str | None) -> Standby:
+    """Return whether the next driver is up before the old one stops; ``warm`` if nothing was chosen."""
+    match choice or "warm":
+        case "warm" | "none" as known:
+            return known
+        case _:
+            raise BadInputError(
+                f"A standby should be 'warm' or 'none', but is {choice!r}.",
+                state_after="Nothing was started or stopped.",
+                remedy="Choose one of these.",
+            )
+
+
+def rehearse(batches: object, records: object, *, timeout_s: float) -> Rehearse | None:
+    """Return what a new version tries before the old one stops; None for no batch."""
+    try:
+        asked = Rehearse(batches=int(str(batches)), records=int(str(records)), timeout_s=timeout_s)
+    except ValueError:
+        asked = Rehearse(batches=-1)
+    if asked.batches < 0 or asked.records < 1:
+        raise BadInputError(
+            "A rehearsal should have a number of batches, 0 for none, and of records, at least 1; found "
+            f"{batches!r} and {records!r}.",
+            state_after="Nothing was started or stopped.",
+            remedy="Correct rehearse_batches and rehearse_records.",
+        )
+    return asked if asked.batches else None
 
 
 def mapping(value: Mapping[str, Any] | str | None) -> Mapping[str, Any]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from airflow_flinkstyle.jobs.journal import open_since_ms
 from airflow_flinkstyle.protocol.records import End, Progress
+from airflow_flinkstyle.protocol.rehearsal_records import Rehearsal
 from airflow_flinkstyle.savepoint.repository.folder_cache import read_folder
 from airflow_flinkstyle.types import Generation
 
@@ -61,6 +62,8 @@ def _reports(board: JobBoard, before_ms: int) -> Iterator[str]:
 def _written_at_ms(name: str, data: bytes) -> int:
     if name.endswith(".progress"):
         return Progress.from_bytes(data).at_ms
+    if name.endswith("/rehearsal"):
+        return Rehearsal.from_bytes(data).ended_at_ms
     return End.from_bytes(data).ended_at_ms
 
 

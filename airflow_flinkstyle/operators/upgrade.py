@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 
 
 class UpgradeStreamingJobOperator(StreamingJobOperator):
-    """Stop with a savepoint, start the new version from it, and wait for its first batch.
+    """Bring the new version up beside the old one, stop that with a savepoint, and wait for the first batch.
 
-    A version that fails before it has committed a batch goes back by itself, and the task fails saying so.
+    A version that does not come up never stops the old one. One that fails before it has committed a batch
+    goes back by itself. In both cases the task fails saying so.
     Once it has committed, going back is a rewind: ``if_committed`` decides. What is not given stays as it
     runs now. Phases are journalled: a retry continues behind the last one.
 
@@ -29,6 +30,13 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
     :param skip_known_batches: Accept, for that rollback, that a sink that remembers batches, or a function
         that may, leaves out those it knows. (templated)
     :param spark_conn_id: Where the new version runs; None: where the job runs now. (templated)
+    :param standby: ``warm``: the new version's driver waits, its session up and a hot savepoint restored,
+        before the old one stops; it needs the resources of a second driver meanwhile. ``none``: it starts
+        once the old one has stopped. (templated)
+    :param rehearse_batches: How many batches of each query the new version runs on a scratch copy of the hot
+        savepoint before the old one stops, writing nothing; 0 for none. Needs a warm standby. (templated)
+    :param rehearse_records: How many records such a batch reads from Kafka at most. (templated)
+    :param rehearse_timeout_s: How long that may take.
     :param stop_timeout_s: How long draining and savepoint may take.
     :param first_commit_timeout_s: How long the new version may take to commit its first batch. (templated)
     """
@@ -36,7 +44,7 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
     template_fields: Sequence[str] = (
         *StreamingJobOperator.template_fields,
         *("script", "args", "conf", "if_committed", "skip_known_batches", "spark_conn_id"),
-        "first_commit_timeout_s",
+        *("standby", "rehearse_batches", "rehearse_records", "first_commit_timeout_s"),
     )
 
     def __init__(
@@ -48,6 +56,10 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
         if_committed: str = "continue",
         skip_known_batches: bool | str = False,
         spark_conn_id: str | None = None,
+        standby: str = "warm",
+        rehearse_batches: int | str = 2,
+        rehearse_records: int | str = 10_000,
+        rehearse_timeout_s: float = 300.0,
         stop_timeout_s: float = 300.0,
         first_commit_timeout_s: float | str = 180.0,
         **kwargs: Any,
@@ -59,12 +71,17 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
         self.if_committed = if_committed
         self.skip_known_batches = skip_known_batches
         self.spark_conn_id = spark_conn_id
+        self.standby = standby
+        self.rehearse_batches = rehearse_batches
+        self.rehearse_records = rehearse_records
+        self.rehearse_timeout_s = rehearse_timeout_s
         self.stop_timeout_s = stop_timeout_s
         self.first_commit_timeout_s = first_commit_timeout_s
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Upgrade, or continue what an earlier try began."""
-        from airflow_flinkstyle.hooks.launches import mapping, next_version, rewind
+        from airflow_flinkstyle.hooks.launches import mapping, next_version, rehearse, rewind, standby
+        from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
         from airflow_flinkstyle.jobs.journal import CutoverJournal
         from airflow_flinkstyle.jobs.running.recorded import recorded_launch
         from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
@@ -82,9 +99,19 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
                 target=hook.target(self.spark_conn_id) if self.spark_conn_id else target,
                 if_committed=rewind(self.if_committed),
                 skip_known_batches=is_true("skip_known_batches", self.skip_known_batches),
-                stop_timeout_s=self.stop_timeout_s,
-                first_commit_timeout_s=float(self.first_commit_timeout_s),
+                standby=standby(self.standby),
+                rehearse=rehearse(
+                    self.rehearse_batches, self.rehearse_records, timeout_s=self.rehearse_timeout_s
+                ),
+                settings=CutoverSettings(
+                    stop_timeout_s=self.stop_timeout_s,
+                    first_commit_timeout_s=float(self.first_commit_timeout_s),
+                ),
             ).run()
             self.show_savepoint(context, report.savepoint_id)
-        self.log.info("Job %s runs its new version as generation %d", self.job, report.generation)
+        context["ti"].xcom_push(key="markdown", value=report.as_markdown())
+        self.log.info(
+            "Job %s runs its new version as generation %d.\n%s",
+            *(self.job, report.generation, report.as_markdown()),
+        )
         return report.as_dict()

@@ -22,6 +22,7 @@ from airflow_flinkstyle.protocol.records import (
     Submit,
     TakeoverOrder,
 )
+from airflow_flinkstyle.protocol.rehearsal_records import Rehearsal
 from airflow_flinkstyle.storage.errors import ObjectExistsError
 from airflow_flinkstyle.storage.keys import MAX_NAME_CHARACTERS, is_name
 from airflow_flinkstyle.types import Generation, Incarnation
@@ -263,6 +264,14 @@ class JobBoard:
     def end(self, generation: Generation, request_id: str) -> End | None:
         """Return how a request ended, or None while it has not."""
         return self._value(End, self._report(generation, f"{request_id}.end"))
+
+    def write_rehearsal(self, generation: Generation, rehearsal: Rehearsal) -> None:
+        """Say what came of a rehearsal; a later driver of the generation rehearses anew."""
+        self.store.write(self._report(generation, "rehearsal"), rehearsal.to_bytes())
+
+    def rehearsal(self, generation: Generation) -> Rehearsal | None:
+        """Return what came of the newest rehearsal of a generation; None if there was none."""
+        return self._value(Rehearsal, self._report(generation, "rehearsal"))
 
     # --- keys ---------------------------------------------------------------------------------
 

@@ -13,17 +13,11 @@ from typing import Any, ClassVar, Literal
 
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.record import Record, SignedRecord
+from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from airflow_flinkstyle.protocol.sink_records import Sinks
 from airflow_flinkstyle.storage.keys import Name
 from airflow_flinkstyle.typed_json import stored
-from airflow_flinkstyle.types import (
-    Alignment,
-    BatchId,
-    ClaimMode,
-    Generation,
-    Incarnation,
-    OnFailedSavepoint,
-)
+from airflow_flinkstyle.types import Alignment, BatchId, ClaimMode, Generation, Incarnation, OnFailedSavepoint
 
 Command = Literal["savepoint", "stop", "stop_with_savepoint", "none"]
 RequestState = Literal["sent", "accepted", "closing", "cancelled"]
@@ -76,6 +70,8 @@ class Claim(SignedRecord):
     claimed_at_ms: int
     claim_id: Name = field(default_factory=lambda: uuid.uuid4().hex)
     """It is on the driver's command line: two stores may hold the same root, job and generation."""
+    rehearse: Rehearse | None = None
+    """Whether its queries are tried on a copy of ``prepare_savepoint_id`` before the driver waits."""
 
 
 @stored

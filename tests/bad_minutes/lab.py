@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs import view
+from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
 from airflow_flinkstyle.jobs.deployments.base import Alive, Gone, Unknown
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.lease import Sightings
-from airflow_flinkstyle.jobs.migration.context import CutoverSettings
 from airflow_flinkstyle.jobs.migration.cutover import PHASES as WINDOW
 from airflow_flinkstyle.jobs.migration.cutover import Cutover
 from airflow_flinkstyle.jobs.migration.producers import StoreProducerSwitch

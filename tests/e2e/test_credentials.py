@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.jobs.migration.context import CutoverSettings
+from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
 from airflow_flinkstyle.storage.s3_settings import AssumedRole, S3Settings
 from testbed.s3 import S3Server
 from testbed.scenario import BUCKET, OrdersScenario

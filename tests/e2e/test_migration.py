@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
 from airflow_flinkstyle.jobs.errors import DriverFailedError, RolledBackError
-from airflow_flinkstyle.jobs.migration.context import CutoverSettings
 from airflow_flinkstyle.jobs.running.start_plan import FromCheckpoint
 from testbed.cycles import Cycle, Moves
 from testbed.exactly_once import ExactlyOnceJob

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
 from airflow_flinkstyle.jobs.errors import UpgradeRolledBackError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
+from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from testbed.keys import SIGNER
 from testbed.waiting import wait_until
 
@@ -30,7 +32,8 @@ def upgrade(scenario: OrdersScenario, script: str, *, first_commit_timeout_s: fl
         ),
         spec=replace(scenario.spec, script=str(SCRIPTS / f"{script}.py")),
         target=scenario.target,
-        first_commit_timeout_s=first_commit_timeout_s,
+        rehearse=Rehearse(batches=2, records=1000),
+        settings=CutoverSettings(first_commit_timeout_s=first_commit_timeout_s),
     )
 
 
@@ -40,6 +43,9 @@ def test_a_new_version_goes_on_where_the_old_one_stopped(scenario: OrdersScenari
     report = upgrade(scenario, "orders_job_v2", first_commit_timeout_s=180).run()
     assert report.generation == old + 1
     assert report.first_batch is not None
+    assert report.rehearsal is not None
+    assert report.rehearsal["summary"].startswith("rehearsed: ")
+    assert report.rehearsal["summary"].endswith("state schema unchanged")
     v2_output = scenario.folder / "output"
     wait_until("v2 writes", lambda: any(v2_output.glob("v2-batch=*/_SUCCESS")))
     judgement = scenario.judge(reader, scenario.old)
@@ -47,11 +53,21 @@ def test_a_new_version_goes_on_where_the_old_one_stopped(scenario: OrdersScenari
 
 
 def test_a_broken_version_goes_back_by_itself(scenario: OrdersScenario, reader: StateReader):
-    """One job and three broken versions, one after another."""
+    """One job and four broken versions, one after another; two of them never stop it."""
     scenario.start_producer()
     scenario.start()
+    for script, said in (
+        ("raises_at_import", "raised at import"),
+        ("raises_in_plan", "broken: a row raised"),
+    ):
+        before = scenario.running().run
+        with pytest.raises(UpgradeRolledBackError, match="it was never stopped") as failed:
+            upgrade(scenario, script, first_commit_timeout_s=180).run()
+        assert said in str(failed.value)
+        after = scenario.running().run
+        assert (after.generation, after.incarnation) == (before.generation, before.incarnation)
+        scenario.wait_commits(2)
     for script, first_commit_timeout_s, said in (
-        ("raises_at_import", 180, "raised at import"),
         ("raises_in_first_batch", 180, "is broken: batch"),
         ("commits_nothing", 45, "committed none within 45 s"),
     ):

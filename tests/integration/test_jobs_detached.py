@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
 from airflow_flinkstyle.jobs.deployments.base import Gone
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 from airflow_flinkstyle.jobs.errors import DriverFailedError, JobNotRunningError, JobRunningError
@@ -126,7 +127,7 @@ def test_upgrade_to_a_script_that_fails_in_its_first_batch_goes_back_by_itself(l
         journal=CutoverJournal(client.board.store, "counts", "up-1", UPGRADE_PHASES, signer=SIGNER),
         spec=lab.spec(broken, "broken.py"),
         target=lab.target(),
-        first_commit_timeout_s=TIMEOUT_S,
+        settings=CutoverSettings(first_commit_timeout_s=TIMEOUT_S),
     )
     with pytest.raises(Exception, match="broken on purpose") as error:
         upgrade.run()

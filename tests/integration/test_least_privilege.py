@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
 from airflow_flinkstyle.jobs.errors import DriverFailedError, UpgradeRolledBackError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.retention import prune_job
@@ -126,7 +127,7 @@ def test_job_lives_under_the_policies_of_the_page(world: TwoKeys, roles: Roles):
         journal=CutoverJournal(world.store, JOB, "u1", UPGRADE_PHASES, signer=SIGNER),
         spec=world.spec("broken.py"),
         target=world.target(),
-        first_commit_timeout_s=30.0,
+        settings=CutoverSettings(first_commit_timeout_s=30.0),
     )
     world.moods["broken.py"] = Mood(fails_at_import=True)
     with pytest.raises(UpgradeRolledBackError):

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.protocol.records import Heartbeat, IncarnationRecord
     from airflow_flinkstyle.types import Generation
 
-GO_POLL_S = 0.25
+GO_POLL_S, LATER_POLL_S = 0.05, 0.25
+PROMPT_S = 600.0
+"""How long a driver looks for its order every ``GO_POLL_S``: a job may be down for it."""
 RETRY_S = 0.5
 T = TypeVar("T")
 log = logging.getLogger(__name__)

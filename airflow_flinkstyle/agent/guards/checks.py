@@ -48,17 +48,25 @@ def expected_identities(order: TakeoverOrder, manifest: Manifest | None, prior: 
     for query, sources in order.expected.items():
         for source, identity in sources.items():
             add(query, source, identity)
-    for snapshot in manifest.queries if manifest else ():
-        for source, position in snapshot.kafka.items():
-            add(
-                snapshot.name,
-                source,
-                SourceIdentity(cluster_id=position.cluster_id, topic_ids=position.topic_ids),
-            )
+    for query, recorded in (identities_of(manifest) if manifest else {}).items():
+        for source, identities in recorded.items():
+            for identity in identities:
+                add(query, source, identity)
     for query, beat in prior.queries.items() if prior else ():
         for source, identity in beat.sources.items():
             add(query, source, identity)
     return expected
+
+
+def identities_of(manifest: Manifest) -> Expected:
+    """Return what each source of a savepoint reads."""
+    return {
+        snapshot.name: {
+            source: [SourceIdentity(cluster_id=position.cluster_id, topic_ids=position.topic_ids)]
+            for source, position in snapshot.kafka.items()
+        }
+        for snapshot in manifest.queries
+    }
 
 
 def queries_to_continue(

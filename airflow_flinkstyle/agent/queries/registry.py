@@ -122,7 +122,7 @@ class Queries:
                 writer=writer,
                 run=run,
                 checkpoint=self.checkpoint(chosen),
-                location=_as_spark_writes(below(self.root, chosen)),
+                location=as_spark_writes(below(self.root, chosen)),
                 sources=sources,
                 declared=declared,
                 ran=known.ran if known else None,
@@ -175,5 +175,6 @@ class Queries:
         return ONLY_QUERY if name is None else check_name("query name", name)
 
 
-def _as_spark_writes(location: str) -> str:
+def as_spark_writes(location: str) -> str:
+    """Return a location with the scheme by which Spark opens it."""
     return "s3a://" + location.removeprefix("s3://") if location.startswith("s3://") else location

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from airflow_flinkstyle.agent.board import takeover
 from airflow_flinkstyle.agent.guards import checks, compat, lineages, sinks, waiting
+from airflow_flinkstyle.agent.run import scratch
+from airflow_flinkstyle.agent.run.rehearsal import rehearse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,18 +107,25 @@ class Admission:
                 self._patiently(lambda: self._heartbeat_writer.beat("running"))
             finally:
                 self._taking = False
+        left = (self._queries.spark, board, driver_run)
+        threading.Thread(
+            target=scratch.remove_left, args=left, name="flinkstyle-scratch", daemon=True
+        ).start()
 
     def _prepare(self, first: JobQuery) -> None:
-        """Copy a hot savepoint while waiting, so that little is left to copy in the window."""
+        """Copy a hot savepoint while waiting, and rehearse on it, so that little is left for the window."""
         savepoint_id = self._driver_run.claim.prepare_savepoint_id
         if savepoint_id is not None and self._board.takeover_order(self._driver_run.generation) is None:
             manifest = self._repository.read(savepoint_id)
             compat.require_for_savepoint(self._queries.spark, manifest, first.name)
             checks.restore(manifest, self._repository, self._queries.checkpoint, complete=False)
+            if (asked := self._driver_run.claim.rehearse) is not None:
+                rehearse(self._driver, manifest, first, asked)
 
     def _wait_for_order(self) -> TakeoverOrder:
         log.info("Waiting for the takeover order")
         clock, looked_s = self._driver_run.clock, 0.0
+        begun_s = clock.now_s
         while (
             order := self._patiently(lambda: takeover.signed_order(self._board, self._driver_run))
         ) is None:
@@ -124,7 +133,8 @@ class Admission:
                 looked_s = clock.now_s
                 self._look()
             self._driver.leave_if_ending()
-            clock.sleep(takeover.GO_POLL_S)
+            prompt = clock.now_s - begun_s < takeover.PROMPT_S
+            clock.sleep(takeover.GO_POLL_S if prompt else takeover.LATER_POLL_S)
         return order
 
     def _look(self) -> None:

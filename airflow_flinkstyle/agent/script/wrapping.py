@@ -129,13 +129,16 @@ def _remember(cls: PySpark) -> None:
 
 
 def _remember_query(cls: PySpark) -> None:
-    def query_name(original: Callable[..., Any]) -> Callable[..., Any]:
-        def call(self: PySpark, queryName: str) -> PySpark:  # Spark's name
-            result = original(self, queryName)
-            StreamOptions.of(self).query_name = queryName
-            return result
+    def named(attribute: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        def wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
+            def call(self: PySpark, *given: str, **named: str) -> PySpark:
+                result = original(self, *given, **named)
+                setattr(StreamOptions.of(self), attribute, (*given, *named.values())[0])
+                return result
 
-        return call
+            return call
+
+        return wrapper
 
     def trigger(original: Callable[..., Any]) -> Callable[..., Any]:
         def call(self: PySpark, **kinds: PySpark) -> PySpark:
@@ -158,7 +161,8 @@ def _remember_query(cls: PySpark) -> None:
 
         return wrapper
 
-    replace(cls, "queryName", query_name)
+    replace(cls, "queryName", named("query_name"))
+    replace(cls, "outputMode", named("output_mode"))
     replace(cls, "trigger", trigger)
     for name in ("foreach", "foreachBatch"):
         replace(cls, name, each(name))

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from airflow_flinkstyle.errors import FlinkstyleError, MessageFormatError
-from airflow_flinkstyle.jobs.migration.context import CutoverSettings
+from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
 from airflow_flinkstyle.jobs.migration.kafka_side import LiveKafka
 from airflow_flinkstyle.kafka.fence.fences import PASSIVE, FenceTerms
 from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings

@@ -6,9 +6,8 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.jobs.errors import DriverFailedError, StepTimeoutError
+from airflow_flinkstyle.jobs.errors import StepTimeoutError
 from airflow_flinkstyle.jobs.migration import fence_phase
-from airflow_flinkstyle.jobs.migration.context import late
 from airflow_flinkstyle.jobs.status import Dead, describe_status
 
 if TYPE_CHECKING:
@@ -18,27 +17,6 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.manifest import Manifest
 
 log = logging.getLogger(__name__)
-
-
-def takeover(context: MigrationContext) -> Mapping[str, Any]:
-    """Wait until ``current.json`` names the new driver; start it again if it dies without a word."""
-    client, new = context.client, context.generation("new")
-    wait = client.waiting(context.settings.takeover_timeout_s)
-    while True:
-        current = client.board.current()
-        if current is not None and current.value.generation == new:
-            return {"generation": new}
-        named = current.value.generation if current else None
-        if named is not None and named != context.generation("old"):
-            raise DriverFailedError(
-                f"Generation {new} was expected to take over, found that generation {named} did.",
-                state_after="The job runs there.",
-                remedy="Look at the newest attempt of this migration.",
-            )
-        client.ensure_running()
-        if not wait.again():
-            raise late("The new driver", "take over", context.settings.takeover_timeout_s)
-        context.journal.check()
 
 
 def release(context: MigrationContext) -> None:

@@ -1,63 +1,31 @@
-"""What every phase of a migration is given: the job, both clusters, the journal."""
+"""What every phase of a migration is given beside what a cutover has: both clusters, and the switch."""
 
 from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.jobs.errors import JobNotRunningError, StepTimeoutError
+from airflow_flinkstyle.jobs.cutover.context import CutoverContext
 from airflow_flinkstyle.jobs.migration.producers import TokenCounter
-from airflow_flinkstyle.jobs.requests import AS_IT_IS
-from airflow_flinkstyle.jobs.status import Running, describe_status
-from airflow_flinkstyle.types import Generation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from airflow_flinkstyle.jobs.journal import CutoverJournal
     from airflow_flinkstyle.jobs.migration.kafka_side import KafkaSide
     from airflow_flinkstyle.jobs.migration.producers import ProducerSwitch
-    from airflow_flinkstyle.jobs.requests import CutMode
-    from airflow_flinkstyle.jobs.running.client import JobClient
-    from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
+    from airflow_flinkstyle.types import Generation
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CutoverSettings:
-    """How long each part of the window may take, in seconds."""
-
-    standby_timeout_s: float = 180.0
-    """For the next driver to come up; nothing is held meanwhile."""
-    hold_timeout_s: float = 60.0
-    """For producers to obey; people who hold them by hand need more."""
-    steady_window_s: float = 1.0
-    """How long nothing may arrive; longer than the producers' ``linger.ms`` plus a request."""
-    caught_up_timeout_s: float = 120.0
-    stop_timeout_s: float = 300.0
-    takeover_timeout_s: float = 180.0
-    first_commit_timeout_s: float = 180.0
-
-
 @dataclass(kw_only=True)
-class MigrationContext:
-    """One migration of one job, as every attempt and every task of it knows it."""
+class MigrationContext(CutoverContext):
+    """One migration of one job, as every attempt and every task of it knows it.
 
-    client: JobClient
-    journal: CutoverJournal
-    """Made with ``PHASES``."""
+    ``spec`` is the job as it runs on the new cluster: usually the same, with overrides.
+    """
+
     switch: ProducerSwitch
     kafka: KafkaSide
-    spec: JobSpec
-    """The job as it runs on the new cluster: usually the same, with overrides."""
-    target: SubmitTarget
-    hot_savepoint_id: str | None
-    """Restored by the standby driver while it waits."""
-    settings: CutoverSettings = CutoverSettings()
-    stop_mode: CutMode = AS_IT_IS
-    """Drained, where a source must be read to its end before it moves."""
     group: str | None = None
     """Consumer group whose offsets on the new cluster are set, for those who watch its lag."""
 
@@ -66,42 +34,6 @@ class MigrationContext:
         tokens = TokenCounter(self.client.board.store, self.client.board.job)
         attempt = self.journal.begin(tokens.next)
         log.info("Attempt %d of migration %s", attempt.attempt, self.journal.migration_id)
-
-    def phase(
-        self,
-        name: str,
-        intent: Mapping[str, Any],
-        action: Callable[[], Mapping[str, Any]],
-        *,
-        again: bool = False,
-    ) -> Mapping[str, Any]:
-        """Do a phase unless the journal has its result; ``again`` does it anyway."""
-        phase = self.journal.open(name, intent)
-        if phase.record.result is not None:
-            if again:
-                action()
-            return phase.record.result
-        log.info("Phase %s", name)
-        return self.journal.close(phase, action())
-
-    def generation(self, which: str) -> Generation:
-        """Return generation ``old`` or ``new`` as the journal has it."""
-        found = (self.journal.result("standby") or {})[which]
-        return Generation(int(found))
-
-    def old(self) -> Generation:
-        """Return the generation to move: as first journalled, else the one that runs now."""
-        record = self.journal.read("standby")
-        if record is not None:
-            return Generation(int(record.intent["old"]))
-        status = self.client.ensure_running()
-        if not isinstance(status, Running):
-            raise JobNotRunningError(
-                f"Job {self.client.board.job} was expected to run, found that {describe_status(status)}.",
-                state_after="Nothing was changed.",
-                remedy="Start it on the old cluster, then migrate it.",
-            )
-        return status.run.generation
 
     @property
     def sources(self) -> dict[str, list[str]]:
@@ -114,11 +46,6 @@ class MigrationContext:
         """The topics of all sources, each once."""
         return sorted({topic for topics in self.sources.values() for topic in topics})
 
-    @property
-    def stop_key(self) -> str:
-        """The stop request's key: the same for every attempt."""
-        return f"{self.journal.migration_id}/stop"
-
 
 def sources_read(context: MigrationContext, old: Generation) -> dict[str, list[str]]:
     """Return ``query/source`` -> topics on the old cluster; a driver that starts again tells few, or none."""
@@ -129,12 +56,3 @@ def sources_read(context: MigrationContext, old: Generation) -> dict[str, list[s
         for name, source in beat.sources.items()
         if source.cluster_id == old_id
     }
-
-
-def late(who: str, what: str, timeout_s: float) -> StepTimeoutError:
-    """Return the error for something that was waited for too long."""
-    return StepTimeoutError(
-        f"{who} was expected to {what} within {timeout_s:g} s.",
-        state_after="It may still be starting.",
-        remedy="Look at its log, then migrate again with a longer time-out.",
-    )

@@ -11,14 +11,13 @@ import logging
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.jobs.cutover import beside, steps
 from airflow_flinkstyle.jobs.errors import (
     AttemptSupersededError,
-    MigrationBusyError,
     MigrationEndedError,
     RolledBackError,
     StaleTokenError,
 )
-from airflow_flinkstyle.jobs.journal import read_phases
 from airflow_flinkstyle.jobs.migration import completion, fence_phase, rollback, window
 from airflow_flinkstyle.jobs.migration.context import MigrationContext
 from airflow_flinkstyle.jobs.migration.report import CutoverReport, build_report
@@ -64,7 +63,7 @@ class Cutover(MigrationContext):
         self._refuse_if_ended()
         old = self.old()
         if self.journal.read("standby") is None:
-            self._refuse_beside_another(old)
+            beside.refuse_another(self, old)
         try:
             rewritten = self._until_taken_over(old)
         except (AttemptSupersededError, StaleTokenError, StoreError):
@@ -86,32 +85,14 @@ class Cutover(MigrationContext):
             remedy="Trigger a new migration.",
         )
 
-    def _refuse_beside_another(self, old: Generation) -> None:
-        """Refuse while another migration moves the same run, or brought it here, and is not at rest."""
-        board, client = self.client.board, self.client
-        journals = read_phases(board.store, board.job, only=("standby", "release", "rollback"))
-        for migration_id in journals.keys() - {self.journal.migration_id}:
-            begun = {record.phase: record for record in journals[migration_id]}
-            rests = any(name in begun and begun[name].result is not None for name in ("release", "rollback"))
-            if "standby" not in begun or rests:
-                continue
-            made = {client.own_claim(f"{migration_id}/{which}") for which in ("next", "rollback")}
-            if old in made | {begun["standby"].intent.get("old")}:
-                raise MigrationBusyError(
-                    f"Generation {old} of job {board.job} was expected to be in no migration, found "
-                    f"migration {migration_id} under way.",
-                    state_after="This migration changed nothing; the other one continues.",
-                    remedy="Wait until the other one's last task has settled it, or clear that task.",
-                )
-
     def _until_taken_over(self, old: Generation) -> Manifest:
         self.phase("standby", {"old": old}, lambda: window.start_standby(self))
         if self.journal.result("stop") is None:  # proved again by every attempt, until the job has stopped
-            self._refuse_beside_another(old)  # once more: two may have begun at the same moment
+            beside.refuse_another(self, old)  # once more: two may have begun at the same moment
             self.phase("hold", {"position": "hold"}, lambda: window.hold(self), again=True)
             self.phase("caught-up", {}, lambda: window.caught_up(self), again=True)
             fence_phase.note_ends(self.journal, self.kafka.watch, self.topics)
-        stopped = self.phase("stop", {}, lambda: window.stop(self))
+        stopped = self.phase("stop", {}, lambda: steps.stop(self))
         manifest = self.client.repository.read(stopped["savepoint_id"])
         planned = self.phase(
             "translate", {"savepoint_id": manifest.savepoint_id}, lambda: window.translate(self, manifest)
@@ -121,7 +102,7 @@ class Cutover(MigrationContext):
         self.phase(
             "takeover-order", written, lambda: window.order_takeover(self, rewritten, stopped["batches"])
         )
-        self.phase("takeover", {}, lambda: completion.takeover(self))
+        self.phase("takeover", {}, lambda: steps.takeover(self))
         return rewritten
 
     # --- back, and the last task --------------------------------------------------------------

@@ -9,8 +9,8 @@ from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.answers.mirror import isolation_of, mirror_if_named, names_of
 from airflow_flinkstyle.jobs.answers.strategies import savepoint_offsets, strategy_rules
 from airflow_flinkstyle.jobs.answers.values import seconds_or_none
+from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
 from airflow_flinkstyle.jobs.migration.approved import ClusterRef, Migration
-from airflow_flinkstyle.jobs.migration.context import CutoverSettings
 from airflow_flinkstyle.kafka.fence.fences import parse_fence
 from airflow_flinkstyle.kafka.login.driver import require_no_secrets
 from airflow_flinkstyle.kafka.policies import parse_policies

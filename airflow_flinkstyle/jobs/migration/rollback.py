@@ -1,7 +1,6 @@
 """The rollback to where the job ran before the window, and the last task of a migration.
 
-The rollback's driver and the new one both follow the old generation, after it has closed. The first to take
-``current.json`` over runs, the other exits. Producers are released only then, to the winner's side.
+Producers are released only once it is known who runs (``cutover.back``), to the winner's side.
 """
 
 from __future__ import annotations
@@ -11,9 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.jobs.errors import ProducersNotHeldError, StepTimeoutError
+from airflow_flinkstyle.jobs.cutover import back
+from airflow_flinkstyle.jobs.errors import ProducersNotHeldError
 from airflow_flinkstyle.jobs.migration import completion, fence_phase
-from airflow_flinkstyle.jobs.requests import Ended, TooLate, newest_attempt
 from airflow_flinkstyle.jobs.status import Starting, describe_status
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def roll_back(context: MigrationContext) -> Mapping[str, Any]:
         return phase.record.result
     if context.journal.read("standby") is None:
         return context.journal.close(phase, {"winner": None, "position": "untouched"})
-    winner, new = _winner(context)
+    winner, new = back.winner(context)
     position: Literal["release_new", "release_old"] = "release_new" if winner == new else "release_old"
     context.journal.check()
     if context.journal.read("hold") is not None:
@@ -59,83 +58,6 @@ def roll_back(context: MigrationContext) -> Mapping[str, Any]:
             fence_phase.drop_fence(context.journal, context.kafka.watch)
         context.switch.apply(position, context.journal.token)
     return context.journal.close(phase, {"winner": winner, "position": position})
-
-
-def _winner(context: MigrationContext) -> tuple[Generation, Generation | None]:
-    """Return who runs, and the new generation if it was ever claimed."""
-    client, old = context.client, context.old()
-    new = client.own_claim(f"{context.journal.migration_id}/next")
-    current = client.board.current()
-    if current is not None and current.value.generation == new:
-        return current.value.generation, new
-    if _old_has_closed(context, old):
-        return _race(context, old, new), new
-    if new is not None:
-        client.dismiss(new)
-    client.ensure_running(relaunch_failed=True)
-    return old, new
-
-
-def _old_has_closed(context: MigrationContext, old: Generation) -> bool:
-    """Take the stop request back; if it was accepted before, wait for how it ends."""
-    client = context.client
-    wait = client.waiting(context.settings.stop_timeout_s)
-    relaunch_failed = True
-    while True:
-        slot = client.board.heartbeat(old)
-        if slot is None:
-            return False
-        if slot.value.state == "closed":
-            return True
-        pending = newest_attempt(
-            client.board,
-            context.stop_key,
-            "stop_with_savepoint",
-            old,
-            slot.value.incarnation,
-            context.stop_mode,
-        )
-        if not isinstance(client.cancel(pending), TooLate):
-            again = client.board.heartbeat(old)  # it may have closed by itself meanwhile
-            return again is not None and again.value.state == "closed"
-        state = client.poll(pending)
-        if isinstance(state, Ended) and state.outcome in ("done", "refused", "cancelled"):
-            return state.outcome == "done"
-        if isinstance(state, Ended) and slot.value.state == "running":
-            return False  # the stop failed, and the queries have resumed
-        status = client.ensure_running(relaunch_failed=relaunch_failed)
-        relaunch_failed = not isinstance(status, Starting) and relaunch_failed
-        if not wait.again():
-            raise StepTimeoutError(
-                f"The old driver had accepted its stop and was expected to close within "
-                f"{context.settings.stop_timeout_s:g} s.",
-                state_after="Producers are held. The driver still drains, or is starting again.",
-                remedy="Clear this task: it continues the rollback.",
-            )
-
-
-def _race(context: MigrationContext, old: Generation, new: Generation | None) -> Generation:
-    """Start the rollback, and wait for the driver that takes over."""
-    client, key = context.client, f"{context.journal.migration_id}/rollback"
-    if new is not None and client.board.takeover_order(new) is None:
-        client.dismiss(new)
-    back = client.follow(old, claim_key=key).generation
-    client.ensure_running(relaunch_failed=True)
-    wait = client.waiting(context.settings.takeover_timeout_s)
-    while True:
-        current = client.board.current()
-        if current is not None and current.value.generation != old:
-            return current.value.generation
-        client.ensure_running()
-        if not wait.again():
-            raise StepTimeoutError(
-                f"The rollback (generation {back}) was expected to take over within "
-                f"{context.settings.takeover_timeout_s:g} s.",
-                state_after="The job is stopped, producers are held. Log: "
-                + client.log_tail(client.run(back)),
-                remedy="Clear this task: it continues the rollback.",
-            )
-        context.journal.check()
 
 
 def settle(context: MigrationContext) -> Settled:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from airflow_flinkstyle.jobs.errors import ProducersNotHeldError, RequestFailedError
+from airflow_flinkstyle.jobs.cutover import steps
+from airflow_flinkstyle.jobs.errors import ProducersNotHeldError
 from airflow_flinkstyle.jobs.migration import fence_phase
-from airflow_flinkstyle.jobs.migration.context import late, sources_read
-from airflow_flinkstyle.jobs.running.client import SavepointOnly
+from airflow_flinkstyle.jobs.migration.context import sources_read
 from airflow_flinkstyle.jobs.running.start_plan import order_to_restore
 from airflow_flinkstyle.rewrite import plan_json
 from airflow_flinkstyle.sinks.errors import LineageError
@@ -25,25 +25,9 @@ log = logging.getLogger(__name__)
 
 
 def start_standby(context: MigrationContext) -> Mapping[str, Any]:
-    """Start the next driver and wait until it is ready, before anything is held."""
-    client = context.client
-    handle = client.standby(
-        context.spec,
-        context.target,
-        claim_key=f"{context.journal.migration_id}/next",
-        prepare_savepoint_id=context.hot_savepoint_id,
-    )
-    wait = client.waiting(context.settings.standby_timeout_s)
-    while True:
-        run = client.run(handle.generation)
-        beat = run.heartbeat
-        if beat is not None and beat.state == "standby" and beat.application_id:  # its script has come up
-            old = context.old()
-            return {"old": old, "new": handle.generation, "sources": sources_read(context, old)}
-        if run.is_over or not run.holds_the_job:
-            raise client.driver_failed(run)
-        if not wait.again():
-            raise late("The next driver", "come up and wait", context.settings.standby_timeout_s)
+    """Start the next driver and wait until it is ready, before anything is held; note what the job reads."""
+    ready = steps.start_standby(context)
+    return {**ready, "sources": sources_read(context, context.old())}
 
 
 def hold(context: MigrationContext) -> Mapping[str, Any]:
@@ -78,25 +62,6 @@ def caught_up(context: MigrationContext) -> Mapping[str, Any]:
     """Wait for the mirror, where a way needs it."""
     context.kafka.await_mirrored(context.sources, context.settings.caught_up_timeout_s)
     return {}
-
-
-def stop(context: MigrationContext) -> Mapping[str, Any]:
-    """Stop the job with a savepoint; read to the end of its inputs if a way asks for it."""
-    outcome = context.client.stop(
-        context.stop_key,
-        savepoint=True,
-        timeout_s=context.settings.stop_timeout_s,
-        mode=context.stop_mode,
-        confirm=context.journal.check,
-    )
-    if isinstance(outcome, SavepointOnly) or outcome.savepoint_id is None:
-        found = outcome.reason if isinstance(outcome, SavepointOnly) else "it closed by itself"
-        raise RequestFailedError(
-            f"The job was expected to stop with a savepoint, found: {found}",
-            state_after="The savepoint, if there is one, is kept.",
-            remedy="Migrate again.",
-        )
-    return {"savepoint_id": outcome.savepoint_id, "batches": dict(outcome.batches)}
 
 
 def translate(context: MigrationContext, manifest: Manifest) -> Mapping[str, Any]:

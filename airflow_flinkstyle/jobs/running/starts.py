@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
     from airflow_flinkstyle.jobs.status import Run
     from airflow_flinkstyle.protocol.records import KafkaOverride, TakeoverOrder
+    from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 
 log = logging.getLogger(__name__)
 
@@ -93,16 +94,22 @@ class JobStarts(JobView):
         return self._submit_once(generation, claim_key)
 
     def standby(
-        self, spec: JobSpec, target: SubmitTarget, *, claim_key: str, prepare_savepoint_id: str | None
+        self,
+        spec: JobSpec,
+        target: SubmitTarget,
+        *,
+        claim_key: str,
+        prepare_savepoint_id: str | None,
+        rehearse: Rehearse | None = None,
     ) -> RunHandle:
-        """Start a driver that comes up, restores a hot savepoint, and waits for ``order``."""
+        """Start a driver that comes up, restores a hot savepoint, rehearses, and waits for ``order``."""
         self.signer.require_keys()
         require_recordable(spec, target)
         self.deployment.require_able()
         generation = self._own_start(claim_key, spec, target)
         if generation is None:
             self._require_no_waiting_run(claim_key)
-            generation = self._claim(spec, target, claim_key, None, prepare_savepoint_id)
+            generation = self._claim(spec, target, claim_key, None, prepare_savepoint_id, rehearse=rehearse)
         return self._submit_once(generation, claim_key)
 
     def follow(self, generation: Generation, *, claim_key: str) -> RunHandle:
@@ -180,6 +187,8 @@ class JobStarts(JobView):
         checkpoint_location: str | None,
         prepare_savepoint_id: str | None,
         follows: Generation | None = None,
+        *,
+        rehearse: Rehearse | None = None,
     ) -> Generation:
         self._login_env(spec.overrides)  # what it refuses is refused before anything is claimed
         current = self.board.current()
@@ -190,6 +199,7 @@ class JobStarts(JobView):
             follows=follows or (current.value.generation if current else None),
             checkpoint_location=checkpoint_location or spec.checkpoint_location(generation),
             prepare_savepoint_id=prepare_savepoint_id,
+            rehearse=rehearse,
             overrides=spec.overrides,
             lease_s=spec.lease_s,
             launch=launch_of(spec, target),

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from airflow_flinkstyle.errors import MessageFormatError
+from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
 from airflow_flinkstyle.jobs.journal import CutoverJournal, read_phases
 from airflow_flinkstyle.jobs.migration.approved import Approved, ClusterRef, Migration
-from airflow_flinkstyle.jobs.migration.context import CutoverSettings
 from airflow_flinkstyle.jobs.migration.cutover import PHASES
 from airflow_flinkstyle.jobs.migration.preflight import Finding, Preflight
 from airflow_flinkstyle.kafka.fence.fences import FenceTerms

@@ -1,0 +1,66 @@
+"""The scratch copy of a savepoint's query: beside the checkpoint, with a query id of its own, never kept."""
+
+from __future__ import annotations
+
+import json
+import logging
+import uuid
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.agent.jvm.hadoop_store import HadoopStore, needs_hadoop
+from airflow_flinkstyle.agent.queries.registry import as_spark_writes
+from airflow_flinkstyle.checkpoint import metadata
+from airflow_flinkstyle.savepoint.files.restore import restore_query
+from airflow_flinkstyle.storage.keys import below
+from airflow_flinkstyle.storage.open import open_store
+
+if TYPE_CHECKING:
+    from airflow_flinkstyle.agent.board.takeover import DriverRun
+    from airflow_flinkstyle.agent.jvm.untyped import PySpark
+    from airflow_flinkstyle.protocol.board import JobBoard
+    from airflow_flinkstyle.savepoint.manifest import Manifest
+    from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+    from airflow_flinkstyle.storage.base import ObjectStore
+
+log = logging.getLogger(__name__)
+
+
+def location_of(checkpoint_location: str) -> str:
+    """Return where the scratch copies of a generation stand: beside its checkpoints, never among them."""
+    return f"{checkpoint_location.rstrip('/')}.rehearsal"
+
+
+def restore(
+    spark: PySpark, location: str, manifest: Manifest, name: str, repository: SavepointRepository
+) -> tuple[ObjectStore, str]:
+    """Restore a query of a savepoint; returns the store at its copy, and where that is as Spark writes it.
+
+    Spark refuses two active queries of one id, so the copy gets a fresh one.
+    """
+    place = below(location, name)
+    store = HadoopStore(spark, place) if needs_hadoop(place) else open_store(place)
+    snapshot = manifest.query(name)
+    if snapshot is None:
+        raise AssertionError(f"savepoint {manifest.savepoint_id} has no query {name}")
+    restore_query(manifest, snapshot, repository, store)
+    known = metadata.parse(store.read("metadata").decode()).fields
+    store.write("metadata", json.dumps({**known, "id": str(uuid.uuid4())}).encode())
+    return store, as_spark_writes(place)
+
+
+def remove(spark: PySpark, location: str) -> None:
+    """Remove a scratch location with all that is below it; none is no error."""
+    context = spark.sparkContext
+    path = context._jvm.org.apache.hadoop.fs.Path(as_spark_writes(location))  # noqa: SLF001
+    path.getFileSystem(context._jsc.hadoopConfiguration()).delete(path, True)  # noqa: SLF001
+
+
+def remove_left(spark: PySpark, board: JobBoard, driver_run: DriverRun) -> None:
+    """Remove the copies of drivers that died in a rehearsal since the run that this one follows."""
+    for generation in range((driver_run.claim.follows or 0) + 1, driver_run.generation + 1):
+        try:
+            claim = board.claim(type(driver_run.generation)(generation))
+            if claim is not None and claim.rehearse is not None:
+                remove(spark, location_of(claim.checkpoint_location))
+        except Exception:  # it only takes up room
+            log.warning("The scratch copy of generation %d may be left", generation, exc_info=True)

@@ -1,0 +1,176 @@
+"""A bounded number of batches of a query's own plan, on its scratch copy, into a sink that writes nothing."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.agent.errors import RehearsalTimeoutError
+from airflow_flinkstyle.agent.run.barrier import check_batch, look, plan_batch
+from airflow_flinkstyle.checkpoint.inventory import list_batches
+from airflow_flinkstyle.checkpoint.state_store import is_schema
+from airflow_flinkstyle.clock import now_ms
+from airflow_flinkstyle.protocol.rehearsal_records import RehearsedQuery
+from airflow_flinkstyle.types import NextOffset
+
+if TYPE_CHECKING:
+    from airflow_flinkstyle.agent.job_query import JobQuery
+    from airflow_flinkstyle.agent.jvm.untyped import Java, PySpark
+    from airflow_flinkstyle.agent.run.barrier import HeldQuery
+    from airflow_flinkstyle.agent.run.driver import Driver
+    from airflow_flinkstyle.checkpoint.offset_log import OffsetLog
+    from airflow_flinkstyle.protocol.cuts import Place
+    from airflow_flinkstyle.protocol.rehearsal_records import Rehearse, StateSchema
+
+_LOOK_MS = 50
+_QUIET_S = 10.0
+"""How long the sources may have nothing to read before the rehearsal goes on without."""
+_STOP_S = 5.0
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What Spark said of the batches."""
+
+    rows: int = 0
+    seconds: list[float] = field(default_factory=list)
+    watermark_ms: int | None = None
+
+    def add(self, progress: PySpark) -> None:
+        self.rows += max(0, progress["numInputRows"])
+        self.seconds.append(progress["durationMs"].get("triggerExecution", 0) / 1000)
+        told = progress["eventTime"].get("watermark") if progress["eventTime"] else None
+        if told:
+            self.watermark_ms = int(datetime.fromisoformat(told).timestamp() * 1000)
+
+
+class ScratchBatches:
+    """The batches of one query; every wait ends with the time-out or with the run."""
+
+    def __init__(self, driver: Driver, copy: JobQuery, asked: Rehearse) -> None:
+        self._driver, self._copy, self._asked = driver, copy, asked
+        self._until_s = time.monotonic() + asked.timeout_s
+        self._seen = _Seen()
+
+    def run(self) -> RehearsedQuery:
+        """Run them; raises what a batch fails of, as Spark raises it."""
+        before, begun = self._schemas(), self._committed()
+        reads_kafka = any(source.is_kafka for source in self._copy.sources)
+        untested = self._chosen() if reads_kafka else self._as_they_come()
+        after = self._schemas()
+        schema: StateSchema = "changed" if after - before else "unchanged" if after else "none"
+        return RehearsedQuery(
+            batches=self._committed() - begun,
+            input_rows=self._seen.rows,
+            seconds=tuple(self._seen.seconds),
+            state_schema=schema,
+            watermark_ms=self._seen.watermark_ms,
+            untested=untested,
+        )
+
+    # --- Kafka: each batch ends where the agent says -------------------------------------------
+
+    def _chosen(self) -> tuple[str, ...]:
+        """Run batches whose ends are chosen; one without records if there are none, for the state's sake."""
+        for number in range(self._asked.batches):
+            held, planned = self._next_batch(patient=number == 0)
+            if planned is None and number > 0:
+                break
+            empty = held.log.planned_next(
+                watermark_ms=max(held.log.watermark_ms, held.next_watermark_ms),
+                timestamp_ms=max(held.log.timestamp_ms, now_ms()),
+            )
+            text = (planned or empty).render()
+            self._copy.checkpoint.write(f"offsets/{held.batch_id + 1}", text.encode())
+            handle = self._start(once=True)
+            self._await_end(handle)
+            self._seen.add(handle.lastProgress)
+            if planned is None:
+                return ("Its sources had no records after the savepoint.",)
+        return ()
+
+    def _next_batch(self, *, patient: bool) -> tuple[HeldQuery, OffsetLog | None]:
+        """Return where the copy is, and its next batch; None if there is nothing to read."""
+        quiet_until_s = time.monotonic() + (_QUIET_S if patient else 0)
+        while True:
+            held = look(self._driver.describe, self._copy)
+            planned = plan_batch(held, self._ends(held))
+            if planned is not None or time.monotonic() > quiet_until_s:
+                check_batch(self._copy, held, planned)
+                return held, planned
+            self._look()
+            time.sleep(_LOOK_MS / 1000)
+
+    def _ends(self, held: HeldQuery) -> dict[Place, NextOffset]:
+        """Return the end of the next batch: an equal share of the records for each partition."""
+        at, ends = held.places(), held.ends()
+        share = max(1, self._asked.records // max(1, len(at)))
+        return {
+            place: max(begin, min(ends.get(place, begin), NextOffset(begin + share)))
+            for place, begin in at.items()
+        }
+
+    # --- other sources: their own limits count --------------------------------------------------
+
+    def _as_they_come(self) -> tuple[str, ...]:
+        """Let the query plan its batches itself, and stop it after enough of them."""
+        begun, quiet_until_s = self._committed(), time.monotonic() + _QUIET_S
+        handle = self._start(once=False)
+        while self._committed() - begun < self._asked.batches:
+            self._look()
+            planned = max(list_batches(self._copy.checkpoint, "offsets"), default=-1)
+            if planned <= begun and time.monotonic() > quiet_until_s:
+                break
+            if handle._jsq.awaitTermination(_LOOK_MS):  # noqa: SLF001  # raises what it failed of
+                break
+        self._stop(handle)
+        for progress in handle.recentProgress:
+            if progress["batchId"] > begun and progress["durationMs"].get("addBatch") is not None:
+                self._seen.add(progress)
+        return () if self._committed() > begun else ("Its sources had no records after the savepoint.",)
+
+    # --- Spark ----------------------------------------------------------------------------------
+
+    def _start(self, *, once: bool) -> PySpark:
+        from pyspark.sql.streaming.query import StreamingQuery
+
+        triggers = self._driver.jvm.org.apache.spark.sql.streaming.Trigger
+        trigger = triggers.Once() if once else triggers.ProcessingTime("0 seconds")
+        # Not through PySpark's writer, whose start is the agent's.
+        frame: Java = self._copy.writer._df._jdf  # noqa: SLF001
+        writer = frame.writeStream().format("noop").outputMode(self._copy.output_mode).trigger(trigger)
+        named = writer.queryName(f"rehearsal-{self._copy.name}")
+        return StreamingQuery(named.option("checkpointLocation", self._copy.location).start())
+
+    def _await_end(self, handle: PySpark) -> None:
+        try:
+            while not handle._jsq.awaitTermination(_LOOK_MS):  # noqa: SLF001
+                self._look()
+        except BaseException:
+            self._stop(handle)
+            raise
+
+    def _stop(self, handle: PySpark) -> None:
+        """Stop a query; one that does not end is left to the end of this process."""
+        stopping = threading.Thread(target=handle._jsq.stop, name="flinkstyle-rehearsed", daemon=True)  # noqa: SLF001
+        stopping.start()
+        stopping.join(_STOP_S)
+
+    def _look(self) -> None:
+        self._driver.leave_if_ending()
+        if time.monotonic() > self._until_s:
+            raise RehearsalTimeoutError.after(self._copy.name, self._asked.timeout_s)
+
+    def _committed(self) -> int:
+        return max(list_batches(self._copy.checkpoint, "commits"), default=-1)
+
+    def _schemas(self) -> set[bytes]:
+        """Return the contents of the files that describe the state."""
+        store = self._copy.checkpoint
+        found = (info.key for info in store.list("state/"))
+        return {
+            store.read(key) for key in found if is_schema(key) and not key.rpartition("/")[2].startswith(".")
+        }

@@ -1,0 +1,97 @@
+"""The way back of a cutover, before the new driver has taken over: who runs the job then.
+
+The rollback's driver and the new one both follow the old generation, after it has closed. The first to take
+``current.json`` over runs, the other exits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.jobs.errors import StepTimeoutError
+from airflow_flinkstyle.jobs.requests import Ended, TooLate, newest_attempt
+from airflow_flinkstyle.jobs.status import Starting
+
+if TYPE_CHECKING:
+    from airflow_flinkstyle.jobs.cutover.context import CutoverContext
+    from airflow_flinkstyle.types import Generation
+
+
+def winner(context: CutoverContext) -> tuple[Generation, Generation | None]:
+    """Let the job run where it ran before, unless the new driver has taken over; a retry continues it.
+
+    Returns:
+        Who runs, and the new generation if it was ever claimed.
+    """
+    client, old, new = context.client, context.old(), context.new
+    current = client.board.current()
+    if current is not None and current.value.generation == new:
+        return current.value.generation, new
+    if old_has_closed(context, old):
+        return _race(context, old, new), new
+    if new is not None:
+        client.dismiss(new)
+    client.ensure_running(relaunch_failed=True)
+    return old, new
+
+
+def old_has_closed(context: CutoverContext, old: Generation) -> bool:
+    """Take the stop request back; if it was accepted before, wait for how it ends."""
+    client = context.client
+    wait = client.waiting(context.settings.stop_timeout_s)
+    relaunch_failed = True
+    while True:
+        slot = client.board.heartbeat(old)
+        if slot is None:
+            return False
+        if slot.value.state == "closed":
+            return True
+        pending = newest_attempt(
+            client.board,
+            context.stop_key,
+            "stop_with_savepoint",
+            old,
+            slot.value.incarnation,
+            context.stop_mode,
+        )
+        if not isinstance(client.cancel(pending), TooLate):
+            again = client.board.heartbeat(old)  # it may have closed by itself meanwhile
+            return again is not None and again.value.state == "closed"
+        state = client.poll(pending)
+        if isinstance(state, Ended) and state.outcome in ("done", "refused", "cancelled"):
+            return state.outcome == "done"
+        if isinstance(state, Ended) and slot.value.state == "running":
+            return False  # the stop failed, and the queries have resumed
+        status = client.ensure_running(relaunch_failed=relaunch_failed)
+        relaunch_failed = not isinstance(status, Starting) and relaunch_failed
+        if not wait.again():
+            raise StepTimeoutError(
+                f"The old driver had accepted its stop and was expected to close within "
+                f"{context.settings.stop_timeout_s:g} s.",
+                state_after="The driver still drains, or starts again; producers that were held still are.",
+                remedy="Clear this task: it continues the rollback.",
+            )
+
+
+def _race(context: CutoverContext, old: Generation, new: Generation | None) -> Generation:
+    """Start the rollback, and wait for the driver that takes over."""
+    client, key = context.client, f"{context.journal.migration_id}/rollback"
+    if new is not None and client.board.takeover_order(new) is None:
+        client.dismiss(new)
+    back = client.follow(old, claim_key=key).generation
+    client.ensure_running(relaunch_failed=True)
+    wait = client.waiting(context.settings.takeover_timeout_s)
+    while True:
+        current = client.board.current()
+        if current is not None and current.value.generation != old:
+            return current.value.generation
+        client.ensure_running()
+        if not wait.again():
+            raise StepTimeoutError(
+                f"The rollback (generation {back}) was expected to take over within "
+                f"{context.settings.takeover_timeout_s:g} s.",
+                state_after="The job is stopped; producers that were held still are. Log: "
+                + client.log_tail(client.run(back)),
+                remedy="Clear this task: it continues the rollback.",
+            )
+        context.journal.check()

@@ -1,0 +1,120 @@
+"""What every phase of a cutover is given: the job, its next version or place, the journal."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow_flinkstyle.jobs.errors import JobNotRunningError, StepTimeoutError
+from airflow_flinkstyle.jobs.requests import AS_IT_IS
+from airflow_flinkstyle.jobs.status import Running, describe_status
+from airflow_flinkstyle.types import Generation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from airflow_flinkstyle.jobs.journal import CutoverJournal
+    from airflow_flinkstyle.jobs.requests import CutMode
+    from airflow_flinkstyle.jobs.running.client import JobClient
+    from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
+    from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutoverSettings:
+    """How long each part of the window may take, in seconds."""
+
+    standby_timeout_s: float = 180.0
+    """For the next driver to come up, beside what a rehearsal may take; nothing is held meanwhile."""
+    hold_timeout_s: float = 60.0
+    """For producers to obey; people who hold them by hand need more."""
+    steady_window_s: float = 1.0
+    """How long nothing may arrive; longer than the producers' ``linger.ms`` plus a request."""
+    caught_up_timeout_s: float = 120.0
+    stop_timeout_s: float = 300.0
+    takeover_timeout_s: float = 180.0
+    first_commit_timeout_s: float = 180.0
+
+
+@dataclass(kw_only=True)
+class CutoverContext:
+    """One cutover of one job, as every attempt and every task of it knows it."""
+
+    NEXT: ClassVar[str] = "next"
+    """Ends the claim key of the next driver."""
+
+    client: JobClient
+    journal: CutoverJournal
+    """Made with the phases of the cutover."""
+    spec: JobSpec
+    """The job as it runs then."""
+    target: SubmitTarget
+    hot_savepoint_id: str | None = None
+    """Restored by the standby driver while it waits."""
+    rehearse: Rehearse | None = None
+    """What the standby driver tries on a copy of the hot savepoint; None: nothing."""
+    settings: CutoverSettings = CutoverSettings()
+    stop_mode: CutMode = AS_IT_IS
+
+    def phase(
+        self,
+        name: str,
+        intent: Mapping[str, Any],
+        action: Callable[[], Mapping[str, Any]],
+        *,
+        again: bool = False,
+    ) -> Mapping[str, Any]:
+        """Do a phase unless the journal has its result; ``again`` does it anyway."""
+        phase = self.journal.open(name, intent)
+        if phase.record.result is not None:
+            if again:
+                action()
+            return phase.record.result
+        log.info("Phase %s", name)
+        return self.journal.close(phase, action())
+
+    def generation(self, which: str) -> Generation:
+        """Return generation ``old`` or ``new`` as the journal has it."""
+        found = (self.journal.result("standby") or {})[which]
+        return Generation(int(found))
+
+    def old(self) -> Generation:
+        """Return the generation to move: as first journalled, else the one that runs now."""
+        record = self.journal.read("standby")
+        if record is not None:
+            return Generation(int(record.intent["old"]))
+        status = self.client.ensure_running()
+        if not isinstance(status, Running):
+            raise JobNotRunningError(
+                f"Job {self.client.board.job} was expected to run, found that {describe_status(status)}.",
+                state_after="Nothing was changed.",
+                remedy="Start it as it ran before, then try again.",
+            )
+        return status.run.generation
+
+    @property
+    def new(self) -> Generation | None:
+        """The next generation, if it was ever claimed."""
+        return self.client.own_claim(self.next_key)
+
+    @property
+    def next_key(self) -> str:
+        """The claim key of the next driver."""
+        return f"{self.journal.migration_id}/{self.NEXT}"
+
+    @property
+    def stop_key(self) -> str:
+        """The stop request's key: the same for every attempt."""
+        return f"{self.journal.migration_id}/stop"
+
+
+def late(who: str, what: str, timeout_s: float) -> StepTimeoutError:
+    """Return the error for something that was waited for too long."""
+    return StepTimeoutError(
+        f"{who} was expected to {what} within {timeout_s:g} s.",
+        state_after="It may still be starting.",
+        remedy="Look at its log, then try again with a longer time-out.",
+    )

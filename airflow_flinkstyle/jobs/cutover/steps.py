@@ -1,0 +1,99 @@
+"""The steps of every cutover: standby, stop, takeover; until the takeover order all of it can be undone."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from airflow_flinkstyle.jobs.cutover.context import late
+from airflow_flinkstyle.jobs.errors import DriverFailedError, RequestFailedError
+from airflow_flinkstyle.jobs.running.client import SavepointOnly
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_flinkstyle.jobs.cutover.context import CutoverContext
+    from airflow_flinkstyle.jobs.running.client import JobClient
+    from airflow_flinkstyle.types import Generation
+
+log = logging.getLogger(__name__)
+
+
+def start_standby(context: CutoverContext) -> Mapping[str, Any]:
+    """Start the next driver and wait until it is ready, before anything is held or stopped.
+
+    Returns:
+        Generations ``old`` and ``new``; ``rehearsal``, what came of one as a line and as a table, or None.
+    """
+    client, rehearse = context.client, context.rehearse
+    timeout_s = context.settings.standby_timeout_s + (rehearse.timeout_s if rehearse is not None else 0)
+    handle = client.standby(
+        context.spec,
+        context.target,
+        claim_key=context.next_key,
+        prepare_savepoint_id=context.hot_savepoint_id,
+        rehearse=rehearse,
+    )
+    wait = client.waiting(timeout_s)
+    while True:
+        run = client.run(handle.generation)
+        beat = run.heartbeat
+        if beat is not None and beat.state == "standby" and beat.application_id:  # its script has come up
+            told = _rehearsal(client, handle.generation) if rehearse is not None else None
+            return {"old": context.old(), "new": handle.generation, "rehearsal": told}
+        if run.is_over or not run.holds_the_job:
+            raise client.driver_failed(run)
+        if not wait.again():
+            raise late("The next driver", "come up and wait", timeout_s)
+
+
+def _rehearsal(client: JobClient, generation: Generation) -> Mapping[str, str] | None:
+    rehearsal = client.board.rehearsal(generation)
+    if rehearsal is None:
+        return None
+    log.info("Generation %d: %s", generation, rehearsal.as_markdown())
+    return {"summary": rehearsal.summary(), "table": rehearsal.as_markdown()}
+
+
+def stop(context: CutoverContext) -> Mapping[str, Any]:
+    """Stop the job with a savepoint; read to the end of its inputs if the stop's mode says so."""
+    outcome = context.client.stop(
+        context.stop_key,
+        savepoint=True,
+        timeout_s=context.settings.stop_timeout_s,
+        mode=context.stop_mode,
+        confirm=context.journal.check,
+    )
+    if isinstance(outcome, SavepointOnly) or outcome.savepoint_id is None:
+        found = outcome.reason if isinstance(outcome, SavepointOnly) else "it closed by itself"
+        raise RequestFailedError(
+            f"Job {context.client.board.job} was expected to stop with a savepoint, found: {found}",
+            state_after="The savepoint, if there is one, is kept.",
+            remedy="Try again.",
+        )
+    return {
+        "generation": outcome.generation,
+        "savepoint_id": outcome.savepoint_id,
+        "batches": dict(outcome.batches),
+    }
+
+
+def takeover(context: CutoverContext) -> Mapping[str, Any]:
+    """Wait until ``current.json`` names the new driver; start it again if it dies without a word."""
+    client, old, new = context.client, context.old(), context.new
+    wait = client.waiting(context.settings.takeover_timeout_s)
+    while True:
+        current = client.board.current()
+        named = current.value.generation if current else None
+        if named is not None and named == new:
+            return {"generation": named}
+        if named is not None and named != old:
+            raise DriverFailedError(
+                f"Generation {new} was expected to take over, found that generation {named} did.",
+                state_after="The job runs there.",
+                remedy="Look at the newest attempt of this cutover.",
+            )
+        client.ensure_running()
+        if not wait.again():
+            raise late("The new driver", "take over", context.settings.takeover_timeout_s)
+        context.journal.check()

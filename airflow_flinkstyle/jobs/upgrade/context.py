@@ -1,0 +1,39 @@
+"""What every phase of an upgrade is given beside what a cutover has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
+
+from airflow_flinkstyle.jobs.cutover.context import CutoverContext
+from airflow_flinkstyle.types import Generation
+
+if TYPE_CHECKING:
+    from airflow_flinkstyle.protocol.records import Rewind
+
+Standby = Literal["warm", "none"]
+"""``warm``: the new version's driver is up and waits before the old one stops; ``none``: it starts then."""
+_WINDOW_POLL_S = 0.05
+
+
+@dataclass(kw_only=True)
+class UpgradeContext(CutoverContext):
+    """One upgrade of one job, as every attempt knows it."""
+
+    NEXT: ClassVar[str] = "new"
+
+    standby: Standby = "warm"
+    if_committed: Rewind = "continue"
+    """How to go back from a version that had committed, or moved a sink; ``continue`` cannot, and raises."""
+    skip_known_batches: bool = False
+    """Accept, for the rollback, that a sink or a function leaves out batch ids that it has seen."""
+
+    def old(self) -> Generation:
+        """Return the generation to replace."""
+        stopped = self.journal.result("stop")
+        return Generation(stopped["generation"]) if stopped else super().old()  # an older package's journal
+
+    def in_window(self) -> Self:
+        """Return the same with a client that looks often, for as long as the job is down."""
+        client = self.client
+        return replace(self, client=replace(client, poll_s=min(client.poll_s, _WINDOW_POLL_S)))

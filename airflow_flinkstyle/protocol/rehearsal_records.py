@@ -1,0 +1,95 @@
+"""What a caller asks of a rehearsal, and what the agent says came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from airflow_flinkstyle.protocol.record import Record
+from airflow_flinkstyle.storage.keys import Name
+from airflow_flinkstyle.typed_json import stored
+from airflow_flinkstyle.types import Incarnation
+from airflow_flinkstyle.wording import row
+
+StateSchema = Literal["unchanged", "changed", "none"]
+"""Whether Spark wrote another schema of the state than the savepoint has; ``none``: there is no state."""
+
+
+@stored
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rehearse:
+    """How a driver that waits tries its queries on a scratch copy of the hot savepoint."""
+
+    batches: int = 2
+    """How many batches of each query; at least 1."""
+    records: int = 10_000
+    """How many records a batch may read from Kafka at most, over all partitions that the query reads."""
+    timeout_s: float = 300.0
+    """For all of it."""
+
+
+@stored
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RehearsedQuery:
+    """What came of one query."""
+
+    batches: int = 0
+    """Batches that were committed to the scratch copy."""
+    input_rows: int = 0
+    """Rows that its sources handed to these batches, as Spark counts them."""
+    seconds: tuple[float, ...] = ()
+    """What each batch took, by Spark's ``triggerExecution``."""
+    state_schema: StateSchema = "none"
+    watermark_ms: int | None = None
+    """Of the last batch, epoch milliseconds; None for a query without."""
+    untested: tuple[str, ...] = ()
+    """What did not run, one sentence each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rehearsal(Record):
+    """``reports/<generation>/rehearsal.json``: the agent's, written once by each driver that rehearsed."""
+
+    what: ClassVar[str] = "rehearsal"
+
+    incarnation: Incarnation
+    savepoint_id: Name
+    """Of which it was a copy."""
+    queries: Mapping[Name, RehearsedQuery] = field(default_factory=dict)
+    failure: tuple[str, str] | None = None
+    """Error code and text; None if it passed."""
+    seconds: float
+    """All of it, the restore of the copy included."""
+    ended_at_ms: int
+
+    def summary(self) -> str:
+        """Return it in one line."""
+        if self.failure is not None:
+            return f"rehearsal failed with {self.failure[0]}: {self.failure[1]}"
+        ran = [query for query in self.queries.values() if query.batches]
+        if not ran:
+            return "nothing rehearsed"
+        taken = [seconds for query in ran for seconds in query.seconds]
+        schemas = {query.state_schema for query in ran} - {"none"}
+        schema = "CHANGED" if "changed" in schemas else "unchanged" if schemas else "none"
+        return (
+            f"rehearsed: {sum(query.batches for query in ran)} batches, "
+            f"{sum(query.input_rows for query in ran):,} rows, {sum(taken) / len(taken):.1f} s each, "
+            f"state schema {schema}"
+        )
+
+    def as_markdown(self) -> str:
+        """Render one row per query, below the line that sums it up."""
+        heads = ("query", "batches", "rows", "seconds each", "state schema", "not tested")
+        rows = [
+            row(
+                (
+                    *(name, one.batches, f"{one.input_rows:,}"),
+                    ", ".join(f"{seconds:.1f}" for seconds in one.seconds) or "-",
+                    *(one.state_schema, " ".join(one.untested) or "-"),
+                )
+            )
+            for name, one in sorted(self.queries.items())
+        ]
+        return "\n".join([self.summary(), "", row(heads), "|---" * len(heads) + "|", *rows])
