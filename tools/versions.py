@@ -93,7 +93,11 @@ def environment(version: str) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     run(folder.name, [UV, "venv", "--quiet", "--python", sys.executable, folder])
     into = ("--quiet", "--python", folder / "bin" / "python")
-    run(folder.name, [UV, "pip", "sync", *into, "--require-hashes", "--only-binary", ":all:", lock])
+    # The PySpark that Airflow's Spark provider needs comes as source only; it is built with the locked tools.
+    run(folder.name, [UV, "pip", "install", *into, "--require-hashes", "-r", LOCKS / "build.txt"])
+    wheels = ("--only-binary", ":all:", "--no-binary", "pyspark", "--no-binary", "pyspark-client")
+    sync = [UV, "pip", "sync", *into, "--require-hashes", "--no-build-isolation", *wheels]
+    run(folder.name, [*sync, lock])
     ours = ("--no-build-isolation", "--no-deps", "--editable", ROOT)
     run(folder.name, [UV, "pip", "install", *into, *ours])
     stamp.set()

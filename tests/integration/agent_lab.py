@@ -206,8 +206,13 @@ class Lab:
 
         return self.until(f"generation {generation} {state}", check)
 
-    def until_batch(self, generation: int, query: str = "counts", *, above: int = -1) -> int:
+    def until_batch(
+        self, generation: int, query: str = "counts", *, above: int = -1, driver: Driver | None = None
+    ) -> int:
+        """Wait for a batch; a driver that is named must not end meanwhile."""
+
         def check() -> list[int]:
+            assert driver is None or driver.process.poll() is None, driver.text[-8000:]  # type: ignore[union-attr]
             beat = self.heartbeat(generation)
             batch = beat.batches().get(query, -1) if beat is not None and beat.state == "running" else -1
             return [batch] if batch > above else []
