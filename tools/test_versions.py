@@ -1,7 +1,7 @@
 """`make test-versions`: the tests of the Spark side on every Spark, into docs/compatibility.md.
 
-``SPARK=3.5`` runs one version. A version's environment is made when it is first asked for. The chain, one job
-over all versions, runs when all of them were asked for.
+``SPARK=3.5`` runs one version, ``SPARK=chain`` one job over all of them. A version's environment is made when
+it is first asked for.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-CHAIN = "tests/versions/test_chain.py"
+CHAIN = ("tests/versions/test_chain.py", "tests/versions/test_upgrade.py")
 VARIABLE = "FLINKSTYLE_TEST_SPARK"
 """As ``testbed.paths`` reads it."""
 
@@ -34,7 +34,7 @@ def main() -> int:
     setup.ensure(SPARKS if "chain" in wanted else wanted)
     outcomes = [run_spark(minor) for minor in SPARKS if minor in wanted]
     if "chain" in wanted:
-        outcomes.append(run("chain", VENV_SPARK, [CHAIN]))
+        outcomes.append(run("chain", VENV_SPARK, CHAIN))
     compatibility.write(LOGS)
     return report(outcomes)
 

@@ -26,9 +26,9 @@ PROVIDERS = {
 OPERATORS = ("aggregation", "deduplication", "join", "session-window", "applyInPandasWithState")
 WITH_STATE = "transformWithState"
 """Since 4.0, on RocksDB only."""
-UNCHECKED = {"4.0": {"spark.sql.streaming.stateStore.stateSchemaCheck": "false"}}
-"""What a version must be told to read the state of the one before. Spark 3.5 records fields of a join's state
-as never null that Spark 4.0 calls nullable, and 4.0 refuses that. The rows are the same bytes."""
+UNCHECKED = {"spark.sql.streaming.stateStore.stateSchemaCheck": "false"}
+"""What every Spark after 3.5 needs to read the state of its join. 3.5 records as never null what newer ones
+call nullable, and they refuse that (STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE). The rows are the same bytes."""
 
 
 @cache
@@ -72,14 +72,10 @@ class Chain:
     def begin(self, generation: int, minor: str) -> Any:  # the driver
         self.lab.spark = minor
         order = {"savepoint_id": self.savepoints[-1]} if self.savepoints else {}
-        usual = self.lab.conf
-        self.lab.conf = {**usual, **UNCHECKED.get(minor, {})}
-        try:
-            return self.lab.start(
-                generation, JOB, str(self.output), str(self.input), PROVIDERS[self.provider], **order
-            )
-        finally:
-            self.lab.conf = usual
+        self.lab.conf.update(UNCHECKED if self.savepoints else {})
+        return self.lab.start(
+            generation, JOB, str(self.output), str(self.input), PROVIDERS[self.provider], **order
+        )
 
     def queries(self, minor: str) -> tuple[str, ...]:
         has_state = self.provider == "RocksDB" and minor != SPARKS[0]
