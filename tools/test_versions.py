@@ -9,17 +9,17 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tools import compatibility, setup
-from tools.common import LOGS, ROOT, SPARKS, VENV_SPARK, venv_of_spark
+from tools import compatibility, jars, setup
+from tools.common import HOME, ICEBERG, JAVA_HOME_FILE, LOGS, ROOT, SPARKS, VENV_SPARK, venv_of_spark
 from tools.run_tests import Outcome, report, run_pytest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
-CHAIN = ("tests/versions/test_chain.py", "tests/versions/test_upgrade.py")
+CHAIN = tuple(f"tests/versions/test_{name}.py" for name in ("chain", "upgrade", "iceberg"))
 VARIABLE = "FLINKSTYLE_TEST_SPARK"
 """As ``testbed.paths`` reads it."""
 
@@ -34,6 +34,7 @@ def main() -> int:
     setup.ensure(SPARKS if "chain" in wanted else wanted)
     outcomes = [run_spark(minor) for minor in SPARKS if minor in wanted]
     if "chain" in wanted:
+        jars.ensure(Path(JAVA_HOME_FILE.read_text()), ICEBERG, HOME / "jars-iceberg")
         outcomes.append(run("chain", VENV_SPARK, CHAIN))
     compatibility.write(LOGS)
     return report(outcomes)
