@@ -27,8 +27,8 @@ test: setup ## Run all tests on the real components
 test-unit: setup ## Run the tests that need no JVM
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m tools.run_tests unit
 
-test-versions: setup ## Run the Spark side's tests on Spark 3.5 to 4.3, into docs/compatibility.md (SPARK=3.5 for one)
-	@$(GUARDED) $(PYTHON) -m tools.test_versions $(SPARK)
+test-versions: setup ## Run the Spark side's tests on Spark 3.5 to 4.3, into docs/compatibility.md (SPARK=3.5 for one; AREA=sink for some)
+	@$(GUARDED) $(PYTHON) -m tools.test_versions $(SPARK) $(AREA:%=--area %)
 
 test-airflow-versions: setup ## Test on Airflow 3.1, 3.2 and 3.3, into docs/compatibility.md; AIRFLOW=3.1 for one
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m tools.versions airflow $(AIRFLOW)

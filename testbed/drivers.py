@@ -35,8 +35,8 @@ def spark_conf(minor: str = paths.SPARK) -> dict[str, str]:
     return {
         "spark.driver.extraClassPath": jars,
         "spark.executor.extraClassPath": jars,
-        "spark.driver.extraJavaOptions": spark_options(),
-        "spark.executor.extraJavaOptions": spark_options(),
+        "spark.driver.extraJavaOptions": spark_options(minor),
+        "spark.executor.extraJavaOptions": spark_options(minor),
         "spark.driver.memory": "512m",
         "spark.ui.enabled": "false",
     }

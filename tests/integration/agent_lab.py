@@ -78,7 +78,7 @@ class Driver:
                         return int(pid)
         raise AssertionError(f"The driver has no agent:\n{self.text[-4000:]}")
 
-    def wait(self, timeout_s: float = 60) -> int:
+    def wait(self, timeout_s: float = 300) -> int:
         try:
             return self.process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -142,7 +142,7 @@ class Lab:
         self.board.create_takeover_order(Generation(generation), TakeoverOrder(**{**values, **changes}))
 
     def launch(self, generation: int, script: Path, *args: str) -> Driver:
-        spark = spark_paths(java_options=spark_options(), minor=self.spark)
+        spark = spark_paths(java_options=spark_options(self.spark), minor=self.spark)
         conf = {
             **spark.conf,
             "spark.ui.enabled": "false",
