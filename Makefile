@@ -8,7 +8,7 @@ export TMPDIR := $(CURDIR)/.flinkstyle/tmp
 export JDK_JAVA_OPTIONS := "-Djava.io.tmpdir=$(TMPDIR)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint test test-unit test-versions test-airflow-versions test-kafka-versions fuzz demo demo-ui tutorial bench soak chaos faults mutants worlds differential lock clean
+.PHONY: help setup lint test test-unit test-versions test-airflow-versions test-kafka-versions test-python-versions fuzz demo demo-ui tutorial bench soak chaos faults mutants worlds differential lock clean
 
 help: ## Print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,14 +27,17 @@ test: setup ## Run all tests on the real components
 test-unit: setup ## Run the tests that need no JVM
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m tools.run_tests unit
 
-test-versions: setup ## Run the Spark side's tests on Spark 3.5 to 4.3, into docs/compatibility.md (SPARK=3.5 for one)
-	@$(GUARDED) $(PYTHON) -m tools.test_versions $(SPARK)
+test-versions: setup ## Run the Spark side's tests on Spark 3.5 to 4.3, into docs/compatibility.md (SPARK=3.5 for one; AREA=sink for some)
+	@$(GUARDED) $(PYTHON) -m tools.test_versions $(SPARK) $(AREA:%=--area %)
 
 test-airflow-versions: setup ## Test on Airflow 3.1, 3.2 and 3.3, into docs/compatibility.md; AIRFLOW=3.1 for one
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m tools.versions airflow $(AIRFLOW)
 
 test-kafka-versions: setup ## Translate positions between Kafka 2.8, 3.9 and 4.3, into docs/compatibility.md
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m tools.versions kafka
+
+test-python-versions: setup ## Run the tests without a JVM on each Python found (PYTHONS="/path/to/python3.13 ...")
+	@$(GUARDED) $(AIRFLOW_BIN)/python -m tools.versions python $(PYTHONS)
 
 fuzz: setup ## Give bad bytes to everything that parses, guided by coverage (FUZZ_SECONDS=600)
 	@$(AIRFLOW_BIN)/python -m tools.fuzz --seconds $(or $(FUZZ_SECONDS),600)

@@ -166,8 +166,8 @@ class AirflowApi:
         """Return the DAG's runs."""
         return [str(run["dag_run_id"]) for run in self.call("GET", f"/dags/{dag_id}/dagRuns")["dag_runs"]]
 
-    def extra_links(self, dag_id: str, run_id: str, task_id: str) -> dict[str, str]:
-        """Return the addresses of a task's extra links by name."""
+    def extra_links(self, dag_id: str, run_id: str, task_id: str) -> dict[str, str | None]:
+        """Return the addresses of a task's extra links by name; None for one that it has not."""
         path = f"{_run_path(dag_id, run_id)}/taskInstances/{task_id}/links"
         return dict(self.call("GET", path)["extra_links"])
 

@@ -2,7 +2,7 @@
 
 Spark, a broker and MirrorMaker spend most of their start on loading and checking classes. Each runs here once
 for all that follow, and leaves its classes in a file that the others map. A file serves JVMs whose class path
-begins alike.
+begins alike. ``python -m testbed.class_archive 3.5`` makes the one of another Spark.
 """
 
 from __future__ import annotations
@@ -18,13 +18,55 @@ from testbed.jvm import PROGRAMS, QUICK, Program, archive
 from testbed.kafka import Broker
 from testbed.mirror import Mirror, MirrorSettings
 from testbed.producer import OrderBook
+from testbed.spark import spark_paths
 from testbed.waiting import wait_until
 
 TOPIC, PARTITIONS, ORDERS = "orders", 2, 100
 _TIMEOUT_S = 900
+_ANY_JOB = """
+import sys
+from pyspark.sql import SparkSession, functions as F
+spark = SparkSession.builder.getOrCreate()
+rows = spark.readStream.format("rate").load()
+counts = rows.groupBy((F.col("value") % 7).alias("k")).agg(F.count("*"), F.max("value"))
+(counts.writeStream.outputMode("complete").foreachBatch(lambda batch, _: batch.collect())
+ .option("checkpointLocation", sys.argv[1]).trigger(once=True).start().awaitTermination())
+"""
+"""Needs no broker, and runs on every Spark."""
 
 
 def main() -> int:
+    """Make the archives of all programs, or the one of a Spark that is named."""
+    if minors := sys.argv[1:]:
+        for minor in minors:
+            _make_of_spark(minor)
+        return 0
+    return _make_all()
+
+
+def _make_of_spark(minor: str) -> None:
+    draft = archive("spark", minor).with_suffix(".draft")
+    with tempfile.TemporaryDirectory() as name:
+        script = Path(name) / "job.py"
+        script.write_text(_ANY_JOB)
+        options = " ".join((*QUICK, f"-XX:ArchiveClassesAtExit={draft}"))
+        store = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+        spark = spark_paths(minor=minor)
+        command = [str(spark.spark_submit), "--master", "local[2]"]
+        for key, value in {
+            **spark_conf(minor),
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.streaming.stateStore.providerClass": store,
+            "spark.driver.extraJavaOptions": options,
+        }.items():
+            command += ["--conf", f"{key}={value}"]
+        command += [str(script), f"{name}/checkpoint"]
+        env = {**spark_env(), **spark.env}
+        subprocess.run(command, env=env, check=True, timeout=_TIMEOUT_S)  # noqa: S603  # our own command
+    draft.rename(archive("spark", minor))
+
+
+def _make_all() -> int:
     """Copy a topic and run the orders job once, so that most of what any test needs is loaded."""
     archive("spark").parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name:

@@ -9,7 +9,7 @@ from airflow_flinkstyle.storage.s3_settings import S3Settings
 from testbed import paths
 from testbed.judge import StateReader
 from testbed.jvm import spark_options
-from testbed.spark import JAR_SETS
+from testbed.spark import jar_sets
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,14 +29,14 @@ def spark_env() -> dict[str, str]:
     }
 
 
-def spark_conf() -> dict[str, str]:
-    """Return the Spark settings that every driver of the test bed gets."""
-    jars = paths.class_path(*JAR_SETS)
+def spark_conf(minor: str = paths.SPARK) -> dict[str, str]:
+    """Return the Spark settings that every driver of the test bed gets, on the usual Spark or another."""
+    jars = paths.class_path(*jar_sets(minor))
     return {
         "spark.driver.extraClassPath": jars,
         "spark.executor.extraClassPath": jars,
-        "spark.driver.extraJavaOptions": spark_options(),
-        "spark.executor.extraJavaOptions": spark_options(),
+        "spark.driver.extraJavaOptions": spark_options(minor),
+        "spark.executor.extraJavaOptions": spark_options(minor),
         "spark.driver.memory": "512m",
         "spark.ui.enabled": "false",
     }

@@ -15,17 +15,23 @@ QUICK = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 """The first tier of the JIT only: start-up is most of what a short-lived JVM does."""
 
 
-def archive(program: Program) -> Path:
-    """Return where a program's classes are, as a JVM keeps them; ``testbed.class_archive`` makes it."""
-    return paths.HOME / "cache" / f"{program}-classes.jsa"
+def archive(program: Program, minor: str = "") -> Path:
+    """Return where a program's classes are, as a JVM keeps them; ``testbed.class_archive`` makes it.
+
+    Args:
+        program: What runs.
+        minor: Its version, if it is not the one of the other tests.
+    """
+    version = f"-{minor}" if minor else ""
+    return paths.HOME / "cache" / f"{program}-classes{version}.jsa"
 
 
-def from_archive(program: Program) -> tuple[str, ...]:
+def from_archive(program: Program, minor: str = "") -> tuple[str, ...]:
     """Return the options of a JVM that takes its classes from the archive."""
     # A JVM that finds no archive, or cannot use it, starts without, and says nothing in its output.
-    return (f"-XX:SharedArchiveFile={archive(program)}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off")
+    return (f"-XX:SharedArchiveFile={archive(program, minor)}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 
 
-def spark_options() -> str:
-    """Return the options of a driver's or an executor's JVM."""
-    return " ".join((*QUICK, *from_archive("spark")))
+def spark_options(minor: str = paths.SPARK) -> str:
+    """Return the options of a driver's or an executor's JVM, of the usual Spark or of another."""
+    return " ".join((*QUICK, *from_archive("spark", minor)))

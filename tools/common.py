@@ -27,6 +27,8 @@ SPARKS = tuple(sorted(path.stem.removeprefix("spark-") for path in LOCKS.glob("s
 """Minor versions of Spark that have an environment of their own, which is made when asked for."""
 KAFKA_VERSIONS = LOCKS / "kafka-versions.lock"
 """Jars of older brokers and mirrors, which only their tests fetch."""
+ICEBERG = LOCKS / "iceberg.lock"
+"""Jars of Iceberg, which only its test fetches."""
 JAVA_HOME_FILE = HOME / "java_home"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ET
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tools.common import LOCKS, ROOT, SPARKS
@@ -33,6 +33,7 @@ AREAS = {
 """What a row of the table stands for -> the file of its tests."""
 _OPERATOR = re.compile(r"test_restored_operator_goes_on_as_the_unbroken_one\[(.+)\]")
 _BEGIN, _END = "<!-- spark: written by its tests -->\n", "<!-- spark: end -->\n"
+CHAIN = "tests/versions/test_chain.py"
 STORES = ("HDFS", "RocksDB")
 """Parameters of the chain."""
 
@@ -42,8 +43,7 @@ class Report:
     """What one run of pytest said."""
 
     date: str = ""
-    """Day of the run; empty if there was none."""
-    machine: str = ""
+    """Day of the runs, or the first and the last; empty if there was none."""
     cases: dict[tuple[str, str], str] = field(default_factory=dict)
     """File and name of a test -> passed, failed or skipped."""
 
@@ -60,24 +60,25 @@ def write(logs: Path) -> None:
 
 
 def render(logs: Path) -> str:
-    """Return the section for the newest reports in a folder."""
-    reports = {minor: read(logs / f"tests-versions-spark-{minor}.xml") for minor in SPARKS}
-    chain = read(logs / "tests-chain-spark.xml")
+    """Return the section for the reports in a folder; of a test that ran more than once, the newest one."""
+    reports = {minor: read(logs.glob(f"tests-versions*-spark-{minor}.xml")) for minor in SPARKS}
+    chain = read(logs.glob("tests-chain*-spark.xml"))
     return "\n".join([*_head(reports), *_areas(reports), *_operators(reports), *_chain(chain)]) + "\n"
 
 
-def read(junit: Path) -> Report:
-    """Read a report of pytest."""
-    if not junit.exists():
-        return Report()
-    suite = ET.parse(junit).getroot().find("testsuite")  # noqa: S314  # pytest's own report
-    assert suite is not None  # noqa: S101
-    report = Report(date=suite.get("timestamp", "")[:10], machine=suite.get("hostname", ""))
-    for case in suite.iter("testcase"):
-        found = [name for name in ("failure", "error", "skipped") if case.find(name) is not None]
-        word = "passed" if not found else "skipped" if found == ["skipped"] else "failed"
-        report.cases[case.get("file", ""), case.get("name", "")] = word
-    return report
+def read(junits: Iterable[Path]) -> Report:
+    """Read reports of pytest as one."""
+    report = Report()
+    days = set()
+    for junit in sorted(junits, key=lambda file: file.stat().st_mtime_ns):
+        suite = ET.parse(junit).getroot().find("testsuite")  # noqa: S314  # pytest's own report
+        assert suite is not None  # noqa: S101
+        days.add(suite.get("timestamp", "")[:10])
+        for case in suite.iter("testcase"):
+            found = [name for name in ("failure", "error", "skipped") if case.find(name) is not None]
+            word = "passed" if not found else "skipped" if found == ["skipped"] else "failed"
+            report.cases[case.get("file", ""), case.get("name", "")] = word
+    return replace(report, date=" to ".join(sorted({min(days), max(days)})) if days else "")
 
 
 def _head(reports: dict[str, Report]) -> Iterator[str]:
@@ -123,25 +124,37 @@ def _operators(reports: dict[str, Report]) -> Iterator[str]:
 def _chain(report: Report) -> Iterator[str]:
     yield "\n### One job over all versions\n"
     yield f"One job goes from Spark {SPARKS[0]} over each version to {SPARKS[-1]}, by savepoints."
-    yield "Its results equal those of the same rows counted once (`tests/versions/test_chain.py`)."
+    yield f"Its results equal those of the same rows counted once (`{CHAIN}`)."
     yield f"Run on: {report.date or 'not run'}.\n"
-    if report.cases:
-        found = dict(_of_chain(report))
-        stores = sorted({store for _, _, store in found})
-        yield from _row(("test", *stores))
-        yield from _row(["---"] * (len(stores) + 1))
-        for test, of in dict.fromkeys((test, of) for test, of, _ in found):
-            said = test.removeprefix("test_").replace("_", " ") + (f" ({of})" if of else "")
-            yield from _row((said, *(found.get((test, of, store), "-") for store in stores)))
+    found = dict(_of_chain(report))
+    if found:
+        yield from _row(("test", *STORES))
+        yield from _row(["---"] * (len(STORES) + 1))
+    for test, of in dict.fromkeys((test, of) for test, of, _ in found):
+        said = _said(test) + (f" ({of})" if of else "")
+        yield from _row((said, *(found.get((test, of, store), "-") for store in STORES)))
+    others = [(file, name, word) for (file, name), word in report.cases.items() if file != CHAIN]
+    if others:
+        yield "\n### Single jobs\n"
+        yield from _row(("test", "file", "result"))
+        yield from _row(["---"] * 3)
+    for file, name, word in others:
+        yield from _row((_said(name), f"`{file}`", word))
 
 
 def _of_chain(report: Report) -> Iterator[tuple[tuple[str, str, str], str]]:
     """Yield test, operator and state store of each case, and what came of it."""
-    for (_, name), word in report.cases.items():
+    for (file, name), word in report.cases.items():
         test, _, parameters = name.rstrip("]").partition("[")
         parts = parameters.split("-")
-        store = next(part for part in parts if part in STORES)
-        yield (test, "".join(part for part in parts if part != store), store), word
+        store = next((part for part in parts if part in STORES), "")
+        if file == CHAIN:
+            yield (test, "-".join(part for part in parts if part != store), store), word
+
+
+def _said(test: str) -> str:
+    """Return the name of a test as words."""
+    return test.removeprefix("test_").replace("_", " ")
 
 
 def _row(cells: Iterable[str]) -> Iterator[str]:

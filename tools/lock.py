@@ -7,7 +7,18 @@ import sys
 from pathlib import Path
 
 from tools import jars
-from tools.common import HOME, JAVA_HOME_FILE, KAFKA_VERSIONS, LOCKS, ROOT, remove, run, say, sha256_of
+from tools.common import (
+    HOME,
+    ICEBERG,
+    JAVA_HOME_FILE,
+    KAFKA_VERSIONS,
+    LOCKS,
+    ROOT,
+    remove,
+    run,
+    say,
+    sha256_of,
+)
 from tools.setup import UV
 
 BESIDE_SPARK = ("s3a", "spark-kafka")
@@ -32,6 +43,7 @@ def main() -> int:
         lock_airflow(own)
     lock_jars(jars.LOCK)
     lock_jars(KAFKA_VERSIONS)
+    lock_jars(ICEBERG)
     return 0
 
 

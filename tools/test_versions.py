@@ -1,7 +1,8 @@
 """`make test-versions`: the tests of the Spark side on every Spark, into docs/compatibility.md.
 
-``SPARK=3.5`` runs one version. A version's environment is made when it is first asked for. The chain, one job
-over all versions, runs when all of them were asked for.
+``SPARK=3.5`` runs one version, ``SPARK=chain`` one job over all of them; ``AREA=sink`` only the files whose
+name holds that word, whose results replace those of an earlier run. A version's environment is made when it
+is first asked for.
 """
 
 from __future__ import annotations
@@ -9,17 +10,17 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tools import compatibility, setup
-from tools.common import LOGS, ROOT, SPARKS, VENV_SPARK, venv_of_spark
+from tools import class_archive, compatibility, jars, setup
+from tools.common import HOME, ICEBERG, JAVA_HOME_FILE, LOGS, ROOT, SPARKS, VENV_SPARK, venv_of_spark
 from tools.run_tests import Outcome, report, run_pytest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
-CHAIN = "tests/versions/test_chain.py"
+CHAIN = tuple(f"tests/versions/test_{name}.py" for name in ("chain", "upgrade", "iceberg"))
 VARIABLE = "FLINKSTYLE_TEST_SPARK"
 """As ``testbed.paths`` reads it."""
 
@@ -30,22 +31,43 @@ def main() -> int:
     parser.add_argument(
         "sparks", nargs="*", choices=[*SPARKS, "chain", []], help="default: all, and the chain"
     )
-    wanted = parser.parse_args().sparks or [*SPARKS, "chain"]
-    setup.ensure(SPARKS if "chain" in wanted else wanted)
-    outcomes = [run_spark(minor) for minor in SPARKS if minor in wanted]
-    if "chain" in wanted:
-        outcomes.append(run("chain", VENV_SPARK, [CHAIN]))
+    parser.add_argument("--area", action="append", default=[], help="a word in the name of a file of tests")
+    parser.add_argument("--write-only", action="store_true", help="write the page from the last reports")
+    asked = parser.parse_args()
+    wanted = asked.sparks or [*SPARKS, "chain"]
+    outcomes = [] if asked.write_only else run_all(wanted, asked.area)
     compatibility.write(LOGS)
     return report(outcomes)
 
 
-def run_spark(minor: str) -> Outcome:
-    """Run the tests on one version."""
+def run_all(wanted: list[str], areas: list[str]) -> list[Outcome]:
+    """Make what is needed and run the tests on these versions, and the chain if it is among them."""
+    minors = [minor for minor in SPARKS if minor in wanted or "chain" in wanted]
+    setup.ensure(minors)
+    for minor in minors:
+        class_archive.ensure_of_spark(minor)
+    outcomes = [run_spark(minor, areas) for minor in SPARKS if minor in wanted]
+    if "chain" in wanted:
+        jars.ensure(Path(JAVA_HOME_FILE.read_text()), ICEBERG, HOME / "jars-iceberg")
+        outcomes.append(run("-".join(["chain", *areas]), VENV_SPARK, _of(areas, CHAIN)))
+    return outcomes
+
+
+def run_spark(minor: str, areas: list[str]) -> Outcome:
+    """Run the tests on one version, all or some; a run of all forgets the earlier ones."""
+    for earlier in [] if areas else LOGS.glob(f"tests-versions-*-spark-{minor}.xml"):
+        earlier.unlink()
     os.environ[VARIABLE] = minor
     try:
-        return run("versions", venv_of_spark(minor), compatibility.AREAS.values())
+        files = _of(areas, compatibility.AREAS.values())
+        return run("-".join(["versions", *areas]), venv_of_spark(minor), files)
     finally:
         del os.environ[VARIABLE]
+
+
+def _of(areas: list[str], files: Iterable[str]) -> list[str]:
+    """Return the files of some areas; without any, of all."""
+    return [file for file in files if not areas or any(area in file for area in areas)]
 
 
 def run(tier: str, venv: Path, files: Iterable[str]) -> Outcome:

@@ -1,4 +1,4 @@
-"""`make test-airflow-versions`, `make test-kafka-versions`: the tests on other versions, and what they show.
+"""`make test-airflow-versions`, `test-kafka-versions`, `test-python-versions`: tests on other versions.
 
 Each run rewrites its section of docs/compatibility.md from the reports of its tests, with date and versions.
 """
@@ -34,6 +34,8 @@ from tools.setup import UV
 PAGE = ROOT / "docs" / "compatibility.md"
 AIRFLOWS = tuple(path.stem.removeprefix("airflow-") for path in sorted(LOCKS.glob("airflow-*.in")))
 """Versions beside the one of ``locks/airflow.txt``."""
+PYTHONS = ("python3.11", "python3.12", "python3.13", "python3.14")
+"""What is tried where no interpreter is named."""
 FEATURES = {
     "imports, none of them heavy": "test_imports",
     "provider, connection form, link": "test_provider",
@@ -54,13 +56,17 @@ FEATURES = {
 def main() -> int:
     """Run what is asked for; the exit code counts the versions that failed."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=["airflow", "kafka"])
-    parser.add_argument("versions", nargs="*", help="of Airflow; default: all")
+    parser.add_argument("what", choices=["airflow", "kafka", "python"])
+    parser.add_argument("versions", nargs="*", help="of Airflow, default: all; interpreters of Python")
     parser.add_argument("--write-only", action="store_true", help="write the page from the last reports")
     asked = parser.parse_args()
     if asked.what == "kafka":
         failed = 0 if asked.write_only else run_kafka()
         write_section("kafka", kafka_section())
+    elif asked.what == "python":
+        interpreters = asked.versions or [found for name in PYTHONS if (found := shutil.which(name))]
+        failed = 0 if asked.write_only else sum(run_python(interpreter) for interpreter in interpreters)
+        write_section("python", python_section())
     else:
         versions = asked.versions or [*AIRFLOWS, ""]
         failed = 0 if asked.write_only else sum(run_airflow(version) for version in versions)
@@ -81,19 +87,37 @@ def run_kafka() -> int:
     return run_tests("kafka", VENV_AIRFLOW, ["tests/integration/test_kafka_versions.py"], "versions")
 
 
+def run_python(interpreter: str) -> int:
+    """Run what needs no JVM on an interpreter, with the packages of the default Airflow."""
+    said = "import platform; print(platform.python_version())"
+    done = subprocess.run([interpreter, "-c", said], capture_output=True, text=True, check=True)  # noqa: S603
+    name = f"python-{done.stdout.strip()}"
+    venv = make_venv(HOME / f"venv-airflow-{name}", interpreter, LOCKS / "build.txt", LOCKS / "airflow.txt")
+    return run_tests(name, venv, ["tests/unit", "tests/model", "tests/golden"], "not spark and not bench")
+
+
 def environment(version: str) -> Path:
     """Return Airflow's environment of a version; make it if it is not there."""
     if not version:
         return VENV_AIRFLOW
-    folder, lock = VENV_AIRFLOW.with_name(f"venv-airflow-{version}"), LOCKS / f"airflow-{version}.txt"
-    stamp = Stamp(folder.name, sys.version, lock)
+    folder = VENV_AIRFLOW.with_name(f"venv-airflow-{version}")
+    return make_venv(folder, sys.executable, LOCKS / f"airflow-{version}.txt")
+
+
+def make_venv(folder: Path, interpreter: str, *locks: Path) -> Path:
+    """Make an environment of Airflow's side, unless it is as the lock files say."""
+    stamp = Stamp(folder.name, interpreter, *locks)
     if stamp.is_current and folder.exists():
         return folder
     say(f"set-up: {folder.name} ...")
     shutil.rmtree(folder, ignore_errors=True)
-    run(folder.name, [UV, "venv", "--quiet", "--python", sys.executable, folder])
+    run(folder.name, [UV, "venv", "--quiet", "--python", interpreter, folder])
     into = ("--quiet", "--python", folder / "bin" / "python")
-    run(folder.name, [UV, "pip", "sync", *into, "--require-hashes", "--only-binary", ":all:", lock])
+    # The PySpark that Airflow's Spark provider needs comes as source only; it is built with the locked tools.
+    run(folder.name, [UV, "pip", "install", *into, "--require-hashes", "-r", LOCKS / "build.txt"])
+    wheels = ("--only-binary", ":all:", "--no-binary", "pyspark", "--no-binary", "pyspark-client")
+    sync = [UV, "pip", "sync", *into, "--require-hashes", "--no-build-isolation", *wheels]
+    run(folder.name, [*sync, *locks])
     ours = ("--no-build-isolation", "--no-deps", "--editable", ROOT)
     run(folder.name, [UV, "pip", "install", *into, *ours])
     stamp.set()
@@ -177,6 +201,16 @@ def kafka_section() -> str:
         if pair := re.search(r"\[([\d.]+)-([\d.]+)-([\d.]+)\]$", key):
             rows.append([*(_full(minor) for minor in pair.groups()), _cell(counts)])
     return f"Run on {_day('kafka')}.\n\n{_table(rows)}"
+
+
+def python_section() -> str:
+    """Return the table of interpreters and what the tests without a JVM said on each."""
+    names = sorted(path.stem for path in LOGS.glob("versions-python-*.xml"))
+    rows = [["Python", "run on", "tests without a JVM"], ["---"] * 3]
+    for name in (found.removeprefix("versions-") for found in names):
+        counts = sum((count for key, count in _outcomes(name).items() if "::" not in key), Counter[str]())
+        rows.append([name.removeprefix("python-"), _day(name), _cell(counts)])
+    return _table(rows)
 
 
 def _full(minor: str) -> str:

@@ -13,6 +13,7 @@ try:
         AirflowFailException,
         AirflowNotFoundException,
         AirflowSensorTimeout,
+        AirflowSkipException,
     )
 except ImportError:  # Airflow 3.1
     from airflow.configuration import conf  # type: ignore[assignment]
@@ -21,6 +22,7 @@ except ImportError:  # Airflow 3.1
         AirflowFailException,
         AirflowNotFoundException,
         AirflowSensorTimeout,
+        AirflowSkipException,
     )
 
 __all__ = [
@@ -28,5 +30,6 @@ __all__ = [
     "AirflowFailException",
     "AirflowNotFoundException",
     "AirflowSensorTimeout",
+    "AirflowSkipException",
     "conf",
 ]

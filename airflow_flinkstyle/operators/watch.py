@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import AirflowSkipException
 
+from airflow_flinkstyle.hooks.airflow_versions import AirflowSkipException
 from airflow_flinkstyle.jobs.answers.values import seconds_or_none
 from airflow_flinkstyle.operators.base import StreamingJobOperator, airflow_errors
 

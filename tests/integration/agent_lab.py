@@ -78,7 +78,7 @@ class Driver:
                         return int(pid)
         raise AssertionError(f"The driver has no agent:\n{self.text[-4000:]}")
 
-    def wait(self, timeout_s: float = 60) -> int:
+    def wait(self, timeout_s: float = 300) -> int:
         try:
             return self.process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -142,7 +142,7 @@ class Lab:
         self.board.create_takeover_order(Generation(generation), TakeoverOrder(**{**values, **changes}))
 
     def launch(self, generation: int, script: Path, *args: str) -> Driver:
-        spark = spark_paths(java_options=spark_options(), minor=self.spark)
+        spark = spark_paths(java_options=spark_options(self.spark), minor=self.spark)
         conf = {
             **spark.conf,
             "spark.ui.enabled": "false",
@@ -206,8 +206,13 @@ class Lab:
 
         return self.until(f"generation {generation} {state}", check)
 
-    def until_batch(self, generation: int, query: str = "counts", *, above: int = -1) -> int:
+    def until_batch(
+        self, generation: int, query: str = "counts", *, above: int = -1, driver: Driver | None = None
+    ) -> int:
+        """Wait for a batch; a driver that is named must not end meanwhile."""
+
         def check() -> list[int]:
+            assert driver is None or driver.process.poll() is None, driver.text[-8000:]  # type: ignore[union-attr]
             beat = self.heartbeat(generation)
             batch = beat.batches().get(query, -1) if beat is not None and beat.state == "running" else -1
             return [batch] if batch > above else []

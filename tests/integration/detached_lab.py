@@ -13,6 +13,7 @@ from airflow_flinkstyle.jobs.status import Running
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 from airflow_flinkstyle.storage.open import open_store
+from testbed import paths
 from testbed.drivers import spark_conf
 from testbed.keys import SIGNER
 from testbed.spark import spark_paths
@@ -66,13 +67,14 @@ class Lab:
             lease_s=8,
         )
 
-    def target(self) -> SubmitTarget:
-        spark = spark_paths()
+    def target(self, minor: str = paths.SPARK) -> SubmitTarget:
+        """Return where a driver starts, on the usual Spark or on another minor version."""
+        spark = spark_paths(minor=minor)
         return SubmitTarget(
             master="local[2]",
             python=str(spark.python),
             spark_home=str(spark.spark_home),
-            conf=spark_conf(),
+            conf=spark_conf(minor),
             working_dir=str(self.folder),
             log_dir=str(self.folder / "logs"),
         )

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_flinkstyle.hooks.urls import manifest_url
 from airflow_flinkstyle.jobs.status import Closed
+from airflow_flinkstyle.links.savepoint import SavepointLink
 from testbed import paths
 from testbed.airflow import Airflow
 from testbed.waiting import wait_until
@@ -17,11 +17,13 @@ from tests.integration.airflow_lab import Lab
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from testbed.spark import SparkPaths
 
 pytestmark = [pytest.mark.integration, pytest.mark.airflow, pytest.mark.versions]
 
+AMAZON = "s3://bucket/savepoints"
 LIFE = """
 from airflow.sdk import DAG, task
 
@@ -29,6 +31,11 @@ from airflow_flinkstyle.hooks.assets import savepoint_asset
 from airflow_flinkstyle.operators import (
     ApproveMigrationOperator, StartStreamingJobOperator, StopStreamingJobOperator,
     TakeSavepointOperator)
+from airflow_flinkstyle.operators.base import StreamingJobOperator
+
+class ShowOperator(StreamingJobOperator):
+    def execute(self, context):
+        self.show_savepoint(context, "sp-1")
 
 with DAG("life", schedule=None, catchup=False, params={"script": ""}):
     start = StartStreamingJobOperator(task_id="start", job="counts", script="{{ params.script }}")
@@ -36,7 +43,8 @@ with DAG("life", schedule=None, catchup=False, params={"script": ""}):
     approve = ApproveMigrationOperator(
         task_id="approve", subject="Stop it?", body="{{ ti.xcom_pull(task_ids='take') }}")
     stop = StopStreamingJobOperator(task_id="stop", job="counts")
-    start >> take >> approve >> stop
+    show = ShowOperator(task_id="show", job="counts", flinkstyle_conn_id="amazon")
+    start >> take >> show >> approve >> stop
 
 with DAG("on_savepoint", schedule=[savepoint_asset("counts")], catchup=False):
     @task
@@ -49,6 +57,7 @@ with DAG("on_savepoint", schedule=[savepoint_asset("counts")], catchup=False):
 @pytest.fixture
 def lab(tmp_path: Path, spark_paths: SparkPaths) -> Iterator[Lab]:
     lab = Lab(tmp_path, spark_paths)
+    lab.connect("amazon", "flinkstyle", {"savepoint_root": AMAZON})
     yield lab
     lab.end_drivers()
 
@@ -72,8 +81,9 @@ def test_job_is_started_saved_from_the_triggerer_approved_and_stopped(lab: Lab, 
         taken = api.xcom("life", run, "take")
         assert api.approval("life", run, "approve")["body"] == taken
         assert "DEFERRED" in api.logs("life", run, "take")
-        (link,) = api.extra_links("life", run, "take").values()
-        assert json.loads(Path(link.removeprefix("file://")).read_text())["savepoint_id"] == taken
+        assert api.extra_links("life", run, "take") == {SavepointLink.name: None}  # a file on this machine
+        shown = manifest_url(AMAZON, None, "counts", "sp-1")
+        assert api.extra_links("life", run, "show") == {SavepointLink.name: shown}
         wait_until("the asset's DAG runs", lambda: bool(api.run_ids("on_savepoint")))
         (seen,) = api.run_ids("on_savepoint")
         assert api.wait_for_run("on_savepoint", seen) == "success"

@@ -8,8 +8,8 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_flinkstyle.hooks.airflow_versions import AirflowFailException
 from airflow_flinkstyle.jobs.status import Closed, Running, Starting
 from airflow_flinkstyle.operators.start import StartStreamingJobOperator
 from testbed.keys import SIGNING_KEY

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from airflow_flinkstyle.hooks.airflow_versions import AirflowFailException, AirflowSkipException
 from airflow_flinkstyle.jobs.definition import SparkStreamingJob
 from airflow_flinkstyle.operators import (
     StopStreamingJobOperator,

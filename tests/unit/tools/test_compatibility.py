@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from tools import compatibility
@@ -23,6 +24,12 @@ CHAIN = """<testsuites><testsuite timestamp="2026-11-24T10:00:00" hostname="h">
 <testcase file="tests/versions/test_chain.py" name="test_join_finds_each_pair_once[RocksDB]">
 <error/></testcase>
 </testsuite></testsuites>"""
+LATER = f"""<testsuites><testsuite timestamp="2026-11-25T10:00:00" hostname="h">
+<testcase file="{AGENT}" name="test_b"/>
+</testsuite></testsuites>"""
+UPGRADE = """<testsuites><testsuite timestamp="2026-11-24T10:00:00" hostname="h">
+<testcase file="tests/versions/test_upgrade.py" name="test_job_goes"/>
+</testsuite></testsuites>"""
 
 
 def test_page_counts_what_ran_names_what_failed_and_says_what_was_not_run(tmp_path: Path) -> None:
@@ -36,6 +43,20 @@ def test_page_counts_what_ran_names_what_failed_and_says_what_was_not_run(tmp_pa
     assert f"Failed on {SPARKS[0]}: `{AGENT}::test_b`" in page
     assert f"| {' | '.join(['`rocksdb`', 'passed', *['-'] * len(others)])} |" in page
     assert "| join finds each pair once | passed | failed |" in page
+
+
+def test_page_takes_a_test_from_its_newest_run_whatever_else_that_run_held(tmp_path: Path) -> None:
+    for at_s, name, text in (
+        (1, f"tests-versions-spark-{SPARKS[0]}.xml", VERSION),
+        (2, f"tests-versions-agent-spark-{SPARKS[0]}.xml", LATER),
+        (3, "tests-chain-upgrade-spark.xml", UPGRADE),
+    ):
+        (tmp_path / name).write_text(text)
+        os.utime(tmp_path / name, (at_s, at_s))
+    page = render(tmp_path)
+    assert f"| {next(iter(compatibility.AREAS))} | 2 passed |" in page
+    assert "| run on | 2026-11-23 to 2026-11-25 |" in page
+    assert "| job goes | `tests/versions/test_upgrade.py` | passed |" in page
 
 
 def test_every_area_names_a_file_of_tests_and_every_spark_a_lock() -> None:

@@ -1,0 +1,139 @@
+"""A job on Iceberg tables, on the newest Spark that Iceberg runs on; ``make test-versions`` runs it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
+from airflow_flinkstyle.jobs.running.start_choice import plan_start
+from airflow_flinkstyle.jobs.running.start_plan import Fresh, FromSavepoint
+from airflow_flinkstyle.jobs.view import JobView
+from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
+from testbed.paths import jar_set
+from testbed.spark import spark_paths
+from tests.integration.agent_lab import Lab
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from airflow_flinkstyle.jobs.running.start_plan import Origin
+    from airflow_flinkstyle.savepoint.manifest import Manifest
+    from tests.integration.agent_lab import Driver
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
+
+MINOR = "4.1"
+ROWS = 10
+JOB = """
+import json, sys
+from pyspark.sql import SparkSession
+source, out = sys.argv[1:3]
+spark = SparkSession.builder.getOrCreate()
+for name in ("first", "second"):
+    spark.sql(f"CREATE TABLE IF NOT EXISTS lake.db.{name} (id BIGINT) USING iceberg")
+
+def note(batch, batch_id):
+    with open(out, "a") as file:
+        file.write(json.dumps({"batch": batch_id, "ids": [row.id for row in batch.collect()]}) + "\\n")
+
+def copy(name, rows):
+    rows.writeStream.queryName(name).format("iceberg").outputMode("append").toTable(f"lake.db.{name}")
+
+copy("first", spark.readStream.schema("id BIGINT").json(source))
+copy("second", spark.readStream.table("lake.db.first"))
+seen = spark.readStream.table("lake.db.second")
+seen.writeStream.queryName("seen").foreachBatch(note).start()
+spark.streams.awaitAnyTermination()
+"""
+"""Files to a table, that to another, and that to a function: Iceberg as source and as sink."""
+
+
+class Lake:
+    """A job, its files, and what has come through both tables."""
+
+    def __init__(self, folder: Path) -> None:
+        self.lab = Lab(folder / "lab", lease_s=15, patience_s=600)
+        self.lab.spark = MINOR
+        jars = [str(jar) for jar in (*spark_paths(minor=MINOR).jars, *jar_set(f"iceberg-{MINOR}"))]
+        self.lab.conf = {
+            "spark.jars": ",".join(jars),
+            "spark.driver.extraClassPath": ":".join(jars),
+            "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
+            "spark.sql.catalog.lake.type": "hadoop",
+            "spark.sql.catalog.lake.warehouse": str(folder / "warehouse"),
+        }
+        self._files, self._script, self.fed = folder / "in", self.lab.script(JOB), 0
+        self._files.mkdir()
+
+    def feed(self) -> None:
+        part = self._files / f".{self.fed}.json"
+        part.write_text("".join(f'{{"id": {n}}}\n' for n in range(self.fed, self.fed + ROWS)))
+        part.rename(self._files / f"{self.fed}.json")
+        self.fed += ROWS
+
+    def start(self, generation: int, origin: Origin) -> Driver:
+        self.lab.claim(generation, follows=generation - 1 or None)
+        board, repository = self.lab.board, self.lab.repository
+        view = JobView(board=board, repository=repository, deployment=DetachedDeployment())
+        board.create_takeover_order(generation, plan_start(view, origin, f"test-{generation}").order)
+        return self.lab.launch(generation, self._script, str(self._files), str(self.lab.out))
+
+    def until_seen(self, expected: Counter[int], driver: Driver) -> None:
+        def seen() -> bool:
+            assert driver.process.poll() is None, driver.text[-8000:]
+            lines = self.lab.out.read_text().splitlines() if self.lab.out.exists() else []
+            return Counter(number for line in lines for number in json.loads(line)["ids"]) == expected
+
+        self.lab.until(f"{expected} through both tables", seen)
+
+    def savepoint(self, generation: int, *, stop: bool = False) -> Manifest:
+        request = self.lab.ask(generation, "stop_with_savepoint" if stop else "savepoint")
+        end = self.lab.end_of(generation, request)
+        assert end.outcome == "done", end.detail
+        manifest = self.lab.repository.read(end.savepoint_id)
+        verify_savepoint(manifest, self.lab.repository, level="full")
+        return manifest
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[Lake]:
+    lake = Lake(tmp_path)
+    yield lake
+    lake.lab.close()
+
+
+def once(first: int, last: int) -> Counter[int]:
+    return Counter(range(first, last))
+
+
+def test_job_on_iceberg_goes_on_and_a_fork_writes_its_rows_beside_the_old_ones(lake: Lake):
+    lake.feed()
+    first = lake.start(1, Fresh())
+    lake.until_seen(once(0, 10), first)
+    hot = lake.savepoint(1)
+    for name, is_source, is_sink in (("first", False, True), ("second", True, True), ("seen", True, False)):
+        query = hot.query(name)
+        assert query is not None
+        assert [at.format for at in query.tables.values()] == ["iceberg"] * is_source
+        assert (query.sink_table is not None) == is_sink
+
+    lake.feed()
+    lake.until_seen(once(0, 20), first)
+    stopped = lake.savepoint(1, stop=True)
+    assert first.wait(120) == 0
+    second = lake.start(2, FromSavepoint(savepoint_id=stopped.savepoint_id))
+    lake.feed()
+    lake.until_seen(once(0, 30), second)
+    lake.savepoint(2, stop=True)
+    assert second.wait(120) == 0
+
+    lake.lab.out.rename(lake.lab.folder / "out-before.jsonl")
+    third = lake.start(3, FromSavepoint(savepoint_id=hot.savepoint_id, rewind="fork"))
+    # From the savepoint on: the rows that both tables hold from before, the first table's once more through
+    # the fork of the second, and the fork of the first table's.
+    lake.until_seen(once(10, 30) + once(10, 30) + once(10, 30), third)
