@@ -30,7 +30,8 @@ from tests import hearts
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_flinkstyle.protocol.records import AgentState, GroupStatus
+    from airflow_flinkstyle.protocol.query_records import GroupStatus, Pace
+    from airflow_flinkstyle.protocol.records import AgentState
     from airflow_flinkstyle.savepoint.manifest import Manifest
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -95,6 +96,7 @@ class Root:
         lease_s: float = 30.0,
         beats: bool = True,
         failed: bool = False,
+        pace: Pace | None = None,
     ) -> None:
         """Leave the records of a driver that runs on another machine and answers nothing."""
         claim = Claim(
@@ -121,6 +123,7 @@ class Root:
             sources={},
             groups=groups or {},
             failed=failed,
+            pace=pace,
         )
         heartbeat = Heartbeat(
             incarnation=only,
