@@ -10,7 +10,7 @@ from airflow_flinkstyle.typed_json import stored
 from airflow_flinkstyle.types import BatchId, Count
 
 MOST_SOURCES = 16
-"""Of so many sources a heartbeat says how fast they are; the rest of a larger union is left out."""
+"""Of so many sources a heartbeat says how fast they are."""
 MOST_CHARACTERS = 120
 """Of a source's description."""
 
@@ -23,7 +23,7 @@ class SourcePace:
     description: str
     """As Spark names it, ``KafkaV2[Subscribe[orders]]``; at most 120 characters."""
     lag_records: Count | None
-    """Records of a Kafka source behind the batch's end, when the batch was planned; None for other sources."""
+    """Records of a Kafka source behind the batch's end, when it was planned; None for other sources."""
 
 
 @stored

@@ -73,7 +73,9 @@ def _lag(source: Mapping[str, Any]) -> int | None:
         read: Any = end.get(topic)
         if not isinstance(partitions, dict) or not isinstance(read, dict):
             return None
-        behind += sum(max(0, int(at) - int(read.get(number, at))) for number, at in partitions.items())
+        behind += sum(
+            max(0, int(at) - int(read[number])) for number, at in partitions.items() if number in read
+        )
     return behind
 
 
