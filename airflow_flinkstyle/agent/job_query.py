@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.agent.jvm.causes import failure_of
+from airflow_flinkstyle.agent.jvm.progress import newest_pace
 from airflow_flinkstyle.checkpoint.inventory import list_batches
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.protocol.records import QueryStatus
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.jvm.sources import Source
     from airflow_flinkstyle.agent.jvm.untyped import Java, PySpark
     from airflow_flinkstyle.errors import FlinkstyleError
+    from airflow_flinkstyle.protocol.query_records import Pace
     from airflow_flinkstyle.protocol.records import SourceIdentity
     from airflow_flinkstyle.sinks.resume import SinkState
     from airflow_flinkstyle.storage.base import ObjectStore
@@ -88,6 +90,8 @@ class JobQuery:
     """When that was, by the monotonic clock."""
     committed: BatchId | None = None
     committed_at_ms: int | None = None
+    pace: Pace | None = None
+    """The newest that Spark told of it; kept over an end and a new start by the agent."""
 
     @property
     def failure(self) -> PySpark:
@@ -161,6 +165,8 @@ class JobQuery:
     def beat(self) -> QueryStatus:
         """Return what the heartbeat says of the query."""
         self.look()
+        if self.query is not None:
+            self.pace = newest_pace(self.query) or self.pace
         return QueryStatus(
             query_id=str(self.query.id) if self.query is not None else self.known_id,
             batch_id=self.committed,
@@ -169,6 +175,7 @@ class JobQuery:
             sink=self.sink.name,
             sinks=self.written(),
             declared=self.declared.recorded(),
+            pace=self.pace,
             failed=self.failure is not None,
         )
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.board import takeover
 from airflow_flinkstyle.agent.board.heartbeat import HeartbeatThread, HeartbeatWriter, Watchdog
+from airflow_flinkstyle.agent.board.history import HistoryKeeper
 from airflow_flinkstyle.agent.board.inbox import Inbox
 from airflow_flinkstyle.agent.board.takeover import NotOursError
 from airflow_flinkstyle.agent.commits.batch_watch import BatchWatch, CommitSetting
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.stream_options import StreamOptions
     from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.protocol.board import JobBoard
+    from airflow_flinkstyle.protocol.query_records import Pace
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 
 LINGER_S = 10.0
@@ -84,14 +86,22 @@ class Runtime:
         self.exit_code = EXIT_DONE
         self.gate, self.start_lock = threading.Lock(), threading.Lock()
         self._hook: JvmShutdownHook | None = None
+        self._history_keeper = HistoryKeeper(board, self._paces)
 
     def open(self) -> None:
         """Show that this process is alive, and listen."""
         self.heartbeat_writer.beat()
         Watchdog(self.heartbeat_writer, self.process).start()
         HeartbeatThread(self.heartbeat_writer, self.process, news=self.queries.news).start()
+        self._history_keeper.start()
         resume.listen(self._note_sink)
         self.inbox.start()
+
+    def _paces(self) -> list[Pace | None]:
+        """Return how fast the queries are; nothing while the job is another driver's."""
+        if not self.admission.taken_over:
+            return []
+        return [status.pace for status in self.heartbeat_writer.known.values()]
 
     # --- starting queries -----------------------------------------------------------------------
 
@@ -238,6 +248,7 @@ class Runtime:
         end_later(self.exit_code, LINGER_S)
 
     def close(self) -> None:
-        """Take back what was left with the JVM; the last call of the launcher."""
+        """Take back what was left with the JVM, and write down how fast it was; the launcher's last call."""
+        self._history_keeper.finish()
         if self._hook is not None and not self.process.jvm_is_gone():
             self._hook.remove()

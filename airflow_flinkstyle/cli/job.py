@@ -8,7 +8,7 @@ import typer
 
 from airflow_flinkstyle.cli.factories import client_of, jobs_found, require_job, whoami
 from airflow_flinkstyle.cli.options import Aligned, AsJson, Job, Key, Root, TimeoutS, Yes
-from airflow_flinkstyle.cli.output import ExitCode, batches, confirm, note, show, table
+from airflow_flinkstyle.cli.output import ExitCode, batches, confirm, moment, note, show, table
 from airflow_flinkstyle.jobs.requests import CutMode
 from airflow_flinkstyle.jobs.running.client import SavepointOnly
 from airflow_flinkstyle.jobs.status import (
@@ -63,6 +63,7 @@ def job_status(root: Root, job: Job, as_json: AsJson = False) -> None:
             ("batches", batches(heartbeat.batches()) if heartbeat else "none"),
             ("heartbeat", _heard(status.run)),
             ("checkpoints", status.run.claim.checkpoint_location),
+            *(_pace_rows(heartbeat) if heartbeat else ()),
             *(_group_rows(heartbeat) if heartbeat else ()),
         ]
     show(_document(job, status), table("", "", rows=rows), as_json=as_json)
@@ -73,6 +74,27 @@ def _heard(run: Run) -> str:
         return "none yet"
     still = f"not changed for {run.silence.still_s:.0f} s"
     return f"seen to change, {still}" if run.silence.changed else f"{still} while this command looked"
+
+
+def _pace_rows(heartbeat: Heartbeat) -> Iterator[tuple[str, str]]:
+    """Say how fast each query is, by what Spark says of its newest batch."""
+    for query, beat in sorted(heartbeat.queries.items()):
+        if beat.pace is None:
+            continue
+        pace = beat.pace
+        words = [
+            f"{_rate(pace.input_rows_per_s)} rows/s in",
+            f"{_rate(pace.processed_rows_per_s)} processed",
+            f"batch {pace.batch_id} of {pace.batch_ms:,} ms",
+        ]
+        words += [f"{pace.state_rows:,} rows of state"] if pace.state_rows else []
+        words += [f"{pace.lag_records:,} records behind"] if pace.lag_records is not None else []
+        words += [f"watermark {moment(pace.watermark_ms)}"] if pace.watermark_ms is not None else []
+        yield f"pace of {query}", f"{', '.join(words)}; begun {moment(pace.begun_at_ms)}"
+
+
+def _rate(rows_per_s: float | None) -> str:
+    return "unknown" if rows_per_s is None else f"{rows_per_s:,.1f}"
 
 
 def _group_rows(heartbeat: Heartbeat) -> Iterator[tuple[str, str]]:
@@ -105,6 +127,7 @@ def _document(job: str, status: JobStatus) -> dict[str, object]:
         "failed_queries": sorted(name for name, one in heartbeat.queries.items() if one.failed)
         if heartbeat
         else [],
+        "paces": {name: encode(one.pace) for name, one in heartbeat.queries.items()} if heartbeat else {},
         "groups": {name: encode(one.groups) for name, one in heartbeat.queries.items()} if heartbeat else {},
         "transient": run.may_be_retried if run else False,
         "retry": run.retry if run else 0,

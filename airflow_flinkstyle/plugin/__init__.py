@@ -7,10 +7,30 @@ from typing import Any
 from airflow.plugins_manager import AirflowPlugin
 
 from airflow_flinkstyle.links.savepoint import SavepointLink
+from airflow_flinkstyle.plugin.lazy_app import LazyApp
+
+PREFIX = "/flinkstyle"
 
 
 class FlinkstylePlugin(AirflowPlugin):
-    """Registers the extra link, so that the UI shows it for serialised DAGs."""
+    """Registers the extra link, so that the UI shows it for serialised DAGs, and the Savepoints page."""
 
     name = "flinkstyle"
     operator_extra_links: list[Any] = [SavepointLink()]  # noqa: RUF012 - Airflow's signature
+    fastapi_apps: list[Any] = [  # noqa: RUF012 - Airflow's signature
+        {
+            "name": "Flinkstyle",
+            "app": LazyApp("airflow_flinkstyle.plugin.api", "make_app"),
+            "url_prefix": PREFIX,
+        }
+    ]
+    react_apps: list[Any] = [  # noqa: RUF012 - Airflow's signature
+        {
+            "name": "Savepoints",
+            "bundle_url": f"{PREFIX}/static/main.js",
+            "destination": "nav",
+            "category": "browse",
+            "url_route": "savepoints",
+            "nav_top_level": True,
+        }
+    ]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.protocol.history import History
 from airflow_flinkstyle.protocol.record import Record
 from airflow_flinkstyle.protocol.records import (
     Claim,
@@ -238,6 +239,24 @@ class JobBoard:
         if seen is None:
             return self.store.create(key, heartbeat.to_bytes())
         return self.store.replace(key, heartbeat.to_bytes(), expected=seen)
+
+    # --- how fast it was ----------------------------------------------------------------------
+
+    def history(self) -> Slot[History] | None:
+        """Return how fast the job was; None before anything was noted."""
+        return self._get(History, f"{self.job}/history.json")
+
+    def history_version(self) -> str:
+        """Return the version of the history, for who replaces one that cannot be read; empty for none."""
+        found = self.store.head(f"{self.job}/history.json")
+        return found.version if found is not None else ""
+
+    def write_history(self, history: History, *, seen: str) -> str:
+        """Write the history over version ``seen`` (empty: the first); raises as a replace or create does."""
+        key = f"{self.job}/history.json"
+        if not seen:
+            return self.store.create(key, history.to_bytes())
+        return self.store.replace(key, history.to_bytes(), expected=seen)
 
     # --- requests and reports -----------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from airflow_flinkstyle.offsets import Offsets
+from airflow_flinkstyle.protocol.query_records import GroupStatus, Pace
 from airflow_flinkstyle.protocol.record import Record, SignedRecord
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from airflow_flinkstyle.protocol.sink_records import Sinks
@@ -184,26 +184,6 @@ class Current(Record):
 
 @stored
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupStatus:
-    """What was committed to Kafka for the consumer group of a source; nobody resumes from it."""
-
-    group: str
-    batch_id: BatchId | None
-    """Newest batch whose offsets the cluster has confirmed; None before the first."""
-    offsets: Offsets
-    """Topic -> partition -> next offset to read, of that batch."""
-    lag: Mapping[str, int]
-    """Topic -> offsets between those and the logs' ends, a few seconds ago; empty while it is not known."""
-    commits_succeeded: int
-    commits_failed: int
-    commits_superseded: int
-    """Commits that a newer one replaced before they were sent."""
-    failure: str | None
-    """Why the newest commit failed; None if it did not."""
-
-
-@stored
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
     """What a script says of a query, as digests: with them a relaunched driver tells queries apart."""
 
@@ -235,6 +215,8 @@ class QueryStatus:
     """None if unknown."""
     waiting: bool = False
     """The run continues it, and its script has not started it yet."""
+    pace: Pace | None = None
+    """What Spark says of its newest batch; None before the first, and from an agent that did not say."""
     failed: bool = False
     """An error has ended it, and its script has not ended the run for that: it may await another query."""
 

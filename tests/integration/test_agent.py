@@ -68,6 +68,11 @@ def test_job_is_saved_stopped_over_a_running_take_and_resumed_by_a_standby(lab: 
     assert first.wait() == 0
     assert "SCRIPT WENT ON" in first.text
     closed = lab.until_state(1, "closed")
+    pace = closed.queries["counts"].pace
+    assert pace is not None
+    assert (pace.state_rows, pace.lag_records) == (7, None)
+    assert "RateStream" in pace.sources[0].description
+    assert (lab.board.history().value.samples()[60][-1].processed_rows_per_s or 0) > 0
     assert (closed.request_id, closed.savepoint_id) == (stop.request_id, stop.savepoint_id)
     offsets, commits = logs_of(str(checkpoint))
     assert max(offsets) == max(commits) == closed.batches()["counts"]

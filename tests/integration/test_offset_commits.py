@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from airflow_flinkstyle.protocol.records import GroupStatus
+    from airflow_flinkstyle.protocol.query_records import GroupStatus
     from testbed.faulty_link import LinkFault
     from testbed.spark import SparkPaths
 
@@ -108,6 +108,8 @@ def test_group_follows_the_job_and_wrong_offsets_in_it_change_nothing(tmp_path: 
         assert lab.end_of(1, stop).outcome == "done"
         closed = lab.until_state(1, "closed").queries["orders"]
         told = closed.groups["0"]
+        assert closed.pace is not None
+        assert closed.pace.lag_records is not None, "Spark says where the topic ends"
         assert (told.group, told.batch_id, told.failure) == (group, closed.batch_id, None)
         assert (told.commits_failed, told.commits_superseded) == (0, 0)
         saved = lab.repository.read(stop.savepoint_id).query("orders").kafka["0"].offsets

@@ -92,6 +92,11 @@ class HeartbeatWriter:
         """The state last written."""
         return self._newest.state
 
+    @property
+    def known(self) -> Mapping[str, QueryStatus]:
+        """What was last seen of the queries."""
+        return self._known
+
     def spark_is_up(self, *, spark_version: str, application_id: str) -> None:
         """Say which Spark runs from the next write on."""
         with self._lock:

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.agent.jvm.untyped import Java, PySpark
     from airflow_flinkstyle.agent.queries.registry import Queries
     from airflow_flinkstyle.checkpoint.offset_log import OffsetLog
-    from airflow_flinkstyle.protocol.records import GroupStatus, QueryStatus
+    from airflow_flinkstyle.protocol.query_records import GroupStatus
+    from airflow_flinkstyle.protocol.records import QueryStatus
 
 ON = "spark.flinkstyle.commitOffsets"
 GROUP = "spark.flinkstyle.commitOffsets.groupId"

@@ -12,7 +12,7 @@ from airflow_flinkstyle.agent.commits.offset_commits import Ignore, OffsetCommit
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.kafka.login.driver import scrub
 from airflow_flinkstyle.offsets import Offsets
-from airflow_flinkstyle.protocol.records import GroupStatus
+from airflow_flinkstyle.protocol.query_records import GroupStatus
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.agent.commits.offset_commits import BatchOffsets

@@ -3,58 +3,22 @@
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from airflow_flinkstyle.cli.app import app
-from airflow_flinkstyle.protocol.board import JobBoard
-from airflow_flinkstyle.protocol.records import (
-    Claim,
-    Current,
-    Heartbeat,
-    IncarnationRecord,
-    QueryStatus,
-    TakeoverOrder,
-)
-from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
-from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
-from airflow_flinkstyle.storage.local import LocalStore
-from airflow_flinkstyle.types import BatchId, Generation, Incarnation
-from tests import hearts
+from tests.seeming_jobs import SeemingJob
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from airflow_flinkstyle.protocol.records import AgentState, GroupStatus
-    from airflow_flinkstyle.savepoint.manifest import Manifest
-
-GOLDEN = Path(__file__).parents[2] / "golden"
-TAKEN_AT_MS = 1_780_000_000_000
+    from pathlib import Path
 
 
 @dataclass
-class Root:
+class Root(SeemingJob):
     """A savepoint root in a folder, used through the command line."""
-
-    folder: Path
-    job: str = "orders"
-
-    @property
-    def uri(self) -> str:
-        return str(self.folder / "root")
-
-    @property
-    def repository(self) -> SavepointRepository:
-        return SavepointRepository(LocalStore(self.folder / "root"), self.job)
-
-    @property
-    def board(self) -> JobBoard:
-        return JobBoard(LocalStore(self.folder / "root"), self.job)
 
     @property
     def env(self) -> dict[str, str]:
@@ -68,73 +32,6 @@ class Root:
 
     def json(self, *args: str, code: int = 0) -> dict[str, Any]:
         return json.loads(self.run(*args, "--json", code=code).stdout)
-
-    def take(self, savepoint_id: str, golden: str, *, minute: int = 0, query: str = "totals") -> Manifest:
-        """Take a savepoint of a checkpoint that Spark wrote."""
-        source = QuerySource(name=query, checkpoint=LocalStore(GOLDEN / golden), kafka={})
-        label = SavepointLabel(
-            savepoint_id=savepoint_id,
-            taken_at_ms=TAKEN_AT_MS + minute * 60_000,
-            spark_version=golden.partition("/")[0],
-            taken_from_generation=1,
-        )
-        return take_savepoint(self.repository, [source], label)
-
-    def seem_closed(self, golden: str) -> None:
-        """Leave the checkpoint and the records of a driver that has closed."""
-        shutil.copytree(GOLDEN / golden, self.folder / "checkpoints" / "totals")
-        query_id = json.loads((GOLDEN / golden / "metadata").read_bytes())["id"]
-        self.seem_running(state="closed", query_id=query_id)
-
-    def seem_running(
-        self,
-        *,
-        state: AgentState = "running",
-        query_id: str = "q-1",
-        groups: Mapping[str, GroupStatus] | None = None,
-        lease_s: float = 30.0,
-        beats: bool = True,
-        failed: bool = False,
-    ) -> None:
-        """Leave the records of a driver that runs on another machine and answers nothing."""
-        claim = Claim(
-            claim_key="test",
-            follows=None,
-            checkpoint_location=str(self.folder / "checkpoints"),
-            prepare_savepoint_id=None,
-            overrides=(),
-            lease_s=lease_s,
-            launch={},
-            claimed_at_ms=TAKEN_AT_MS,
-        )
-        first, only = Generation(1), Incarnation(1)
-        self.board.create_claim(first, claim)
-        order = TakeoverOrder(savepoint_id=None, carry_planned=False, closed_at=None, expected={})
-        self.board.create_takeover_order(first, order)
-        process = IncarnationRecord(host="elsewhere", pid=1, jvm_pid=1, pid_started="", started_at_ms=0)
-        self.board.create_incarnation(first, only, process)
-        self.board.take_current(Current(generation=first, incarnation=only), seen=None)
-        totals = QueryStatus(
-            query_id=query_id,
-            batch_id=BatchId(4),
-            batch_committed_at_ms=0,
-            sources={},
-            groups=groups or {},
-            failed=failed,
-        )
-        heartbeat = Heartbeat(
-            incarnation=only,
-            state=state,
-            beat=1,
-            written_at_ms=TAKEN_AT_MS,
-            spark_version="4.2.0",
-            application_id="app",
-            queries={"totals": totals},
-        )
-        if beats and state not in ("closed", "failed"):
-            hearts.begin(self.board, first, heartbeat)
-        else:
-            self.board.beat(first, heartbeat, seen=None)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from airflow_flinkstyle.cli.factories import MAY_END_VARIABLE, client_of
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.errors import DiesWithStarterError
 from airflow_flinkstyle.offsets import Offsets
-from airflow_flinkstyle.protocol.records import GroupStatus
+from airflow_flinkstyle.protocol.query_records import GroupStatus, Pace, SourcePace
 from airflow_flinkstyle.typed_json import encode
 from airflow_flinkstyle.types import BatchId
 
@@ -75,6 +75,27 @@ def test_status_tells_what_was_committed_for_consumer_groups(root: Root):
     shown = root.run("job", "status").stdout
     assert "group billing  totals, source 0: batch 3; lag orders 1,200; 3 commits succeeded" in shown
     assert "GROUP_IN_USE: Somebody else commits." in shown
+
+
+def test_status_tells_how_fast_a_query_is(root: Root):
+    pace = Pace(
+        batch_id=BatchId(4),
+        begun_at_ms=1_790_000_000_000,
+        batch_ms=1420,
+        rows=10,
+        input_rows_per_s=1200.5,
+        processed_rows_per_s=None,
+        watermark_ms=None,
+        state_rows=7000,
+        sources=(SourcePace(description="KafkaV2[Subscribe[orders]]", lag_records=38),),
+    )
+    root.seem_running(pace=pace)
+    assert root.json("job", "status")["paces"] == {"totals": encode(pace)}
+    shown = " ".join(root.run("job", "status").stdout.split())
+    assert (
+        "1,200.5 rows/s in, unknown processed, batch 4 of 1,420 ms, 7,000 rows of state, 38 records behind"
+        in shown
+    )
 
 
 def test_stop_asks_first_and_a_no_or_no_answer_stops_nothing(root: Root):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from airflow_flinkstyle.agent.job_query import JobQuery
-    from airflow_flinkstyle.protocol.records import GroupStatus
+    from airflow_flinkstyle.protocol.query_records import GroupStatus
 
 
 def a_source(position: int = 0, **options: str) -> Source:

@@ -1,0 +1,69 @@
+"""What the page may ask of a store: a number of requests per minute, however many people look."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from airflow_flinkstyle.storage.base import ObjectInfo, ObjectStore
+
+MOST_PER_MINUTE = 1200
+"""Requests to one store in a minute, by one process of the API server."""
+PAGE_KEYS = 1000
+"""Keys in one answer to a listing of S3."""
+
+
+class Meter:
+    """Counts requests, and says whether there may be more: a bucket that fills with time."""
+
+    def __init__(
+        self, per_minute: int = MOST_PER_MINUTE, now_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.per_minute, self._now_s = per_minute, now_s
+        self.requests = 0
+        """Since it was made."""
+        self._left, self._at_s = float(per_minute), now_s()
+        self._lock = threading.Lock()
+
+    def count(self) -> None:
+        """Note one request."""
+        with self._lock:
+            self._fill()
+            self.requests += 1
+            self._left -= 1
+
+    def may_ask(self) -> bool:
+        """Return whether a look at the store may begin; one that has begun is not cut short."""
+        with self._lock:
+            self._fill()
+            return self._left > 0
+
+    def _fill(self) -> None:
+        now_s = self._now_s()
+        self._left = min(self.per_minute, self._left + (now_s - self._at_s) * self.per_minute / 60)
+        self._at_s = now_s
+
+
+class MeteredStore:
+    """Passes everything on to a store, and counts it."""
+
+    def __init__(self, store: ObjectStore, meter: Meter) -> None:
+        self._store, self._meter = store, meter
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the store has
+        found = getattr(self._store, name)
+        if callable(found) and name != "local_path":
+            self._meter.count()
+        return found
+
+    def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectInfo]:
+        """List, counting each page."""
+        self._meter.count()
+        for number, info in enumerate(self._store.list(prefix, after=after), 1):
+            if number % PAGE_KEYS == 0:
+                self._meter.count()
+            yield info

@@ -1,0 +1,147 @@
+"""The jobs below one savepoint root, read once for everybody who looks.
+
+Nothing is read while nobody looks. A look never waits for the store: it gets what was read last, and begins
+the next reading in the background if that is old. How soon the next one may begin depends on what the last
+cost, so that the store gets at most ``MOST_PER_MINUTE`` requests a minute, however many people look.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from airflow_flinkstyle.clock import now_ms
+from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.jobs.lease import Sightings
+from airflow_flinkstyle.plugin.documents import error_document
+from airflow_flinkstyle.plugin.job_look import JobLook
+from airflow_flinkstyle.plugin.meter import Meter, MeteredStore
+from airflow_flinkstyle.plugin.pieces import Pieces
+from airflow_flinkstyle.savepoint.ids import is_job_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_flinkstyle.storage.base import ObjectStore
+
+ROUND_S = 10.0
+"""The least time between two readings of all jobs."""
+NAMES_S = 60.0
+"""How long the names of the jobs count."""
+MOST_NOT_JOBS = 5
+"""So many folders with names that no job can have are named."""
+FIRST_ANSWER_S = 0.25
+"""How long the first look waits, before it answers that the jobs are being read."""
+_THREADS = 8
+log = logging.getLogger(__name__)
+
+
+class RootWatch:
+    """Holds what was read last of one root; safe to ask from many threads."""
+
+    def __init__(self, connect: Callable[[], ObjectStore], meter: Meter | None = None) -> None:
+        """Args: ``connect``: opens the store; called in the background, again after an error."""
+        self.meter = meter or Meter()
+        self.pieces = Pieces(self.meter)
+        self._connect = connect
+        self._lock, self._opening = threading.Lock(), threading.Lock()
+        self._store: ObjectStore | None = None
+        self._sightings = Sightings()
+        self._looks: dict[str, JobLook] = {}
+        self._not_jobs: list[str] = []
+        self._names_at_s = float("-inf")
+        self._newest: dict[str, Any] | None = None
+        self._next_s, self._reading = float("-inf"), False
+        self._first = threading.Event()
+
+    def jobs(self) -> dict[str, Any]:
+        """Return the jobs as read last, and when; ``loading`` before the first time."""
+        now_s = time.monotonic()
+        with self._lock:
+            begin = not self._reading and now_s >= self._next_s
+            self._reading = self._reading or begin
+        if begin:
+            threading.Thread(target=self._read, name="flinkstyle-page", daemon=True).start()
+        self._first.wait(FIRST_ANSWER_S)
+        return self._newest or {
+            "loading": True,
+            "jobs": [],
+            "not_jobs": [],
+            "read_at_ms": None,
+            "error": None,
+        }
+
+    def look_again(self) -> bool:
+        """Let the next look begin a reading at once; return whether the store may be asked so soon."""
+        allowed = self.meter.may_ask()
+        if allowed:
+            with self._lock:
+                self._next_s = float("-inf")
+        return allowed
+
+    def look(self, job: str) -> JobLook | None:
+        """Return a job below the root; None if there is none of that name."""
+        known = self._looks.get(job)
+        if known is None and is_job_name(job) and self._is_job(job):
+            known = self._looks.setdefault(job, JobLook(self.store(), job, self._sightings))
+        return known
+
+    def store(self) -> ObjectStore:
+        """Return the store, opened once.
+
+        Raises:
+            FlinkstyleError: If the connection cannot be used.
+        """
+        with self._opening:
+            if self._store is None:
+                self._store = MeteredStore(self._connect(), self.meter)
+            assert self._store is not None  # noqa: S101 - for mypy
+            return self._store
+
+    # --- one reading --------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        begun_s, asked = time.monotonic(), self.meter.requests
+        found: dict[str, Any] = {"loading": False, "jobs": [], "not_jobs": [], "error": None}
+        try:
+            found["jobs"], found["not_jobs"] = self._rows(begun_s), self._not_jobs
+        except FlinkstyleError as error:
+            before = self._newest or {}
+            found = {**found, "jobs": before.get("jobs", []), "error": error_document(error)}
+            log.warning("The Savepoints page cannot read a savepoint root: %s", error)
+        except Exception:
+            log.exception("The Savepoints page cannot read a savepoint root")
+            found["error"] = {
+                "code": "UNEXPECTED",
+                "problem": "The jobs could not be read for an unexpected reason.",
+                "state_after": "What is shown was read before.",
+                "remedy": "The API server's log has the details.",
+            }
+        cost = self.meter.requests - asked
+        with self._lock:
+            # An error keeps the time of the last good reading, so that the page can say how old it is.
+            at_ms = now_ms() if found["error"] is None else (self._newest or {}).get("read_at_ms")
+            self._newest = {**found, "read_at_ms": at_ms}
+            self._next_s = begun_s + max(ROUND_S, cost * 60 / self.meter.per_minute)
+            self._reading = False
+        self._first.set()
+
+    def _rows(self, now_s: float) -> list[dict[str, Any]]:
+        if now_s - self._names_at_s >= NAMES_S:
+            store = self.store()
+            folders = [name for name in store.folders() if not name.startswith((".", "_"))]
+            names = [name for name in folders if is_job_name(name)]
+            self._not_jobs = [name for name in folders if not is_job_name(name)][:MOST_NOT_JOBS]
+            known = {name: self._looks[name] for name in names if name in self._looks}
+            new = [name for name in names if name not in known and self._is_job(name)]
+            self._looks = known | {name: JobLook(store, name, self._sightings) for name in new}
+            self._names_at_s = now_s
+        looks = [self._looks[name] for name in sorted(self._looks)]
+        with ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="flinkstyle-page") as pool:
+            return list(pool.map(lambda look: look.row(now_s), looks))
+
+    def _is_job(self, name: str) -> bool:
+        return not {"runs", "savepoints"}.isdisjoint(self.store().folders(f"{name}/"))

@@ -1,0 +1,53 @@
+"""Which savepoint roots the page shows, and which DAG's permissions decide who may see each.
+
+``[flinkstyle] page`` of Airflow's configuration (``AIRFLOW__FLINKSTYLE__PAGE``): connections of type
+``flinkstyle``, separated by commas, each with a DAG after a colon. Who may read the DAG sees the root's jobs;
+who may trigger it may have the store asked again.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from airflow_flinkstyle.errors import BadInputError
+
+DEFAULT = "flinkstyle_default:take_savepoint"
+_ENTRY = re.compile(r"([A-Za-z0-9_.-]+)(?::([A-Za-z0-9_.~-]+))?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageRoot:
+    """One savepoint root on the page."""
+
+    conn_id: str
+    """Connection of type ``flinkstyle``."""
+    dag_id: str
+    """Whose permissions decide."""
+
+
+def parse_roots(setting: str) -> dict[str, PageRoot]:
+    """Return the roots by connection id, in the order of the setting. Pure.
+
+    Raises:
+        BadInputError: If it is not such a list.
+    """
+    default_dag = DEFAULT.partition(":")[2]
+    found: dict[str, PageRoot] = {}
+    for entry in filter(None, (part.strip() for part in setting.split(","))):
+        match = _ENTRY.fullmatch(entry)
+        if match is None or match[1] in found:
+            raise BadInputError(
+                f"[flinkstyle] page: expected connections like {DEFAULT}, each once, found {entry!r}.",
+                state_after="The Savepoints page shows no job.",
+                remedy="Correct the setting (AIRFLOW__FLINKSTYLE__PAGE) and restart the API server.",
+            )
+        found[match[1]] = PageRoot(conn_id=match[1], dag_id=match[2] or default_dag)
+    return found
+
+
+def configured_roots() -> dict[str, PageRoot]:
+    """Return the roots that Airflow's configuration names; raises as ``parse_roots`` does."""
+    from airflow_flinkstyle.hooks.airflow_versions import conf
+
+    return parse_roots(conf.get("flinkstyle", "page", fallback=DEFAULT))

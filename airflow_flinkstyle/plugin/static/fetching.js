@@ -1,0 +1,51 @@
+// Asks the page's own API, below /flinkstyle/api, and Airflow's; both by the cookie of the UI.
+import { airflowBase } from "./route.js";
+
+const { useCallback, useEffect, useState } = globalThis.React;
+const OWN = new URL("flinkstyle/api/", airflowBase);
+const EVERY_MS = 10000;
+
+export const ownUrl = (...parts) => new URL(parts.map(encodeURIComponent).join("/"), OWN);
+export const airflowUrl = (...parts) => new URL(["api", "v2", ...parts.map(encodeURIComponent)].join("/"), airflowBase);
+
+export async function ask(url, options) {
+  let answer;
+  try {
+    answer = await fetch(url, { credentials: "same-origin", ...options });
+  } catch {
+    throw new Error("Airflow's API server does not answer.");
+  }
+  const body = await answer.json().catch(() => ({}));
+  if (!answer.ok) throw new Error(sentence(answer.status, body));
+  return body;
+}
+
+function sentence(status, body) {
+  if (body.error) return `${body.error.problem} ${body.error.state_after} ${body.error.remedy}`;
+  if (status === 401) return "You are not logged in, or no longer. Reload this page.";
+  if (typeof body.detail === "string") return body.detail;
+  return body.detail ? JSON.stringify(body.detail) : `The API server answered with status ${status}.`;
+}
+
+// Reads again every ten seconds while the page is visible; an error keeps what was read before.
+export function useAnswer(url, { again = true } = {}) {
+  const [state, setState] = useState({ value: null, error: null });
+  const address = url ? url.href : null;
+  const read = useCallback(async () => {
+    if (!address) return;
+    try {
+      const value = await ask(address);
+      setState({ value, error: null });
+    } catch (error) {
+      setState((before) => ({ ...before, error: error.message }));
+    }
+  }, [address]);
+  const loading = Boolean(state.value?.roots?.some((root) => root.loading));
+  useEffect(() => {
+    read();
+    if (!again) return undefined;
+    const timer = setInterval(() => document.hidden || read(), loading ? 1000 : EVERY_MS);
+    return () => clearInterval(timer);
+  }, [read, again, loading]);
+  return { ...state, read };
+}

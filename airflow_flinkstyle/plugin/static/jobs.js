@@ -1,0 +1,71 @@
+// The table of all jobs.
+import { ask, ownUrl, useAnswer } from "./fetching.js";
+import { Badge, Checked, Fault, Table, Time } from "./parts.js";
+import { linkTo } from "./route.js";
+import { Actions } from "./trigger.js";
+import { duration, number, rate } from "./words.js";
+
+const { createElement: h, Fragment, useState } = globalThis.React;
+
+const COLUMNS = [
+  "Job", "State", "Since", "Generation", "Host", "Last batch", "Rows/s in", "Rows/s processed", "Batch took",
+  "Lag", "Newest savepoint", "Checked", "Open",
+];
+
+export function JobsView() {
+  const { value, error } = useAnswer(ownUrl("jobs"));
+  return h(Fragment, null,
+    h("h1", null, "Savepoints"),
+    h(Fault, { text: error }),
+    value ? value.roots.map((root) => h(Root, { key: root.conn_id, root })) : !error && h("p", { className: "quiet" }, "Loading …"));
+}
+
+function Root({ root }) {
+  const { value: allowed } = useAnswer(ownUrl("roots", root.conn_id, "actions"), { again: false });
+  const fault = root.error && `${root.error.problem} ${root.error.state_after} ${root.error.remedy}`;
+  return h("section", null,
+    h("h2", null, root.conn_id),
+    h("p", { className: "quiet" }, root.loading ? "The jobs are being read …" : h(Fragment, null, "Read ", h(Time, { at: root.read_at_ms }), " ",
+      allowed?.refresh && h(Refresh, { conn: root.conn_id }))),
+    h(Fault, { text: fault }),
+    !root.loading && h(Table, {
+      caption: "Jobs", columns: COLUMNS, rows: root.jobs.map((job) => row(root.conn_id, job)),
+      empty: "There is no job below this savepoint root.",
+    }),
+    root.not_jobs.length > 0 && h("p", { className: "quiet" }, "Not shown, because no job can have such a name: ", root.not_jobs.join(", ")),
+    allowed && h(Actions, { conn: root.conn_id, dags: allowed.dags.filter((dag) => dag === "start_job"), known: {} }));
+}
+
+function row(conn, job) {
+  const newest = job.newest_savepoint;
+  return [
+    h("a", { href: linkTo(conn, job.job) }, job.job),
+    h("span", { title: job.reason }, h(Badge, { state: job.state }),
+      job.state === "running" && !job.is_certain && h("div", { className: "quiet" }, "by its record; not seen to beat yet"),
+      job.state !== "running" && h("div", { className: "reason" }, job.reason)),
+    h(Time, { at: job.since_ms }),
+    job.generation ?? "–",
+    job.host ?? "–",
+    h(Time, { at: job.last_batch_at_ms }),
+    rate(job.input_rows_per_s),
+    rate(job.processed_rows_per_s),
+    duration(job.batch_ms),
+    number(job.lag_records),
+    newest ? h("a", { href: linkTo(conn, job.job, newest.savepoint_id) }, h(Time, { at: newest.taken_at_ms })) : "none",
+    h(Checked, { savepoint: newest }),
+    job.open.map((one) => h("div", { key: one.id }, `${one.id}: ${one.phase}`)),
+  ];
+}
+
+function Refresh({ conn }) {
+  const [said, setSaid] = useState("");
+  const again = async () => {
+    try {
+      const { begun } = await ask(ownUrl("roots", conn, "refresh"), { method: "POST" });
+      setSaid(begun ? "Reading …" : "The store has been asked often enough for now.");
+    } catch (error) {
+      setSaid(error.message);
+    }
+  };
+  return h(Fragment, null, h("button", { type: "button", onClick: again }, "Read again"), " ", h("span", { role: "status" }, said));
+}

@@ -1,0 +1,33 @@
+// What several views are made of.
+import { ago, moment } from "./words.js";
+
+const { createElement: h } = globalThis.React;
+
+const TONES = {
+  running: "good", closed: "calm", starting: "busy", draining: "busy", "never started": "calm",
+  failed: "bad", dead: "bad", unknown: "bad",
+};
+
+export const Badge = ({ state }) => h("span", { className: `badge ${TONES[state] || "calm"}` }, state);
+
+export const Time = ({ at }) => (at == null ? "–" : h("time", { title: moment(at), dateTime: new Date(at).toISOString() }, ago(at)));
+
+export const Fault = ({ text }) => (text ? h("p", { className: "fault", role: "alert" }, text) : null);
+
+export function Table({ caption, columns, rows, empty }) {
+  if (!rows.length) return h("p", { className: "quiet" }, empty || "None.");
+  return h("div", { className: "wide" },
+    h("table", null,
+      h("caption", null, caption),
+      h("thead", null, h("tr", null, columns.map((name) => h("th", { key: name, scope: "col" }, name)))),
+      h("tbody", null, rows.map((cells, at) => h("tr", { key: at }, cells.map((cell, place) => h("td", { key: place }, cell)))))));
+}
+
+export const Facts = ({ rows }) => h("dl", null, rows.flatMap(([name, value]) => [h("dt", { key: `${name}-t` }, name), h("dd", { key: name }, value ?? "–")]));
+
+export function Checked({ savepoint }) {
+  if (!savepoint) return "–";
+  if (savepoint.damaged) return h("span", { className: "badge bad", title: savepoint.damaged }, "damaged");
+  if (!savepoint.verified) return h("span", { className: "badge calm" }, "not verified");
+  return h("span", { className: "badge good", title: moment(savepoint.verified.at_ms) }, `verified (${savepoint.verified.level})`);
+}

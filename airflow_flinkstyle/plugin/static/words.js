@@ -1,0 +1,35 @@
+// Numbers and times as people read them.
+
+export const number = (value) => (value == null ? "–" : Math.round(value).toLocaleString("en-US"));
+
+export function rate(value) {
+  if (value == null) return "–";
+  return value >= 100 ? number(value) : value.toFixed(1);
+}
+
+export function duration(ms) {
+  if (ms == null) return "–";
+  const s = ms / 1000;
+  if (s < 1) return `${Math.round(ms)} ms`;
+  if (s < 60) return `${s.toFixed(1)} s`;
+  if (s < 3600) return `${Math.floor(s / 60)} min ${Math.floor(s % 60)} s`;
+  if (s < 86400) return `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
+  return `${Math.floor(s / 86400)} d ${Math.floor((s % 86400) / 3600)} h`;
+}
+
+export const ago = (atMs) => (atMs == null ? "–" : `${duration(Math.max(0, Date.now() - atMs))} ago`);
+
+export const moment = (atMs) => (atMs == null ? "–" : `${new Date(atMs).toISOString().slice(0, 19).replace("T", " ")} UTC`);
+
+export function bytes(value) {
+  if (value == null) return "–";
+  let amount = value;
+  for (const unit of ["bytes", "kB", "MB", "GB", "TB"]) {
+    if (amount < 1000 || unit === "TB") return unit === "bytes" ? `${amount} bytes` : `${amount.toFixed(1)} ${unit}`;
+    amount /= 1000;
+  }
+  return "";
+}
+
+export const batches = (found) =>
+  Object.entries(found || {}).map(([query, batch]) => `${query} ${batch}`).join(", ") || "none";
