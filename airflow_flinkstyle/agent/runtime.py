@@ -8,10 +8,10 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.agent.board import takeover
 from airflow_flinkstyle.agent.board.heartbeat import HeartbeatThread, HeartbeatWriter, Watchdog
 from airflow_flinkstyle.agent.board.history import HistoryKeeper
 from airflow_flinkstyle.agent.board.inbox import Inbox
+from airflow_flinkstyle.agent.board.patience import patiently
 from airflow_flinkstyle.agent.board.takeover import NotOursError
 from airflow_flinkstyle.agent.commits.batch_watch import BatchWatch, CommitSetting
 from airflow_flinkstyle.agent.declared import declaration
@@ -90,7 +90,8 @@ class Runtime:
 
     def open(self) -> None:
         """Show that this process is alive, and listen."""
-        self.heartbeat_writer.beat()
+        run = self.driver_run
+        patiently(self.heartbeat_writer.beat, for_s=run.claim.lease_s, clock=run.clock)
         Watchdog(self.heartbeat_writer, self.process).start()
         HeartbeatThread(self.heartbeat_writer, self.process, news=self.queries.news).start()
         self._history_keeper.start()
@@ -187,7 +188,7 @@ class Runtime:
         while time.monotonic() < until_s and not self.queries.has_started(query_id):
             time.sleep(_LOOK_S)  # a first batch may be faster than the return of Spark's start
         driver_run = self.driver_run
-        takeover.patiently(self.heartbeat_writer.beat, for_s=driver_run.claim.lease_s, clock=driver_run.clock)
+        patiently(self.heartbeat_writer.beat, for_s=driver_run.claim.lease_s, clock=driver_run.clock)
 
     # --- what the script calls while it runs ----------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, TypeVar
 
-from airflow_flinkstyle.agent.board.takeover import patiently
+from airflow_flinkstyle.agent.board.patience import patiently
 from airflow_flinkstyle.agent.errors import CutAbandonedError
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.protocol.cuts import Cut, CutBoard, Positions

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
-from airflow_flinkstyle.agent.board.takeover import patiently
+from airflow_flinkstyle.agent.board.patience import patiently
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.protocol.records import End
 from airflow_flinkstyle.savepoint.errors import TakeCancelledError, TakeTimedOutError

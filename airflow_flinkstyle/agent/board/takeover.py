@@ -5,20 +5,22 @@ from __future__ import annotations
 import hashlib
 import logging
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
+from airflow_flinkstyle.agent.board.patience import patiently
 from airflow_flinkstyle.agent.errors import NOT_STARTED, NotClaimedError, PredecessorError
 from airflow_flinkstyle.clock import LEASE_CLOCK
-from airflow_flinkstyle.kafka.errors import ClusterUnreachableError
 from airflow_flinkstyle.protocol import signatures
 from airflow_flinkstyle.protocol.records import AsRecorded, Claim, Current, TakeoverOrder
-from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError, StoreUnavailableError
+from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
 from airflow_flinkstyle.types import Incarnation
 from airflow_flinkstyle.wording import batch_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from airflow_flinkstyle.agent.board.patience import Patience
     from airflow_flinkstyle.agent.jvm.process import DriverProcess
     from airflow_flinkstyle.clock import Clock
     from airflow_flinkstyle.protocol.board import JobBoard, Slot
@@ -28,8 +30,8 @@ if TYPE_CHECKING:
 GO_POLL_S, LATER_POLL_S = 0.05, 0.25
 PROMPT_S = 600.0
 """How long a driver looks for its order every ``GO_POLL_S``: a job may be down for it."""
-RETRY_S = 0.5
-T = TypeVar("T")
+_UNTOLD_PATIENCE_S: Final = 30.0
+"""How long to wait for the store before the claim has told the lease."""
 log = logging.getLogger(__name__)
 
 
@@ -84,20 +86,23 @@ def begin(
         NotOursError: If the generation has closed, another one runs the job, or this one has a driver.
         NotClaimedError: If no caller claimed the generation.
     """
-    claim = claim or board.claim(generation)
+    claim = claim or patiently(lambda: board.claim(generation), for_s=_UNTOLD_PATIENCE_S, clock=clock)
     if claim is None:
         raise _not_claimed(board, generation)
-    require_not_closed(board.heartbeat(generation))
-    seen = board.current()
+    lease_s = claim.lease_s
+    read: Patience = partial(patiently, for_s=lease_s, clock=clock)
+    require_not_closed(read(lambda: board.heartbeat(generation)))
+    seen = read(board.current)
     require_may_take_over(seen, generation, claim)
-    require_newest(board, generation, submit)
-    incarnation = _next_incarnation(board, generation, replace(process.record(), submit=submit))
-    prior = board.heartbeat(generation)
+    read(lambda: require_newest(board, generation, submit))
+    record = replace(process.record(), submit=submit)
+    incarnation = _next_incarnation(board, generation, record, read)
+    prior = read(lambda: board.heartbeat(generation))
     if prior is not None or (seen is not None and seen.value.generation == generation):
         log.info("Waiting for an earlier incarnation of generation %d", generation)
-        prior = _await_earlier(board, generation, claim.lease_s, clock)
+        prior = _await_earlier(board, generation, lease_s, clock)
         require_not_closed(prior)
-    require_newest(board, generation, submit)  # somebody may have given this process up while it waited
+    read(lambda: require_newest(board, generation, submit))  # somebody may have given it up while it waited
     return DriverRun(
         generation=generation,
         incarnation=incarnation,
@@ -122,7 +127,7 @@ def submitted_claim(board: JobBoard, generation: Generation, claim_id: str, *, d
         NotClaimedError: If the store holds none, or another one: the environment leads to another store of
             the same name, or somebody has written over the claim since it was verified.
     """
-    data = board.claim_data(generation)
+    data = patiently(lambda: board.claim_data(generation), for_s=_UNTOLD_PATIENCE_S)
     if data is None:
         raise _not_claimed(board, generation)
     claim = Claim.from_bytes(data)
@@ -209,30 +214,19 @@ def _await_earlier(
     return wait_until_silent(board, generation, lease_s, look=lambda: None, clock=clock, changed=changed)
 
 
-def _next_incarnation(board: JobBoard, generation: Generation, record: IncarnationRecord) -> Incarnation:
-    number = max(board.incarnations(generation), default=Incarnation(0))
+def _next_incarnation(
+    board: JobBoard, generation: Generation, record: IncarnationRecord, patience: Patience
+) -> Incarnation:
+    number = max(patience(lambda: board.incarnations(generation)), default=Incarnation(0))
     while True:
         number = Incarnation(number + 1)
         try:
-            board.create_incarnation(generation, number, record)
+            patience(partial(board.create_incarnation, generation, number, record))
         except ObjectExistsError:
-            if board.incarnation(generation, number) != record:
+            if patience(partial(board.incarnation, generation, number)) != record:
                 continue
         log.info("Incarnation %d of generation %d of job %s", number, generation, board.job)
         return number
-
-
-def patiently(read: Callable[[], T], *, for_s: float, clock: Clock = LEASE_CLOCK) -> T:
-    """Read from a store, or a Kafka cluster, that may be out of reach for a while."""
-    until_s = clock.now_s + for_s
-    while True:
-        try:
-            return read()
-        except (StoreUnavailableError, ClusterUnreachableError) as error:
-            if clock.now_s > until_s:
-                raise
-            log.warning("Trying again: %s", error)
-            clock.sleep(RETRY_S)
 
 
 def wait_until_silent(

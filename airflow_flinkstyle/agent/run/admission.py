@@ -7,6 +7,7 @@ import threading
 from typing import TYPE_CHECKING, TypeVar
 
 from airflow_flinkstyle.agent.board import takeover
+from airflow_flinkstyle.agent.board.patience import patiently
 from airflow_flinkstyle.agent.guards import checks, compat, lineages, sinks, waiting
 from airflow_flinkstyle.agent.run import scratch
 from airflow_flinkstyle.agent.run.rehearsal import rehearse
@@ -145,7 +146,7 @@ class Admission:
 
     def _patiently(self, read: Callable[[], T], *, for_s: float | None = None) -> T:
         for_s = self._driver_run.claim.lease_s if for_s is None else for_s
-        return takeover.patiently(read, for_s=for_s, clock=self._driver_run.clock)
+        return patiently(read, for_s=for_s, clock=self._driver_run.clock)
 
     def _restore(self, order: TakeoverOrder, first: JobQuery) -> None:
         if order.savepoint_id is not None:

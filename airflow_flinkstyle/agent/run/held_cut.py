@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.board.agreement import Agreement
-from airflow_flinkstyle.agent.board.takeover import patiently
+from airflow_flinkstyle.agent.board.patience import patiently
 from airflow_flinkstyle.agent.errors import leaving
 from airflow_flinkstyle.agent.guards.checks import guard
 from airflow_flinkstyle.agent.queries.stopping import commit_planned

@@ -311,3 +311,19 @@ def test_order_is_known_though_the_key_was_changed_meanwhile(
     driver_run = waiting_for(board, of_driver)
     give_order(board, driver_run.claim, of_caller)
     assert takeover.signed_order(board, driver_run) is not None
+
+
+@pytest.mark.parametrize("lost_answer", [False, True])
+def test_driver_begins_once_although_any_one_call_of_its_store_fails(clock: Clock, *, lost_answer: bool):
+    calls = fails_at = 1
+    while calls >= fails_at:
+        store = MemoryStore()
+        board = JobBoard(store, "orders")
+        board.create_claim(G1, a_claim())
+        store.fail_at(fails_at, lost_answer=lost_answer)
+        driver_run = takeover.begin(board, G1, DriverProcess(), clock=clock)
+        calls = store.calls
+        store.fail_at(None)
+        assert (driver_run.incarnation, board.incarnations(G1)) == (1, [1])
+        fails_at += 1
+    assert calls > 5

@@ -1,0 +1,43 @@
+"""How the driver meets a store, or brokers, that are out of reach for a while: it asks again."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+
+from airflow_flinkstyle.clock import LEASE_CLOCK
+from airflow_flinkstyle.kafka.errors import ClusterUnreachableError
+from airflow_flinkstyle.storage.errors import StoreUnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_flinkstyle.clock import Clock
+
+RETRY_S: Final = 0.5
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+class Patience(Protocol):
+    """``patiently`` with its time settled."""
+
+    def __call__(self, call: Callable[[], T], /) -> T:
+        """Return what the call returns."""
+
+
+def patiently(call: Callable[[], T], *, for_s: float, clock: Clock = LEASE_CLOCK) -> T:
+    """Return what the call returns; made again for so long while the store or the brokers do not answer.
+
+    Raises:
+        StoreUnavailableError: If the store does not answer in time; ``ClusterUnreachableError`` likewise.
+    """
+    until_s = clock.now_s + for_s
+    while True:
+        try:
+            return call()
+        except (StoreUnavailableError, ClusterUnreachableError) as error:
+            if clock.now_s > until_s:
+                raise
+            log.warning("Trying again: %s", error)
+            clock.sleep(RETRY_S)
