@@ -18,7 +18,9 @@ import tempfile
 import time
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.storage.local import LocalStore
@@ -31,6 +33,9 @@ from testbed.kafka import Broker
 from testbed.s3 import VersityGw
 from testbed.scenario import BUCKET, OrdersScenario
 from testbed.tries import Tries
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SAVEPOINTS, PER_ROUND = 200, 25
 RATE_PER_S = 400.0
@@ -56,10 +61,15 @@ def main() -> int:
     options = parser.parse_args()
     seed = random.SystemRandom().randrange(1_000_000) if options.seed is None else options.seed
     right = True
-    for part, run in (("hot", take_hot), ("cycles", stop_and_move), ("faults", stop_and_move_under_faults)):
+    parts: dict[str, Callable[[Path, int], bool]] = {
+        "hot": partial(take_hot, savepoints=options.savepoints),
+        "cycles": partial(stop_and_move, count=options.cycles, migrations=options.migrations),
+        "faults": partial(stop_and_move_under_faults, minutes=options.minutes),
+    }
+    for part, run in parts.items():
         if options.part in (None, part):
             folder = Path(tempfile.mkdtemp(prefix=f"soak-{part}-"))
-            done = run(folder, seed, options)
+            done = run(folder, seed)
             if done:
                 shutil.rmtree(folder)
             else:
@@ -68,12 +78,12 @@ def main() -> int:
     return 0 if right else 1
 
 
-def take_hot(folder: Path, seed: int, options: argparse.Namespace) -> bool:
+def take_hot(folder: Path, seed: int, *, savepoints: int) -> bool:
     """Take hot savepoints, round after round; returns whether every query of each was right."""
     total = hot.Tally()
     with Broker("soak", folder / "kafka") as broker, hot.starter(folder) as starter:
-        for number, done in enumerate(range(0, options.savepoints, PER_ROUND)):
-            count = min(PER_ROUND, options.savepoints - done)
+        for number, done in enumerate(range(0, savepoints, PER_ROUND)):
+            count = min(PER_ROUND, savepoints - done)
             began_s = time.monotonic()
             job = hot.HotJob(folder / f"round-{number}", broker, f"soak-{number}")
             with job.orders:
@@ -83,11 +93,11 @@ def take_hot(folder: Path, seed: int, options: argparse.Namespace) -> bool:
             say(f"round {number}, seed {seed + number}: {count} savepoints, {tally}, {seconds:.0f} s")
     for line in total.bad:
         say(line)
-    say(f"{options.savepoints} savepoints: {total}")
+    say(f"{savepoints} savepoints: {total}")
     return not total.bad
 
 
-def stop_and_move(folder: Path, seed: int, options: argparse.Namespace) -> bool:
+def stop_and_move(folder: Path, seed: int, *, count: int, migrations: int) -> bool:
     """Cycles with migrations in between; returns whether every order was counted and written once."""
     say(f"cycles, seed {seed}, in {folder}")
     began_s = time.monotonic()
@@ -101,26 +111,29 @@ def stop_and_move(folder: Path, seed: int, options: argparse.Namespace) -> bool:
         moves = cycles.Moves(ExactlyOnceJob(orders=orders), moving_sink=True)
         orders.start_producer(rate_per_s=CYCLES_RATE_PER_S)
         moves.start()
-        stops, migrations = cycles.Downtimes(), cycles.Downtimes()
-        for number, cycle in enumerate(cycles.cycles_of(seed, options.cycles), 1):
+        stops, moved = cycles.Downtimes(), cycles.Downtimes()
+        for number, cycle in enumerate(cycles.cycles_of(seed, count), 1):
             stops.seconds.append(moves.cycle(f"cycle{number}", cycle))
             say(f"cycle {number}: {cycle}, down {stops.seconds[-1]:.1f} s")
-            while len(migrations.seconds) * options.cycles < number * options.migrations:
-                migrations.seconds.append(moves.migrate(f"move{len(migrations.seconds) + 1}"))
-                went = f"to {moves.reads.name}, down {migrations.seconds[-1]:.1f} s"
-                say(f"migration {len(migrations.seconds)} {went}")
+            while len(moved.seconds) * count < number * migrations:
+                moved.seconds.append(moves.migrate(f"move{len(moved.seconds) + 1}"))
+                went = f"to {moves.reads.name}, down {moved.seconds[-1]:.1f} s"
+                say(f"migration {len(moved.seconds)} {went}")
         state, output = moves.judge(reader)
     minutes = (time.monotonic() - began_s) / 60
     say(f"{len(stops.seconds)} stops with savepoint and starts from it: {stops}")
     restarted = f"mirrors that died and were started again: {moves.mirrors_restarted}"
-    say(f"{len(migrations.seconds)} migrations under load: {migrations}; {restarted}")
+    say(f"{len(moved.seconds)} migrations under load: {moved}; {restarted}")
     say(f"state: {state}")
     say(f"output: {output}; {minutes:.0f} min, seed {seed}")
     return state.right and output.right
 
 
-def stop_and_move_under_faults(folder: Path, seed: int, options: argparse.Namespace) -> bool:
-    """The same while everything fails at random; returns whether every order was counted and written once."""
+def stop_and_move_under_faults(folder: Path, seed: int, *, minutes: float) -> bool:
+    """The same while everything fails at random; returns whether every order was counted and written once.
+
+    A run in which nothing failed, or nothing was done, has shown nothing: it is not right.
+    """
     logging.basicConfig(format="%(asctime)s %(message)s", stream=sys.stdout)
     logging.getLogger("testbed").setLevel(logging.INFO)
     say(f"faults, seed {seed}, in {folder}")
@@ -154,7 +167,7 @@ def stop_and_move_under_faults(folder: Path, seed: int, options: argparse.Namesp
         board = JobBoard(LocalStore(server.data / BUCKET), orders.spec.name)
         with Faults(board, weather, (old, new), moments) as faults:
             for number, cycle in enumerate(cycles.cycles_of(seed, 10_000), 1):
-                if time.monotonic() - begun_s > 60 * options.minutes:
+                if time.monotonic() - begun_s > 60 * minutes:
                     break
                 if number % _MOVE_EVERY:
                     down_s = moves.cycle(f"cycle{number}", replace(cycle, kill_after_s=None))
@@ -169,7 +182,7 @@ def stop_and_move_under_faults(folder: Path, seed: int, options: argparse.Namesp
     say(f"longest step {tries.longest_s:.0f} s; callers were told: {_counts(tries.told)}")
     say(f"state: {state}")
     say(f"output: {output}; {(time.monotonic() - begun_s) / 60:.0f} min, seed {seed}")
-    return state.right and output.right
+    return state.right and output.right and faults.count.total() > 0 and len(done) > 1
 
 
 def _counts(of: Counter[str]) -> str:

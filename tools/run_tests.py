@@ -50,6 +50,7 @@ CODE = ("airflow_flinkstyle", "testbed", "tools", "demo", "benchmarks", "example
 TESTS = ROOT / "tests"
 LONG_FILES = (
     "e2e/test_strategies.py",  # the only story in parts, which share a set-up: begun first
+    "e2e/test_soak.py",
     "e2e/test_hot_savepoints.py",
     "e2e/test_dag.py",
     "e2e/test_chaos.py",

@@ -85,6 +85,24 @@ def test_batch_that_spark_runs_again_is_not_written_again(lab: Lab):
     assert lab.counts() == once(3)
 
 
+def test_batch_without_rows_leaves_the_markers_that_the_brokers_have(lab: Lab):
+    """Batch 1 has no partition, as far as Spark knows beforehand, and no task: nothing is marked."""
+    sink = lab.sink()
+
+    def without_batch_1(frame: DataFrame, batch_id: int) -> None:
+        sink.foreach_batch(frame.where("false") if batch_id == 1 else frame, batch_id)
+
+    lab.run(without_batch_1, batches=2)
+    told = states(lab.query_id)[-1]
+    opened = open_lineage(settings_of(lab, 2, "look"), query_id=lab.query_id, batch_id=2)
+    found = {shard: marker.batch_id for shard, marker in opened.markers.items()}
+    assert (told.completed_batch, dict(told.markers)) == (1, {0: 0, 1: 0})
+    assert (opened.completed.batch_id, found) == (1, {0: 0, 1: 0})
+    lab.forget_commit(1)
+    lab.run(without_batch_1, batches=2)  # the empty one again, and the next
+    assert lab.counts() == Counter([*range(ROWS), *range(2 * ROWS, 3 * ROWS)])
+
+
 @pytest.mark.parametrize("phase", ["begin", "pre-commit", "commit"])
 def test_half_written_batch_is_completed_by_the_next_run(lab: Lab, phase: str):
     lab.run(lab.sink().foreach_batch, batches=1)
