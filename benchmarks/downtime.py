@@ -155,7 +155,7 @@ class Watch:
     """Notes the commits of a checkpoint while they come: Spark deletes old ones."""
 
     def __init__(self, checkpoint: Path) -> None:
-        self._checkpoint, self._seen = checkpoint, commits(checkpoint)
+        self._checkpoint, self._seen = checkpoint, dict([max(commits(checkpoint).items())])
         self._ends, self._thread = threading.Event(), threading.Thread(target=self._look, daemon=True)
 
     def __enter__(self) -> Self:
@@ -170,8 +170,12 @@ class Watch:
 
     def _look(self) -> None:
         while not self._ends.wait(1):
-            self._seen |= commits(self._checkpoint)
-        self._seen |= commits(self._checkpoint)
+            self._note()
+        self._note()
+
+    def _note(self) -> None:
+        first = min(self._seen)
+        self._seen |= {batch: at_s for batch, at_s in commits(self._checkpoint).items() if batch >= first}
 
     def longest_pause_s(self) -> float:
         """Return the longest time between two commits; every batch must be there."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.hooks.connections import plain
+from airflow_flinkstyle.jobs.upgrade.health import Bounds
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 
 if TYPE_CHECKING:
@@ -64,6 +65,23 @@ def rehearse(batches: object, records: object, *, timeout_s: float) -> Rehearse 
             remedy="Correct rehearse_batches and rehearse_records.",
         )
     return asked if asked.batches else None
+
+
+def bounds(observe_s: object, max_lag: object) -> Bounds:
+    """Return what a new version must keep once it has committed."""
+    try:
+        lag = None if max_lag in (None, "") else int(str(max_lag))
+        asked = Bounds(observe_s=float(str(observe_s)), max_lag=lag)
+    except ValueError:
+        asked = Bounds(observe_s=-1)
+    if asked.observe_s < 0 or (asked.max_lag or 0) < 0:
+        raise BadInputError(
+            "A version should be observed for a number of seconds, 0 for none, with a number of records that "
+            f"it may be behind, or none; found {observe_s!r} and {max_lag!r}.",
+            state_after="Nothing was started or stopped.",
+            remedy="Correct observe_s and max_lag.",
+        )
+    return asked
 
 
 def mapping(value: Mapping[str, Any] | str | None) -> Mapping[str, Any]:

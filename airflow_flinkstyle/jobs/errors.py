@@ -243,3 +243,9 @@ class UpgradeChoiceError(JobError):
     """The new version failed after it committed a batch: going back is a rewind, so a person chooses."""
 
     code = "UPGRADE_CHOICE"
+
+
+class UpgradeUnhealthyError(JobError):
+    """The new version commits, is not well, and runs on: what else could be done is a person's choice."""
+
+    code = "UPGRADE_UNHEALTHY"

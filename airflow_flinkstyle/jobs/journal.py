@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _FOLDER, _ATTEMPT = "migrations", "0-attempt.json"
-_LAST_PHASES = frozenset({"running", "verify", "rollback"})
-"""A journal with the result of one of these has ended; a verification that failed is followed by ``back``."""
+_LAST_PHASES = frozenset({"running", "verify", "observe", "rollback"})
+"""A journal with the result of one of these has ended, unless ``is_last`` says otherwise."""
 APPROVED = "approved"
 """A phase before the first: what was approved is in its intent, and it has no result."""
 
@@ -89,10 +89,16 @@ def read_phases(
 
 def has_ended(phases: Iterable[PhaseRecord]) -> bool:
     """Return whether the migration or upgrade with these phases has ended."""
-    return any(
-        phase.phase in _LAST_PHASES and phase.result is not None and not phase.result.get("failure")
-        for phase in phases
-    )
+    return any(phase.phase in _LAST_PHASES and is_last(phase) for phase in phases)
+
+
+def is_last(record: PhaseRecord | None) -> bool:
+    """Return whether a last phase has ended what it belongs to.
+
+    One that found a failure is followed by the way back; a result may name the phase behind it (``then``).
+    """
+    result = record.result if record is not None else None
+    return result is not None and not result.get("failure") and not result.get("then")
 
 
 def open_since_ms(store: ObjectStore, job: str) -> int | None:
@@ -118,7 +124,7 @@ class CutoverJournal:
     def __init__(
         self, store: ObjectStore, job: str, migration_id: str, phases: tuple[str, ...], *, signer: Signer
     ) -> None:
-        self._store, self._phases, self._signer = store, phases, signer
+        self._store, self._job, self._phases, self._signer = store, job, phases, signer
         self._prefix = f"{job}/{_FOLDER}/{check_name('migration id', migration_id)}"
         self.migration_id = migration_id
         self._attempt: AttemptRecord | None = None
@@ -145,6 +151,12 @@ class CutoverJournal:
             raise self._superseded(attempt.attempt) from error
         self._attempt = attempt
         return attempt
+
+    def part(self, name: str) -> CutoverJournal:
+        """Return the journal of a cutover that is made for this one, with the same phases."""
+        return CutoverJournal(
+            self._store, self._job, f"{self.migration_id}-{name}", self._phases, signer=self._signer
+        )
 
     @property
     def has_begun(self) -> bool:

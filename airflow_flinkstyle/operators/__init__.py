@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.operators.rewrite import (
         RewriteSavepointOffsetsOperator as RewriteSavepointOffsetsOperator,
     )
+    from airflow_flinkstyle.operators.roll_back import (
+        RollBackStreamingJobOperator as RollBackStreamingJobOperator,
+    )
+    from airflow_flinkstyle.operators.roll_back import ShowWaysBackOperator as ShowWaysBackOperator
     from airflow_flinkstyle.operators.savepoint import TakeSavepointOperator as TakeSavepointOperator
     from airflow_flinkstyle.operators.sources import ChangeSourcesOperator as ChangeSourcesOperator
     from airflow_flinkstyle.operators.start import StartStreamingJobOperator as StartStreamingJobOperator
@@ -42,7 +46,9 @@ _HOME = {
     "PreflightMigrationOperator": "migrate",
     "PruneSavepointsOperator": "retention",
     "RewriteSavepointOffsetsOperator": "rewrite",
+    "RollBackStreamingJobOperator": "roll_back",
     "SettleMigrationOperator": "migrate",
+    "ShowWaysBackOperator": "roll_back",
     "StartStreamingJobOperator": "start",
     "StopStreamingJobOperator": "stop",
     "TakeSavepointOperator": "savepoint",

@@ -37,6 +37,12 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
         savepoint before the old one stops, writing nothing; 0 for none. Needs a warm standby. (templated)
     :param rehearse_records: How many records such a batch reads from Kafka at most. (templated)
     :param rehearse_timeout_s: How long that may take.
+    :param observe_s: How long the new version is watched after its first batch, several times what a batch
+        takes; 0 for not at all. If it is not well (its driver died, a query ended or is stuck), the old
+        version continues from where it is; if its plan does not fit the state any more, ``if_committed``
+        decides, and with ``continue`` the new one runs on while the task fails. (templated)
+    :param max_lag: How many records a topic may be behind at the end of that, where offsets are committed to
+        Kafka; empty for any number. (templated)
     :param stop_timeout_s: How long draining and savepoint may take.
     :param first_commit_timeout_s: How long the new version may take to commit its first batch. (templated)
     """
@@ -45,6 +51,7 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
         *StreamingJobOperator.template_fields,
         *("script", "args", "conf", "if_committed", "skip_known_batches", "spark_conn_id"),
         *("standby", "rehearse_batches", "rehearse_records", "first_commit_timeout_s"),
+        *("observe_s", "max_lag"),
     )
 
     def __init__(
@@ -60,6 +67,8 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
         rehearse_batches: int | str = 2,
         rehearse_records: int | str = 10_000,
         rehearse_timeout_s: float = 300.0,
+        observe_s: float | str = 0.0,
+        max_lag: int | str | None = None,
         stop_timeout_s: float = 300.0,
         first_commit_timeout_s: float | str = 180.0,
         **kwargs: Any,
@@ -75,12 +84,21 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
         self.rehearse_batches = rehearse_batches
         self.rehearse_records = rehearse_records
         self.rehearse_timeout_s = rehearse_timeout_s
+        self.observe_s = observe_s
+        self.max_lag = max_lag
         self.stop_timeout_s = stop_timeout_s
         self.first_commit_timeout_s = first_commit_timeout_s
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Upgrade, or continue what an earlier try began."""
-        from airflow_flinkstyle.hooks.launches import mapping, next_version, rehearse, rewind, standby
+        from airflow_flinkstyle.hooks.launches import (
+            bounds,
+            mapping,
+            next_version,
+            rehearse,
+            rewind,
+            standby,
+        )
         from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
         from airflow_flinkstyle.jobs.journal import CutoverJournal
         from airflow_flinkstyle.jobs.running.recorded import recorded_launch
@@ -103,6 +121,7 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
                 rehearse=rehearse(
                     self.rehearse_batches, self.rehearse_records, timeout_s=self.rehearse_timeout_s
                 ),
+                bounds=bounds(self.observe_s, self.max_lag),
                 settings=CutoverSettings(
                     stop_timeout_s=self.stop_timeout_s,
                     first_commit_timeout_s=float(self.first_commit_timeout_s),

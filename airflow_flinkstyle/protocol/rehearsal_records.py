@@ -15,6 +15,21 @@ from airflow_flinkstyle.wording import row
 StateSchema = Literal["unchanged", "changed", "none"]
 """Whether Spark wrote another schema of the state than the savepoint has; ``none``: there is no state."""
 
+Verdict = Literal["compatible", "needs a new source identity", "incompatible"]
+
+
+@stored
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """One thing in which a new version may differ from what the savepoint holds."""
+
+    what: str
+    before: str
+    now: str
+    verdict: Verdict
+    reason: str = ""
+    """Empty if nothing has changed."""
+
 
 @stored
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +74,8 @@ class Rehearsal(Record):
     queries: Mapping[Name, RehearsedQuery] = field(default_factory=dict)
     failure: tuple[str, str] | None = None
     """Error code and text; None if it passed."""
+    compared: tuple[Compared, ...] = ()
+    """What the new version changes of the query that was rehearsed."""
     seconds: float
     """All of it, the restore of the copy included."""
     ended_at_ms: int
@@ -75,13 +92,13 @@ class Rehearsal(Record):
         schema = "CHANGED" if "changed" in schemas else "unchanged" if schemas else "none"
         return (
             f"rehearsed: {sum(query.batches for query in ran)} batches, "
-            f"{sum(query.input_rows for query in ran):,} rows, {sum(taken) / len(taken):.1f} s each, "
+            f"{sum(query.input_rows for query in ran):,} rows, {sum(taken) / max(1, len(taken)):.1f} s each, "
             f"state schema {schema}"
         )
 
     def as_markdown(self) -> str:
-        """Render one row per query, below the line that sums it up."""
-        heads = ("query", "batches", "rows", "seconds each", "state schema", "not tested")
+        """Render one row per query below the line that sums it up, then what was compared."""
+        heads: tuple[str, ...] = ("query", "batches", "rows", "seconds each", "state schema", "not tested")
         rows = [
             row(
                 (
@@ -92,4 +109,9 @@ class Rehearsal(Record):
             )
             for name, one in sorted(self.queries.items())
         ]
-        return "\n".join([self.summary(), "", row(heads), "|---" * len(heads) + "|", *rows])
+        shown = [self.summary(), "", row(heads), "|---" * len(heads) + "|", *rows]
+        if self.compared:
+            heads = ("compared", "in the savepoint", "in the new version", "verdict", "why")
+            cells = [(one.what, one.before, one.now, one.verdict, one.reason) for one in self.compared]
+            shown += ["", row(heads), "|---" * len(heads) + "|", *map(row, cells)]
+        return "\n".join(shown)

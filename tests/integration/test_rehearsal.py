@@ -136,6 +136,14 @@ def require_rehearsed(found: Rehearsal) -> None:
     query = found.queries["counts"]
     assert (query.batches, query.state_schema) == (2, "unchanged")
     assert query.input_rows > 0
+    assert {one.what: one.verdict for one in found.compared} == {
+        "Spark": "compatible",
+        "spark.sql.shuffle.partitions": "compatible",
+        "spark.sql.streaming.stateStore.providerClass": "compatible",
+        "sink": "compatible",
+        "state schema": "compatible",
+    }
+    assert "| state schema | as saved | unchanged | compatible |" in found.as_markdown()
     assert len(query.seconds) == 2
     assert "foreachBatch" in " ".join(query.untested)
     assert re.fullmatch(

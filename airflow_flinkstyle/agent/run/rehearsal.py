@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.agent.errors import RehearsalError
 from airflow_flinkstyle.agent.guards import checks
 from airflow_flinkstyle.agent.run import scratch
+from airflow_flinkstyle.agent.run.comparison import compare, with_state
 from airflow_flinkstyle.agent.run.reasons import Failure
 from airflow_flinkstyle.agent.run.scratch_batches import ScratchBatches
 from airflow_flinkstyle.clock import now_ms
@@ -52,11 +53,13 @@ def rehearse(driver: Driver, manifest: Manifest, query: JobQuery, asked: Rehears
     except Exception as error:  # whatever fails here would have failed after the takeover
         log.exception("The rehearsal of query %s failed", query.name)
         failure = Failure.of(error)
+    compared = compare(query, manifest, driver.spark_version)
     rehearsal = Rehearsal(
         incarnation=driver.driver_run.incarnation,
         savepoint_id=manifest.savepoint_id,
         queries=found,
         failure=(failure.code, failure.text) if failure is not None else None,
+        compared=with_state(compared, found.get(query.name)),
         seconds=time.monotonic() - begun_s,
         ended_at_ms=now_ms(),
     )

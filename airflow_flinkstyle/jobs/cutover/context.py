@@ -58,6 +58,8 @@ class CutoverContext:
     """What the standby driver tries on a copy of the hot savepoint; None: nothing."""
     settings: CutoverSettings = CutoverSettings()
     stop_mode: CutMode = AS_IT_IS
+    part_of: str | None = None
+    """The cutover that this one is made for, which stays open meanwhile."""
 
     def phase(
         self,

@@ -42,6 +42,7 @@ def start_standby(context: CutoverContext) -> Mapping[str, Any]:
             told = _rehearsal(client, handle.generation) if rehearse is not None else None
             return {"old": context.old(), "new": handle.generation, "rehearsal": told}
         if run.is_over or not run.holds_the_job:
+            _rehearsal(client, handle.generation)
             raise client.driver_failed(run)
         if not wait.again():
             raise late("The next driver", "come up and wait", timeout_s)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, assert_never
 
+from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.errors import JobNotRunningError
 from airflow_flinkstyle.jobs.running import last_run, stopped
 from airflow_flinkstyle.jobs.running.batch_numbers import counts_behind
@@ -120,6 +121,26 @@ def _rewound(
         case _:
             assert_never(origin.rewind)
     return manifest
+
+
+def require_allowed(runs: JobView, origin: FromSavepoint) -> None:
+    """Require, before anything stops, that a job may go back to a savepoint as was chosen.
+
+    Raises:
+        SavepointMissingError: If there is none of that id.
+        BadInputError: If nothing was chosen about the batches that were committed since.
+        SinkSkipsError: If a sink is known to leave out batch ids that are used again.
+    """
+    manifest = runs.repository.read(origin.savepoint_id)
+    if origin.rewind == "continue":
+        raise BadInputError(
+            f"A choice was expected of what becomes of the batches that were committed after savepoint "
+            f"{origin.savepoint_id}, found rewind='continue'.",
+            state_after="Nothing was stopped; the job keeps running.",
+            remedy="Choose rewind='fork' or 're-emit'.",
+        )
+    if origin.rewind == "re-emit" and not origin.skip_known_batches:
+        _require_forgetful(manifest)
 
 
 def _require_forgetful(manifest: Manifest) -> None:

@@ -6,9 +6,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from airflow_flinkstyle.jobs.cutover.context import CutoverContext
+from airflow_flinkstyle.jobs.upgrade.health import UNWATCHED, Bounds
 from airflow_flinkstyle.types import Generation
 
 if TYPE_CHECKING:
+    from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
     from airflow_flinkstyle.protocol.records import Rewind
 
 Standby = Literal["warm", "none"]
@@ -27,6 +29,11 @@ class UpgradeContext(CutoverContext):
     """How to go back from a version that had committed, or moved a sink; ``continue`` cannot, and raises."""
     skip_known_batches: bool = False
     """Accept, for the rollback, that a sink or a function leaves out batch ids that it has seen."""
+    bounds: Bounds = UNWATCHED
+    """What the new version must keep once it has committed."""
+    back_to: FromSavepoint | None = None
+    """Start from this savepoint and not from where the old version stopped: batches are given up, or
+    repeated, as its ``rewind`` says. It is what the standby restores and rehearses on."""
 
     def old(self) -> Generation:
         """Return the generation to replace."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from airflow_flinkstyle.jobs.upgrade.health import summary
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -27,6 +29,8 @@ class UpgradeReport:
     rehearsal: Mapping[str, str] | None
     """What the new version did on a scratch copy before the old one stopped: ``summary``, a line, and
     ``table``, markdown; None without a rehearsal."""
+    health: str | None
+    """What was seen of the new version after its first batch, in a line; None if it was not observed."""
     phases_s: Mapping[str, float]
     """Seconds per phase, retries included."""
 
@@ -39,14 +43,15 @@ class UpgradeReport:
         times = "\n".join(f"| {phase} | {seconds:.2f} |" for phase, seconds in self.phases_s.items())
         downtime = "nothing to read" if self.downtime_s is None else f"{self.downtime_s:.2f} s"
         rehearsed = f"{self.rehearsal['table']}\n\n" if self.rehearsal else ""
-        return f"{rehearsed}Downtime: {downtime}.\n\n| phase | seconds |\n|---|---|\n{times}"
+        seen = f"Observed: {self.health}\n\n" if self.health else ""
+        return f"{rehearsed}{seen}Downtime: {downtime}.\n\n| phase | seconds |\n|---|---|\n{times}"
 
 
 def build_report(context: CutoverContext) -> UpgradeReport:
     """Read the report of a finished upgrade from its journal."""
     journal, client = context.journal, context.client
     stop, taken = journal.result("stop") or {}, journal.result("takeover") or {}
-    verified = journal.result("verify") or {}
+    verified, observed = journal.result("verify") or {}, journal.result("observe")
     slot, first_ms = client.board.heartbeat(context.old()), verified.get("first_commit_at_ms")
     commits = [beat.batch_committed_at_ms for beat in slot.value.queries.values()] if slot else []
     last_ms = max((at for at in commits if at is not None), default=None)
@@ -57,5 +62,6 @@ def build_report(context: CutoverContext) -> UpgradeReport:
         first_batch=verified["batches"],
         downtime_s=None if first_ms is None or last_ms is None else (first_ms - last_ms) / 1000,
         rehearsal=(journal.result("standby") or {}).get("rehearsal"),
+        health=summary(observed) if observed else None,
         phases_s=journal.seconds(),
     )

@@ -9,19 +9,24 @@ must have chosen ``fork`` or ``re-emit`` beforehand.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.cutover import beside, steps
-from airflow_flinkstyle.jobs.errors import AttemptSupersededError, UpgradeRolledBackError
+from airflow_flinkstyle.jobs.errors import (
+    AttemptSupersededError,
+    UpgradeRolledBackError,
+    UpgradeUnhealthyError,
+)
 from airflow_flinkstyle.jobs.requests import PendingRequest
 from airflow_flinkstyle.jobs.running.compat import require_fitting
 from airflow_flinkstyle.jobs.running.savepoints import begin_savepoint, finish_savepoint
-from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint, plan_savepoint
-from airflow_flinkstyle.jobs.status import Dead, Starting
+from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint, plan_savepoint, require_allowed
+from airflow_flinkstyle.jobs.status import Closed, Dead, Failed, Starting
 from airflow_flinkstyle.jobs.upgrade import first_batch, way_back
 from airflow_flinkstyle.jobs.upgrade.context import UpgradeContext
+from airflow_flinkstyle.jobs.upgrade.health import UNWATCHED, observe, summary
 from airflow_flinkstyle.jobs.upgrade.report import UpgradeReport, build_report
 from airflow_flinkstyle.storage.errors import StoreError
 from airflow_flinkstyle.types import Generation
@@ -33,7 +38,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-UPGRADE_PHASES = ("savepoint", "standby", "stop", "takeover-order", "takeover", "verify", "rollback")
+UPGRADE_PHASES = (
+    *("savepoint", "standby", "stop", "takeover-order", "takeover", "verify", "observe", "rollback"),
+)
 
 
 @dataclass(kw_only=True)
@@ -47,6 +54,8 @@ class Upgrade(UpgradeContext):
             UpgradeRolledBackError: If the new version failed; the old one runs, and was never stopped if the
                 error says so.
             UpgradeChoiceError: If it failed after it had committed, and nothing was chosen.
+            UpgradeUnhealthyError: If it commits, is not well, and the old one cannot continue where it is; it
+                runs on.
             SinkSkipsError: If the rollback would use batch ids again that a sink may leave out; nothing was
                 stopped.
             SparkIncompatibleError: If the new version could not continue; nothing was stopped.
@@ -70,6 +79,10 @@ class Upgrade(UpgradeContext):
         verified = self.phase("verify", {}, self._verify)
         if verified["failure"] is not None:
             raise self._went_back(verified["failure"])
+        if verified.get("then"):
+            failure = self.phase("observe", {}, self._observe)["failure"]
+            if failure is not None:
+                raise self._went_back(failure)
         return build_report(self)
 
     def _has_begun(self) -> bool:
@@ -77,22 +90,74 @@ class Upgrade(UpgradeContext):
         return any(self.journal.read(name) is not None for name in ("standby", "stop"))
 
     def _failure(self) -> str:
-        return str((self.journal.result("verify") or {}).get("failure", "It did not start."))
+        seen = self.journal.result("observe") or self.journal.result("verify") or {}
+        return str(seen.get("failure", "It did not start."))
 
-    def _went_back(self, failure: str) -> UpgradeRolledBackError:
+    def _went_back(self, failure: str) -> UpgradeRolledBackError | UpgradeUnhealthyError:
         """Go back, and return the error that says so."""
-        back = self.phase("rollback", {"failure": failure}, lambda: way_back.roll_back(self))
+        back = self.phase("rollback", {"failure": failure}, self._go_back)
+        expected = "be healthy" if self.journal.read("observe") is not None else "commit a batch"
+        problem = f"The new version of job {self.client.board.job} was expected to {expected}: {failure}"
+        if back.get("stays"):
+            return UpgradeUnhealthyError(
+                problem,
+                state_after=f"It runs on as generation {back['generation']}: {back['how']}",
+                remedy="Correct it and upgrade again; or roll back to a savepoint, with a choice of what to "
+                "do about the batches since (RollBackStreamingJobOperator).",
+            )
         again = "runs" if back.get("untouched") else "runs again"
         return UpgradeRolledBackError(
-            f"The new version of job {self.client.board.job} was expected to commit a batch: {failure}",
+            problem,
             state_after=f"The old version {again} as generation {back['generation']} ({back['how']}).",
             remedy="Correct the new version, then upgrade again.",
         )
+
+    def _go_back(self) -> Mapping[str, Any]:
+        """Let the old version run again: where the new one is, if that was observed and has not ended."""
+        begun, ended = self.journal.part("back").has_begun, (Failed, Closed)
+        if self.journal.result("observe") is None:
+            return way_back.roll_back(self)
+        if not begun and isinstance(self.client.settled_status(), ended):
+            return way_back.roll_back(self)
+        return self._back_from_where_it_is()
+
+    def _back_from_where_it_is(self) -> Mapping[str, Any]:
+        """Upgrade to the old version: nothing is repeated or lost, if its plan fits the state as it is now.
+
+        If it does not, what was chosen counts; where nothing was, the new version runs on.
+        """
+        spec, target = self.client.launch_of(self.old())
+        back = replace(
+            self,
+            journal=self.journal.part("back"),
+            part_of=self.journal.migration_id,
+            spec=spec,
+            target=target,
+            bounds=UNWATCHED,
+            back_to=None,
+            hot_savepoint_id=None,
+            if_committed="continue",
+        )
+        try:
+            report = back.run()
+        except (AttemptSupersededError, StoreError):
+            raise
+        except FlinkstyleError as error:
+            log.warning("The old version cannot continue where the new one is: %s", error)
+            current = self.client.board.current()
+            runs = current.value.generation if current is not None else self.new
+            if runs == self.new and self.if_committed != "continue":
+                return way_back.roll_back(self)
+            return {"generation": runs, "how": f"{error.problem} {error.state_after}", "stays": True}
+        how = f"from savepoint {report.savepoint_id}, where the new one stopped"
+        return {"generation": report.generation, "how": how}
 
     # --- what is looked at before anything is started or stopped ------------------------------
 
     def _require_possible(self) -> None:
         way_back.require_possible(self.client, self.if_committed, skip_known=self.skip_known_batches)
+        if self.back_to is not None:
+            require_allowed(self.client, self.back_to)
         require_fitting(self.client, self.spec, self.target)
         self.client.deployment.require_able()
 
@@ -112,7 +177,9 @@ class Upgrade(UpgradeContext):
         """Bring the new version up beside the old one; without a standby only note which one that is."""
         if not self._has_begun():
             self._require_up()
-        if self.standby == "warm" and self.hot_savepoint_id is None:
+        if self.back_to is not None:
+            self.hot_savepoint_id = self.back_to.savepoint_id
+        elif self.standby == "warm" and self.hot_savepoint_id is None:
             self.hot_savepoint_id = self.phase("savepoint", {}, self._save)["savepoint_id"]
         old = self.old()
         if self.journal.read("standby") is None:
@@ -141,7 +208,7 @@ class Upgrade(UpgradeContext):
     def _let_take_over(self, manifest: Manifest) -> Mapping[str, Any]:
         """Tell the driver that waits; where none does, start one."""
         self.journal.check()
-        origin, new = FromSavepoint(savepoint_id=manifest.savepoint_id), self.new
+        origin, new = self.back_to or FromSavepoint(savepoint_id=manifest.savepoint_id), self.new
         if new is None or self.client.claim(new).prepare_savepoint_id is None:
             handle = self.client.start(self.spec, self.target, claim_key=self.next_key, origin=origin)
             return {"generation": handle.generation}
@@ -150,5 +217,33 @@ class Upgrade(UpgradeContext):
 
     def _verify(self) -> Mapping[str, Any]:
         stopped = self.journal.result("stop") or {}
-        new = Generation((self.journal.result("takeover") or {})["generation"])
-        return first_batch.await_first(self.in_window(), new, stopped["batches"])
+        new = self._taken()
+        before = stopped["batches"] if self.back_to is None else self._restored(new)
+        found = first_batch.await_first(self.in_window(), new, before)
+        return {**found, "then": "observe"} if self.bounds.observe_s > 0 else found
+
+    def _restored(self, new: Generation) -> Mapping[str, int]:
+        """Return the batches at which a driver began that did not begin where the old one stopped.
+
+        That is the savepoint's batch, or a number behind every other; its heartbeat says which. One that has
+        committed before this first look at it is behind one of the two.
+        """
+        order, beat = self.client.board.takeover_order(new), self.client.run(new).heartbeat
+        if order is None or order.savepoint_id is None or beat is None:
+            return {}
+        began = {
+            one.name: {one.batch_id, order.counts_behind.get(one.name, one.batch_id)}
+            for one in self.client.repository.read(order.savepoint_id).queries
+        }
+        return {
+            name: batch - 1 if batch - 1 in began.get(name, ()) and batch not in began[name] else batch
+            for name, batch in beat.batches().items()
+        }
+
+    def _observe(self) -> Mapping[str, Any]:
+        health = observe(self, self._taken(), self.bounds).as_result()
+        log.info("The new version is %s", summary(health))
+        return health
+
+    def _taken(self) -> Generation:
+        return Generation((self.journal.result("takeover") or {})["generation"])

@@ -87,6 +87,8 @@ def _from_new(upgrade: UpgradeContext, *, driver_has_ended: bool) -> tuple[RunHa
     failed = look_at(client, lock)
     stopped.unlock(client, lock, failed.committed, under_way=failed.planned.keys())
     why_not = failed.why_no_rollback(manifest)
+    if upgrade.back_to is not None:  # its batches are not those behind the stop's savepoint
+        why_not = f"it had begun from savepoint {upgrade.back_to.savepoint_id}"
     if why_not is None:
         carried = carry_planned(manifest, failed, client)
         origin = FromSavepoint(savepoint_id=carried.savepoint_id)

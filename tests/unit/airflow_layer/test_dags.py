@@ -32,6 +32,7 @@ def a_dag(name: str) -> DAG:
         ("take_savepoint", {"job": "orders"}),
         ("start_job", {"job": "orders", "script": "/jobs/orders.py"}),
         ("upgrade_job", {"job": "orders"}),
+        ("roll_back", {"job": "orders"}),
         ("migrate_kafka_cluster", MIGRATION),
         ("fail_back", MIGRATION),
     ],

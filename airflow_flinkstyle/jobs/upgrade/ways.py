@@ -1,0 +1,143 @@
+"""Where a job can be brought back to: its earlier versions, and its savepoints."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.jobs.errors import JobNotRunningError
+from airflow_flinkstyle.jobs.spec import from_launch
+from airflow_flinkstyle.savepoint.repository.summary import list_savepoints
+from airflow_flinkstyle.types import Generation
+from airflow_flinkstyle.wording import batch_words, row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from airflow_flinkstyle.jobs.running.client import JobClient
+
+_MOST = 20
+"""So many savepoints are listed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Version:
+    """What a generation ran."""
+
+    generation: Generation
+    script: str
+    args: tuple[str, ...]
+    conf: Mapping[str, str]
+
+    def says(self) -> str:
+        """Return it for a table."""
+        return f"generation {self.generation}: {' '.join((self.script, *self.args))}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WayBack:
+    """One place to go back to."""
+
+    version: Version
+    savepoint_id: str | None
+    """None: from where the job is now, nothing repeated and nothing given up."""
+    taken_at_ms: int | None
+    batches: Mapping[str, int]
+    behind: Mapping[str, int]
+    """Query name -> batches that were committed since then."""
+
+    def cells(self) -> tuple[str, ...]:
+        """Return its row."""
+        if self.savepoint_id is None or self.taken_at_ms is None:
+            return ("where the job is", self.version.says(), "now", "nothing")
+        when = datetime.fromtimestamp(self.taken_at_ms / 1000, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        counts = ", ".join(f"{count} of {name}" for name, count in sorted(self.behind.items()) if count)
+        since = f"batches: {counts}" if counts else "nothing"
+        return (self.savepoint_id, self.version.says(), f"{when}, at {batch_words(self.batches)}", since)
+
+
+def previous(client: JobClient) -> Version:
+    """Return the newest version that ran before the one that runs, and was another one.
+
+    Raises:
+        JobNotRunningError: If there is none.
+    """
+    versions = list(_versions(client))
+    now = versions[0] if versions else None
+    for version in versions[1:]:
+        if now is not None and _told(version) != _told(now):
+            return version
+    raise JobNotRunningError(
+        f"Job {client.board.job} was expected to have run another version before, found none.",
+        state_after="Nothing was stopped.",
+        remedy="Name a savepoint to go back to, or upgrade to the version that is to run.",
+    )
+
+
+def require_savepoint(client: JobClient, savepoint_id: str) -> Generation:
+    """Return the generation that took a savepoint: its version goes back to it.
+
+    Raises:
+        BadInputError: If no run of this job took it.
+    """
+    taken_from = client.repository.read(savepoint_id).taken_from_generation
+    if taken_from is None or client.board.claim(Generation(taken_from)) is None:
+        raise BadInputError(
+            f"Savepoint {savepoint_id} was expected to be of a run of job {client.board.job}, found none.",
+            state_after="Nothing was stopped.",
+            remedy="Start the job from it with StartStreamingJobOperator, which names the script.",
+        )
+    return Generation(taken_from)
+
+
+def ways_back(client: JobClient) -> list[WayBack]:
+    """Return where the job can be brought back to, the nearest first."""
+    found = {version.generation: version for version in _versions(client)}
+    current = client.board.current()
+    slot = client.board.heartbeat(current.value.generation) if current is not None else None
+    now = slot.value.batches() if slot is not None else {}
+    ways = []
+    with suppress(JobNotRunningError):  # it has run one version only
+        before = previous(client)
+        ways.append(WayBack(version=before, savepoint_id=None, taken_at_ms=None, batches={}, behind={}))
+    for one in list_savepoints(client.repository)[:_MOST]:
+        taken_from = one.taken_from_generation
+        version = found.get(Generation(taken_from)) if taken_from is not None else None
+        if version is not None:
+            behind = {name: max(0, now.get(name, batch) - batch) for name, batch in one.batches.items()}
+            way = WayBack(
+                version=version,
+                savepoint_id=one.savepoint_id,
+                taken_at_ms=one.taken_at_ms,
+                batches=one.batches,
+                behind=behind,
+            )
+            ways.append(way)
+    return ways
+
+
+def as_markdown(ways: Sequence[WayBack]) -> str:
+    """Render the table."""
+    heads = ("savepoint", "version", "taken", "committed since")
+    return "\n".join([row(heads), "|---" * len(heads) + "|", *(row(way.cells()) for way in ways)])
+
+
+def _versions(client: JobClient) -> Iterator[Version]:
+    """Yield what ran, from the current run backwards; callers' locks run nothing."""
+    current = client.board.current()
+    generation = current.value.generation if current else None
+    while generation is not None:
+        claim = client.board.claim(generation)
+        if claim is None:
+            return
+        if claim.launch:
+            spec, _ = from_launch(claim.launch, secret_env={})
+            yield Version(generation=generation, script=spec.script, args=spec.args, conf=spec.conf)
+        generation = claim.follows
+
+
+def _told(version: Version) -> tuple[object, ...]:
+    return (version.script, version.args, dict(version.conf))

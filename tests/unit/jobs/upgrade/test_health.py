@@ -1,0 +1,174 @@
+"""A new version that has committed is observed, and the way back from one that is not well."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.jobs.errors import (
+    JobNotRunningError,
+    UpgradeRolledBackError,
+    UpgradeUnhealthyError,
+)
+from airflow_flinkstyle.jobs.journal import CutoverJournal, has_ended, read_phases
+from airflow_flinkstyle.jobs.status import Running
+from airflow_flinkstyle.jobs.upgrade.health import Bounds
+from airflow_flinkstyle.jobs.upgrade.roll_back import roll_back_to
+from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
+from airflow_flinkstyle.jobs.upgrade.ways import as_markdown, ways_back
+from testbed.keys import SIGNER
+from tests.unit.jobs.cutovers import QUICK
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_flinkstyle.jobs.upgrade.report import UpgradeReport
+    from airflow_flinkstyle.protocol.records import Rewind
+    from tests.unit.jobs.conftest import Mood, World
+
+OBSERVED = Bounds(observe_s=0.5)
+SHORT = replace(QUICK, stop_timeout_s=1.0, first_commit_timeout_s=10.0)
+
+
+def an_upgrade(world: World, *, meanwhile: Callable[[], None] = lambda: None, **settings: object) -> Upgrade:
+    """Return an upgrade to ``v2.py``; ``meanwhile`` happens once it has committed, while it is observed."""
+    fields = {
+        "spec": world.spec("v2.py"),
+        "bounds": OBSERVED,
+        "settings": replace(QUICK, first_commit_timeout_s=10.0),
+        **settings,
+    }
+    upgrade = Upgrade(
+        client=world.client(),
+        journal=CutoverJournal(world.store, world.job, "u1", UPGRADE_PHASES, signer=SIGNER),
+        target=world.target(),
+        **fields,
+    )
+    order, observe = upgrade._let_take_over, upgrade._observe
+
+    def with_news(manifest: object) -> object:
+        world.logs.produce(5)
+        return order(manifest)
+
+    def while_it_is_observed() -> object:
+        meanwhile()
+        return observe()
+
+    upgrade._let_take_over = with_news  # type: ignore[method-assign]
+    upgrade._observe = while_it_is_observed  # type: ignore[method-assign]
+    return upgrade
+
+
+def runs(world: World) -> str:
+    status = world.client().status()
+    assert isinstance(status, Running)
+    return str(status.run.claim.launch["spec"]["script"])
+
+
+def test_version_that_commits_is_healthy_and_one_without_records_too(world: World):
+    world.start()
+    report = an_upgrade(world, meanwhile=lambda: world.logs.produce(5)).run()
+    assert report.health is not None
+    assert report.health.startswith("healthy after 0.")
+    assert "observe" in report.phases_s
+    world.judge()
+
+
+def test_version_whose_driver_dies_goes_back_from_where_it_is_and_repeats_nothing(world: World):
+    world.start()
+
+    def dies() -> None:
+        world.kill(2)
+        world.logs.produce(5)
+
+    with pytest.raises(UpgradeRolledBackError, match="started again, 1 times") as failed:
+        an_upgrade(world, meanwhile=dies).run()
+    assert "where the new one stopped" in failed.value.state_after
+    assert runs(world) == "v1.py"
+    world.judge()
+    assert all(has_ended(phases) for phases in read_phases(world.store, world.job).values())
+    with pytest.raises(UpgradeRolledBackError, match="started again, 1 times"):
+        an_upgrade(world).run()  # a retry goes back to nothing, it only says so
+
+
+def test_version_that_is_stuck_runs_on_where_nothing_was_chosen(world: World, mood: type[Mood]):
+    new = world.moods["v2.py"] = mood()
+    world.moods["v1.py"] = old = mood()
+    world.start()
+    old.fails_at_import = True
+
+    def dies() -> None:
+        world.kill(2)
+        world.logs.produce(5)
+
+    with pytest.raises(UpgradeUnhealthyError, match="started again") as failed:
+        an_upgrade(world, meanwhile=dies).run()
+    assert "It runs on as generation 2" in failed.value.state_after
+    assert "ImportError" in failed.value.state_after
+    assert runs(world) == "v2.py"
+    assert not new.fails_at_import
+    world.judge()
+
+
+def test_batch_that_hangs_is_unhealthy_and_what_was_chosen_then_counts(world: World, mood: type[Mood]):
+    new = world.moods["v2.py"] = mood()
+    world.start()
+
+    def hangs() -> None:
+        new.hangs_in_batch = True
+        world.logs.produce(5)
+
+    with pytest.raises(
+        UpgradeRolledBackError, match="committed no batch, and batch 2 is under way"
+    ) as failed:
+        an_upgrade(world, meanwhile=hangs, if_committed="fork", settings=SHORT).run()
+    assert "(fork)" in failed.value.state_after
+    assert runs(world) == "v1.py"
+
+
+def go_back(world: World, key: str, savepoint_id: str | None, rewind: Rewind) -> UpgradeReport:
+    return roll_back_to(
+        world.client(),
+        CutoverJournal(world.store, world.job, key, UPGRADE_PHASES, signer=SIGNER),
+        savepoint_id=savepoint_id,
+        rewind=rewind,
+        skip_known_batches=False,
+        standby="warm",
+        rehearse=None,
+        settings=replace(QUICK, first_commit_timeout_s=10.0),
+    )
+
+
+def test_job_goes_back_to_the_version_before_from_where_it_is(world: World):
+    world.start()
+    with pytest.raises(JobNotRunningError, match="another version before"):
+        go_back(world, "b0", None, "continue")
+    an_upgrade(world).run()
+    shown = as_markdown(ways_back(world.client()))
+    assert "| where the job is | generation 1: v1.py | now | nothing |" in shown
+    with pytest.raises(BadInputError, match="with a savepoint only"):
+        go_back(world, "b1", None, "fork")
+    assert go_back(world, "b2", None, "continue").generation == 3
+    assert runs(world) == "v1.py"
+    assert go_back(world, "b2", None, "continue").generation == 3, "a retry goes back once"
+    world.logs.produce(5)
+    world.judge()
+
+
+def test_job_goes_back_to_a_savepoint_with_the_version_that_took_it(world: World):
+    world.start()
+    savepoint_id = an_upgrade(world).run().savepoint_id
+    world.logs.produce(5)
+    world.until(lambda: len(world.logs.counted) == 20)
+    shown = as_markdown(ways_back(world.client()))
+    assert f"| {savepoint_id} | generation 1: v1.py |" in shown
+    with pytest.raises(BadInputError, match="rewind='continue'"):
+        go_back(world, "b1", savepoint_id, "continue")
+    assert runs(world) == "v2.py"
+    assert go_back(world, "b2", savepoint_id, "fork").first_batch is not None
+    assert runs(world) == "v1.py"
+    twice = sorted(record for record, times in world.logs.counted.items() if times > 1)
+    assert twice == list(range(10, 20)), "what was committed after the savepoint is counted again"
