@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 # Before any test imports airflow or starts a JVM: nothing may appear in the home folder.
 _LANE = os.environ.get("PYTEST_XDIST_WORKER", "")  # tests run side by side share no folder
-os.environ["AIRFLOW_HOME"] = str(paths.HOME / f"airflow-tests{_LANE}")
+_AIRFLOW = paths.VENV_AIRFLOW.name.removeprefix("venv-airflow")  # nor do versions of Airflow
+os.environ["AIRFLOW_HOME"] = str(paths.HOME / f"airflow-tests{_AIRFLOW}{_LANE}")
 os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(paths.HOME / "cache" / "hypothesis"))
 # How long an example takes says how busy the machine is, and nothing of the code.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
