@@ -29,7 +29,6 @@ class FlinkstylePlugin(AirflowPlugin):
             "name": "Savepoints",
             "bundle_url": f"{PREFIX}/static/main.js",
             "destination": "nav",
-            "category": "browse",
             "url_route": "savepoints",
             "nav_top_level": True,
         }

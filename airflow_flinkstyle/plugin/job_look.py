@@ -54,7 +54,7 @@ class JobLook:
         self._ended_runs: dict[int, dict[str, Any]] = {}
 
     def row(self, now_s: float) -> dict[str, Any]:
-        """Return the job's row in the table: about 4 requests, and 5 more once a minute.
+        """Return the job's row in the table: 4 to 8 requests, and 6 more once a minute.
 
         An error of the store, or of what is in it, is part of the row: one job does not hide the others.
         """

@@ -40,7 +40,7 @@ class Meter:
         """Return whether a look at the store may begin; one that has begun is not cut short."""
         with self._lock:
             self._fill()
-            return self._left > 0
+            return self._left >= 1
 
     def _fill(self) -> None:
         now_s = self._now_s()

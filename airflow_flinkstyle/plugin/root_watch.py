@@ -36,6 +36,13 @@ MOST_NOT_JOBS = 5
 FIRST_ANSWER_S = 0.25
 """How long the first look waits, before it answers that the jobs are being read."""
 _THREADS = 8
+_NOTHING_YET: dict[str, Any] = {
+    "loading": True,
+    "jobs": [],
+    "not_jobs": [],
+    "read_at_ms": None,
+    "error": None,
+}
 log = logging.getLogger(__name__)
 
 
@@ -58,7 +65,7 @@ class RootWatch:
         self._first = threading.Event()
 
     def jobs(self) -> dict[str, Any]:
-        """Return the jobs as read last, and when; ``loading`` before the first time."""
+        """Return the jobs as read last (``loading``: not yet), and when; ``reading``: again."""
         now_s = time.monotonic()
         with self._lock:
             begin = not self._reading and now_s >= self._next_s
@@ -66,13 +73,7 @@ class RootWatch:
         if begin:
             threading.Thread(target=self._read, name="flinkstyle-page", daemon=True).start()
         self._first.wait(FIRST_ANSWER_S)
-        return self._newest or {
-            "loading": True,
-            "jobs": [],
-            "not_jobs": [],
-            "read_at_ms": None,
-            "error": None,
-        }
+        return {**(self._newest or _NOTHING_YET), "reading": self._reading}
 
     def look_again(self) -> bool:
         """Let the next look begin a reading at once; return whether the store may be asked so soon."""
@@ -105,12 +106,12 @@ class RootWatch:
 
     def _read(self) -> None:
         begun_s, asked = time.monotonic(), self.meter.requests
-        found: dict[str, Any] = {"loading": False, "jobs": [], "not_jobs": [], "error": None}
+        before = self._newest or _NOTHING_YET
+        found: dict[str, Any] = {**before, "loading": False, "error": None}
         try:
             found["jobs"], found["not_jobs"] = self._rows(begun_s), self._not_jobs
         except FlinkstyleError as error:
-            before = self._newest or {}
-            found = {**found, "jobs": before.get("jobs", []), "error": error_document(error)}
+            found["error"] = error_document(error)
             log.warning("The Savepoints page cannot read a savepoint root: %s", error)
         except Exception:
             log.exception("The Savepoints page cannot read a savepoint root")
@@ -123,7 +124,7 @@ class RootWatch:
         cost = self.meter.requests - asked
         with self._lock:
             # An error keeps the time of the last good reading, so that the page can say how old it is.
-            at_ms = now_ms() if found["error"] is None else (self._newest or {}).get("read_at_ms")
+            at_ms = now_ms() if found["error"] is None else before["read_at_ms"]
             self._newest = {**found, "read_at_ms": at_ms}
             self._next_s = begun_s + max(ROUND_S, cost * 60 / self.meter.per_minute)
             self._reading = False

@@ -40,7 +40,7 @@ export function useAnswer(url, { again = true } = {}) {
       setState((before) => ({ ...before, error: error.message }));
     }
   }, [address]);
-  const loading = Boolean(state.value?.roots?.some((root) => root.loading));
+  const loading = Boolean(state.value?.roots?.some((root) => root.loading || root.reading));
   useEffect(() => {
     read();
     if (!again) return undefined;

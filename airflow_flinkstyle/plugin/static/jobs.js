@@ -7,10 +7,7 @@ import { duration, number, rate } from "./words.js";
 
 const { createElement: h, Fragment, useState } = globalThis.React;
 
-const COLUMNS = [
-  "Job", "State", "Since", "Generation", "Host", "Last batch", "Rows/s in", "Rows/s processed", "Batch took",
-  "Lag", "Newest savepoint", "Checked", "Open",
-];
+const COLUMNS = ["Job", "State", "Since", "Where", "Last batch", "Rows/s in", "Rows/s processed", "Lag", "Newest savepoint", "Open"];
 
 export function JobsView() {
   const { value, error } = useAnswer(ownUrl("jobs"));
@@ -25,15 +22,15 @@ function Root({ root }) {
   const fault = root.error && `${root.error.problem} ${root.error.state_after} ${root.error.remedy}`;
   return h("section", null,
     h("h2", null, root.conn_id),
-    h("p", { className: "quiet" }, root.loading ? "The jobs are being read …" : h(Fragment, null, "Read ", h(Time, { at: root.read_at_ms }), " ",
+    h("p", { className: "quiet" }, root.loading ? "The jobs are being read …" : h(Fragment, null, root.read_at_ms ? "Read " : "Not read yet ", root.read_at_ms && h(Time, { at: root.read_at_ms }), " ",
       allowed?.refresh && h(Refresh, { conn: root.conn_id }))),
     h(Fault, { text: fault }),
-    !root.loading && h(Table, {
+    !root.loading && (root.jobs.length > 0 || !fault) && h(Table, {
       caption: "Jobs", columns: COLUMNS, rows: root.jobs.map((job) => row(root.conn_id, job)),
       empty: "There is no job below this savepoint root.",
     }),
     root.not_jobs.length > 0 && h("p", { className: "quiet" }, "Not shown, because no job can have such a name: ", root.not_jobs.join(", ")),
-    allowed && h(Actions, { conn: root.conn_id, dags: allowed.dags.filter((dag) => dag === "start_job"), known: {} }));
+    allowed && !fault && h(Actions, { conn: root.conn_id, dags: allowed.dags.filter((dag) => dag === "start_job"), known: {} }));
 }
 
 function row(conn, job) {
@@ -44,15 +41,12 @@ function row(conn, job) {
       job.state === "running" && !job.is_certain && h("div", { className: "quiet" }, "by its record; not seen to beat yet"),
       job.state !== "running" && h("div", { className: "reason" }, job.reason)),
     h(Time, { at: job.since_ms }),
-    job.generation ?? "–",
-    job.host ?? "–",
-    h(Time, { at: job.last_batch_at_ms }),
+    h(Fragment, null, job.host ?? "–", job.generation != null && h("div", { className: "quiet" }, `generation ${job.generation}`)),
+    h(Fragment, null, h(Time, { at: job.last_batch_at_ms }), job.batch_ms != null && h("div", { className: "quiet" }, `took ${duration(job.batch_ms)}`)),
     rate(job.input_rows_per_s),
     rate(job.processed_rows_per_s),
-    duration(job.batch_ms),
     number(job.lag_records),
-    newest ? h("a", { href: linkTo(conn, job.job, newest.savepoint_id) }, h(Time, { at: newest.taken_at_ms })) : "none",
-    h(Checked, { savepoint: newest }),
+    newest ? h(Fragment, null, h("a", { href: linkTo(conn, job.job, newest.savepoint_id) }, h(Time, { at: newest.taken_at_ms })), " ", h(Checked, { savepoint: newest })) : "none",
     job.open.map((one) => h("div", { key: one.id }, `${one.id}: ${one.phase}`)),
   ];
 }

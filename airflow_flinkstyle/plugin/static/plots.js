@@ -2,7 +2,7 @@
 import { bytes, duration, moment, number, rate } from "./words.js";
 
 const { createElement: h, useState } = globalThis.React;
-const WIDTH = 480, HEIGHT = 120, LEFT = 64, BOTTOM = 18;
+const WIDTH = 480, HEIGHT = 130, LEFT = 76, BOTTOM = 20;
 const SPANS = [["60", "2 hours"], ["600", "1 day"], ["3600", "1 week"], ["86400", "120 days"]];
 
 export function Plots({ value }) {

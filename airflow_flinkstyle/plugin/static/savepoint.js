@@ -25,7 +25,7 @@ const About = ({ value, conn, job }) => h(Facts, { rows: [
   ["Taken", h(Fragment, null, h(Time, { at: value.taken_at_ms }), `, ${moment(value.taken_at_ms)}`)],
   ["Generation", value.generation], ["Spark", value.spark_version], ["Alignment", value.alignment], ["Cut", value.cut_id],
   ["Size", `${bytes(value.size_bytes)} in ${number(value.files)} files, if nothing were shared`],
-  ["Checked", h(Checked, { savepoint: value })], ["Damage", value.damaged],
+  ["Checked", h(Checked, { savepoint: value })], ...(value.damaged ? [["Damage", value.damaged]] : []),
   ["Kept because", value.pinned ? `pinned: ${value.pinned}` : "retention decides"],
   ["Made from", value.parent ? h("a", { href: linkTo(conn, job, value.parent) }, value.parent) : null],
   ...Object.entries(value.evidence).map(([name, text]) => [`Evidence: ${name}`, text]),
@@ -36,7 +36,7 @@ const Query = ({ query }) => h("section", null,
   h(Facts, { rows: [
     ["Batch", `${query.batch_id}${query.has_planned_batch ? ", and one planned" : ""}`], ["Sink", query.sink], ["Query id", query.query_id],
     ["Files", `${number(query.files)}, ${bytes(query.size_bytes)}`],
-    ["Pinned settings", Object.entries(query.settings).map(([name, value]) => h("div", { key: name }, `${name}=${value}`))],
+    ["Pinned settings", Object.keys(query.settings).length === 0 ? "none" : Object.entries(query.settings).map(([name, value]) => h("div", { key: name }, `${name}=${value}`))],
   ] }),
   query.positions.length > 0 && h(Table, {
     caption: "Positions", columns: ["Source", "Cluster", "Topic", "Partition", "Next offset", "Unread then"],

@@ -11,8 +11,8 @@ export const style = `
 .flinkstyle caption { text-align: left; color: var(--quiet); padding-bottom: 0.25rem; }
 .flinkstyle th, .flinkstyle td { text-align: left; vertical-align: top; padding: 0.35rem 0.6rem; border-bottom: 1px solid var(--line); }
 .flinkstyle th { font-weight: 600; white-space: nowrap; background: var(--soft); }
-.flinkstyle td { font-variant-numeric: tabular-nums; }
-.flinkstyle .reason { max-width: 26rem; overflow-wrap: anywhere; }
+.flinkstyle td { font-variant-numeric: tabular-nums; min-width: 4.5rem; max-width: 20rem; overflow-wrap: anywhere; }
+.flinkstyle td:first-child { min-width: 7rem; } .flinkstyle td:has(.badge) { min-width: 9rem; } .flinkstyle td:has(.reason) { min-width: 16rem; }
 .flinkstyle .quiet { color: var(--quiet); }
 .flinkstyle .badge { display: inline-block; padding: 0 0.45rem; border-radius: 0.5rem; border: 1px solid; font-size: 0.8rem; white-space: nowrap; }
 .flinkstyle .badge.good { color: var(--chakra-colors-fg-success, #15803d); } .flinkstyle .badge.bad { color: var(--chakra-colors-fg-error, #b91c1c); }
@@ -28,7 +28,7 @@ export const style = `
 .flinkstyle dialog input, .flinkstyle dialog select { width: 100%; } .flinkstyle dialog small { color: var(--quiet); }
 .flinkstyle .plots { display: grid; grid-template-columns: repeat(auto-fill, minmax(20rem, 1fr)); gap: 1rem; margin-top: 0.5rem; }
 .flinkstyle figure { border: 1px solid var(--line); border-radius: 0.4rem; padding: 0.5rem; margin: 0; } .flinkstyle svg { width: 100%; height: auto; } .flinkstyle svg.timeline { min-width: 40rem; }
-.flinkstyle svg text { font-size: 11px; fill: var(--quiet); } .flinkstyle .axis { stroke: var(--line); } .flinkstyle .line { fill: none; stroke: var(--brand); stroke-width: 1.5; } .flinkstyle .dot { fill: var(--brand); }
+.flinkstyle svg text { font-size: 13px; fill: var(--quiet); } .flinkstyle .axis { stroke: var(--line); } .flinkstyle .line { fill: none; stroke: var(--chakra-colors-fg-info, var(--brand)); stroke-width: 1.5; } .flinkstyle .dot { fill: var(--chakra-colors-fg-info, var(--brand)); }
 .flinkstyle rect.good { fill: var(--chakra-colors-success-solid, #16a34a); } .flinkstyle rect.calm { fill: var(--quiet); } .flinkstyle rect.busy { fill: var(--chakra-colors-warning-solid, #ca8a04); }
 .flinkstyle rect.bad, .flinkstyle circle.bad { fill: var(--chakra-colors-error-solid, #dc2626); }
 `;
