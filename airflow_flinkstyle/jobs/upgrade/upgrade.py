@@ -117,7 +117,7 @@ class Upgrade:
     def _stop(self) -> Mapping[str, Any]:
         self._require_rollback_possible()
         require_fitting(self.client, self.spec, self.target)
-        self.client.deployment.require_able()
+        self.client.deployment_for(self.target).require_able()
         key = f"{self.journal.migration_id}/stop"
         outcome = self.client.stop(
             key, savepoint=True, timeout_s=self.stop_timeout_s, confirm=self.journal.check
