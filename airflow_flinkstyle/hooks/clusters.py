@@ -30,8 +30,9 @@ def on_cluster(conn_id: str, extra: Mapping[str, Any], master: str) -> OnCluster
 
     Args:
         conn_id: Of the connection, for messages.
-        extra: ``agent``, ``agent-path``, ``master-web-url``, ``proxy-user``, and the provider's ``queue``,
-            ``principal``, ``rest-scheme``, ``rest-port``, ``yarn_resourcemanager_webapp_address``.
+        extra: ``agent``, ``agent-path``, ``master-web-url``, ``proxy-user``, ``cluster-url`` for deployments
+            of other packages, and the provider's ``queue``, ``principal``, ``rest-scheme``, ``rest-port``,
+            ``yarn_resourcemanager_webapp_address``.
         master: As Spark writes it.
 
     Raises:
@@ -48,7 +49,9 @@ def on_cluster(conn_id: str, extra: Mapping[str, Any], master: str) -> OnCluster
     return OnCluster(
         agent=extra.get("agent") or INSTALLED,
         agent_path=extra.get("agent-path") or None,
-        cluster_url=extra.get("yarn_resourcemanager_webapp_address") or _rest_urls(extra, master),
+        cluster_url=extra.get("cluster-url")
+        or extra.get("yarn_resourcemanager_webapp_address")
+        or _rest_urls(extra, master),
         web_url=extra.get("master-web-url") or None,
         proxy_user=extra.get("proxy-user") or None,
         conf={name: str(value) for name, value in settings.items() if value},

@@ -185,7 +185,8 @@ def submit_target(
         extra.get("deploy-mode") or extra.get("deploy_mode") or "client",
     )
     conf = {str(name): plain(value) for name, value in (extra.get("conf") or {}).items()}
-    cluster = on_cluster(connection.conn_id, extra, master) if deploy_mode == "cluster" else OnCluster()
+    is_remote = deploy_mode == "cluster" or bool(extra.get("deployment"))
+    cluster = on_cluster(connection.conn_id, extra, master) if is_remote else OnCluster()
     return SubmitTarget(
         master=master,
         spark_home=extra.get("spark-home") or extra.get("spark_home") or defaults.spark_home,

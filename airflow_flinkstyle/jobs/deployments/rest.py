@@ -33,18 +33,21 @@ class NoAnswerError(Exception):
 
 def ask(
     url: str, *, method: str = "GET", body: Mapping[str, Any] | None = None, timeout_s: float = TIMEOUT_S
-) -> Any:  # noqa: ANN401 - JSON
-    """Return what a cluster manager answers, as JSON.
+) -> dict[str, Any]:
+    """Return what a cluster manager answers: a JSON object.
 
     Raises:
         NotDeliveredError: If nobody listens there.
-        NoAnswerError: If it did not answer, or not in JSON; the reason is its text.
+        NoAnswerError: If it did not answer, or not with a JSON object; the reason is its text.
     """
     text = read(url, method=method, body=body, timeout_s=timeout_s)
     try:
-        return json.loads(text)
+        said = json.loads(text)
     except ValueError as error:
         raise NoAnswerError(f"{url} answered {text[:_SHOWN]!r}") from error
+    if not isinstance(said, dict):
+        raise NoAnswerError(f"{url} answered {text[:_SHOWN]!r}")
+    return said
 
 
 def read(

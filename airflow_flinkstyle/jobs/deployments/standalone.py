@@ -11,10 +11,11 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
 
+from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.deployments.base import Alive, DriverState, Gone, Unknown
 from airflow_flinkstyle.jobs.deployments.rest import NoAnswerError, NotDeliveredError, Remembered, ask, read
 from airflow_flinkstyle.jobs.errors import DriverFailedError
-from airflow_flinkstyle.jobs.target import SUPERVISE
+from airflow_flinkstyle.jobs.target import PY_FILES, SUPERVISE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -48,7 +49,21 @@ class StandaloneDeployment:
         self._remembered = Remembered()
 
     def require_able(self) -> None:
-        """Start drivers from anywhere: they end with nothing of this host."""
+        """Refuse an agent that no worker of the cluster could find.
+
+        Drivers may be started from anywhere: they end with nothing of this host.
+
+        Raises:
+            BadInputError: If the agent comes by a zip, and nobody says where it stands.
+        """
+        if self._target.agent == PY_FILES and not self._target.agent_path:
+            raise BadInputError(
+                "The place of the agent's zip was expected with agent 'py-files' on a standalone cluster, "
+                "found none: nothing of this machine is uploaded there.",
+                state_after="Nothing was started or changed.",
+                remedy="Run `flinkstyle agent pack FOLDER`, copy both files to where the workers find them, "
+                "and name the zip as 'agent-path' in the Spark connection's extra.",
+            )
 
     def submit(self, submission: Submission) -> Mapping[str, str]:
         """Ask the master that leads for a driver; no answer is no reason to ask again.
@@ -67,9 +82,9 @@ class StandaloneDeployment:
                 log.warning("Whether a driver was submitted is unknown: %s", error)
                 return {"driver": ""}
             else:
-                if said.get("success") and said.get("submissionId"):
-                    log.info("Submitted driver %s to %s", said["submissionId"], url)
-                    return {"driver": str(said["submissionId"])}
+                if said.get("success"):
+                    log.info("Submitted driver %s to %s", said.get("submissionId"), url)
+                    return {"driver": str(said.get("submissionId") or "")}
                 refusals.append(f"{url} said {said.get('message') or said}")
         raise DriverFailedError(
             f"A master of {self._target.master} was expected to take the driver, found that "

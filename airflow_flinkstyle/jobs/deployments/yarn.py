@@ -212,11 +212,9 @@ class YarnDeployment:
         reasons = []
         for url in self._urls():
             try:
-                said = ask(f"{url}/ws/v1/cluster/{path}")
+                return ask(f"{url}/ws/v1/cluster/{path}")
             except (NotDeliveredError, NoAnswerError) as error:
                 reasons.append(str(error))
-            else:
-                return said if isinstance(said, dict) else {}
         raise NoAnswerError("; ".join(reasons) or "no address of a ResourceManager is known")
 
     def _urls(self) -> Iterator[str]:
