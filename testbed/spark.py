@@ -143,6 +143,11 @@ class SparkCluster:
         """Where submissions in cluster deploy mode go."""
         return f"http://127.0.0.1:{self.rest_port}"
 
+    @property
+    def web_url(self) -> str:
+        """Of the master's page."""
+        return f"http://127.0.0.1:{self.web_port}"
+
     def start(self) -> None:
         """Start master and workers and wait until all workers are registered."""
         try:

@@ -148,8 +148,15 @@ def _run_script(script: str, args: Sequence[str]) -> None:
         sys.argv = list(args)
         runpy.run_module(args[0], run_name="__main__", alter_sys=True)
         return
-    sys.path.insert(0, str(Path(script).resolve().parent))  # as python itself does
-    runpy.run_path(script, run_name="__main__")
+    place = _brought(script)
+    sys.path.insert(0, str(place.resolve().parent))  # as python itself does
+    runpy.run_path(str(place), run_name="__main__")
+
+
+def _brought(script: str) -> Path:
+    """Return where a script stands: at its path, or where Spark has put what it fetched for this driver."""
+    places = [Path(entry) / script for entry in sys.path] if "/" not in script else []
+    return next((place for place in [Path(script), *places] if place.is_file()), Path(script))
 
 
 def _await_queries(runtime: Runtime) -> None:
@@ -176,6 +183,11 @@ def _leave_own_folder() -> None:
     try:
         import airflow_flinkstyle  # noqa: F401
     except ImportError:
+        if not (here.parent / "agent" / "launcher.py").exists():  # Spark has brought this file alone
+            sys.exit(
+                f"airflow_flinkstyle was expected in {sys.executable}, found none. Nothing was started. "
+                'Install it there, or set "agent": "py-files" in the Spark connection\'s extra.'
+            )
         sys.path.append(str(here.parent.parent))
 
 

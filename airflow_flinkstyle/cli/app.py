@@ -9,6 +9,7 @@ from typer.core import TyperCommand
 
 from airflow_flinkstyle import __version__
 from airflow_flinkstyle.cli import (
+    agent,
     cut,
     inspect,
     job,
@@ -137,3 +138,4 @@ app.add_typer(
 )
 app.add_typer(_group("Check what a topic holds.", {"verify": topic.verify}), name="topic")
 app.add_typer(_group("Try a store.", {"check": store.check}), name="store")
+app.add_typer(_group("Bring the agent to drivers.", {"pack": agent.pack}), name="agent")

@@ -166,11 +166,13 @@ def submit_target(
 
     Args:
         connection: Of type ``spark``: host and port name the master; the extra may hold ``deploy-mode``,
-            ``spark-home``, ``python``, ``conf``, ``jars`` and ``packages``.
+            ``spark-home``, ``python``, ``conf``, ``jars`` and ``packages``; for drivers on a cluster see
+            ``hooks.clusters``.
         defaults: The ``flinkstyle`` connection's, where the Spark connection's form has no field.
         secret_env: Credentials for the agent; they reach the driver through its environment only.
     """
     from airflow_flinkstyle.hooks.airflow_versions import conf as airflow_conf
+    from airflow_flinkstyle.hooks.clusters import OnCluster, on_cluster
     from airflow_flinkstyle.jobs.spec import SubmitTarget
 
     require_type(connection, "spark")
@@ -178,12 +180,25 @@ def submit_target(
     python = extra.get("python") or defaults.python or os.environ.get("PYSPARK_PYTHON")
     if not python:
         raise _incomplete(connection, "python in its extra (or python in the flinkstyle connection)")
+    master, deploy_mode = (
+        _master(connection),
+        extra.get("deploy-mode") or extra.get("deploy_mode") or "client",
+    )
+    conf = {str(name): plain(value) for name, value in (extra.get("conf") or {}).items()}
+    is_remote = deploy_mode == "cluster" or bool(extra.get("deployment"))
+    cluster = on_cluster(connection.conn_id, extra, master) if is_remote else OnCluster()
     return SubmitTarget(
-        master=_master(connection),
+        master=master,
         spark_home=extra.get("spark-home") or extra.get("spark_home") or defaults.spark_home,
         python=str(python),
-        deploy_mode=extra.get("deploy-mode") or extra.get("deploy_mode") or "client",
-        conf={str(name): plain(value) for name, value in (extra.get("conf") or {}).items()},
+        deploy_mode=deploy_mode,
+        deployment=extra.get("deployment") or "",
+        conf={**cluster.conf, **conf},
+        agent=cluster.agent,
+        agent_path=cluster.agent_path,
+        cluster_url=cluster.cluster_url,
+        web_url=cluster.web_url,
+        proxy_user=cluster.proxy_user,
         jars=_names(extra.get("jars")),
         packages=_names(extra.get("packages")),
         secret_env=dict(secret_env),

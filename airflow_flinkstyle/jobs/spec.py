@@ -6,12 +6,19 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import airflow_flinkstyle
 from airflow_flinkstyle.errors import BadInputError, MessageFormatError
-from airflow_flinkstyle.jobs.errors import DeployModeError
 from airflow_flinkstyle.jobs.s3a import PROVIDER, REGION, has_first_sdk, s3a_conf
 from airflow_flinkstyle.jobs.secrets import REDACTED_BY_SPARK, REDACTED_TOO, require_no_secrets
 from airflow_flinkstyle.jobs.signing import KEY_VARIABLE, PREVIOUS_VARIABLE
+from airflow_flinkstyle.jobs.target import SubmitTarget as SubmitTarget
+from airflow_flinkstyle.jobs.target import (
+    launcher_of,
+    require_one_who_relaunches,
+    script_argument,
+    shipped,
+    without_defaults,
+)
+from airflow_flinkstyle.jobs.target import launcher_path as launcher_path
 from airflow_flinkstyle.kafka.login.driver import named_connections
 from airflow_flinkstyle.protocol.board import check_job_name
 from airflow_flinkstyle.protocol.records import KafkaOverride
@@ -23,6 +30,9 @@ if TYPE_CHECKING:
 
 DEFAULT_LEASE_S = 30.0
 _REDACTION = "spark.redaction.regex"
+_ENV_ON_YARN = "spark[.]yarn[.]appMasterEnv[.]"
+"""There the driver's environment is among its settings, with all that is secret in it."""
+_OWN_PY_FILES = "spark.submit.pyFiles"
 _STRIPPED = (
     "PYTHONPATH",
     "PYTHONHOME",
@@ -46,7 +56,8 @@ class JobSpec:
     name: str
     """Unique under a savepoint root."""
     script: str
-    """Path of the PySpark script, as the driver sees it; or ``-m``: then ``args`` begins with a module."""
+    """Path of the PySpark script, as the driver sees it; or an address from which Spark fetches it
+    (``s3a://``, ``hdfs://``, ``https://``); or ``-m``: then ``args`` begins with a module."""
     args: tuple[str, ...] = ()
     conf: Mapping[str, str] = field(default_factory=dict)
     """Spark settings of this job; they win over the target's."""
@@ -87,42 +98,6 @@ class JobSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SubmitTarget:
-    """Where drivers run; plain values that a hook reads from connections."""
-
-    master: str
-    python: str
-    """Interpreter with PySpark (or, with ``spark_home``, any that its Spark supports)."""
-    spark_home: str | None = None
-    """None: the spark-submit that is beside ``python``."""
-    conf: Mapping[str, str] = field(default_factory=dict)
-    jars: tuple[str, ...] = ()
-    packages: tuple[str, ...] = ()
-    secret_env: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Store credentials for the agent's environment, or what to assume; never recorded anywhere. An empty one
-    is taken out of what the driver inherits."""
-    working_dir: str | None = None
-    log_dir: str
-    deploy_mode: str = "client"
-
-    def __post_init__(self) -> None:
-        """Refuse deploy modes by name."""
-        if self.deploy_mode != "client":
-            raise DeployModeError(
-                f"Deploy mode 'client' was expected, found {self.deploy_mode!r}.",
-                state_after="Nothing was started.",
-                remedy="Set the Spark connection's deploy mode to client: the driver runs on this machine, "
-                "its executors on the cluster.",
-            )
-
-    @property
-    def spark_submit(self) -> str:
-        """The program to run."""
-        home = Path(self.spark_home) / "bin" if self.spark_home else Path(self.python).parent
-        return str(home / "spark-submit")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
     """One driver process to start: everything a deployment needs."""
 
@@ -130,21 +105,27 @@ class Submission:
     marker: tuple[str, ...]
     """The part of ``argv`` that no other generation of any job has: to find the process again."""
     env: Mapping[str, str] = field(repr=False)
+    """The driver's."""
     cwd: str | None
     log_path: str
-
-
-def launcher_path() -> str:
-    """Return the launcher's file, without importing the agent (it needs PySpark)."""
-    return str(Path(airflow_flinkstyle.__file__).parent / "agent" / "launcher.py")
+    name: str = ""
+    """For people: the job with its generation."""
+    conf: Mapping[str, str] = field(default_factory=dict)
+    """The driver's settings, which ``argv`` holds too."""
+    submitter_env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """For a program that submits a driver to a cluster; the driver gets none of it."""
 
 
 def require_recordable(spec: JobSpec, target: SubmitTarget) -> None:
     """Refuse a launch with secrets among what a claim records and a command line shows.
 
+    Also one of which a cluster too would start drivers again.
+
     Raises:
         BadInputError: Naming the settings.
     """
+    if target.is_remote:
+        require_one_who_relaunches({**target.conf, **spec.conf})
     require_no_secrets(f"the conf of job {spec.name}", spec.conf)
     require_no_secrets(f"the env of job {spec.name}", spec.env)
     require_no_secrets("the conf of the Spark connection", target.conf)
@@ -153,7 +134,7 @@ def require_recordable(spec: JobSpec, target: SubmitTarget) -> None:
 def launch_of(spec: JobSpec, target: SubmitTarget) -> dict[str, Any]:
     """Return what a claim records, so that any caller can start one more incarnation; no secrets."""
     where = {name: value for name, value in asdict(target).items() if name != "secret_env"}
-    return {"spec": asdict(spec), "target": where}
+    return {"spec": asdict(spec), "target": without_defaults(where)}
 
 
 def from_launch(launch: Mapping[str, Any], *, secret_env: Mapping[str, str]) -> tuple[JobSpec, SubmitTarget]:
@@ -188,17 +169,27 @@ def submit_argv(
     env: Mapping[str, str],
 ) -> tuple[str, ...]:
     """Return the spark-submit command line of one driver with this environment."""
-    argv = [target.spark_submit, "--master", target.master, "--deploy-mode", target.deploy_mode]
-    argv += ["--name", f"{spec.name}-{generation}"]
-    for name, value in sorted(_conf(spec, target, env).items()):
+    # A worker of a standalone cluster runs this command as it stands: there it is in client mode.
+    argv = [target.spark_submit, "--master", target.master]
+    argv += [
+        "--deploy-mode",
+        "cluster" if target.is_on_yarn else "client",
+        "--name",
+        f"{spec.name}-{generation}",
+    ]
+    conf = _conf(spec, target, env)
+    py_files = [*filter(None, conf.pop(_OWN_PY_FILES, "").split(",")), *shipped(spec.script, target)]
+    for name, value in sorted(conf.items()):
         argv += ["--conf", f"{name}={value}"]
+    if py_files:
+        argv += ["--py-files", ",".join(py_files)]
     if target.jars:
         argv += ["--jars", ",".join(target.jars)]
     if target.packages:
         argv += ["--packages", ",".join(target.packages)]
-    argv += [launcher_path(), *_marker(spec, root, generation, claim_id), "--submit", str(submit)]
+    argv += [launcher_of(target), *_marker(spec, root, generation, claim_id), "--submit", str(submit)]
     argv += ["--digest", digest] if digest else []
-    argv += ["--", spec.script, *spec.args]
+    argv += ["--", script_argument(spec.script), *spec.args]
     return tuple(argv)
 
 
@@ -209,8 +200,10 @@ def _conf(spec: JobSpec, target: SubmitTarget, env: Mapping[str, str]) -> dict[s
         conf.setdefault(REGION, region)
     if PROVIDER not in conf:
         conf = {**s3a_conf(env, first_sdk=has_first_sdk(_jars(target, conf))), **conf}
-    if named_connections(rule.options for rule in spec.overrides):
-        conf[_REDACTION] = f"{conf.get(_REDACTION, REDACTED_BY_SPARK)}|{REDACTED_TOO}"
+    hidden = [REDACTED_TOO] if named_connections(rule.options for rule in spec.overrides) else []
+    hidden += [_ENV_ON_YARN] if target.is_on_yarn else []
+    if hidden:
+        conf[_REDACTION] = "|".join([conf.get(_REDACTION, REDACTED_BY_SPARK), *hidden])
     return conf
 
 
@@ -230,21 +223,27 @@ def _marker(spec: JobSpec, root: str, generation: Generation, claim_id: str) -> 
 def driver_env(spec: JobSpec, target: SubmitTarget, base: Mapping[str, str]) -> dict[str, str]:
     """Return the driver's environment: the caller's without Airflow's and its Python's own variables.
 
-    The signing key is never among them: no driver can start another one.
+    A driver on a cluster gets none of the caller's: that is another machine's. The signing key is never
+    among them: no driver can start another one.
     """
+    env = {} if target.is_remote else _of_this_machine(target, base)
+    env["PYSPARK_PYTHON"] = env["PYSPARK_DRIVER_PYTHON"] = target.python
+    given = {name for name, value in target.secret_env.items() if value}
+    taken_out = {*(target.secret_env.keys() - given), KEY_VARIABLE, PREVIOUS_VARIABLE}
+    env = {name: value for name, value in {**env, **spec.env}.items() if name not in taken_out}
+    return {**env, **{name: target.secret_env[name] for name in given}}
+
+
+def _of_this_machine(target: SubmitTarget, base: Mapping[str, str]) -> dict[str, str]:
     env = {
         name: value
         for name, value in base.items()
         if not name.startswith(("AIRFLOW", "_AIRFLOW", "__AIRFLOW")) and name not in _STRIPPED
     }
-    env["PYSPARK_PYTHON"] = env["PYSPARK_DRIVER_PYTHON"] = target.python
     env["PATH"] = f"{Path(target.python).parent}:{env.get('PATH', '/usr/bin:/bin')}"
     if target.spark_home:
         env["SPARK_HOME"] = target.spark_home
-    given = {name for name, value in target.secret_env.items() if value}
-    taken_out = {*(target.secret_env.keys() - given), KEY_VARIABLE, PREVIOUS_VARIABLE}
-    env = {name: value for name, value in {**env, **spec.env}.items() if name not in taken_out}
-    return {**env, **{name: target.secret_env[name] for name in given}}
+    return {name: value for name, value in env.items() if name not in (KEY_VARIABLE, PREVIOUS_VARIABLE)}
 
 
 def submission_of(
@@ -275,4 +274,7 @@ def submission_of(
         env=env,
         cwd=target.working_dir,
         log_path=str(Path(target.log_dir) / f"{spec.name}-{generation:06d}.log"),
+        name=f"{spec.name}-{generation}",
+        conf=_conf(spec, target, env) if target.is_remote else {},
+        submitter_env=_of_this_machine(target, base_env) if target.is_remote else {},
     )

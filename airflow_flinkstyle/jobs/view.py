@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.clock import CLOCK, Clock, Wait
 from airflow_flinkstyle.errors import SignatureError
 from airflow_flinkstyle.jobs.deployments.base import Alive, DriverState, Gone, Unknown
+from airflow_flinkstyle.jobs.deployments.chosen import Deployments
 from airflow_flinkstyle.jobs.errors import JobError, JobNotRunningError
 from airflow_flinkstyle.jobs.lease import OF_THIS_PROCESS, Sightings
 from airflow_flinkstyle.jobs.signing import Signer
@@ -61,6 +62,7 @@ class JobView:
     board: JobBoard
     repository: SavepointRepository
     deployment: Deployment
+    """For drivers of this machine."""
     signer: Signer = field(default_factory=Signer)
     """Without a key nothing is started."""
     secret_env: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -69,6 +71,8 @@ class JobView:
     """Opens a checkpoint location, for what callers do with stopped jobs."""
     poll_s: float = 0.25
     clock: Clock = field(default=CLOCK, repr=False)
+    clusters: Deployments = field(default_factory=Deployments, repr=False)
+    """For drivers elsewhere."""
     sightings: Sightings = field(default_factory=lambda: OF_THIS_PROCESS, repr=False)
     """What this process has seen of the jobs' heartbeats."""
     base_env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ), repr=False)
@@ -166,6 +170,20 @@ class JobView:
         """Return how a generation was started, to start it or what follows it; raises as ``signed_claim``."""
         return from_launch(self.signed_claim(generation).claim.launch, secret_env=self.secret_env)
 
+    def deployment_for(self, target: SubmitTarget) -> Deployment:
+        """Return what starts drivers at a target.
+
+        Raises:
+            DeployModeError: If nothing does.
+        """
+        return self.clusters.make(target) if target.is_remote else self.deployment
+
+    def deployment_of(self, generation: Generation, claim: Claim) -> Deployment:
+        """Return what runs a generation's drivers; one that knows nothing if its claim is not signed."""
+        return self.clusters.of_claim(
+            claim.claim_id, claim.launch, lambda: self.launch_of(generation)[1], local=self.deployment
+        )
+
     def _not_claimed(self, generation: Generation) -> JobNotRunningError:
         return JobNotRunningError(
             f"Generation {generation} of job {self.board.job} was expected, found none of that number.",
@@ -213,7 +231,7 @@ class JobView:
             submit_number=submit.number if submit else 0,
             incarnation=newest,
             heartbeat=beat.value if beat else None,
-            speaker=self._state(recorded.process, submit)
+            speaker=self._state(self.deployment_of(generation, claim), recorded.process, submit)
             if beat is not None and beat.value.incarnation
             else Gone(),  # nobody spoke, or a caller in a driver's place
             successor=None,
@@ -244,13 +262,15 @@ class JobView:
         slot = self.board.heartbeat(named)
         return slot is not None and slot.value.state == "closed" and slot.value.batches() == order.closed_at
 
-    def _state(self, record: IncarnationRecord | None, submit: Submit | None) -> DriverState:
+    def _state(
+        self, deployment: Deployment, record: IncarnationRecord | None, submit: Submit | None
+    ) -> DriverState:
         """Ask the deployment about a driver that described itself."""
         if record is None:
             return Unknown("it did not describe itself")
-        if submit is not None and submit.deployment != self.deployment.name:
+        if submit is not None and submit.deployment != deployment.name:
             return Unknown(f"it was started by deployment {submit.deployment}")
-        return self.deployment.state(self.deployment.native_id(record))
+        return deployment.state(deployment.native_id(record))
 
     def _successor(self, run: Run, speaker: IncarnationRecord | None) -> Successor | None:
         """Ask the deployment about the newest driver behind the one that spoke last."""
@@ -258,7 +278,8 @@ class JobView:
         record = self.board.incarnation(run.generation, begun) if begun is not None else None
         if record is not None and record.submit in (0, run.submit_number) and not run.was_given_up:
             grace_s = max(CLAIM_GRACE_S, 3 * run.claim.lease_s)  # it waits for two leases at most
-            return Successor(state=self._state(record, run.submit), grace_s=grace_s)
+            deployment = self.deployment_of(run.generation, run.claim)
+            return Successor(state=self._state(deployment, record, run.submit), grace_s=grace_s)
         if run.submit is None:
             nobody = Successor(state=Unknown("no driver was asked for"), grace_s=CLAIM_GRACE_S)
             return nobody if run.heartbeat is None else None
@@ -271,11 +292,12 @@ class JobView:
         if run.was_given_up:
             return Successor(state=Gone(), grace_s=0)
         grace_s = CLAIM_GRACE_S if submit.state == "asked" else START_GRACE_S
-        if submit.deployment != self.deployment.name:
+        deployment = self.deployment_of(run.generation, run.claim)
+        if submit.deployment != deployment.name:
             state: DriverState = Unknown(f"it was started by deployment {submit.deployment}")
         elif submit.state == "submitted":
-            state = self.deployment.state(submit.native_id)
-        elif self.deployment.find(self._submission(run.generation, run.claim)) is not None:
+            state = deployment.state(submit.native_id)
+        elif deployment.find(self._submission(run.generation, run.claim)) is not None:
             state = Alive()
         else:
             state = Unknown("what came of its start was not recorded")
@@ -283,13 +305,13 @@ class JobView:
 
     def native_ids(self, run: Run) -> list[Mapping[str, str]]:
         """Return the driver processes known of a run that may live: submitted, begun, and speaking."""
-        known = []
-        if run.submit is not None and run.submit.native_id and run.submit.deployment == self.deployment.name:
+        known, deployment = [], self.deployment_of(run.generation, run.claim)
+        if run.submit is not None and run.submit.native_id and run.submit.deployment == deployment.name:
             known.append(run.submit.native_id)
         spoke = run.heartbeat.incarnation if run.heartbeat else None
         for incarnation in {spoke, run.incarnation}:
             record = self.board.incarnation(run.generation, incarnation) if incarnation else None
-            known += [self.deployment.native_id(record)] if record is not None else []
+            known += [deployment.native_id(record)] if record is not None else []
         return known
 
     def log_tail(self, run: Run, *, lines: int = 30) -> str:
@@ -303,7 +325,8 @@ class JobView:
             path = self._submission(run.generation, self.signed_claim(run.generation).claim).log_path
         except (JobError, SignatureError) as error:
             return f"(not shown: {error.code})"
-        return self.deployment.log_tail({**run.submit.native_id, "log": path}, lines=lines) or "(no log)"
+        deployment = self.deployment_of(run.generation, run.claim)
+        return deployment.log_tail({**run.submit.native_id, "log": path}, lines=lines) or "(no log)"
 
     def _submission(
         self, generation: Generation, claim: Claim, submit: int = 0, digest: str = ""

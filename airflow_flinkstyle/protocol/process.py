@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_CONTAINER = re.compile(r"container(?:_e\d+)?_(\d+_\d+)_\d+_\d+")
+_DRIVER = re.compile(r"driver-\d+-\d+")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -42,3 +49,15 @@ def process_started(pid: int) -> str | None:
 def recorded_start(pid: int) -> str:
     """Return what a record says of a process's start: one that has ended already matches no other."""
     return process_started(pid) or f"ended@{boot_id()}"
+
+
+def cluster_id(env: Mapping[str, str], folder: Path) -> str:
+    """Return what the cluster manager calls the driver that runs here; empty outside of clusters.
+
+    Args:
+        env: Of the driver: YARN names the container in it.
+        folder: In which it was started: a standalone worker names it after the driver.
+    """
+    if match := _CONTAINER.fullmatch(env.get("CONTAINER_ID", "")):
+        return f"application_{match[1]}"
+    return folder.name if _DRIVER.fullmatch(folder.name) else ""

@@ -151,6 +151,10 @@ class IncarnationRecord(Record):
     """In which pids are counted, as Linux numbers it; empty if unknown: then no host can see the process."""
     submit: int = 0
     """The submit that it was started by; 0 if unknown."""
+    cluster_id: str = ""
+    """What a cluster manager calls it: ``driver-...``, ``application_...``; empty outside of clusters."""
+    agent_version: str = ""
+    """Of the package that the driver runs: for people, nothing is refused for it."""
 
 
 @stored

@@ -12,10 +12,12 @@ import signal
 import socket
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from airflow_flinkstyle import __version__
 from airflow_flinkstyle.clock import now_ms
-from airflow_flinkstyle.protocol.process import pid_namespace, recorded_start
+from airflow_flinkstyle.protocol.process import cluster_id, pid_namespace, recorded_start
 from airflow_flinkstyle.protocol.records import IncarnationRecord
 
 if TYPE_CHECKING:
@@ -48,6 +50,8 @@ class DriverProcess:
             pid_started=recorded_start(self.jvm_pid),
             pid_namespace=pid_namespace(),
             started_at_ms=now_ms(),
+            cluster_id=cluster_id(os.environ, Path.cwd()),
+            agent_version=__version__,
         )
 
     def jvm_is_gone(self) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from airflow_flinkstyle.jobs.errors import DriverFailedError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -75,3 +77,49 @@ class Deployment(Protocol):
 
     def log_tail(self, native_id: Mapping[str, str], *, lines: int = 30) -> str:
         """Return the end of the driver's log; empty if it cannot be read from here."""
+
+
+class OutOfSight:
+    """A deployment that this caller must not ask, or cannot: of its drivers only the lease tells."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        self.name, self._reason = name, reason
+
+    def require_able(self) -> None:
+        """Start nothing from here.
+
+        Raises:
+            DriverFailedError: Always.
+        """
+        raise self._refused()
+
+    def submit(self, submission: Submission) -> Mapping[str, str]:
+        """Refuse, as ``require_able``."""
+        raise self._refused()
+
+    def find(self, submission: Submission) -> Mapping[str, str] | None:
+        """Find nothing."""
+        return None
+
+    def native_id(self, record: IncarnationRecord) -> Mapping[str, str]:
+        """Name nothing."""
+        return {}
+
+    def state(self, native_id: Mapping[str, str]) -> DriverState:
+        """Tell nothing."""
+        return Unknown(self._reason)
+
+    def end(self, native_id: Mapping[str, str]) -> DriverState:
+        """Do nothing."""
+        return Unknown(self._reason)
+
+    def log_tail(self, native_id: Mapping[str, str], *, lines: int = 30) -> str:
+        """Show nothing."""
+        return ""
+
+    def _refused(self) -> DriverFailedError:
+        return DriverFailedError(
+            f"Deployment {self.name} was expected to be usable from here, found that {self._reason}.",
+            state_after="Nothing was started.",
+            remedy="Give this caller the signing key, and the package that brings the deployment.",
+        )

@@ -76,7 +76,9 @@ class JobRuns(JobStarts):
             case _:
                 return status
         self.signed_claim(run.generation)  # what is refused is refused before anything is ended
-        self.deployment.require_able()  # else another host may start it, which finds the job as it is
+        self.deployment_of(
+            run.generation, run.claim
+        ).require_able()  # else another host may start it, which finds the job as it is
         self.end_driver(run.generation)  # one that is frozen here would wake up
         self._submit(run, f"relaunch:{socket.gethostname()}", retry=retry)
         return Starting(run)
@@ -131,7 +133,9 @@ class JobRuns(JobStarts):
 
     def end_driver(self, generation: Generation) -> DriverState:
         """Kill a generation's driver without a chance to drain."""
-        states = [self.deployment.end(native_id) for native_id in self.native_ids(self.run(generation))]
+        run = self.run(generation)
+        deployment = self.deployment_of(generation, run.claim)
+        states = [deployment.end(native_id) for native_id in self.native_ids(run)]
         state = next((one for one in states if not isinstance(one, Gone)), Gone())
         if not states:
             state = Unknown("no driver was recorded")
@@ -180,9 +184,8 @@ class JobRuns(JobStarts):
             dead = replace(slot.value, state="dead", detail=why)
             self.board.put_submit(run.generation, dead, seen=slot.version)
             return
-        dead = Submit(
-            key=why, deployment=self.deployment.name, state="dead", asked_at_ms=now_ms(), detail=why
-        )
+        name = self.deployment_of(run.generation, run.claim).name
+        dead = Submit(key=why, deployment=name, state="dead", asked_at_ms=now_ms(), detail=why)
         self.board.create_submit(run.generation, 1, dead)
 
     def _not_to_declare(self, generation: Generation, found: str) -> JobNotRunningError:

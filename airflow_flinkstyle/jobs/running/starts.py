@@ -76,7 +76,7 @@ class JobStarts(JobView):
         """
         self.signer.require_keys()
         require_recordable(spec, target)
-        self.deployment.require_able()
+        self.deployment_for(target).require_able()
         generation = self._own_start(claim_key, spec, target)
         if generation is None or self.board.takeover_order(generation) is None:
             if generation is None:
@@ -105,7 +105,7 @@ class JobStarts(JobView):
         """Start a driver that comes up, restores a hot savepoint, rehearses, and waits for ``order``."""
         self.signer.require_keys()
         require_recordable(spec, target)
-        self.deployment.require_able()
+        self.deployment_for(target).require_able()
         generation = self._own_start(claim_key, spec, target)
         if generation is None:
             self._require_no_waiting_run(claim_key)
@@ -114,8 +114,8 @@ class JobStarts(JobView):
 
     def follow(self, generation: Generation, *, claim_key: str) -> RunHandle:
         """Start a rollback: what a closed generation ran, in its own checkpoint, following it."""
-        self.deployment.require_able()
         run = self.run(generation)
+        self.deployment_of(generation, run.claim).require_able()
         if run.heartbeat is None or run.heartbeat.state != "closed":
             raise JobRunningError(
                 f"Generation {generation} of job {self.board.job} was expected to have closed.",
@@ -225,7 +225,9 @@ class JobStarts(JobView):
             job=self.board.job,
             generation=generation,
             checkpoint_location=run.claim.checkpoint_location,
-            deployment=submit.deployment if submit is not None else self.deployment.name,
+            deployment=submit.deployment
+            if submit is not None
+            else self.deployment_of(generation, run.claim).name,
             native_id=next(iter(self.native_ids(run)), {}),
         )
 
@@ -253,9 +255,10 @@ class JobStarts(JobView):
             **self.signer.order_environment(self.board.claim_place(generation), claim),
         }
         submission = replace(submission, env=env)
+        deployment = self.deployment_for(from_launch(claim.launch, secret_env={})[1])
         asked = Submit(
             key=key,
-            deployment=self.deployment.name,
+            deployment=deployment.name,
             state="asked",
             asked_at_ms=now_ms(),
             retry=retry,
@@ -267,7 +270,7 @@ class JobStarts(JobView):
             log.info("Another caller starts the driver of generation %d", generation)
             return
         try:
-            native_id = self.deployment.submit(submission)
+            native_id = deployment.submit(submission)
         except FlinkstyleError as error:
             failed = replace(asked, number=number, state="failed", detail=str(error.problem))
             self._note(generation, failed, version)

@@ -159,7 +159,7 @@ class Upgrade(UpgradeContext):
         if self.back_to is not None:
             require_allowed(self.client, self.back_to)
         require_fitting(self.client, self.spec, self.target)
-        self.client.deployment.require_able()
+        self.client.deployment_for(self.target).require_able()
 
     # --- until the new version runs -----------------------------------------------------------
 

@@ -207,10 +207,42 @@ def test_spark_connection_without_python_says_where_to_name_it(monkeypatch: pyte
         submit_target(a_connection("spark", host="local[1]"), defaults(), secret_env={})
 
 
-def test_cluster_deploy_mode_is_refused_by_name():
-    connection = a_connection("spark", extra={"python": "p", "deploy-mode": "cluster"}, host="yarn")
-    with pytest.raises(DeployModeError, match="'cluster'"):
+def test_unknown_deploy_mode_is_refused_by_name():
+    connection = a_connection("spark", extra={"python": "p", "deploy-mode": "clusters"}, host="yarn")
+    with pytest.raises(DeployModeError, match="'clusters'"):
         submit_target(connection, defaults(), secret_env={})
+
+
+def test_standalone_cluster_is_reached_where_the_spark_providers_fields_say():
+    extra = {"python": "p", "deploy-mode": "cluster", "rest-scheme": "https", "rest-port": 6067}
+    extra |= {"agent": "py-files", "agent-path": "/shared/agent.zip", "master-web-url": "http://one:8081"}
+    target = submit_target(
+        a_connection("spark", extra=extra, host="spark://one:7077,two:7077"), defaults(), secret_env={}
+    )
+    assert target.is_remote
+    assert target.cluster_url == "https://one:6067,https://two:6067"
+    assert (target.agent, target.agent_path) == ("py-files", "/shared/agent.zip")
+    assert target.web_url == "http://one:8081"
+
+
+def test_yarn_gets_queue_principal_and_proxy_user_of_the_connection():
+    extra = {
+        "python": "p", "deploy-mode": "cluster", "queue": "streams", "proxy-user": "etl",
+        "yarn_resourcemanager_webapp_address": "http://rm:8088",
+    }  # fmt: skip
+    target = submit_target(a_connection("spark", extra=extra, host="yarn"), defaults(), secret_env={})
+    assert target.is_on_yarn
+    assert (target.cluster_url, target.proxy_user) == ("http://rm:8088", "etl")
+    assert target.conf["spark.yarn.queue"] == "streams"
+    principal = {**extra, "principal": "etl@REALM"}
+    target = submit_target(a_connection("spark", extra=principal, host="yarn"), defaults(), secret_env={})
+    assert target.conf["spark.kerberos.principal"] == "etl@REALM"
+
+
+def test_keytab_within_the_connection_is_refused_on_a_cluster():
+    extra = {"python": "p", "deploy-mode": "cluster", "keytab": "AAAA"}
+    with pytest.raises(BadInputError, match="keytab"):
+        submit_target(a_connection("spark", extra=extra, host="yarn"), defaults(), secret_env={})
 
 
 def test_secrets_of_an_amazon_connection_reach_the_environment_and_nothing_else():

@@ -81,9 +81,11 @@ def test_driver_gets_secrets_but_nothing_of_airflows_environment():
     }
 
 
-def test_cluster_deploy_mode_is_refused_by_name():
-    with pytest.raises(DeployModeError, match="'cluster'"):
-        a_target(deploy_mode="cluster")
+def test_unknown_deploy_mode_and_way_of_the_agent_are_refused_by_name():
+    with pytest.raises(DeployModeError, match="'clusters'"):
+        a_target(deploy_mode="clusters")
+    with pytest.raises(BadInputError, match="'image'"):
+        a_target(agent="image")
 
 
 @pytest.mark.parametrize("changes", [{"name": "a/b"}, {"script": ""}, {"lease_s": 0}])

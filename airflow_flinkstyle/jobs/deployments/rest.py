@@ -1,0 +1,101 @@
+"""Asking a cluster manager over HTTP: an answer, or whether the question may have arrived."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.request
+from typing import TYPE_CHECKING, Any
+
+from airflow_flinkstyle.jobs.deployments.base import Alive, Unknown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from airflow_flinkstyle.jobs.deployments.base import DriverState
+
+TIMEOUT_S = 10.0
+_KILL_TIMEOUT_S, _LOOK_S = 30.0, 0.5
+_KEPT_S = 2.0
+"""How old what a cluster said of a driver may be: callers look four times a second."""
+_MOST_BYTES = 4 << 20
+_SHOWN = 300
+
+
+class NotDeliveredError(Exception):
+    """Nobody listens at the address: the question did not arrive."""
+
+
+class NoAnswerError(Exception):
+    """The question may have arrived, and there is no answer that can be used."""
+
+
+def ask(
+    url: str, *, method: str = "GET", body: Mapping[str, Any] | None = None, timeout_s: float = TIMEOUT_S
+) -> dict[str, Any]:
+    """Return what a cluster manager answers: a JSON object.
+
+    Raises:
+        NotDeliveredError: If nobody listens there.
+        NoAnswerError: If it did not answer, or not with a JSON object; the reason is its text.
+    """
+    text = read(url, method=method, body=body, timeout_s=timeout_s)
+    try:
+        said = json.loads(text)
+    except ValueError as error:
+        raise NoAnswerError(f"{url} answered {text[:_SHOWN]!r}") from error
+    if not isinstance(said, dict):
+        raise NoAnswerError(f"{url} answered {text[:_SHOWN]!r}")
+    return said
+
+
+def read(
+    url: str, *, method: str = "GET", body: Mapping[str, Any] | None = None, timeout_s: float = TIMEOUT_S
+) -> str:
+    """Return what a cluster manager answers, as text; raises as ``ask``."""
+    if not url.startswith(("http://", "https://")):
+        raise NotDeliveredError(f"{url} is no address of a cluster manager")
+    data = None if body is None else json.dumps(body).encode()
+    headers = {"Content-Type": "application/json;charset=UTF-8", "Accept": "application/json, text/plain"}
+    request = urllib.request.Request(url, data=data, method=method, headers=headers)  # noqa: S310 - checked
+    try:
+        with urllib.request.urlopen(request, timeout=timeout_s) as answer:  # noqa: S310 - checked above
+            return str(answer.read(_MOST_BYTES).decode(errors="replace"))
+    except urllib.error.HTTPError as error:
+        said = error.read(_MOST_BYTES).decode(errors="replace")
+        if said.lstrip().startswith("{"):  # a refusal in the manager's own words
+            return said
+        raise NoAnswerError(f"{url} answered {error.code} {error.reason}") from error
+    except urllib.error.URLError as error:
+        if isinstance(error.reason, ConnectionRefusedError):
+            raise NotDeliveredError(f"nobody listens at {url}") from error
+        raise NoAnswerError(f"{url} did not answer: {error.reason}") from error
+    except (OSError, ValueError) as error:
+        raise NoAnswerError(f"{url} did not answer: {error}") from error
+
+
+class Remembered:
+    """What a cluster said of its drivers, for a moment."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, tuple[float, DriverState]] = {}
+
+    def state(self, driver: str, look: Callable[[], DriverState]) -> DriverState:
+        """Return what was said a moment ago, or ask."""
+        at_s, state = self._said.get(driver, (0.0, None))
+        if state is None or time.monotonic() - at_s > _KEPT_S:
+            state = look()
+            self._said[driver] = (time.monotonic(), state)
+        return state
+
+    def until_ended(self, driver: str, look: Callable[[], DriverState]) -> DriverState:
+        """Ask until a driver that was killed has ended, or nothing is known of it any more."""
+        deadline = time.monotonic() + _KILL_TIMEOUT_S
+        while True:
+            self._said.pop(driver, None)
+            if not isinstance(state := look(), Alive):
+                return state
+            if time.monotonic() > deadline:
+                return Unknown(f"it did not end within {_KILL_TIMEOUT_S:g} s of its kill")
+            time.sleep(_LOOK_S)

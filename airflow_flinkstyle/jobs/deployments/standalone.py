@@ -1,0 +1,228 @@
+"""Drivers on a standalone Spark cluster: submitted to the master's REST port, run by a worker.
+
+The cluster does not start a driver again (no ``supervise``): callers do, by one set of rules for all
+deployments. They verify the claim, give the driver today's logins, count retries, and do not repeat what
+cannot pass by itself. A submission is therefore one process, and its id names it.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, urlencode
+
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.jobs.deployments.base import Alive, DriverState, Gone, Unknown
+from airflow_flinkstyle.jobs.deployments.rest import NoAnswerError, NotDeliveredError, Remembered, ask, read
+from airflow_flinkstyle.jobs.errors import DriverFailedError
+from airflow_flinkstyle.jobs.target import PY_FILES, SUPERVISE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from airflow_flinkstyle.jobs.spec import Submission
+    from airflow_flinkstyle.jobs.target import SubmitTarget
+    from airflow_flinkstyle.protocol.records import IncarnationRecord
+
+REST_PORT: Final = 6066
+WEB_PORT: Final = 8080
+_LIVING = ("SUBMITTED", "RUNNING", "RELAUNCHING")
+_ENDED = ("FINISHED", "KILLED", "FAILED")
+"""A worker says so once the driver's process has ended."""
+_LOG_BYTES = 64 << 10
+log = logging.getLogger(__name__)
+
+
+class StandaloneDeployment:
+    """A driver is one submission to a master."""
+
+    name = "standalone"
+
+    def __init__(self, target: SubmitTarget) -> None:
+        """Prepare.
+
+        Args:
+            target: Names the masters, ``spark://host:port,host:port``, their REST and their web addresses.
+        """
+        self._target = target
+        self._hosts = [address.rsplit(":", 1)[0] for address in _addresses(target.master)]
+        self._remembered = Remembered()
+
+    def require_able(self) -> None:
+        """Refuse an agent that no worker of the cluster could find.
+
+        Drivers may be started from anywhere: they end with nothing of this host.
+
+        Raises:
+            BadInputError: If the agent comes by a zip, and nobody says where it stands.
+        """
+        if self._target.agent == PY_FILES and not self._target.agent_path:
+            raise BadInputError(
+                "The place of the agent's zip was expected with agent 'py-files' on a standalone cluster, "
+                "found none: nothing of this machine is uploaded there.",
+                state_after="Nothing was started or changed.",
+                remedy="Run `flinkstyle agent pack FOLDER`, copy both files to where the workers find them, "
+                "and name the zip as 'agent-path' in the Spark connection's extra.",
+            )
+
+    def submit(self, submission: Submission) -> Mapping[str, str]:
+        """Ask the master that leads for a driver; no answer is no reason to ask again.
+
+        Raises:
+            DriverFailedError: If no master took it.
+        """
+        body = _request(submission, self._target)
+        refusals = []
+        for url in self._rest_urls():
+            try:
+                said = ask(f"{url}/v1/submissions/create", method="POST", body=body)
+            except NotDeliveredError as error:
+                refusals.append(str(error))
+            except NoAnswerError as error:
+                log.warning("Whether a driver was submitted is unknown: %s", error)
+                return {"driver": ""}
+            else:
+                if said.get("success"):
+                    log.info("Submitted driver %s to %s", said.get("submissionId"), url)
+                    return {"driver": str(said.get("submissionId") or "")}
+                refusals.append(f"{url} said {said.get('message') or said}")
+        raise DriverFailedError(
+            f"A master of {self._target.master} was expected to take the driver, found that "
+            f"{'; '.join(refusals)}.",
+            state_after="No driver runs; the generation stays claimed.",
+            remedy="Let the master's REST port be reached from here (spark.master.rest.enabled; rest-port in "
+            "the Spark connection), and try again.",
+        )
+
+    def find(self, submission: Submission) -> Mapping[str, str] | None:
+        """Find nothing: a master lists drivers without anything that tells whose they are.
+
+        A driver whose id was lost is found by its own incarnation record.
+        """
+        return None
+
+    def native_id(self, record: IncarnationRecord) -> Mapping[str, str]:
+        """Return the id that the driver's worker gave it, in the driver's own words."""
+        return {"driver": record.cluster_id, "said_by": "driver"}
+
+    def state(self, native_id: Mapping[str, str]) -> DriverState:
+        """Return what the master says of the driver."""
+        driver = native_id.get("driver", "")
+        if not driver:
+            return Unknown("nobody recorded the id that the master gave it")
+        return self._remembered.state(driver, lambda: _judge(*self._status(driver)))
+
+    def end(self, native_id: Mapping[str, str]) -> DriverState:
+        """Let the worker kill the driver, and wait until it has; only a driver that a caller submitted."""
+        driver, state = native_id.get("driver", ""), self.state(native_id)
+        if not driver or isinstance(state, Gone):
+            return state
+        if native_id.get("said_by"):  # who can write its record could name any driver of the cluster
+            return Unknown("only what a caller submitted is killed")
+        for url in self._rest_urls():
+            try:
+                ask(f"{url}/v1/submissions/kill/{quote(driver, safe='')}", method="POST", body={})
+            except (NotDeliveredError, NoAnswerError) as error:
+                log.info("The driver is not killed there: %s", error)
+        return self._remembered.until_ended(driver, lambda: self.state(native_id))
+
+    def log_tail(self, native_id: Mapping[str, str], *, lines: int = 30) -> str:
+        """Return the end of what the driver wrote, from the worker's page; where that is, if it is silent."""
+        driver = native_id.get("driver", "")
+        said = self._status(driver)[0] if driver else {}
+        worker = self._worker_page(str(said.get("workerId") or ""))
+        if worker is None:
+            exception = str(said.get("message") or "")
+            return "\n".join(exception.splitlines()[-lines:])
+        query = urlencode({"driverId": driver, "logType": "stderr", "byteLength": _LOG_BYTES})
+        try:
+            text = read(f"{worker}/log/?{query}")
+        except (NotDeliveredError, NoAnswerError) as error:
+            return f"(not readable from here: {error})"
+        return "\n".join(text.splitlines()[1:][-lines:]).strip()  # the first line tells which bytes these are
+
+    def page(self, native_id: Mapping[str, str]) -> str | None:
+        """Return the address of the cluster's own page."""
+        return next(iter(self._web_urls()), None)
+
+    def _status(self, driver: str) -> tuple[Mapping[str, Any], str]:
+        """Return what the master that knows the driver says, or why there is none."""
+        reasons = []
+        for url in self._rest_urls():
+            try:
+                said = ask(f"{url}/v1/submissions/status/{quote(driver, safe='')}")
+            except (NotDeliveredError, NoAnswerError) as error:
+                reasons.append(str(error))
+            else:
+                if said.get("success"):
+                    return said, ""
+                reasons.append(f"{url} does not know it")
+        return {}, "; ".join(reasons)
+
+    def _worker_page(self, worker_id: str) -> str | None:
+        for url in self._web_urls() if worker_id else ():
+            try:
+                workers = ask(f"{url}/json/").get("workers", ())
+            except (NotDeliveredError, NoAnswerError) as error:
+                log.info("The master's page is not readable from here: %s", error)
+                continue
+            found = [worker.get("webuiaddress") for worker in workers if worker.get("id") == worker_id]
+            if found and found[0]:
+                return str(found[0])
+        return None
+
+    def _rest_urls(self) -> Iterator[str]:
+        if self._target.cluster_url:
+            yield from (url.rstrip("/") for url in self._target.cluster_url.split(","))
+        else:
+            yield from (f"http://{host}:{REST_PORT}" for host in self._hosts)
+
+    def _web_urls(self) -> Iterator[str]:
+        if self._target.web_url:
+            yield from (url.rstrip("/") for url in self._target.web_url.split(","))
+        else:
+            yield from (f"http://{host}:{WEB_PORT}" for host in self._hosts)
+
+
+def _addresses(master: str) -> list[str]:
+    return [address for address in master.removeprefix("spark://").split(",") if address]
+
+
+def _judge(said: Mapping[str, Any], reason: str) -> DriverState:
+    """Return what a master's words mean; what it does not know is no end."""
+    state = said.get("driverState")
+    if state in _LIVING:
+        return Alive()
+    if state in _ENDED:
+        return Gone()
+    if state == "ERROR" and said.get("message"):  # the worker could not start it, and says why
+        return Gone()
+    return Unknown(reason or f"the master says {state}")  # a lost worker's driver may run on
+
+
+def _request(submission: Submission, target: SubmitTarget) -> dict[str, Any]:
+    """Return the body that lets a worker run ``spark-submit`` in the driver's own JVM.
+
+    A master takes no Python script. What is run is Spark's own submission, in client mode: it gets the master
+    among its arguments, or it would run on the worker alone.
+    """
+    jvm = {
+        name: value
+        for name, value in submission.conf.items()
+        if name.startswith("spark.driver.") and name != SUPERVISE
+    }
+    return {
+        "action": "CreateSubmissionRequest",
+        "appResource": "",
+        "mainClass": "org.apache.spark.deploy.SparkSubmit",
+        "appArgs": list(submission.argv[1:]),
+        "clientSparkVersion": "airflow_flinkstyle",
+        "environmentVariables": dict(submission.env),
+        "sparkProperties": {
+            **jvm,
+            SUPERVISE: "false",
+            "spark.app.name": submission.name,
+            "spark.master": target.master,
+            "spark.submit.deployMode": "cluster",
+        },
+    }

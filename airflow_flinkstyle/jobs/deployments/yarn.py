@@ -1,0 +1,293 @@
+"""Drivers on YARN: submitted by ``spark-submit`` in cluster mode, found by tag, one attempt each.
+
+YARN does not start a driver again (``spark.yarn.maxAppAttempts=1``): callers do, as everywhere. A driver that
+was killed through the ResourceManager may live on for seconds, so that is no end; the lease is.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import subprocess
+import tempfile
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, urlsplit
+
+from airflow_flinkstyle.jobs.deployments.base import Alive, DriverState, Gone, Unknown
+from airflow_flinkstyle.jobs.deployments.rest import NoAnswerError, NotDeliveredError, Remembered, ask, read
+from airflow_flinkstyle.jobs.errors import DriverFailedError
+from airflow_flinkstyle.jobs.packing import pack_agent
+from airflow_flinkstyle.jobs.target import PY_FILES, YARN_ATTEMPTS
+from airflow_flinkstyle.kafka.login.driver import scrub
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from airflow_flinkstyle.jobs.spec import Submission
+    from airflow_flinkstyle.jobs.target import SubmitTarget
+    from airflow_flinkstyle.protocol.records import IncarnationRecord
+
+TAGS: Final = "spark.yarn.tags"
+_DRIVER_ENV: Final = "spark.yarn.appMasterEnv."
+_LIVING = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
+_APPLICATION = re.compile(r"\bapplication_\d+_\d+\b")
+_EXITED = re.compile(r"exitCode:\s*\d+")
+"""A node has reported the exit of the driver's process; a lost node reports none, or a negative one."""
+_SUBMIT_TIMEOUT_S = 600.0
+_SHOWN_LINES = 15
+_LOG_BYTES = 64 << 10
+log = logging.getLogger(__name__)
+
+
+class YarnDeployment:
+    """A driver is one application with one attempt."""
+
+    name = "yarn"
+
+    def __init__(self, target: SubmitTarget) -> None:
+        """Prepare.
+
+        Args:
+            target: ``cluster_url`` names the ResourceManagers' web addresses, separated by commas; without
+                it they stand in the ``yarn-site.xml`` of ``HADOOP_CONF_DIR``.
+        """
+        self._target = target
+        self._remembered = Remembered()
+
+    def require_able(self) -> None:
+        """Start drivers from anywhere: they end with nothing of this host."""
+
+    def submit(self, submission: Submission) -> Mapping[str, str]:
+        """Let ``spark-submit`` hand the driver over, and return once YARN has accepted it.
+
+        Raises:
+            DriverFailedError: If it did not, and YARN knows of no such application.
+        """
+        tag = _tag(submission)
+        with tempfile.TemporaryDirectory(prefix="flinkstyle-submit-") as folder:  # of this user only
+            try:
+                done = subprocess.run(  # noqa: S603 - argv is built by submit_argv, no shell
+                    self._command(submission, tag, Path(folder)),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                    errors="replace",
+                    env=dict(submission.submitter_env),
+                    cwd=submission.cwd,
+                    timeout=_SUBMIT_TIMEOUT_S,
+                )
+                said, code = done.stdout, done.returncode
+            except subprocess.TimeoutExpired:
+                said, code = f"spark-submit did not end within {_SUBMIT_TIMEOUT_S:g} s", 1
+            except OSError as error:
+                raise _failed(f"{submission.argv[0]} could not be run: {error}") from error
+        tail = "\n".join(scrub(said, submission.env).splitlines()[-_SHOWN_LINES:])
+        if code == 0 and (named := _APPLICATION.search(said)):
+            log.info("Submitted driver %s", named[0])
+            return {"application": named[0], "tag": tag}
+        try:
+            found = self._tagged(tag)
+        except (NotDeliveredError, NoAnswerError) as error:
+            log.warning("Whether a driver was submitted is unknown: %s; spark-submit said: %s", error, tail)
+            return {"application": "", "tag": tag}
+        if found is None:
+            raise _failed(f"spark-submit ended with exit code {code}:\n{tail}\n")
+        return {"application": str(found["id"]), "tag": tag}
+
+    def find(self, submission: Submission) -> Mapping[str, str] | None:
+        """Look for a living application with the tag of the submission's claim."""
+        tag = _tag(submission)
+        try:
+            found = self._tagged(tag)
+        except (NotDeliveredError, NoAnswerError):
+            return None
+        return None if found is None else {"application": str(found["id"]), "tag": tag}
+
+    def native_id(self, record: IncarnationRecord) -> Mapping[str, str]:
+        """Return the application that the driver says it is."""
+        return {"application": record.cluster_id, "said_by": "driver"}
+
+    def state(self, native_id: Mapping[str, str]) -> DriverState:
+        """Return what the ResourceManager says of the application."""
+        name = native_id.get("application") or native_id.get("tag", "")
+        return (
+            self._remembered.state(name, lambda: self._look(native_id)) if name else Unknown("it has no id")
+        )
+
+    def end(self, native_id: Mapping[str, str]) -> DriverState:
+        """Kill the application; only one that a caller submitted. What was killed may run on for seconds."""
+        application, state = native_id.get("application", ""), self.state(native_id)
+        if not application or isinstance(state, Gone):
+            return state
+        if native_id.get("said_by"):  # who can write its record could name any application
+            return Unknown("only what a caller submitted is killed")
+        user = quote(self._target.proxy_user or os.environ.get("HADOOP_USER_NAME") or _user(), safe="")
+        for url in self._urls():
+            path = f"{url}/ws/v1/cluster/apps/{quote(application, safe='')}/state?user.name={user}"
+            try:
+                said = ask(path, method="PUT", body={"state": "KILLED"})
+            except (NotDeliveredError, NoAnswerError) as error:
+                log.info("The application is not killed there: %s", error)
+            else:
+                log.info("Asked YARN to kill %s: %s", application, said)
+        return self._remembered.until_ended(application, lambda: self.state(native_id))
+
+    def log_tail(self, native_id: Mapping[str, str], *, lines: int = 30) -> str:
+        """Return the end of what the driver wrote, from its node; where that is, if the node is silent."""
+        try:
+            app = self._app(native_id) or {}
+        except (NotDeliveredError, NoAnswerError) as error:
+            return f"(not readable from here: {error})"
+        place = str(app.get("amContainerLogs") or "")
+        parts = urlsplit(place).path.split("/")
+        said = str(app.get("diagnostics") or "").strip()
+        if len(parts) > 3 and parts[2] == "containerlogs":  # /node/containerlogs/<id>/<user>
+            url = f"{place.split('/node/')[0]}/ws/v1/node/containers/{parts[3]}/logs/stderr"
+            try:
+                text = read(f"{url}?size=-{_LOG_BYTES}")
+            except (NotDeliveredError, NoAnswerError) as error:
+                said = f"(not readable from here: {error}; its page: {place})\n{said}"
+            else:
+                return "\n".join(text.splitlines()[-lines:]).strip()
+        return "\n".join(said.splitlines()[-lines:])
+
+    def page(self, native_id: Mapping[str, str]) -> str | None:
+        """Return the address of the application's page."""
+        url, application = next(self._urls(), None), native_id.get("application")
+        return f"{url}/cluster/app/{application}" if url and application else None
+
+    def _command(self, submission: Submission, tag: str, folder: Path) -> list[str]:
+        """Return the command line; what is secret stands in a file that only this user can read."""
+        settings = {
+            **{f"{_DRIVER_ENV}{name}": value for name, value in submission.env.items()},
+            YARN_ATTEMPTS: "1",
+            "spark.yarn.submit.waitAppCompletion": "false",
+            TAGS: ",".join(filter(None, (submission.conf.get(TAGS, ""), tag))),
+        }
+        file = folder / "driver.properties"
+        file.touch(mode=0o600)
+        file.write_text(_defaults(submission) + "".join(_property(*item) for item in settings.items()))
+        program, *rest = submission.argv
+        rest = _without_conf(rest, TAGS)
+        command = [program, "--properties-file", str(file)]
+        if self._target.proxy_user:
+            command += ["--proxy-user", self._target.proxy_user]
+        if self._target.agent == PY_FILES and self._target.agent_path is None:
+            rest = _with_py_file(rest, str(pack_agent(folder).archive))
+        return command + rest
+
+    def _look(self, native_id: Mapping[str, str]) -> DriverState:
+        try:
+            app = self._app(native_id)
+        except (NotDeliveredError, NoAnswerError) as error:
+            return Unknown(str(error))
+        if app is None:
+            return Unknown("the ResourceManager does not know it")
+        state, said = app.get("state"), str(app.get("diagnostics"))
+        if state in _LIVING:
+            return Alive()
+        if state == "FINISHED" or (state == "FAILED" and _EXITED.search(said)):
+            return Gone()
+        return Unknown(f"YARN says {state}, which does not end its process")
+
+    def _app(self, native_id: Mapping[str, str]) -> Mapping[str, Any] | None:
+        application = native_id.get("application")
+        if not application:
+            return self._tagged(native_id.get("tag", ""))
+        said = self._ask(f"apps/{quote(application, safe='')}")
+        app = said.get("app")
+        return app if isinstance(app, dict) else None
+
+    def _tagged(self, tag: str) -> Mapping[str, Any] | None:
+        """Return the newest living application with a tag."""
+        said = self._ask(f"apps?applicationTags={quote(tag, safe='')}")
+        apps = [app for app in (said.get("apps") or {}).get("app", ()) if app.get("state") in _LIVING]
+        return max(apps, key=lambda app: app.get("startedTime", 0), default=None)
+
+    def _ask(self, path: str) -> Mapping[str, Any]:
+        reasons = []
+        for url in self._urls():
+            try:
+                return ask(f"{url}/ws/v1/cluster/{path}")
+            except (NotDeliveredError, NoAnswerError) as error:
+                reasons.append(str(error))
+        raise NoAnswerError("; ".join(reasons) or "no address of a ResourceManager is known")
+
+    def _urls(self) -> Iterator[str]:
+        known = self._target.cluster_url
+        for url in known.split(",") if known else _urls_of_site(os.environ):
+            yield url.strip().rstrip("/")
+
+
+def _tag(submission: Submission) -> str:
+    """Return the tag of a generation's drivers; YARN keeps tags in lower case."""
+    claim = submission.marker[submission.marker.index("--claim") + 1]
+    return f"flinkstyle-{claim}".lower()
+
+
+def _defaults(submission: Submission) -> str:
+    """Return the settings that spark-submit reads where it is given no file."""
+    env = submission.submitter_env
+    home = Path(submission.argv[0]).parent.parent
+    place = Path(env.get("SPARK_CONF_DIR") or home / "conf") / "spark-defaults.conf"
+    return f"{place.read_text()}\n" if place.is_file() else ""
+
+
+def _property(name: str, value: str) -> str:
+    """Return a line of Java's properties."""
+    kept = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+    spaces = len(kept) - len(kept.lstrip(" "))
+    encoded = "".join(sign if sign.isascii() else f"\\u{ord(sign):04x}" for sign in kept[spaces:])
+    return name + "=" + "\\ " * spaces + encoded + "\n"
+
+
+def _without_conf(options: list[str], name: str) -> list[str]:
+    """Leave a setting out of a command line: there it would win over the file."""
+    found = next((at for at, option in enumerate(options) if option.startswith(f"{name}=")), None)
+    return options if found is None else options[: found - 1] + options[found + 1 :]
+
+
+def _with_py_file(options: list[str], file: str) -> list[str]:
+    if "--py-files" in options[: options.index("--root")]:
+        at = options.index("--py-files") + 1
+        return [*options[:at], f"{file},{options[at]}", *options[at + 1 :]]
+    return ["--py-files", file, *options]
+
+
+def _urls_of_site(env: Mapping[str, str]) -> list[str]:
+    """Return the web addresses of the ResourceManagers that Hadoop's settings name."""
+    folder = env.get("YARN_CONF_DIR") or env.get("HADOOP_CONF_DIR")
+    site = Path(folder) / "yarn-site.xml" if folder else None
+    if site is None or not site.is_file():
+        return []
+    root = ET.parse(site).getroot()  # noqa: S314 - the administrator's own file
+    found = {item.findtext("name", ""): item.findtext("value", "") for item in root.iter("property")}
+    manager = "yarn.resourcemanager"
+    ids = [f".{one.strip()}" for one in found.get(f"{manager}.ha.rm-ids", "").split(",") if one.strip()]
+    urls = []
+    for part in ids or [""]:
+        host = found.get(f"{manager}.hostname{part}") or found.get(f"{manager}.hostname")
+        address = found.get(f"{manager}.webapp.address{part}") or (f"{host}:8088" if host else "")
+        urls += [f"http://{address}"] if address else []
+    return urls
+
+
+def _user() -> str:
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
+
+
+def _failed(found: str) -> DriverFailedError:
+    return DriverFailedError(
+        f"YARN was expected to accept the driver, found that {found}",
+        state_after="No driver runs; the generation stays claimed.",
+        remedy="Correct the Spark connection or Hadoop's settings (HADOOP_CONF_DIR), and try again.",
+    )

@@ -1,0 +1,141 @@
+"""Where drivers run (``SubmitTarget``), and how this package and a script come there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+import airflow_flinkstyle
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.jobs.errors import DeployModeError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+INSTALLED: Final = "installed"
+PY_FILES: Final = "py-files"
+SUPERVISE: Final = "spark.driver.supervise"
+YARN_ATTEMPTS: Final = "spark.yarn.maxAppAttempts"
+_UNSAID: Final[Mapping[str, object]] = {
+    "deployment": "",
+    "agent": INSTALLED,
+    "agent_path": None,
+    "cluster_url": None,
+    "web_url": None,
+    "proxy_user": None,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmitTarget:
+    """Where drivers run; plain values that a hook reads from connections."""
+
+    master: str
+    python: str
+    """Interpreter with PySpark (or, with ``spark_home``, any that its Spark supports)."""
+    spark_home: str | None = None
+    """None: the spark-submit that is beside ``python``."""
+    conf: Mapping[str, str] = field(default_factory=dict)
+    jars: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    secret_env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Store credentials for the agent's environment, or what to assume; never recorded anywhere. An empty one
+    is taken out of what the driver inherits."""
+    working_dir: str | None = None
+    log_dir: str
+    """Of drivers on this machine; a cluster keeps the logs of its own."""
+    deploy_mode: str = "client"
+    """``client``: the driver runs on this machine; ``cluster``: on the master's cluster."""
+    deployment: str = ""
+    """Name of a deployment that another package brings; empty for this package's own."""
+    agent: str = INSTALLED
+    """How a driver on a cluster finds this package: ``installed`` beside its Python, or ``py-files``."""
+    agent_path: str | None = None
+    """``installed``: the launcher's path where the driver runs; None for this one's. ``py-files``: the zip of
+    ``flinkstyle agent pack`` where Spark can fetch it; None where spark-submit uploads one (YARN)."""
+    cluster_url: str | None = None
+    """REST address of the cluster manager, several separated by commas; None for the usual one."""
+    web_url: str | None = None
+    """Address of the standalone master's page; None for the usual one."""
+    proxy_user: str | None = None
+    """As whom YARN runs the driver."""
+
+    def __post_init__(self) -> None:
+        """Refuse deploy modes and ways of the agent by name."""
+        if self.deploy_mode not in ("client", "cluster"):
+            raise DeployModeError(
+                f"Deploy mode 'client' or 'cluster' was expected, found {self.deploy_mode!r}.",
+                state_after="Nothing was started.",
+                remedy="Set the Spark connection's deploy mode to one of them.",
+            )
+        if self.agent not in (INSTALLED, PY_FILES):
+            raise BadInputError(
+                f"An agent {INSTALLED!r} or {PY_FILES!r} was expected, found {self.agent!r}.",
+                state_after="Nothing was started.",
+                remedy="Correct 'agent' in the Spark connection's extra.",
+            )
+
+    @property
+    def is_on_yarn(self) -> bool:
+        """Whether YARN runs the driver."""
+        return self.is_remote and self.master.startswith("yarn")
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether the driver runs elsewhere."""
+        return self.deploy_mode == "cluster" or bool(self.deployment)
+
+    @property
+    def spark_submit(self) -> str:
+        """The program to run."""
+        home = Path(self.spark_home) / "bin" if self.spark_home else Path(self.python).parent
+        return str(home / "spark-submit")
+
+
+def require_one_who_relaunches(conf: Mapping[str, str]) -> None:
+    """Refuse settings by which a cluster would start a driver again, as callers do.
+
+    Raises:
+        BadInputError: Naming the setting.
+    """
+    for name, kept in ((SUPERVISE, "false"), (YARN_ATTEMPTS, "1")):
+        if conf.get(name, kept) != kept:
+            raise BadInputError(
+                f"A driver that only callers start again was expected ({name}={kept}), found {conf[name]}.",
+                state_after="Nothing was started.",
+                remedy=f"Take {name} out: sensors and operators start a driver again that has died.",
+            )
+
+
+def without_defaults(target: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a target's fields without those that say nothing new: earlier versions read such claims."""
+    return {name: value for name, value in target.items() if name not in _UNSAID or _UNSAID[name] != value}
+
+
+def launcher_path() -> str:
+    """Return the launcher's file, without importing the agent (it needs PySpark)."""
+    return str(Path(airflow_flinkstyle.__file__).parent / "agent" / "launcher.py")
+
+
+def launcher_of(target: SubmitTarget) -> str:
+    """Return what Spark runs: on YARN this package's own file, which spark-submit uploads."""
+    if target.is_on_yarn or not target.is_remote or target.agent_path is None:
+        return launcher_path()
+    return target.agent_path.removesuffix(".zip") + ".py" if target.agent == PY_FILES else target.agent_path
+
+
+def shipped(script: str, target: SubmitTarget) -> list[str]:
+    """Return what Spark brings to the driver's Python path: the agent's zip, and a script with an address."""
+    agent = [target.agent_path] if target.agent == PY_FILES and target.agent_path and target.is_remote else []
+    return [*agent, *([script] if _has_address(script) else [])]
+
+
+def script_argument(script: str) -> str:
+    """Return the script as the launcher is told it: the path, or the name under which Spark brings it."""
+    return script.rpartition("/")[2] if _has_address(script) else script.removeprefix("local:")
+
+
+def _has_address(script: str) -> bool:
+    return urlsplit(script).scheme not in ("", "local")

@@ -1,0 +1,47 @@
+"""Drivers on clusters: a story on each, with real daemons; the whole contract is ``make test-clusters``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_flinkstyle.jobs.errors import JobRunningError
+from airflow_flinkstyle.jobs.running.client import Stopped
+from airflow_flinkstyle.jobs.status import Dead
+from testbed.waiting import wait_until
+from tests.integration.cluster_lab import Cluster, ClusterLab, Place
+from tests.integration.detached_lab import TIMEOUT_S
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.mark.parametrize("place", ["standalone", "yarn"])
+def test_driver_on_a_cluster_is_started_once_saved_killed_relaunched_and_stopped(
+    place: Place, tmp_path: Path
+):
+    with Cluster(place, tmp_path) as cluster:
+        lab = ClusterLab(tmp_path / "job", cluster)
+        client = lab.client
+        handle = client.start(lab.spec(), lab.target(), claim_key="start")
+        client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
+        assert handle.deployment == place
+        with pytest.raises(JobRunningError):
+            client.start(lab.spec(), lab.target(), claim_key="another")
+        batch = lab.until_committed_beyond(1)
+        _, hot = client.wait(client.request_savepoint("hot"), timeout_s=TIMEOUT_S)
+        assert hot.outcome == "done", hot.detail
+
+        lab.kill_9()
+        wait_until(
+            "the driver counts as dead", lambda: isinstance(client.status(), Dead), timeout_s=TIMEOUT_S
+        )
+        client.ensure_running()
+        client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
+        lab.until_committed_beyond(batch + 1)
+        stopped = client.stop("stop", savepoint=True, timeout_s=TIMEOUT_S)
+        assert isinstance(stopped, Stopped)
+        lab.judge()

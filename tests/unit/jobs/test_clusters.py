@@ -1,0 +1,261 @@
+"""What a cluster manager's words mean, and that doubt never submits twice; the managers are HTTP servers."""
+
+from __future__ import annotations
+
+import json
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_flinkstyle.errors import BadInputError, SignatureError
+from airflow_flinkstyle.jobs.deployments.base import Alive, Gone, Unknown
+from airflow_flinkstyle.jobs.deployments.chosen import Deployments, deployment_for
+from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
+from airflow_flinkstyle.jobs.deployments.standalone import StandaloneDeployment
+from airflow_flinkstyle.jobs.deployments.yarn import YarnDeployment
+from airflow_flinkstyle.jobs.errors import DeployModeError, DriverFailedError
+from airflow_flinkstyle.jobs.spec import require_recordable, submission_of
+from testbed.ports import free_port
+from tests.unit.jobs.specs import SECRET, a_spec, a_target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from airflow_flinkstyle.jobs.spec import Submission, SubmitTarget
+
+
+@dataclass
+class Manager:
+    """Answers each path with what it was told; remembers what it was asked."""
+
+    url: str
+    answers: dict[str, tuple[int, bytes]] = field(default_factory=dict)
+    asked: list[tuple[str, str, bytes]] = field(default_factory=list)
+
+    def says(self, path: str, body: object, *, status: int = 200) -> None:
+        self.answers[path] = (status, body if isinstance(body, bytes) else json.dumps(body).encode())
+
+
+@contextmanager
+def a_manager() -> Iterator[Manager]:
+    class Handler(BaseHTTPRequestHandler):
+        def _answer(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            manager.asked.append((self.command, self.path, body))
+            status, said = manager.answers.get(self.path, (404, b"no such page"))
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(said)))
+            self.end_headers()
+            self.wfile.write(said)
+
+        do_GET = do_POST = do_PUT = _answer
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        manager = Manager(f"http://127.0.0.1:{server.server_port}")
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield manager
+        server.shutdown()
+
+
+@pytest.fixture
+def manager() -> Iterator[Manager]:
+    with a_manager() as manager:
+        yield manager
+
+
+def on_standalone(url: str, **changes: object) -> SubmitTarget:
+    return a_target(master="spark://m:7077", deploy_mode="cluster", cluster_url=url, web_url=url, **changes)
+
+
+def a_submission(target: SubmitTarget) -> Submission:
+    return submission_of(
+        a_spec(),
+        target,
+        root="/root",
+        generation=1,
+        claim_id="Claim-1",
+        base_env={"HOME": "/h", "PATH": "/bin"},
+    )
+
+
+CREATE = "/v1/submissions/create"
+
+
+def test_submission_holds_secrets_in_its_environment_only_and_asks_for_no_supervision(manager: Manager):
+    manager.says(CREATE, {"success": True, "submissionId": "driver-1"})
+    target = on_standalone(manager.url)
+    assert StandaloneDeployment(target).submit(a_submission(target)) == {"driver": "driver-1"}
+    [(method, path, body)] = manager.asked
+    assert (method, path) == ("POST", CREATE)
+    said = json.loads(body)
+    assert said["sparkProperties"]["spark.driver.supervise"] == "false"
+    assert said["appArgs"][:2] == ["--master", "spark://m:7077"]
+    assert SECRET in json.dumps(said.pop("environmentVariables"))
+    assert SECRET not in json.dumps(said)
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"", b"[]", {"success": True}])
+def test_answer_that_says_nothing_of_a_driver_is_no_reason_to_submit_again(manager: Manager, body: object):
+    manager.says(CREATE, body)
+    with a_manager() as other:
+        other.says(CREATE, {"success": True, "submissionId": "driver-2"})
+        target = on_standalone(f"{manager.url},{other.url}")
+        deployment = StandaloneDeployment(target)
+        native_id = deployment.submit(a_submission(target))
+        assert native_id == {"driver": ""}
+        assert isinstance(deployment.state(native_id), Unknown)
+        assert other.asked == []
+
+
+def test_submission_goes_to_the_master_that_leads_and_fails_where_none_takes_it(manager: Manager):
+    gone = f"http://127.0.0.1:{free_port()}"
+    manager.says(CREATE, {"success": False, "message": "Current state is not alive: STANDBY"})
+    target = on_standalone(f"{gone},{manager.url}")
+    with pytest.raises(DriverFailedError, match="STANDBY") as error:
+        StandaloneDeployment(target).submit(a_submission(target))
+    assert "nobody listens" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("said", "state"),
+    [
+        ({"success": True, "driverState": "RUNNING"}, Alive),
+        ({"success": True, "driverState": "SUBMITTED"}, Alive),
+        ({"success": True, "driverState": "RELAUNCHING"}, Alive),
+        ({"success": True, "driverState": "FINISHED"}, Gone),
+        ({"success": True, "driverState": "FAILED"}, Gone),
+        ({"success": True, "driverState": "KILLED"}, Gone),
+        ({"success": True, "driverState": "ERROR", "message": "Exception: no such folder"}, Gone),
+        ({"success": True, "driverState": "ERROR"}, Unknown),  # its worker is lost: it may run on
+        ({"success": True, "driverState": "UNKNOWN"}, Unknown),
+        ({"success": True, "driverState": "NOT_FOUND"}, Unknown),
+        ({"success": False}, Unknown),  # forgotten, by a master that came back
+        (b"<html>", Unknown),
+    ],
+)
+def test_what_a_master_says_of_a_driver_ends_it_only_if_its_process_has_ended(
+    manager: Manager, said: object, state: type
+):
+    manager.says("/v1/submissions/status/driver-1", said)
+    assert isinstance(StandaloneDeployment(on_standalone(manager.url)).state({"driver": "driver-1"}), state)
+
+
+def test_master_that_is_away_ends_no_driver():
+    deployment = StandaloneDeployment(on_standalone(f"http://127.0.0.1:{free_port()}"))
+    assert isinstance(deployment.state({"driver": "driver-1"}), Unknown)
+
+
+def test_driver_that_only_its_own_record_names_is_not_killed(manager: Manager):
+    manager.says("/v1/submissions/status/driver-9", {"success": True, "driverState": "RUNNING"})
+    deployment = StandaloneDeployment(on_standalone(manager.url))
+    assert isinstance(deployment.end({"driver": "driver-9", "said_by": "driver"}), Unknown)
+    assert {method for method, _, _ in manager.asked} == {"GET"}
+
+
+def test_zip_without_a_place_is_refused_on_a_standalone_cluster_before_anything_is_claimed():
+    with pytest.raises(BadInputError, match="agent's zip"):
+        StandaloneDeployment(on_standalone("http://m:6066", agent="py-files")).require_able()
+    StandaloneDeployment(on_standalone("http://m:6066", agent="py-files", agent_path="/a.zip")).require_able()
+
+
+APP = "application_1_0001"
+
+
+def on_yarn(url: str | None, **changes: object) -> SubmitTarget:
+    return a_target(master="yarn", deploy_mode="cluster", cluster_url=url, **changes)
+
+
+@pytest.mark.parametrize(
+    ("app", "state"),
+    [
+        ({"state": "ACCEPTED"}, Alive),
+        ({"state": "RUNNING"}, Alive),
+        ({"state": "FINISHED", "finalStatus": "FAILED"}, Gone),
+        ({"state": "FAILED", "diagnostics": "AM Container exited with  exitCode: 137"}, Gone),
+        ({"state": "FAILED", "diagnostics": "exitCode: -100, lost node"}, Unknown),
+        ({"state": "FAILED", "diagnostics": "AM timed out"}, Unknown),
+        ({"state": "KILLED"}, Unknown),  # Python has been seen to live for 8 s more
+    ],
+)
+def test_what_yarn_says_of_an_application_ends_it_only_if_its_process_has_ended(
+    manager: Manager, app: dict[str, str], state: type
+):
+    manager.says(f"/ws/v1/cluster/apps/{APP}", {"app": {"id": APP, "diagnostics": "", **app}})
+    assert isinstance(YarnDeployment(on_yarn(manager.url)).state({"application": APP}), state)
+
+
+def test_application_that_a_restarted_resource_manager_does_not_know_yet_is_no_end(manager: Manager):
+    deployment = YarnDeployment(on_yarn(f"http://127.0.0.1:{free_port()},{manager.url}"))
+    assert isinstance(deployment.state({"application": APP}), Unknown)
+    assert manager.asked, "the second one was asked"
+
+
+def test_resource_managers_are_found_in_hadoops_settings(
+    manager: Manager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    rows = {
+        "yarn.resourcemanager.ha.rm-ids": "a,b",
+        "yarn.resourcemanager.webapp.address.a": f"127.0.0.1:{free_port()}",
+        "yarn.resourcemanager.webapp.address.b": manager.url.removeprefix("http://"),
+    }
+    properties = "".join(f"<property><name>{k}</name><value>{v}</value></property>" for k, v in rows.items())
+    (tmp_path / "yarn-site.xml").write_text(f"<configuration>{properties}</configuration>")
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+    monkeypatch.delenv("YARN_CONF_DIR", raising=False)
+    manager.says(f"/ws/v1/cluster/apps/{APP}", {"app": {"id": APP, "state": "RUNNING"}})
+    assert isinstance(YarnDeployment(on_yarn(None)).state({"application": APP}), Alive)
+
+
+def test_driver_is_found_on_yarn_by_the_tag_of_its_claim(manager: Manager):
+    target = on_yarn(manager.url)
+    apps = [
+        {"id": "application_1_0001", "state": "FINISHED", "startedTime": 3},
+        {"id": "application_1_0002", "state": "RUNNING", "startedTime": 2},
+    ]
+    manager.says("/ws/v1/cluster/apps?applicationTags=flinkstyle-claim-1", {"apps": {"app": apps}})
+    found = YarnDeployment(target).find(a_submission(target))
+    assert found is not None
+    assert found["application"] == "application_1_0002"
+
+
+def test_yarn_is_given_secrets_in_a_file_of_this_user_only(tmp_path: Path):
+    target = on_yarn("http://rm:8088", spark_home=str(tmp_path))
+    command = YarnDeployment(target)._command(a_submission(target), "tag", tmp_path)
+    file = tmp_path / "driver.properties"
+    assert command[1:3] == ["--properties-file", str(file)]
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert SECRET in file.read_text()
+    assert SECRET not in " ".join(command)
+
+
+@pytest.mark.parametrize("name", ["spark.driver.supervise", "spark.yarn.maxAppAttempts"])
+def test_cluster_that_would_start_a_driver_again_too_is_refused(name: str):
+    value = {"spark.driver.supervise": "true", "spark.yarn.maxAppAttempts": "2"}[name]
+    with pytest.raises(BadInputError, match=name):
+        require_recordable(a_spec(conf={name: value}), on_yarn(None))
+
+
+def test_master_that_holds_no_drivers_and_unknown_deployments_are_refused_by_name():
+    with pytest.raises(DeployModeError, match=r"local\[2\]"):
+        deployment_for(a_target(deploy_mode="cluster"))
+    with pytest.raises(DeployModeError, match="'elsewhere'"):
+        deployment_for(a_target(deployment="elsewhere"))
+
+
+def test_no_cluster_is_asked_at_an_address_that_no_caller_signed(manager: Manager):
+    def unsigned() -> SubmitTarget:
+        raise SignatureError("x", state_after="y", remedy="z")
+
+    local, launch = DetachedDeployment(), {"target": {"deploy_mode": "cluster", "cluster_url": manager.url}}
+    deployment = Deployments().of_claim("c", launch, unsigned, local=local)
+    assert isinstance(deployment.state({"driver": "driver-1"}), Unknown)
+    assert manager.asked == []
+    assert Deployments().of_claim("c", {}, unsigned, local=local) is local
