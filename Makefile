@@ -8,7 +8,7 @@ export TMPDIR := $(CURDIR)/.flinkstyle/tmp
 export JDK_JAVA_OPTIONS := "-Djava.io.tmpdir=$(TMPDIR)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint test test-unit test-versions test-airflow-versions test-kafka-versions fuzz demo demo-ui tutorial bench soak chaos faults mutants worlds differential lock clean
+.PHONY: help setup lint test test-unit test-versions test-airflow-versions test-kafka-versions fuzz demo demo-ui tutorial bench soak chaos faults mutants worlds differential test-clusters lock clean
 
 help: ## Print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +35,9 @@ test-airflow-versions: setup ## Test on Airflow 3.1, 3.2 and 3.3, into docs/comp
 
 test-kafka-versions: setup ## Translate positions between Kafka 2.8, 3.9 and 4.3, into docs/compatibility.md
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m tools.versions kafka
+
+test-clusters: setup ## Run every deployment through one contract, on real daemons, into docs/deployments.md; PLACES=yarn for one
+	@$(GUARDED) $(AIRFLOW_BIN)/python -m tools.clusters $(PLACES)
 
 fuzz: setup ## Give bad bytes to everything that parses, guided by coverage (FUZZ_SECONDS=600)
 	@$(AIRFLOW_BIN)/python -m tools.fuzz --seconds $(or $(FUZZ_SECONDS),600)
