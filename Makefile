@@ -8,7 +8,7 @@ export TMPDIR := $(CURDIR)/.flinkstyle/tmp
 export JDK_JAVA_OPTIONS := "-Djava.io.tmpdir=$(TMPDIR)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint test test-unit test-versions test-airflow-versions test-kafka-versions test-python-versions fuzz demo demo-ui tutorial bench soak chaos faults mutants worlds differential lock clean
+.PHONY: help setup lint test test-unit test-versions test-airflow-versions test-kafka-versions test-python-versions fuzz demo demo-ui tutorial bench soak chaos faults mutants worlds differential test-clusters lock clean
 
 help: ## Print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ test-kafka-versions: setup ## Translate positions between Kafka 2.8, 3.9 and 4.3
 
 test-python-versions: setup ## Run the tests without a JVM on each Python found (PYTHONS="/path/to/python3.13 ...")
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m tools.versions python $(PYTHONS)
+
+test-clusters: setup ## Run every deployment through one contract, on real daemons, into docs/deployments.md; PLACES=yarn for one
+	@$(GUARDED) $(AIRFLOW_BIN)/python -m tools.clusters $(PLACES)
 
 fuzz: setup ## Give bad bytes to everything that parses, guided by coverage (FUZZ_SECONDS=600)
 	@$(AIRFLOW_BIN)/python -m tools.fuzz --seconds $(or $(FUZZ_SECONDS),600)

@@ -46,7 +46,7 @@ LATE_S = 8.0
 """A late answer: the lease is ten seconds."""
 STUCK_S = 300.0
 """A step that has not succeeded so long after its first try is stuck; a fault lasts 25 s at most."""
-_MOVE_EVERY = 4
+_MOVE_EVERY, _FIRST_MOVE = 4, 2
 
 
 def main() -> int:
@@ -132,7 +132,8 @@ def stop_and_move(folder: Path, seed: int, *, count: int, migrations: int) -> bo
 def stop_and_move_under_faults(folder: Path, seed: int, *, minutes: float) -> bool:
     """The same while everything fails at random; returns whether every order was counted and written once.
 
-    A run in which nothing failed, or nothing was done, has shown nothing: it is not right.
+    It goes on until there was a stop and a migration, however slow the machine is. A run in which nothing
+    failed has shown nothing: it is not right.
     """
     logging.basicConfig(format="%(asctime)s %(message)s", stream=sys.stdout)
     logging.getLogger("testbed").setLevel(logging.INFO)
@@ -167,9 +168,9 @@ def stop_and_move_under_faults(folder: Path, seed: int, *, minutes: float) -> bo
         board = JobBoard(LocalStore(server.data / BUCKET), orders.spec.name)
         with Faults(board, weather, (old, new), moments) as faults:
             for number, cycle in enumerate(cycles.cycles_of(seed, 10_000), 1):
-                if time.monotonic() - begun_s > 60 * minutes:
+                if time.monotonic() - begun_s > 60 * minutes and len(done) > 1:
                     break
-                if number % _MOVE_EVERY:
+                if number % _MOVE_EVERY != _FIRST_MOVE:
                     down_s = moves.cycle(f"cycle{number}", replace(cycle, kill_after_s=None))
                     done["stops with savepoint and starts from it"] += 1
                 else:
@@ -182,7 +183,7 @@ def stop_and_move_under_faults(folder: Path, seed: int, *, minutes: float) -> bo
     say(f"longest step {tries.longest_s:.0f} s; callers were told: {_counts(tries.told)}")
     say(f"state: {state}")
     say(f"output: {output}; {(time.monotonic() - begun_s) / 60:.0f} min, seed {seed}")
-    return state.right and output.right and faults.count.total() > 0 and len(done) > 1
+    return state.right and output.right and faults.count.total() > 0
 
 
 def _counts(of: Counter[str]) -> str:

@@ -1,47 +1,60 @@
-"""One job in a folder, with its driver on this machine, on a standalone cluster, or on YARN."""
+"""One job in a folder, with its driver on this machine, on a standalone cluster, on YARN, or by a plugin."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
-from dataclasses import replace
+import sys
+import tomllib
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Self
 
+from testbed import paths
 from testbed.jvm import spark_options
 from testbed.spark import SparkCluster
 from testbed.yarn import Yarn
 from tests.integration.detached_lab import Lab
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from airflow_flinkstyle.jobs.spec import SubmitTarget
 
-Place = Literal["detached", "standalone", "yarn"]
-PLACES: tuple[Place, ...] = ("detached", "standalone", "yarn")
+Place = Literal["detached", "standalone-client", "yarn-client", "standalone", "yarn", "ssh"]
+"""A driver of this machine: alone, with executors on either cluster; one on either cluster; by the plugin."""
+PLACES: tuple[Place, ...] = ("detached", "standalone-client", "yarn-client", "standalone", "yarn", "ssh")
+ON_CLUSTERS: tuple[Place, ...] = ("standalone", "yarn")
+PLUGIN = paths.ROOT / "examples" / "deployment_plugin"
+_SSH = """#!/bin/sh
+# In place of ssh: what would be done on another host is done here.
+while [ "$1" != "sh -s" ]; do shift; done
+exec sh -s
+"""
 
 
 class Cluster:
     """What holds drivers; nothing is started for drivers of this machine."""
 
     def __init__(self, place: Place, folder: Path) -> None:
-        self.place: Place = place
+        self.place, self.folder = place, folder
         self.standalone = (
             SparkCluster(folder / "spark", workers=1, cores_per_worker=4, memory_per_worker_mb=4096)
-            if place == "standalone"
+            if place.startswith("standalone")
             else None
         )
-        self.yarn = Yarn(folder / "yarn") if place == "yarn" else None
+        self.yarn = Yarn(folder / "yarn") if place.startswith("yarn") else None
+        self._plugin = InstalledPlugin(folder / "plugin") if place == "ssh" else None
 
     def __enter__(self) -> Self:
-        for one in (self.standalone, self.yarn):
+        for one in (self.standalone, self.yarn, self._plugin):
             if one is not None:
                 one.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        for one in (self.standalone, self.yarn):
+        for one in (self.standalone, self.yarn, self._plugin):
             if one is not None:
                 one.stop()
 
@@ -52,11 +65,14 @@ class Cluster:
             "spark.executor.memory": "512m",
             "spark.executor.extraJavaOptions": spark_options(),
         }
+        if self.place == "ssh":
+            return replace(local, deployment="ssh", cluster_url="localhost")
+        mode = "client" if self.place.endswith("-client") else "cluster"
         if self.standalone is not None:
             return replace(
                 local,
                 master=self.standalone.master,
-                deploy_mode="cluster",
+                deploy_mode=mode,
                 cluster_url=self.standalone.rest_url,
                 web_url=self.standalone.web_url,
                 conf={**conf, "spark.cores.max": "2"},
@@ -65,7 +81,7 @@ class Cluster:
             return replace(
                 local,
                 master="yarn",
-                deploy_mode="cluster",
+                deploy_mode=mode,
                 cluster_url=self.yarn.url,
                 conf={**conf, **self.yarn.conf},
             )
@@ -76,18 +92,69 @@ class Cluster:
         """What the caller's environment must hold."""
         return {} if self.yarn is None else {"HADOOP_CONF_DIR": str(self.yarn.conf_dir)}
 
+    def restart_manager(self) -> None:
+        """Kill the master or the ResourceManager, and start it again."""
+        managers = (
+            self.standalone and self.standalone.master_service,
+            self.yarn and self.yarn.resource_manager,
+        )
+        for manager in managers:
+            if manager is not None:
+                manager.kill()
+                manager.start()
+
+
+@dataclass
+class InstalledPlugin:
+    """The example of the documents, as an installer leaves it, and a stand-in for ssh on this machine."""
+
+    folder: Path
+
+    def start(self) -> None:
+        """Put the example's module and entry point where Python looks, and ssh where programs are."""
+        project = tomllib.loads((PLUGIN / "pyproject.toml").read_text())["project"]
+        info = self.folder / f"flinkstyle_over_ssh-{project['version']}.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+        )
+        (info / "entry_points.txt").write_text(_entry_points(project["entry-points"]))
+        sys.path += [str(self.folder), str(PLUGIN)]
+        ssh = self.folder / "bin" / "ssh"
+        ssh.parent.mkdir()
+        ssh.write_text(_SSH)
+        ssh.chmod(0o755)
+        os.environ["PATH"] = f"{ssh.parent}:{os.environ['PATH']}"
+
+    def stop(self) -> None:
+        """Take both away again."""
+        os.environ["PATH"] = os.environ["PATH"].removeprefix(f"{self.folder / 'bin'}:")
+        for place in (str(self.folder), str(PLUGIN)):
+            sys.path.remove(place)
+
+
+def _entry_points(groups: Mapping[str, Mapping[str, str]]) -> str:
+    lines = []
+    for group, points in groups.items():
+        lines += [f"[{group}]", *(f"{name} = {value}" for name, value in points.items())]
+    return "\n".join(lines) + "\n"
+
 
 class ClusterLab(Lab):
     """One job on a cluster."""
 
-    def __init__(self, folder: Path, cluster: Cluster) -> None:
+    def __init__(
+        self, folder: Path, cluster: Cluster, *, secret_env: Mapping[str, str] | None = None
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         super().__init__(folder)
-        self.cluster = cluster
-        self.client = replace(self.client, base_env={**os.environ, **cluster.env})
+        self.cluster, self._secret_env = cluster, secret_env or {}
+        self.client = replace(
+            self.client, base_env={**os.environ, **cluster.env}, secret_env=self._secret_env
+        )
 
     def target(self) -> SubmitTarget:
-        return self.cluster.target(super().target())
+        return replace(self.cluster.target(super().target()), secret_env=self._secret_env)
 
     def end(self) -> None:
         """Kill whatever of the job still runs."""
@@ -108,9 +175,7 @@ class ClusterLab(Lab):
         assert record is not None
         return record.jvm_pid
 
-    def log_files(self) -> list[Path]:
-        """Return the files that drivers have written their logs to."""
-        return [*self.folder.glob("logs/*.log"), *self.folder.parent.glob("**/stderr")]
-
     def logs(self) -> str:
-        return "\n".join(f"{path}\n{path.read_text()[-4000:]}" for path in self.log_files())
+        """Return the ends of all files that drivers have written their logs to."""
+        files = [*self.folder.glob("logs/*.log"), *self.cluster.folder.glob("**/stderr")]
+        return "\n".join(f"{path}\n{path.read_text()[-4000:]}" for path in files)

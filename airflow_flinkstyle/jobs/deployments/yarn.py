@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.protocol.records import IncarnationRecord
 
 TAGS: Final = "spark.yarn.tags"
+_TAG: Final = "flinkstyle-"
 _DRIVER_ENV: Final = "spark.yarn.appMasterEnv."
 _LIVING = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
 _APPLICATION = re.compile(r"\bapplication_\d+_\d+\b")
@@ -123,8 +124,8 @@ class YarnDeployment:
         application, state = native_id.get("application", ""), self.state(native_id)
         if not application or isinstance(state, Gone):
             return state
-        if native_id.get("said_by"):  # who can write its record could name any application
-            return Unknown("only what a caller submitted is killed")
+        if native_id.get("said_by") or not self._is_driver(native_id):
+            return Unknown("only a driver that a caller submitted is killed")
         user = quote(self._target.proxy_user or os.environ.get("HADOOP_USER_NAME") or _user(), safe="")
         for url in self._urls():
             path = f"{url}/ws/v1/cluster/apps/{quote(application, safe='')}/state?user.name={user}"
@@ -135,6 +136,15 @@ class YarnDeployment:
             else:
                 log.info("Asked YARN to kill %s: %s", application, said)
         return self._remembered.until_ended(application, lambda: self.state(native_id))
+
+    def _is_driver(self, native_id: Mapping[str, str]) -> bool:
+        """Return whether an application is one of this package's: who can write records could name any."""
+        try:
+            app = self._app(native_id) or {}
+        except (NotDeliveredError, NoAnswerError):
+            return False
+        tags = str(app.get("applicationTags") or "").split(",")
+        return any(tag.startswith(_TAG) for tag in tags)
 
     def log_tail(self, native_id: Mapping[str, str], *, lines: int = 30) -> str:
         """Return the end of what the driver wrote, from its node; where that is, if the node is silent."""
@@ -226,7 +236,7 @@ class YarnDeployment:
 def _tag(submission: Submission) -> str:
     """Return the tag of a generation's drivers; YARN keeps tags in lower case."""
     claim = submission.marker[submission.marker.index("--claim") + 1]
-    return f"flinkstyle-{claim}".lower()
+    return f"{_TAG}{claim}".lower()
 
 
 def _defaults(submission: Submission) -> str:

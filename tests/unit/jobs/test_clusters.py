@@ -259,3 +259,23 @@ def test_no_cluster_is_asked_at_an_address_that_no_caller_signed(manager: Manage
     assert isinstance(deployment.state({"driver": "driver-1"}), Unknown)
     assert manager.asked == []
     assert Deployments().of_claim("c", {}, unsigned, local=local) is local
+
+
+@pytest.mark.parametrize(("tags", "kills"), [("mine,flinkstyle-claim-1", 1), ("mine", 0), (None, 0)])
+def test_only_an_application_with_this_packages_tag_is_killed(manager: Manager, tags: str | None, kills: int):
+    path = f"/ws/v1/cluster/apps/{APP}"
+    manager.says(path, {"app": {"id": APP, "state": "RUNNING", "applicationTags": tags}})
+    asked = manager.asked
+
+    class Ends(dict[str, tuple[int, bytes]]):
+        """The application has ended once it was asked to."""
+
+        def get(self, key: str, default: Any = None) -> Any:  # noqa: ANN401 - as dict names it
+            if any(method == "PUT" for method, _, _ in asked):
+                app = {"id": APP, "state": "FAILED", "diagnostics": "exitCode: 137"}
+                return 200, json.dumps({"app": app}).encode()
+            return super().get(key, default)
+
+    manager.answers = Ends(manager.answers)
+    YarnDeployment(on_yarn(manager.url)).end({"application": APP})
+    assert [method for method, _, _ in asked].count("PUT") == kills

@@ -98,4 +98,5 @@ def test_lock_file_names_every_jar_once_per_set_with_a_whole_checksum():
         "s3proxy",
         "spark-kafka",
         *(f"spark-kafka-{minor}" for minor in common.SPARKS),
+        "yarn",
     }
