@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
 from airflow_flinkstyle.jobs.errors import UpgradeRolledBackError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
+from airflow_flinkstyle.jobs.upgrade.health import Bounds
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from testbed.keys import SIGNER
 from testbed.waiting import wait_until
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from testbed.judge import StateReader
     from testbed.scenario import OrdersScenario
 
@@ -48,8 +51,29 @@ def test_a_new_version_goes_on_where_the_old_one_stopped(scenario: OrdersScenari
     assert report.rehearsal["summary"].endswith("state schema unchanged")
     v2_output = scenario.folder / "output"
     wait_until("v2 writes", lambda: any(v2_output.glob("v2-batch=*/_SUCCESS")))
+    goes_back_from_where_it_is(scenario)
     judgement = scenario.judge(reader, scenario.old)
     assert judgement.right, judgement
+
+
+def goes_back_from_where_it_is(scenario: OrdersScenario) -> None:
+    """Let a version that is killed while it is observed be replaced by the one before it."""
+    again = replace(upgrade(scenario, "orders_job_v2", first_commit_timeout_s=180), standby="none")
+    again.journal = again.journal.part("again")
+    again.spec = scenario.spec
+    again.bounds = Bounds(observe_s=300)
+    observe = again._observe
+
+    def killed() -> Mapping[str, Any]:
+        scenario.client.end_driver(scenario.running().run.generation)
+        return observe()
+
+    again._observe = killed  # type: ignore[method-assign]
+    with pytest.raises(UpgradeRolledBackError, match="died and was started again, 1 times") as failed:
+        again.run()
+    assert "where the new one stopped" in failed.value.state_after
+    assert scenario.running().run.claim.launch["spec"]["script"] == str(SCRIPTS / "orders_job_v2.py")
+    scenario.wait_commits(2)
 
 
 def test_a_broken_version_goes_back_by_itself(scenario: OrdersScenario, reader: StateReader):

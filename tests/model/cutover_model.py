@@ -37,13 +37,28 @@ class Rules:
     """An attempt confirms it is the newest after it read the slot (``jobs.requests.send(confirm=...)``)."""
     cancel_an_empty_slot: bool = True
     """Going back closes an empty slot too (``jobs.requests.withdraw``)."""
+    standby_first: bool = True
+    """Nothing is held or asked before the next driver has come up, rehearsed, and waits
+    (``jobs.cutover.steps.start_standby``)."""
     release_after_takeover: bool = True
     """Producers wait until ``current.json`` names the winner (``jobs.migration.rollback.roll_back``)."""
 
 
 RULES = tuple(field.name for field in fields(Rules))
 
-Driver = Literal["none", "waiting", "seen", "running", "accepting", "stopping", "reporting", "dead", "exited"]
+Driver = Literal[
+    "none",
+    "rehearsing",
+    "waiting",
+    "seen",
+    "running",
+    "accepting",
+    "stopping",
+    "reporting",
+    "dead",
+    "failed",
+    "exited",
+]
 Slot = Literal["empty", "sent", "accepted", "cancelled", "lost"]
 Switch = Literal["release_old", "hold", "release_new"]
 
@@ -52,7 +67,7 @@ class State(NamedTuple):
     """Everything in the store and in the processes' heads."""
 
     d1: Driver = "running"
-    d2: Driver = "waiting"
+    d2: Driver = "rehearsing"
     d3: Driver = "none"
     current: int = 1
     overwritten: bool = False  # current.json was taken by two
@@ -96,7 +111,7 @@ def successors(state: State, rules: Rules) -> Iterator[Step]:
 def _kills(state: State) -> Iterator[Step]:
     fewer = state._replace(kills=state.kills - 1)
     for name in ("d1", "d2", "d3"):
-        if getattr(state, name) not in ("none", "dead", "exited"):
+        if getattr(state, name) not in ("none", "dead", "failed", "exited"):
             yield f"kill {name}", fewer._replace(**{name: "dead"})
     if 0 < state.a_step < DONE:
         yield "kill A1", fewer._replace(a_step=DONE)
@@ -127,10 +142,13 @@ def _old_driver(state: State, rules: Rules) -> Iterator[Step]:
 
 
 def _follower(state: State, rules: Rules, number: int) -> Iterator[Step]:
-    """D2 and D3: wait for go, read current.json, guard, take it."""
+    """D2 and D3: wait for go, read current.json, guard, take it; D2 first tries itself on a copy."""
     me, saw = f"d{number}", f"saw{number}"
     told = state.go2 is not None if number == 2 else state.go3
     match getattr(state, me):
+        case "rehearsing":
+            yield "D2 has rehearsed", state._replace(d2="waiting")
+            yield "D2's rehearsal fails", state._replace(d2="failed")
         case "waiting" if state.current not in (1, number):
             yield f"D{number} leaves", state._replace(**{me: "exited"})
         case "waiting" if told:
@@ -174,7 +192,7 @@ def _attempt_asks(state: State, rules: Rules, gone: Step) -> Iterator[Step]:
         case 0 if state.attempt == 0:
             yield "A1 begins", state._replace(a_step=1, attempt=1)
         case 1:
-            yield gone if superseded else ("A1 checks", state._replace(a_step=2))
+            yield from [gone] if superseded else _await_standby(state, rules)
         case 2:  # may sleep between the check and this
             held = _apply(state, rules, "hold", 1)
             yield ("A1 holds", held._replace(a_step=3)) if held else gone
@@ -188,6 +206,13 @@ def _attempt_asks(state: State, rules: Rules, gone: Step) -> Iterator[Step]:
                 yield "A1 asks to stop", state._replace(a_step=5, slot="sent")
             else:
                 yield "A1 is late", state._replace(a_step=3 if not superseded else DONE)
+
+
+def _await_standby(state: State, rules: Rules) -> Iterator[Step]:
+    if rules.standby_first and state.d2 in ("dead", "failed"):
+        yield "A1 gives up", state._replace(a_step=DONE)
+    elif not rules.standby_first or state.d2 != "rehearsing":
+        yield "A1 checks", state._replace(a_step=2)
 
 
 def _attempt_goes(state: State, rules: Rules, gone: Step) -> Iterator[Step]:
@@ -265,6 +290,8 @@ def violation(state: State) -> str | None:
     runners = [n for n in (1, 2, 3) if getattr(state, f"d{n}") in ("running", "accepting", "stopping")]
     if len(runners) > 1 or state.overwritten:
         return f"second runner: {runners}"
+    if state.d2 == "failed" and (state.switch == "hold" or state.closed is not None):
+        return "held up for a version that is known to be broken"
     if state.ran2 and state.go2 is not None and state.batches > state.go2:
         return "doubled: the old driver committed behind the savepoint that the new one started from"
     if state.ran2 and state.ran3:

@@ -26,6 +26,7 @@ def test_each_rule_is_needed(rule: str):
         ("one_replace", "dead end"),
         ("token", "dead end|lost"),
         ("current_if_unchanged", "second runner"),
+        ("standby_first", "held up"),
         ("release_after_takeover", "lost"),
     ],
 )
