@@ -1,62 +1,85 @@
-"""A savepoint root as the Savepoints page finds it: jobs in every state, and names that want to be markup."""
+"""Savepoint roots as the Savepoints page finds them, an Airflow with roles, and who asks it over HTTP."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+import urllib.error
+import urllib.request
+from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.clock import now_ms
+from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.protocol.history import History, Sample
 from airflow_flinkstyle.protocol.query_records import Pace, SourcePace
 from airflow_flinkstyle.savepoint.blobs.pins import pin
 from airflow_flinkstyle.savepoint.files.verified import check_savepoint
+from airflow_flinkstyle.storage.local import LocalStore
 from airflow_flinkstyle.types import BatchId
+from testbed import paths
+from testbed.airflow import Airflow
+from testbed.keys import SIGNER, SIGNING_KEY
 from tests.seeming_jobs import SeemingJob
 from tests.unit.cli.kafka_savepoints import take_on_kafka
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 MARKUP = "<img src=x onerror=globalThis.hacked=1><script>globalThis.hacked=1</script>"
 HOSTILE_FOLDER = "<script>globalThis.hacked=1<&script>"
 """A folder below the root that looks like a job's; a slash would end its name."""
+SECRETS = {"password": SIGNING_KEY, "secret_key": "pw-of-the-store"}
+"""In the connections; nothing of them may leave."""
+USERS = {"admin": "admin", "viewer": "viewer", "nobody": ""}
+"""With their roles; nobody can log in and has no right."""
 _MINUTE_MS = 60_000
 
 
-def fill(folder: Path) -> SeemingJob:
-    """Leave three jobs below ``folder/root``; return the one that runs, with three savepoints."""
+def fill(folder: Path) -> None:
+    """Leave jobs in every state below ``folder/root``: ``orders`` runs, is migrated, has three savepoints."""
     begun_at_ms = now_ms() - 90 * _MINUTE_MS
-    orders = SeemingJob(folder, begun_at_ms=begun_at_ms, host="worker-7", claim_key="start_job/manual")
+    orders = SeemingJob(folder, "orders", begun_at_ms, host="worker-7", claim_key="start_job-start")
     for number in (1, 2, 3):
         take_on_kafka(
             orders.repository,
             folder / f"checkpoint-{number}",
             f"sp-{number}",
-            {"orders": {0: 1000 * number, 1: 900 * number}},
+            {"orders": {0: 41_000 * number, 1: 39_500 * number}},
             taken_at_ms=begun_at_ms + 25 * number * _MINUTE_MS,
         )
     check_savepoint(orders.repository, "sp-3", level="quick", by="a test")
-    pin(orders.repository, "sp-1", reason=MARKUP, by="a test", at_ms=begun_at_ms)
+    pin(orders.repository, "sp-1", reason="audit of the quarter", by="a test", at_ms=begun_at_ms)
     orders.board.write_history(_history(begun_at_ms // 1000), seen="")
-    orders.seem_running(pace=_pace(now_ms()))
-    failed = SeemingJob(folder, "payments", begun_at_ms, host=MARKUP, claim_key=MARKUP)
-    failed.seem_running(state="failed", error=("SCRIPT_FAILED", MARKUP))
-    SeemingJob(folder, "closed-job", begun_at_ms).seem_running(state="closed")
+    orders.seem_running(pace=_pace("KafkaV2[Subscribe[orders]]"))
+    store = LocalStore(folder / "root")
+    journal = CutoverJournal(store, "orders", "to-new-cluster", ("prepare", "stop"), signer=SIGNER)
+    journal.begin(lambda: 1)
+    journal.open("prepare", {})
+    failed = SeemingJob(folder, "payments", begun_at_ms, host="worker-3", claim_key="start_job-start")
+    failed.seem_running(state="failed", error=("SCRIPT_FAILED", "The sink refused the batch: disk full."))
+    SeemingJob(folder, "refunds", begun_at_ms).seem_running(state="closed")
+
+
+def fill_hostile(folder: Path) -> None:
+    """Leave a job below ``folder/root`` whose every text is markup, and a folder that no job can have."""
+    job = SeemingJob(folder, "hostile", now_ms(), host=MARKUP, claim_key=MARKUP)
+    job.take("sp-1", "4.2.0/stateless")
+    pin(job.repository, "sp-1", reason=MARKUP, by=MARKUP, at_ms=1)
+    job.seem_running(state="failed", error=(MARKUP, MARKUP), pace=_pace(MARKUP))
     (folder / "root" / HOSTILE_FOLDER / "runs").mkdir(parents=True)
-    (folder / "root" / HOSTILE_FOLDER / "runs" / "x.json").write_text("{}")
-    return orders
 
 
-def _pace(at_ms: int) -> Pace:
+def _pace(source: str) -> Pace:
     return Pace(
         batch_id=BatchId(4),
-        begun_at_ms=at_ms,
+        begun_at_ms=now_ms(),
         batch_ms=840,
         rows=1200,
         input_rows_per_s=1234.5,
         processed_rows_per_s=2345.6,
         watermark_ms=None,
         state_rows=5000,
-        sources=(SourcePace(description=f"KafkaV2[Subscribe[{MARKUP[:40]}]]", lag_records=321),),
+        sources=(SourcePace(description=source, lag_records=321),),
     )
 
 
@@ -68,7 +91,78 @@ def _history(begun_at_s: int) -> History:
             input_rows_per_s=1000.0 + 10 * (minute % 7),
             processed_rows_per_s=1500.0 + 20 * (minute % 5),
             batch_ms=700 + 40 * (minute % 4),
-            lag_records=max(0, 9000 - 150 * minute),
+            lag_records=max(321, 9000 - 150 * minute),
         )
         for minute in range(90)
     )
+
+
+def an_airflow(folder: Path) -> Airflow:
+    """Return an Airflow whose page has three roots: of ``fill``, of ``fill_hostile``, and a lost one."""
+    for name in ("shop", "hostile"):
+        (folder / name).mkdir()
+    fill(folder / "shop")
+    fill_hostile(folder / "hostile")
+    home = folder / "airflow"
+    home.mkdir()
+    passwords = {user: password_of(user) for user in USERS}
+    (home / "simple_auth_manager_passwords.json.generated").write_text(json.dumps(passwords))
+    return Airflow(
+        home,
+        paths.ROOT / "dags",
+        connections={
+            "flinkstyle_default": connection(folder / "shop" / "root"),
+            "flinkstyle_hostile": connection(folder / "hostile" / "root"),
+        },
+        all_admins=False,
+        env={
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(
+                f"{user}:{role}" for user, role in USERS.items()
+            ),
+            "AIRFLOW__FLINKSTYLE__PAGE": "flinkstyle_default, flinkstyle_hostile, lost:start_job",
+        },
+    )
+
+
+def connection(root: Path) -> str:
+    """Return a connection to a savepoint root, with secrets in it, as JSON."""
+    extra = {"savepoint_root": str(root), "secret_key": SECRETS["secret_key"]}
+    return json.dumps({"conn_type": "flinkstyle", "password": SECRETS["password"], "extra": extra})
+
+
+def password_of(user: str) -> str:
+    """Return a user's password."""
+    return f"{user}-pw"
+
+
+class Caller:
+    """Asks an Airflow over HTTP, as a user with a token, as their browser with a cookie, or as no one."""
+
+    def __init__(self, base_url: str, user: str | None = None) -> None:
+        self.base_url, self.token = base_url, ""
+        if user is not None:
+            login = {"username": user, "password": password_of(user)}
+            _, answer = self.ask("POST", "/auth/token", body=login)
+            self.token = str(answer["access_token"])
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> tuple[int, Any]:
+        """Return status and JSON; without ``headers`` of its own the request has the user's token."""
+        own = {"Authorization": f"Bearer {self.token}"} if headers is None and self.token else headers or {}
+        request = urllib.request.Request(  # noqa: S310 - our own server
+            self.base_url + path,
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Content-Type": "application/json", **own},
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=120) as answer:  # noqa: S310 - our own server
+                return answer.status, json.loads(answer.read() or b"null")
+        except urllib.error.HTTPError as error:
+            return error.code, json.loads(error.read() or b"null")

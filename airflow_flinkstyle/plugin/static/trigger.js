@@ -40,6 +40,7 @@ function TriggerForm({ dag, known, close }) {
     h("form", { onSubmit: trigger },
       h("h2", null, WORDS[dag] || dag),
       h(Fault, { text: error || fault }),
+      value?.is_paused && h("p", { className: "quiet" }, "This DAG is paused: its run waits until the DAG is unpaused."),
       run ? h("p", { role: "status" }, "Started: ", h("a", { href: new URL(`dags/${encodeURIComponent(dag)}/runs/${encodeURIComponent(run.dag_run_id)}`, airflowBase).href }, run.dag_run_id))
         : params.map(([name, param]) => h(Field, { key: name, name, param, value: conf[name], set: (to) => setConf((before) => ({ ...before, [name]: to })) })),
       h("p", { className: "actions" },
