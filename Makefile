@@ -8,7 +8,7 @@ export TMPDIR := $(CURDIR)/.flinkstyle/tmp
 export JDK_JAVA_OPTIONS := "-Djava.io.tmpdir=$(TMPDIR)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint test test-unit test-versions test-airflow-versions test-kafka-versions test-python-versions fuzz demo demo-ui tutorial bench soak chaos faults mutants worlds differential test-clusters lock clean
+.PHONY: help setup lint test test-unit test-versions test-airflow-versions test-kafka-versions test-python-versions fuzz demo demo-ui tutorial docs bench soak chaos faults mutants worlds differential test-clusters lock clean
 
 help: ## Print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ demo-ui: setup ## The same, approved by you in Airflow's UI, which stays open
 
 tutorial: setup ## Run every command of docs/tutorial.md and compare what it shows (8 minutes)
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m pytest -q tests/tutorial
+
+docs: setup ## Build the documentation as a site, warnings being errors; open .flinkstyle/site/index.html
+	@$(PYTHON) -m tools.site
 
 bench: setup ## Measure against others and write docs/benchmarks.md; BENCH=name for one, QUICK=1 to try
 	@$(PYTHON) -m tools.bench

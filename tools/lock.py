@@ -38,6 +38,7 @@ def main() -> int:
     for own in sorted(LOCKS.glob("spark*.in")):  # the usual Spark, and one for each other version
         compile_requirements(own.stem, project, own, *spark_side, *same_tools)
     compile_requirements("bench", LOCKS / "bench.in", *same_tools)
+    compile_requirements("docs", LOCKS / "docs.in", *same_tools)
     compile_requirements("mutants", project, LOCKS / "mutants.in", "--extra", "test", *same_tools)
     for own in sorted(LOCKS.glob("airflow-*.in")):
         lock_airflow(own)
