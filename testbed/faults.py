@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 _PAUSE_S = (5.0, 25.0)
 """Between the end of a fault and the next one."""
+_AT_REST = 2
+"""Drivers that are struck before the job has committed a batch again: on a slow machine it would never."""
 _LONGEST_STORE_S, _LONGEST_FREEZE_S, _LONGEST_BROKER_S = 20.0, 25.0, 8.0
 
 
@@ -46,6 +48,9 @@ class Faults(threading.Thread):
         """Faults by kind."""
         self._board, self._weather, self._brokers, self._random = board, weather, brokers, moments
         self._over = threading.Event()
+        self._seen_at: object = None
+        """Generation and batches of the job when a driver was struck last."""
+        self._at_rest = 0
         self._kinds: dict[str, Callable[[], bool]] = {
             "bad minute of the store": self._bad_minute,
             "driver killed": self._kill_driver,
@@ -87,9 +92,15 @@ class Faults(threading.Thread):
         return bool(frozen)
 
     def _driver(self) -> tuple[int, ...]:
-        """Return the processes of the driver that runs the job; none if there is no such driver."""
+        """Return the processes of the driver that runs the job; none if there is none to be struck."""
         current = self._board.current()
         if current is None:
+            return ()
+        beat = self._board.heartbeat(current.value.generation)
+        at = current.value.generation, beat.value.batches() if beat else {}
+        self._at_rest = self._at_rest + 1 if at == self._seen_at else 1
+        self._seen_at = at
+        if self._at_rest > _AT_REST:
             return ()
         record = self._board.incarnation(current.value.generation, current.value.incarnation)
         if record is None or process_started(record.jvm_pid) != record.pid_started:
