@@ -180,7 +180,7 @@ class SparkCluster:
     def _answers(self) -> bool:
         try:
             return bool(self.state()["status"] == "ALIVE")
-        except OSError:
+        except (OSError, ValueError):  # a master that recovers answers before it knows anything
             return False
 
     def _daemon(self, main_class: str) -> tuple[Path | str, ...]:

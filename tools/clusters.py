@@ -1,6 +1,6 @@
 """`make test-clusters`: every deployment by one contract, and a migration on each cluster, into the docs.
 
-The table in docs/deployments.md is written from the report of the run, failures included.
+The table in docs/deployments.md is written from each deployment's last report, failures included.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ET
-from collections import Counter
+from typing import TYPE_CHECKING
 
 from tools.common import LOGS, ROOT, VENV_AIRFLOW, VENV_SPARK, say
 from tools.jars import read_lock
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 PAGE = ROOT / "docs" / "deployments.md"
-REPORT = LOGS / "clusters.xml"
 PLACES = {
     "detached": "worker's machine",
     "standalone-client": "the same, executors on standalone",
@@ -36,25 +38,27 @@ def main() -> int:
     """Run the tests of the deployments that are asked for, and write the page."""
     parser = argparse.ArgumentParser()
     parser.add_argument("places", nargs="*", choices=[*PLACES, []], help="default: all")
-    parser.add_argument("--write-only", action="store_true", help="write the page from the last report")
+    parser.add_argument("--write-only", action="store_true", help="write the page from the last reports")
     asked = parser.parse_args()
-    failed = 0 if asked.write_only else run(asked.places)
+    failed = [] if asked.write_only else [place for place in asked.places or PLACES if not run(place)]
     write()
-    return failed
+    say(f"Failed on: {', '.join(failed) or 'none'}")
+    return min(len(failed), 1)
 
 
-def run(places: list[str]) -> int:
-    """Run the tests; 1 if any failed."""
-    python = VENV_AIRFLOW / "bin" / "python"
-    chosen = ("-k", " or ".join(f"[{place}]" for place in places)) if places else ()
-    options = (*chosen, "-o", "junit_family=xunit1", f"--junitxml={REPORT}", "tests/clusters")
+def run(place: str) -> bool:
+    """Run the tests of one deployment; return whether all passed."""
+    say(f"--- {place}")
+    python, report = VENV_AIRFLOW / "bin" / "python", _report(place)
     LOGS.mkdir(parents=True, exist_ok=True)
+    report.unlink(missing_ok=True)
+    options = ("-k", f"[{place}]", "-o", "junit_family=xunit1", f"--junitxml={report}", "tests/clusters")
     command = [python, ROOT / "testbed" / "guard.py", "--", python, "-m", "pytest", "-q", *options]
-    return int(subprocess.run([str(part) for part in command], cwd=ROOT).returncode != 0)  # noqa: S603
+    return subprocess.run([str(part) for part in command], cwd=ROOT).returncode == 0  # noqa: S603
 
 
 def write() -> None:
-    """Put the table of the last run between the page's marks."""
+    """Put the table of the last runs between the page's marks."""
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
     after = rest.partition(END)[2]
     PAGE.write_text(f"{before}{BEGIN}\n{section()}\n{END}{after}", encoding="utf-8")
@@ -62,31 +66,34 @@ def write() -> None:
 
 
 def section() -> str:
-    """Return the table of the last run, with its day, versions and length."""
+    """Return the table of each deployment's last run, with its time and what ran on how many cores."""
+    places = [place for place in PLACES if _report(place).exists()]
     cells: dict[str, dict[str, str]] = {}
-    for case in ET.parse(REPORT).getroot().iter("testcase"):  # noqa: S314  # pytest's own report
-        if found := _CASE.fullmatch(str(case.get("name"))):
-            bad = any(case.find(word) is not None for word in ("failure", "error", "skipped"))
-            cells.setdefault(found[1], {})[found[2]] = (
-                "**failed**" if bad else f"{float(case.get('time', 0)):.0f} s"
-            )
-    counts = Counter(
-        "failed" if "failed" in cell else "passed" for row in cells.values() for cell in row.values()
-    )
-    places = [place for place in PLACES if any(place in row for row in cells.values())]
-    lines = [
-        f"Run on {time.strftime('%Y-%m-%d', time.gmtime(REPORT.stat().st_mtime))}, {os.cpu_count()} cores, "
-        f"Spark {_spark()}, Hadoop {_hadoop()}: {counts['passed']} passed, {counts['failed']} failed. "
-        "A cell is how long the test took, with its waits for leases; an empty one does not apply.",
-        "",
-        f"| | {' | '.join(PLACES[place] for place in places)} |",
-        f"|---|{'---|' * len(places)}",
-        *(
-            f"| {name.replace('_', ' ')} | {' | '.join(row.get(place, '') for place in places)} |"
-            for name, row in cells.items()
-        ),
+    for place in places:
+        for case in ET.parse(_report(place)).getroot().iter("testcase"):  # noqa: S314  # pytest's own
+            if found := _CASE.fullmatch(str(case.get("name"))):
+                cells.setdefault(found[1], {})[place] = _cell(case)
+    days = [time.strftime("%Y-%m-%d %H:%M", time.gmtime(_report(place).stat().st_mtime)) for place in places]
+    rows = [
+        ["", *(PLACES[place] for place in places)],
+        ["---"] * (len(places) + 1),
+        ["run on (UTC)", *days],
+        *([name.replace("_", " "), *(row.get(place, "") for place in places)] for name, row in cells.items()),
     ]
-    return "\n".join(lines)
+    head = (
+        f"{os.cpu_count()} cores, Spark {_spark()}, Hadoop {_hadoop()}. A cell is how long a test took, "
+        "with its waits for leases; an empty one does not apply."
+    )
+    return "\n".join([head, "", *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def _report(place: str) -> Path:
+    return LOGS / f"clusters-{place}.xml"
+
+
+def _cell(case: ET.Element) -> str:
+    bad = any(case.find(word) is not None for word in ("failure", "error", "skipped"))
+    return "**failed**" if bad else f"{float(case.get('time', 0)):.0f} s"
 
 
 def _spark() -> str:

@@ -59,6 +59,7 @@ LONG_FILES = (
     "integration/test_aligned.py",
     "integration/test_airflow_dags.py",
     "integration/test_jobs_detached.py",
+    "integration/test_clusters.py",
     "integration/test_rewinding.py",
     "integration/test_savepoint_faults.py",
     "integration/test_agent_guard.py",

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from airflow_flinkstyle.jobs.spec import SubmitTarget
+    from airflow_flinkstyle.protocol.records import IncarnationRecord
 
 Place = Literal["detached", "standalone-client", "yarn-client", "standalone", "yarn", "ssh"]
 """A driver of this machine: alone, with executors on either cluster; one on either cluster; by the plugin."""
@@ -169,11 +170,15 @@ class ClusterLab(Lab):
 
     def jvm(self) -> int:
         """Return the process id of the newest driver's JVM."""
+        return self.newest().jvm_pid
+
+    def newest(self) -> IncarnationRecord:
+        """Return what the newest driver said of itself."""
         board = self.client.board
-        newest = board.generations()[-1]
-        record = board.incarnation(newest, board.incarnations(newest)[-1])
+        generation = board.generations()[-1]
+        record = board.incarnation(generation, board.incarnations(generation)[-1])
         assert record is not None
-        return record.jvm_pid
+        return record
 
     def logs(self) -> str:
         """Return the ends of all files that drivers have written their logs to."""

@@ -239,6 +239,13 @@ def test_yarn_gets_queue_principal_and_proxy_user_of_the_connection():
     assert target.conf["spark.kerberos.principal"] == "etl@REALM"
 
 
+def test_deployment_of_another_package_is_chosen_with_its_address():
+    extra = {"python": "p", "deployment": "ssh", "cluster-url": "host-7"}
+    target = submit_target(a_connection("spark", extra=extra, host="local[2]"), defaults(), secret_env={})
+    assert target.is_remote
+    assert (target.deployment, target.cluster_url) == ("ssh", "host-7")
+
+
 def test_keytab_within_the_connection_is_refused_on_a_cluster():
     extra = {"python": "p", "deploy-mode": "cluster", "keytab": "AAAA"}
     with pytest.raises(BadInputError, match="keytab"):
