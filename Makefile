@@ -31,7 +31,7 @@ test-versions: setup ## Run the Spark side's tests on Spark 3.5 to 4.3, into doc
 	@$(GUARDED) $(PYTHON) -m tools.test_versions $(SPARK) $(AREA:%=--area %)
 
 test-airflow-versions: setup ## Test on Airflow 3.1, 3.2 and 3.3, into docs/compatibility.md; AIRFLOW=3.1 for one
-	@$(GUARDED) $(AIRFLOW_BIN)/python -m tools.versions airflow $(AIRFLOW)
+	@$(GUARDED) $(AIRFLOW_BIN)/python -m tools.versions airflow $(AIRFLOW) $(AREA:%=--area %)
 
 test-kafka-versions: setup ## Translate positions between Kafka 2.8, 3.9 and 4.3, into docs/compatibility.md
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m tools.versions kafka

@@ -35,6 +35,7 @@ AIRFLOWS = tuple(path.stem.removeprefix("airflow-") for path in sorted(LOCKS.glo
 """Versions beside the one of ``locks/airflow.txt``."""
 PYTHONS = ("python3.11", "python3.12", "python3.13", "python3.14")
 """What is tried where no interpreter is named."""
+SERVER = "tests/integration/test_airflow_versions.py"
 FEATURES = {
     "imports, none of them heavy": "test_imports",
     "provider, connection form, link": "test_provider",
@@ -57,6 +58,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("what", choices=["airflow", "kafka", "python"])
     parser.add_argument("versions", nargs="*", help="of Airflow, default: all; interpreters of Python")
+    parser.add_argument("--area", default="", help="of Airflow: a word in the path of what is run")
     parser.add_argument("--write-only", action="store_true", help="write the page from the last reports")
     asked = parser.parse_args()
     if asked.what == "kafka":
@@ -68,16 +70,17 @@ def main() -> int:
         write_section("python", python_section())
     else:
         versions = asked.versions or [*AIRFLOWS, ""]
-        failed = 0 if asked.write_only else sum(run_airflow(version) for version in versions)
+        failed = 0 if asked.write_only else sum(run_airflow(version, asked.area) for version in versions)
         write_section("airflow", airflow_section())
     return min(failed, 1)
 
 
-def run_airflow(version: str) -> int:
-    """Test on one version of Airflow, empty for the default one."""
+def run_airflow(version: str, area: str) -> int:
+    """Test on one version of Airflow, empty for the default one; all, or an area, kept beside the other."""
     venv = environment(version)
-    names = ["tests/unit/airflow_layer", "tests/integration/test_airflow_versions.py"]
-    return run_tests(f"airflow-{version or 'default'}", venv, names, "not spark")
+    names = [name for name in ("tests/unit/airflow_layer", SERVER) if area in name]
+    report = f"airflow-{version or 'default'}"
+    return run_tests(f"{report}+{area}" if area else report, venv, names, "not spark")
 
 
 def run_kafka() -> int:
@@ -137,14 +140,23 @@ def _report(name: str) -> Path:
     return LOGS / f"versions-{name}.xml"
 
 
+def _reports(name: str) -> list[Path]:
+    """Return the reports of all runs of that name, of parts too, the newest last."""
+    found = [*LOGS.glob(f"versions-{name}.xml"), *LOGS.glob(f"versions-{name}+*.xml")]
+    return sorted(found, key=lambda file: file.stat().st_mtime_ns)
+
+
 def _outcomes(name: str) -> dict[str, Counter[str]]:
     """Return by test module how many tests passed and failed, and by test case of its last run."""
+    good: dict[tuple[str, str], bool] = {}
+    for report in _reports(name):
+        for case in ET.parse(report).getroot().iter("testcase"):  # noqa: S314  # pytest's own report
+            key = (str(case.get("classname")).split(".")[-1], str(case.get("name")))
+            good[key] = all(case.find(bad) is None for bad in ("failure", "error", "skipped"))
     found: dict[str, Counter[str]] = {}
-    for case in ET.parse(_report(name)).getroot().iter("testcase"):  # noqa: S314  # pytest's own report
-        module = str(case.get("classname")).split(".")[-1]
-        good = all(case.find(bad) is None for bad in ("failure", "error", "skipped"))
-        for key in (module, f"{module}::{case.get('name')}"):
-            found.setdefault(key, Counter())["passed" if good else "failed"] += 1
+    for (module, case_name), passed in good.items():
+        for counted in (module, f"{module}::{case_name}"):
+            found.setdefault(counted, Counter())["passed" if passed else "failed"] += 1
     return found
 
 
@@ -159,7 +171,8 @@ def _cell(counts: Counter[str]) -> str:
 
 
 def _day(name: str) -> str:
-    return time.strftime("%Y-%m-%d", time.gmtime(_report(name).stat().st_mtime))
+    days = [time.strftime("%Y-%m-%d", time.gmtime(one.stat().st_mtime)) for one in _reports(name)]
+    return " to ".join(dict.fromkeys((days[0], days[-1])))
 
 
 def locked(lock: Path, package: str) -> str:
@@ -170,7 +183,7 @@ def locked(lock: Path, package: str) -> str:
 
 def airflow_section() -> str:
     """Return the table of versions of Airflow and what was shown on each."""
-    runs = [version for version in [*AIRFLOWS, ""] if _report(f"airflow-{version or 'default'}").exists()]
+    runs = [version for version in [*AIRFLOWS, ""] if _reports(f"airflow-{version or 'default'}")]
     locks = {version: LOCKS / (f"airflow-{version}.txt" if version else "airflow.txt") for version in runs}
     reports = {version: _outcomes(f"airflow-{version or 'default'}") for version in runs}
     named = {module for modules in FEATURES.values() for module in modules.split()}

@@ -6,6 +6,10 @@ uses are at the same place from 3.1 to 3.3.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from asgiref.sync import sync_to_async
+
 try:
     from airflow.sdk import conf
     from airflow.sdk.exceptions import (
@@ -25,6 +29,23 @@ except ImportError:  # Airflow 3.1
         AirflowSkipException,
     )
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call a trigger's function in a thread, where it may read connections.
+
+    Before Airflow 3.2.2 the triggerer dies of ``asyncio.to_thread`` (apache/airflow#64620): a connection that
+    is read in such a thread makes an event loop of its own, and takes answers that are for the triggerer's
+    ("Response read out of order"). This thread knows the triggerer's loop, which then asks for it in turn.
+    """
+    return await sync_to_async(function, thread_sensitive=False)(*args, **kwargs)
+
+
 __all__ = [
     "AirflowException",
     "AirflowFailException",
@@ -32,4 +53,5 @@ __all__ = [
     "AirflowSensorTimeout",
     "AirflowSkipException",
     "conf",
+    "in_thread",
 ]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.hooks.airflow_versions import in_thread
 from airflow_flinkstyle.hooks.failures import failure_of
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class PollTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Poll until there is an event, and fire it."""
-        while (payload := await asyncio.to_thread(self._check_safely)) is None:
+        while (payload := await in_thread(self._check_safely)) is None:
             await asyncio.sleep(self.poll_interval_s)
         yield TriggerEvent(payload)  # type: ignore[no-untyped-call]
 

@@ -7,7 +7,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from asgiref.sync import async_to_sync
 
+from airflow_flinkstyle.hooks.airflow_versions import in_thread
 from airflow_flinkstyle.hooks.job import StreamingJobHook
 from airflow_flinkstyle.jobs.status import Closed, Running
 from airflow_flinkstyle.sensors import StreamingJobProgressSensor
@@ -148,6 +150,16 @@ def test_other_errors_are_brought_to_the_task(connections: SimpleNamespace):
     failure = fire(FreshSavepointTrigger(max_age_s=1.0, **COMMON))["failure"]
     assert (failure["code"], failure["retryable"]) == ("BAD_INPUT", False)
     assert "ftp://nowhere" in failure["text"]
+
+
+def test_what_a_trigger_reads_in_a_thread_is_asked_for_on_the_triggerers_own_loop():
+    async def loop() -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
+
+    async def is_own() -> bool:  # as Airflow 3.1 reads a connection
+        return await in_thread(lambda: async_to_sync(loop)()) is asyncio.get_running_loop()
+
+    assert asyncio.run(is_own())
 
 
 def test_killing_a_deferred_sensor_leaves_the_stream_alone_unless_asked(world: World):
