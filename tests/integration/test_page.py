@@ -182,7 +182,6 @@ def test_who_has_no_right_finds_no_page_and_no_job(airflow: Airflow, admin: Call
     page.wait_for_url(lambda url: "/auth/" not in url)
     page.goto(f"{airflow.base_url}/plugin/savepoints")
     page.wait_for_load_state("networkidle")
-    page.screenshot(path="/tmp/page/nobody.png")
     assert page.locator("a[href$='/plugin/savepoints']").count() == 0
     assert page.locator(".flinkstyle table").count() == 0
     assert "orders" not in page.inner_text("body")
