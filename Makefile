@@ -8,7 +8,7 @@ export TMPDIR := $(CURDIR)/.flinkstyle/tmp
 export JDK_JAVA_OPTIONS := "-Djava.io.tmpdir=$(TMPDIR)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint test test-unit test-versions test-airflow-versions test-kafka-versions test-python-versions fuzz demo demo-ui tutorial docs bench soak chaos faults mutants worlds differential test-clusters lock clean
+.PHONY: help setup lint test test-unit test-versions test-airflow-versions test-kafka-versions test-python-versions fuzz demo demo-ui tutorial docs bench soak chaos faults mutants pictures page-load worlds differential test-clusters lock clean
 
 help: ## Print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -72,6 +72,12 @@ faults: setup ## Take, stop, relaunch and migrate while S3 stalls, cuts, throttl
 
 mutants: setup ## Change what must not be wrong, a place at a time, and see that a unit test fails; MODULE=name
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m tools.mutants $(MODULE)
+
+pictures: setup ## Take the pictures of docs/page.md anew, from a real Airflow in Chromium
+	@PAGE_PICTURES=docs $(GUARDED) $(AIRFLOW_BIN)/python -m pytest -q tests/integration/test_page.py -k admin_triggers
+
+page-load: setup ## 200 viewers of the Savepoints page, 100 jobs, 10,000 savepoints: answers and requests to the store
+	@$(GUARDED) $(AIRFLOW_BIN)/python -m tests.integration.page_load
 
 worlds: setup ## Judge the proof of positions by random worlds, 100,000 or N=n; SEED=n
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m testbed.worlds $(if $(N),--worlds $(N)) $(if $(SEED),--seed $(SEED))

@@ -31,18 +31,34 @@ STORY_LANES = ("-n", "2", "--dist", "worksteal")
 SLOWEST = ("--durations=12", "--durations-min=15")
 """Tests that make the run long are named at the end of their tier."""
 _SYSTEMD_TESTS = "tests/integration/test_detached_systemd.py"
-ALLOWED_SKIPS = frozenset(
-    # Need root and namespaces.
-    ["tests/integration/test_workers.py::test_three_workers_with_clocks_ten_minutes_apart_operate_one_job"]
-) | frozenset(
-    # Need root, cgroup v2, namespaces and systemd; the skip names what the machine lacks.
-    f"{_SYSTEMD_TESTS}::{name}"
-    for name in (
-        "test_driver_of_a_service_outlives_it_in_a_scope_of_its_own",
-        "test_service_that_leaves_processes_alone_needs_no_scope",
-        "test_start_that_its_service_would_end_is_refused_by_name_unless_accepted",
-        "test_driver_of_a_user_that_lingers_outlives_the_service_in_a_scope_of_the_users",
-        "test_job_that_a_service_started_runs_on_and_is_controlled_from_another_pid_namespace",
+ALLOWED_SKIPS = (
+    frozenset(
+        # Need root and namespaces.
+        [
+            "tests/integration/test_workers.py::test_three_workers_with_clocks_ten_minutes_apart_operate_one_job"
+        ]
+    )
+    | frozenset(
+        # Need root, cgroup v2, namespaces and systemd; the skip names what the machine lacks.
+        f"{_SYSTEMD_TESTS}::{name}"
+        for name in (
+            "test_driver_of_a_service_outlives_it_in_a_scope_of_its_own",
+            "test_service_that_leaves_processes_alone_needs_no_scope",
+            "test_start_that_its_service_would_end_is_refused_by_name_unless_accepted",
+            "test_driver_of_a_user_that_lingers_outlives_the_service_in_a_scope_of_the_users",
+            "test_job_that_a_service_started_runs_on_and_is_controlled_from_another_pid_namespace",
+        )
+    )
+    | frozenset(
+        # Need Chromium.
+        f"tests/integration/test_page.py::{name}"
+        for name in (
+            "test_viewer_sees_jobs_and_savepoints_and_can_trigger_nothing",
+            "test_admin_triggers_a_dag_with_the_fields_filled_in",
+            "test_markup_from_the_store_is_text_and_errors_are_sentences",
+            "test_who_has_no_right_finds_no_page_and_no_job",
+            "test_narrow_window_scrolls_tables_and_not_the_page",
+        )
     )
 )
 """Tests (``file::name`` as in the summary) that may be skipped, each with a reason beside it."""

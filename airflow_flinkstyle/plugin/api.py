@@ -23,8 +23,8 @@ from fastapi.staticfiles import StaticFiles
 
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.plugin.documents import error_document, manifest_document
+from airflow_flinkstyle.plugin.errors import StoreBusyError
 from airflow_flinkstyle.plugin.job_look import JobLook
-from airflow_flinkstyle.plugin.pieces import StoreBusyError
 from airflow_flinkstyle.plugin.root_watch import RootWatch
 from airflow_flinkstyle.plugin.roots import PageRoot, configured_roots
 from airflow_flinkstyle.protocol.board import check_job_name, check_name

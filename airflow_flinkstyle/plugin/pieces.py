@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.plugin.errors import StoreBusyError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
@@ -22,13 +22,6 @@ MOST_READERS = 8
 """Threads of the API server that may wait for one store at a time; it has 40, and Airflow needs them."""
 PATIENCE_S = 2.0
 """How long the others wait for one of them."""
-
-
-class StoreBusyError(FlinkstyleError):
-    """The page has asked the store as often as it may, or waits for it."""
-
-    code = "STORE_BUSY"
-    retryable = True
 
 
 @dataclass(slots=True)

@@ -65,7 +65,10 @@ class RootWatch:
         self._first = threading.Event()
 
     def jobs(self) -> dict[str, Any]:
-        """Return the jobs as read last (``loading``: not yet), and when; ``reading``: again."""
+        """Return the jobs as read last (``loading``: not yet), and when; ``reading``: again.
+
+        ``requests`` were made to the store since the API server began.
+        """
         now_s = time.monotonic()
         with self._lock:
             begin = not self._reading and now_s >= self._next_s
@@ -73,7 +76,8 @@ class RootWatch:
         if begin:
             threading.Thread(target=self._read, name="flinkstyle-page", daemon=True).start()
         self._first.wait(FIRST_ANSWER_S)
-        return {**(self._newest or _NOTHING_YET), "reading": self._reading}
+        newest = self._newest or _NOTHING_YET
+        return {**newest, "reading": self._reading, "requests": self.meter.requests}
 
     def look_again(self) -> bool:
         """Let the next look begin a reading at once; return whether the store may be asked so soon."""

@@ -103,24 +103,26 @@ def an_airflow(folder: Path) -> Airflow:
         (folder / name).mkdir()
     fill(folder / "shop")
     fill_hostile(folder / "hostile")
+    connections = {
+        "flinkstyle_default": connection(folder / "shop" / "root"),
+        "flinkstyle_hostile": connection(folder / "hostile" / "root"),
+    }
+    return an_airflow_of(folder, connections, "flinkstyle_default, flinkstyle_hostile, lost:start_job")
+
+
+def an_airflow_of(folder: Path, connections: Mapping[str, str], page: str) -> Airflow:
+    """Return an Airflow with our users, these connections and this setting of the page."""
     home = folder / "airflow"
     home.mkdir()
     passwords = {user: password_of(user) for user in USERS}
     (home / "simple_auth_manager_passwords.json.generated").write_text(json.dumps(passwords))
+    users = ",".join(f"{user}:{role}" for user, role in USERS.items())
     return Airflow(
         home,
         paths.ROOT / "dags",
-        connections={
-            "flinkstyle_default": connection(folder / "shop" / "root"),
-            "flinkstyle_hostile": connection(folder / "hostile" / "root"),
-        },
+        connections=connections,
         all_admins=False,
-        env={
-            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(
-                f"{user}:{role}" for user, role in USERS.items()
-            ),
-            "AIRFLOW__FLINKSTYLE__PAGE": "flinkstyle_default, flinkstyle_hostile, lost:start_job",
-        },
+        env={"AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": users, "AIRFLOW__FLINKSTYLE__PAGE": page},
     )
 
 

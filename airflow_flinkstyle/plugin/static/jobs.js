@@ -7,7 +7,7 @@ import { duration, number, rate } from "./words.js";
 
 const { createElement: h, Fragment, useState } = globalThis.React;
 
-const COLUMNS = ["Job", "State", "Since", "Where", "Last batch", "Rows/s in", "Rows/s processed", "Lag", "Newest savepoint", "Open"];
+const COLUMNS = ["Job", "State", "Since", "Where", "Last batch", "Rows/s", "Lag", "Newest savepoint", "Open"];
 
 export function JobsView() {
   const { value, error } = useAnswer(ownUrl("jobs"));
@@ -43,8 +43,7 @@ function row(conn, job) {
     h(Time, { at: job.since_ms }),
     h(Fragment, null, job.host ?? "–", job.generation != null && h("div", { className: "quiet" }, `generation ${job.generation}`)),
     h(Fragment, null, h(Time, { at: job.last_batch_at_ms }), job.batch_ms != null && h("div", { className: "quiet" }, `took ${duration(job.batch_ms)}`)),
-    rate(job.input_rows_per_s),
-    rate(job.processed_rows_per_s),
+    job.input_rows_per_s == null ? "–" : h(Fragment, null, `${rate(job.input_rows_per_s)} in`, h("div", null, `${rate(job.processed_rows_per_s)} processed`)),
     number(job.lag_records),
     newest ? h(Fragment, null, h("a", { href: linkTo(conn, job.job, newest.savepoint_id) }, h(Time, { at: newest.taken_at_ms })), " ", h(Checked, { savepoint: newest })) : "none",
     job.open.map((one) => h("div", { key: one.id }, `${one.id}: ${one.phase}`)),

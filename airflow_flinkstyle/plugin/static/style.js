@@ -12,7 +12,7 @@ export const style = `
 .flinkstyle th, .flinkstyle td { text-align: left; vertical-align: top; padding: 0.35rem 0.6rem; border-bottom: 1px solid var(--line); }
 .flinkstyle th { font-weight: 600; white-space: nowrap; background: var(--soft); }
 .flinkstyle td { font-variant-numeric: tabular-nums; min-width: 4.5rem; max-width: 20rem; overflow-wrap: anywhere; }
-.flinkstyle td:first-child { min-width: 7rem; } .flinkstyle td:has(.badge) { min-width: 9rem; } .flinkstyle td:has(.reason) { min-width: 16rem; }
+.flinkstyle td:first-child { min-width: 7rem; } .flinkstyle td:has(.badge) { min-width: 8rem; } .flinkstyle td:has(.reason) { min-width: 14rem; }
 .flinkstyle .quiet { color: var(--quiet); }
 .flinkstyle .badge { display: inline-block; padding: 0 0.45rem; border-radius: 0.5rem; border: 1px solid; font-size: 0.8rem; white-space: nowrap; }
 .flinkstyle .badge.good { color: var(--chakra-colors-fg-success, #15803d); } .flinkstyle .badge.bad { color: var(--chakra-colors-fg-error, #b91c1c); }
