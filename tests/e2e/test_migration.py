@@ -11,6 +11,7 @@ import pytest
 from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
 from airflow_flinkstyle.jobs.errors import DriverFailedError, RolledBackError
 from airflow_flinkstyle.jobs.running.start_plan import FromCheckpoint
+from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from testbed.cycles import Cycle, Moves
 from testbed.exactly_once import ExactlyOnceJob
 from testbed.forward import BootstrapName
@@ -34,7 +35,10 @@ def test_migration_moves_the_job_and_a_relaunched_old_driver_exits_before_spark_
     moves.cycle("more shards", Cycle(run_s=0, shards=3, kill_after_s=None))
     moves.cycle("killed", Cycle(run_s=0.4, shards=1, kill_after_s=6))
     old = scenario.running().run.generation
-    report = scenario.cutover(hot=scenario.hot_savepoint()).run()
+    tried = Rehearse(batches=2, records=500, elsewhere=True)
+    report = scenario.cutover(hot=scenario.hot_savepoint(), rehearse=tried).run()
+    assert report.rehearsal is not None
+    assert report.rehearsal["summary"].startswith("rehearsed: 2 batches")
     assert report.generation != old
     assert not report.plan.refused
     assert report.downtime_s is not None
