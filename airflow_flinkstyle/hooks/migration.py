@@ -80,6 +80,7 @@ def cutover(
         spec=spec,
         target=target,
         hot_savepoint_id=hot_savepoint_id,
+        rehearse=moving.rehearse if hot_savepoint_id else None,
         settings=moving.settings,
         stop_mode=DRAINED if moving.strategies.drains else AS_IT_IS,
         group=moving.group,

@@ -25,7 +25,7 @@ class MigrationOperator(StreamingJobOperator):
         ``source_kafka_conn_id`` and ``target_kafka_conn_id``, and where they differ from the defaults
         ``mirror``, ``rename``, ``way``, ``start``, ``topology``, ``sources``, ``fence``, ``fence_spare``,
         ``group``, ``isolation``, ``allow``, ``producer_switch``, ``script_servers``, ``kafka_options``,
-        ``timeouts``, ``spark_conn_id``, ``back``. (templated)
+        ``timeouts``, ``spark_conn_id``, ``rehearse_batches``, ``rehearse_records``, ``back``. (templated)
     """
 
     template_fields: Sequence[str] = (*StreamingJobOperator.template_fields, "migration")

@@ -276,6 +276,14 @@ def _window() -> dict[str, Any]:
             description="Empty for what the Flinkstyle connection says.",
             section="Window",
         ),
+        "rehearse_batches": Param(
+            0,
+            type="integer",
+            minimum=0,
+            title="Batches to rehearse",
+            description="On a copy and the target's newest records, before producers are held. 0: none.",
+            section="Window",
+        ),
         "hold_timeout_s": Param(
             60, type="number", minimum=1, title="Seconds for producers to stop writing", section="Window"
         ),

@@ -42,6 +42,9 @@ class Rehearse:
     """How many records a batch may read from Kafka at most, over all partitions that the query reads."""
     timeout_s: float = 300.0
     """For all of it."""
+    elsewhere: bool = False
+    """Its sources reach another Kafka cluster than the savepoint's: the copy reads the newest records there,
+    whatever the savepoint's positions mean."""
 
 
 @stored

@@ -11,6 +11,7 @@ import pytest
 from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
 from airflow_flinkstyle.jobs.errors import DriverFailedError, RolledBackError
 from airflow_flinkstyle.jobs.running.start_plan import FromCheckpoint
+from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from testbed.cycles import Cycle, Moves
 from testbed.exactly_once import ExactlyOnceJob
 from testbed.forward import BootstrapName
@@ -52,11 +53,15 @@ def test_migration_moves_the_job_and_a_relaunched_old_driver_exits_before_spark_
 
 
 def test_a_window_in_which_nothing_is_left_to_read(scenario: OrdersScenario, reader: StateReader):
+    """It was rehearsed on the new cluster."""
     scenario.start_producer(most_on_old=2000, rate_per_s=1000)
     scenario.start()
     wait_until("the producer has paused", lambda: scenario.acknowledged() >= 2000)
     scenario.wait_all_read(scenario.old)
-    scenario.cutover().run()
+    tried = Rehearse(batches=2, records=500, elsewhere=True)
+    report = scenario.cutover(hot=scenario.hot_savepoint(), rehearse=tried).run()
+    assert report.rehearsal is not None
+    assert report.rehearsal["summary"].startswith("rehearsed: 2 batches, 1,000 rows")
     wait_until("orders go to new", lambda: scenario.acknowledged() > 2500)
     judgement = scenario.judge(reader, scenario.new)
     assert judgement.right, judgement

@@ -23,13 +23,17 @@ _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _LOG_VERSIONS = (1, 2)
 
 
-def compare(query: JobQuery, manifest: Manifest, spark_version: str) -> tuple[Compared, ...]:
+def compare(
+    query: JobQuery, manifest: Manifest, spark_version: str, *, elsewhere: bool = False
+) -> tuple[Compared, ...]:
     """Return what was compared; nothing for a query that the savepoint does not hold.
 
     Args:
         query: As the new version starts it.
         manifest: The hot savepoint, whose settings the session was found to fit.
         spark_version: Of this driver.
+        elsewhere: Its sources reach another cluster, where topics may have other names: the plan that was
+            approved says how they move.
     """
     snapshot = manifest.query(query.name)
     if snapshot is None:
@@ -39,7 +43,7 @@ def compare(query: JobQuery, manifest: Manifest, spark_version: str) -> tuple[Co
         _same("Spark", manifest.spark_version, spark_version, "A newer Spark reads an older one's files.")
     ]
     rows += [_same(name, pinned[name], pinned[name]) for name in (_PARTITIONS, _PROVIDER) if name in pinned]
-    rows += _sources(query, snapshot)
+    rows += [] if elsewhere else _sources(query, snapshot)
     rows.append(_same("sink", snapshot.sink or "unknown", query.sink.name or "unknown", _OTHER_SINK))
     return tuple(rows)
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
     from airflow_flinkstyle.savepoint.manifest import Manifest
 
+_ELSEWHERE = "Positions: it read the newest records of the cluster that it will read."
 _FUNCTIONS = {"foreach", "foreachBatch"}
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ def rehearse(driver: Driver, manifest: Manifest, query: JobQuery, asked: Rehears
     except Exception as error:  # whatever fails here would have failed after the takeover
         log.exception("The rehearsal of query %s failed", query.name)
         failure = Failure.of(error)
-    compared = compare(query, manifest, driver.spark_version)
+    compared = compare(query, manifest, driver.spark_version, elsewhere=asked.elsewhere)
     rehearsal = Rehearsal(
         incarnation=driver.driver_run.incarnation,
         savepoint_id=manifest.savepoint_id,
@@ -79,7 +80,10 @@ def _one(driver: Driver, manifest: Manifest, query: JobQuery, asked: Rehearse) -
     try:
         checkpoint, place = scratch.restore(spark, location, manifest, query.name, driver.repository)
         copy = replace(query, checkpoint=checkpoint, location=place, query=None, identities={})
-        checks.guard(driver.describe, copy, checks.identities_of(manifest)[query.name])
+        if asked.elsewhere:
+            scratch.read_newest(driver.describe, copy, asked.records * asked.batches)
+        expected = {} if asked.elsewhere else checks.identities_of(manifest)[query.name]
+        checks.guard(driver.describe, copy, expected)
         found = ScratchBatches(driver, copy, asked).run()
     finally:
         with suppress(Exception):  # the next driver removes it
@@ -87,7 +91,8 @@ def _one(driver: Driver, manifest: Manifest, query: JobQuery, asked: Rehearse) -
     spark.streams._jsqm.resetTerminated()  # noqa: SLF001  # else the script's wait ends for a query of ours
     sink = query.sink.name
     left_out = f"The function of its {sink}." if sink in _FUNCTIONS else f"Its sink {sink}."
-    return replace(found, untested=(*found.untested, left_out))
+    untested = (*found.untested, left_out, *([_ELSEWHERE] if asked.elsewhere else []))
+    return replace(found, untested=untested)
 
 
 def _untested(why: str) -> RehearsedQuery:

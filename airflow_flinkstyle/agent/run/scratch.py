@@ -9,13 +9,18 @@ from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.jvm.hadoop_store import HadoopStore, needs_hadoop
 from airflow_flinkstyle.agent.queries.registry import as_spark_writes
-from airflow_flinkstyle.checkpoint import metadata
+from airflow_flinkstyle.checkpoint import metadata, offset_log
+from airflow_flinkstyle.checkpoint.inventory import read_inventory
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.savepoint.files.restore import restore_query
 from airflow_flinkstyle.storage.keys import below
 from airflow_flinkstyle.storage.open import open_store
+from airflow_flinkstyle.types import NextOffset
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.agent.board.takeover import DriverRun
+    from airflow_flinkstyle.agent.job_query import JobQuery
+    from airflow_flinkstyle.agent.jvm.sources import Describe
     from airflow_flinkstyle.agent.jvm.untyped import PySpark
     from airflow_flinkstyle.protocol.board import JobBoard
     from airflow_flinkstyle.savepoint.manifest import Manifest
@@ -46,6 +51,30 @@ def restore(
     known = metadata.parse(store.read("metadata").decode()).fields
     store.write("metadata", json.dumps({**known, "id": str(uuid.uuid4())}).encode())
     return store, as_spark_writes(place)
+
+
+def read_newest(describe: Describe, copy: JobQuery, records: int) -> None:
+    """Move a copy's positions to the newest records of the clusters that its Kafka sources reach.
+
+    Args:
+        describe: Looks at the cluster of a source.
+        copy: A restored query that was not started.
+        records: How many to leave in front of it, over all partitions of a source, where there are so many.
+    """
+    batch = read_inventory(copy.checkpoint).committed
+    log = offset_log.parse(copy.checkpoint.read(f"offsets/{batch}").decode())
+    for source in copy.sources:
+        if source.is_kafka:
+            view = describe(source)
+            share = max(1, records // max(1, len(view.partitions)))
+            found = {partition: view.log_range(partition) for partition in sorted(view.partitions)}
+            at = {
+                partition: NextOffset(max(seen.start, seen.last_stable - share))
+                for partition, seen in found.items()
+                if seen is not None
+            }
+            log = log.with_kafka_offsets(source.key(log.version), Offsets(at))
+    copy.checkpoint.write(f"offsets/{batch}", log.render().encode())
 
 
 def remove(spark: PySpark, location: str) -> None:

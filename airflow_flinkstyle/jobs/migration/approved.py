@@ -20,6 +20,7 @@ from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.policies import EXACT_ONLY, Policies, parse_policies
 from airflow_flinkstyle.kafka.settings import KafkaCluster
 from airflow_flinkstyle.kafka.start.kinds import AtOffsets, text_of
+from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from airflow_flinkstyle.rewrite.rules import PROVED, SourceRule, StrategyRules
 from airflow_flinkstyle.rewrite.strategies_json import strategies_fields, strategies_of
 from airflow_flinkstyle.wording import row
@@ -73,6 +74,8 @@ class Migration:
     settings: CutoverSettings = field(default_factory=CutoverSettings)
     spark_conn_id: str | None = None
     """Where the next driver runs; None: where the job runs now."""
+    rehearse: Rehearse | None = None
+    """What the next driver tries on the target before anything is held."""
     back: bool = False
     """Producers know the two clusters by each other's names: it reverses an earlier migration."""
 
@@ -103,12 +106,13 @@ class Migration:
             "fence": asdict(self.fence),
             "kafka_options": dict(self.kafka_options),
             "settings": asdict(self.settings),
+            "rehearse": None if self.rehearse is None else asdict(self.rehearse),
         }
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Self:
         """Read what ``as_fields`` made, once it has been through JSON."""
-        mirror, fence = fields["mirror"], fields["fence"]
+        mirror, fence, rehearse = fields["mirror"], fields["fence"], fields.get("rehearse")
         parsed = {
             "source": ClusterRef(**fields["source"]),
             "target": ClusterRef(**fields["target"]),
@@ -117,6 +121,7 @@ class Migration:
             "allow": parse_policies(fields["allow"]),
             "fence": FenceTerms(**_tuples(fence)),
             "settings": CutoverSettings(**fields["settings"]),
+            "rehearse": None if rehearse is None else Rehearse(**rehearse),
         }
         return cls(**{**fields, **parsed})
 
@@ -200,6 +205,8 @@ class Approved:
         yield "producers are held by", moved.producer_switch
         yield "the job's isolation level", moved.isolation
         yield "next driver", moved.spark_conn_id or "where the job runs now"
+        if (tried := moved.rehearse) is not None:
+            yield "rehearsal", f"{tried.batches} batches of at most {tried.records} records"
         if moved.kafka_options:
             yield "Kafka options", ", ".join(f"{n}={v}" for n, v in sorted(moved.kafka_options.items()))
         if moved.group:

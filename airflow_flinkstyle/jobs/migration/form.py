@@ -51,6 +51,11 @@ class MigrationForm:
     """``CutoverSettings`` by its fields' names."""
     spark_conn_id: str | None = None
     """Where the next driver runs; None: where the job runs now."""
+    rehearse_batches: int | str = 0
+    """How many batches of its first query the next driver tries on a copy before anything is held, on the
+    newest records of the target, writing nothing; 0: none."""
+    rehearse_records: int | str = 10_000
+    """How many records such a batch reads at most."""
     back: bool = False
     """Producers know the two clusters by each other's names: it reverses an earlier migration."""
 

@@ -14,6 +14,7 @@ from airflow_flinkstyle.jobs.migration.approved import ClusterRef, Migration
 from airflow_flinkstyle.kafka.fence.fences import parse_fence
 from airflow_flinkstyle.kafka.login.driver import require_no_secrets
 from airflow_flinkstyle.kafka.policies import parse_policies
+from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -69,8 +70,19 @@ def read_form(
         kafka_options=options,
         settings=_settings(form.timeouts or {}),
         spark_conn_id=form.spark_conn_id or None,
+        rehearse=_rehearse(form.rehearse_batches, form.rehearse_records),
         back=form.back,
     )
+
+
+def _rehearse(batches: object, records: object) -> Rehearse | None:
+    try:
+        asked = Rehearse(batches=int(str(batches)), records=int(str(records)), elsewhere=True)
+    except ValueError:
+        asked = Rehearse(batches=-1)
+    if asked.batches < 0 or asked.records < 1:
+        raise _bad("rehearse_batches from 0 and rehearse_records from 1", f"{batches!r} and {records!r}")
+    return asked if asked.batches else None
 
 
 def require_names(form: MigrationForm) -> None:

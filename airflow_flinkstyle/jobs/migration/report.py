@@ -35,6 +35,9 @@ class CutoverReport:
     """From the switch to hold until the release."""
     downtime_s: float | None
     """From the last commit on the old cluster to the first on the new; None if there was nothing to read."""
+    rehearsal: Mapping[str, str] | None
+    """What the next driver did on a scratch copy before the window: ``summary``, a line, and ``table``,
+    markdown; None without a rehearsal."""
     notes: tuple[str, ...]
     """What else there is to know: the fence, records left behind on the old cluster, group offsets."""
     plan: OffsetRewritePlan
@@ -49,8 +52,10 @@ class CutoverReport:
         """Render the table of positions and the times."""
         times = ", ".join(f"{phase} {seconds:.1f} s" for phase, seconds in self.phases_s.items())
         downtime = "nothing to read" if self.downtime_s is None else f"{self.downtime_s:.1f} s"
+        rehearsed = f"{self.rehearsal['table']}\n\n" if self.rehearsal else ""
         return (
-            f"{self.plan.as_markdown()}\n\nProducers held {self.held_s:.1f} s, downtime {downtime}, "
+            f"{self.plan.as_markdown()}\n\n{rehearsed}"
+            f"Producers held {self.held_s:.1f} s, downtime {downtime}, "
             f"savepoint {size(self.savepoint_bytes)}. Phases: {times}."
             + "".join(f"\n\n{escape(note)}" for note in self.notes)
         )
@@ -76,6 +81,7 @@ def build_report(client: JobClient, journal: CutoverJournal) -> CutoverReport:
         phases_s=journal.seconds(),
         held_s=held_ms / 1000,
         downtime_s=None if first_ms is None or last_ms is None else (first_ms - last_ms) / 1000,
+        rehearsal=standby.get("rehearsal"),
         notes=_notes(journal),
         plan=plan_json.from_json(_result(journal, "translate")["plan"]),
     )

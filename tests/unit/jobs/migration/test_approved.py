@@ -28,6 +28,7 @@ from airflow_flinkstyle.kafka.start.kinds import (
     StartRules,
 )
 from airflow_flinkstyle.offsets import Offsets
+from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from airflow_flinkstyle.rewrite.rules import SourceRule, StrategyRules
 from testbed.keys import SIGNER
 from testbed.memory_store import MemoryStore
@@ -57,6 +58,7 @@ PLAIN = Migration(
 )
 FULL = replace(
     PLAIN,
+    rehearse=Rehearse(batches=3, elsewhere=True),
     mirror=MirrorSettings(
         source_alias="old",
         target_alias="new",
