@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 from airflow_flinkstyle.jobs.journal import has_ended, read_phases
@@ -80,6 +81,7 @@ class JobLook:
         savepoints = self.savepoints()
         return {
             "job": self.job,
+            "read_at_ms": now_ms(),
             **self._status(),
             "savepoints": savepoints[:NEWEST_SAVEPOINTS],
             "savepoints_total": len(savepoints),

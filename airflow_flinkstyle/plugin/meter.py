@@ -11,8 +11,11 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.storage.base import ObjectInfo, ObjectStore
 
-MOST_PER_MINUTE = 1200
-"""Requests to one store in a minute, by one process of the API server."""
+MOST_PER_MINUTE = 900
+"""Requests to one store in a minute for the table of jobs, and as many for all other views, by one process of
+the API server."""
+BURST_MINUTES = 5
+"""After a rest the views may ask as often as in so many minutes at once: they are opened one by one."""
 PAGE_KEYS = 1000
 """Keys in one answer to a listing of S3."""
 
@@ -21,12 +24,23 @@ class Meter:
     """Counts requests, and says whether there may be more: a bucket that fills with time."""
 
     def __init__(
-        self, per_minute: int = MOST_PER_MINUTE, now_s: Callable[[], float] = time.monotonic
+        self,
+        per_minute: int = MOST_PER_MINUTE,
+        *,
+        burst_minutes: int = 1,
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.per_minute, self._now_s = per_minute, now_s
+        """Begin with a full bucket.
+
+        Args:
+            per_minute: How fast it fills.
+            burst_minutes: How much it holds: of so many minutes.
+            now_s: The clock.
+        """
+        self.per_minute, self._most, self._now_s = per_minute, per_minute * burst_minutes, now_s
         self.requests = 0
         """Since it was made."""
-        self._left, self._at_s = float(per_minute), now_s()
+        self._left, self._at_s = float(self._most), now_s()
         self._lock = threading.Lock()
 
     def count(self) -> None:
@@ -44,7 +58,7 @@ class Meter:
 
     def _fill(self) -> None:
         now_s = self._now_s()
-        self._left = min(self.per_minute, self._left + (now_s - self._at_s) * self.per_minute / 60)
+        self._left = min(self._most, self._left + (now_s - self._at_s) * self.per_minute / 60)
         self._at_s = now_s
 
 

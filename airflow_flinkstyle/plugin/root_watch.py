@@ -2,7 +2,8 @@
 
 Nothing is read while nobody looks. A look never waits for the store: it gets what was read last, and begins
 the next reading in the background if that is old. How soon the next one may begin depends on what the last
-cost, so that the store gets at most ``MOST_PER_MINUTE`` requests a minute, however many people look.
+cost, so that the store gets at most ``MOST_PER_MINUTE`` requests a minute, however many people look. The
+views of single jobs have a budget of their own, so that a large table does not shut them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.lease import Sightings
 from airflow_flinkstyle.plugin.documents import error_document
 from airflow_flinkstyle.plugin.job_look import JobLook
-from airflow_flinkstyle.plugin.meter import Meter, MeteredStore
+from airflow_flinkstyle.plugin.meter import BURST_MINUTES, Meter, MeteredStore
 from airflow_flinkstyle.plugin.pieces import Pieces
 from airflow_flinkstyle.savepoint.ids import is_job_name
 
@@ -52,12 +53,15 @@ class RootWatch:
     def __init__(self, connect: Callable[[], ObjectStore], meter: Meter | None = None) -> None:
         """Args: ``connect``: opens the store; called in the background, again after an error."""
         self.meter = meter or Meter()
-        self.pieces = Pieces(self.meter)
+        """Of the table."""
+        self.views = Meter(burst_minutes=BURST_MINUTES)
+        self.pieces = Pieces(self.views)
         self._connect = connect
         self._lock, self._opening = threading.Lock(), threading.Lock()
         self._store: ObjectStore | None = None
         self._sightings = Sightings()
         self._looks: dict[str, JobLook] = {}
+        self._views: dict[str, JobLook] = {}
         self._not_jobs: list[str] = []
         self._names_at_s = float("-inf")
         self._newest: dict[str, Any] | None = None
@@ -77,7 +81,7 @@ class RootWatch:
             threading.Thread(target=self._read, name="flinkstyle-page", daemon=True).start()
         self._first.wait(FIRST_ANSWER_S)
         newest = self._newest or _NOTHING_YET
-        return {**newest, "reading": self._reading, "requests": self.meter.requests}
+        return {**newest, "reading": self._reading, "requests": self.meter.requests + self.views.requests}
 
     def look_again(self) -> bool:
         """Let the next look begin a reading at once; return whether the store may be asked so soon."""
@@ -89,22 +93,24 @@ class RootWatch:
 
     def look(self, job: str) -> JobLook | None:
         """Return a job below the root; None if there is none of that name."""
-        known = self._looks.get(job)
-        if known is None and is_job_name(job) and self._is_job(job):
-            known = self._looks.setdefault(job, JobLook(self.store(), job, self._sightings))
+        known = self._views.get(job)
+        if known is None and is_job_name(job):
+            store = self.store(self.views)
+            if _is_job(store, job):
+                known = self._views.setdefault(job, JobLook(store, job, self._sightings))
         return known
 
-    def store(self) -> ObjectStore:
-        """Return the store, opened once.
+    def store(self, meter: Meter) -> ObjectStore:
+        """Return the store, opened once, and counted by a meter.
 
         Raises:
             FlinkstyleError: If the connection cannot be used.
         """
         with self._opening:
             if self._store is None:
-                self._store = MeteredStore(self._connect(), self.meter)
-            assert self._store is not None  # noqa: S101 - for mypy
-            return self._store
+                self._store = self._connect()
+            metered: Any = MeteredStore(self._store, meter)
+            return metered  # type: ignore[no-any-return]
 
     # --- one reading --------------------------------------------------------------------------
 
@@ -136,17 +142,18 @@ class RootWatch:
 
     def _rows(self, now_s: float) -> list[dict[str, Any]]:
         if now_s - self._names_at_s >= NAMES_S:
-            store = self.store()
+            store = self.store(self.meter)
             folders = [name for name in store.folders() if not name.startswith((".", "_"))]
             names = [name for name in folders if is_job_name(name)]
             self._not_jobs = [name for name in folders if not is_job_name(name)][:MOST_NOT_JOBS]
             known = {name: self._looks[name] for name in names if name in self._looks}
-            new = [name for name in names if name not in known and self._is_job(name)]
+            new = [name for name in names if name not in known and _is_job(store, name)]
             self._looks = known | {name: JobLook(store, name, self._sightings) for name in new}
             self._names_at_s = now_s
         looks = [self._looks[name] for name in sorted(self._looks)]
         with ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="flinkstyle-page") as pool:
             return list(pool.map(lambda look: look.row(now_s), looks))
 
-    def _is_job(self, name: str) -> bool:
-        return not {"runs", "savepoints"}.isdisjoint(self.store().folders(f"{name}/"))
+
+def _is_job(store: ObjectStore, name: str) -> bool:
+    return not {"runs", "savepoints"}.isdisjoint(store.folders(f"{name}/"))

@@ -9,6 +9,7 @@ import statistics
 import tempfile
 import threading
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -78,10 +79,11 @@ def watch(airflow: Airflow, viewers: int, seconds: int) -> None:
     with ThreadPoolExecutor(viewers) as pool:
         list(pool.map(view, range(viewers)))
     minutes = (time.monotonic() - begun_s) / 60
+    refused = dict(Counter(wrong)) or 0
     requests = _root(caller)["requests"] - before
     quantiles = statistics.quantiles(took_ms, n=100)
     print(
-        f"{viewers} viewers, {len(took_ms)} answers, {len(wrong)} not 200, median {quantiles[49]:.0f} ms, "
+        f"{viewers} viewers, {len(took_ms)} answers, not 200: {refused}, median {quantiles[49]:.0f} ms, "
         f"p99 {quantiles[98]:.0f} ms; {requests / minutes:.0f} requests to the store a minute; "
         f"load of the machine {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
     )

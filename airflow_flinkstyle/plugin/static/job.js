@@ -17,7 +17,7 @@ export function JobView({ conn, job }) {
     h("h1", null, job, " ", value && h(Badge, { state: value.state })),
     h(Fault, { text: error }),
     value && h(Fragment, null,
-      h("p", null, value.reason),
+      h("p", null, value.reason, h("span", { className: "quiet" }, " (read ", h(Time, { at: value.read_at_ms }), ")")),
       allowed && h(Actions, { conn, dags: allowed.dags, known: { job } }),
       h(Now, { value }),
       h("h2", null, "Timeline"), h(Timeline, { value, conn }),

@@ -126,6 +126,17 @@ def test_meter_fills_with_time_up_to_a_minute():
     assert meter.requests == 121
 
 
+def test_meter_holds_several_minutes_if_told_to():
+    clock = SleptClock()
+    meter = Meter(60, burst_minutes=2, now_s=lambda: clock.now_s)
+    for _ in range(120):
+        assert meter.may_ask()
+        meter.count()
+    assert not meter.may_ask()
+    clock.sleep(1)
+    assert meter.may_ask()
+
+
 def test_metered_store_counts_calls_and_each_page_of_a_listing():
     meter, store = Meter(), MemoryStore()
     for number in range(1001):

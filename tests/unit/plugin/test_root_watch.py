@@ -178,6 +178,10 @@ def test_what_a_reading_cost_puts_off_the_next(tmp_path: Path, store: Store):
     cost = watch.meter.requests
     assert watch._next_s - root_watch.time.monotonic() > cost * 60 / 6 - 30
     assert not watch.look_again(), "nor does a person's wish"
+    look = watch.look("job-0")
+    assert look is not None, "a job's own view has a budget of its own"
+    assert watch.pieces.get("job-0", look.detail)["state"] == "closed"
+    assert 0 < watch.views.requests <= 50
 
 
 def test_look_never_waits_for_a_store_that_hangs(tmp_path: Path, store: Store):
