@@ -21,9 +21,8 @@ _MINOR = re.compile(r"(\d+)\.(\d+)")
 _PARTITIONS: Final = "spark.sql.shuffle.partitions"
 _PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
 _REMEDIES: Final = {
-    _PARTITIONS: "The state is split into that many parts. From Spark 4.2 on, RocksDB state of "
-    "a stopped query can be repartitioned: spark._streamingCheckpointManager.repartition(checkpoint, number) "
-    "in classic PySpark.",
+    _PARTITIONS: "The state is split into that many parts. State in RocksDB can be given another number: "
+    "`flinkstyle savepoint repartition` makes a savepoint of it, with PySpark 4.2.",
     _PROVIDER: "No Spark converts the state of one provider into another's: keep it, or start fresh.",
 }
 _KEPT: Final = "Spark would use the checkpoint's value and ignore yours."

@@ -1,0 +1,74 @@
+"""A job that is stopped, repartitioned by the command line, and started from what that made."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner
+
+from airflow_flinkstyle.checkpoint import offset_log
+from airflow_flinkstyle.cli.app import app
+from airflow_flinkstyle.jobs.errors import DriverFailedError
+from airflow_flinkstyle.jobs.running.client import Stopped
+from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
+from testbed import paths
+from testbed.spark import spark_paths
+from tests.golden.stateful import ROCKSDB
+from tests.integration.detached_lab import TIMEOUT_S, Lab
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from airflow_flinkstyle.jobs.spec import JobSpec
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    lab = Lab(tmp_path)
+    yield lab
+    for generation in lab.client.board.generations():
+        if lab.client.run(generation).submit is not None:
+            lab.client.end_driver(generation)
+
+
+def on_rocksdb(spec: JobSpec, partitions: int) -> JobSpec:
+    return replace(spec, conf={**ROCKSDB, "spark.sql.shuffle.partitions": str(partitions)})
+
+
+def repartitioned(lab: Lab, savepoint_id: str, partitions: int) -> str:
+    words = ["savepoint", "repartition", savepoint_id, "--partitions", str(partitions), "--json"]
+    words += ["--root", str(lab.folder / "root"), "--job", "counts"]
+    words += ["--python", str(paths.VENV_SPARK / "bin/python")]
+    env = {**os.environ, **spark_paths().env, "PYTHONPATH": str(paths.ROOT)}
+    done = CliRunner().invoke(app, words, env=env)
+    assert done.exit_code == 0, done.stderr
+    return str(json.loads(done.stdout)["rows"][0]["savepoint"])
+
+
+def test_stopped_job_goes_on_in_another_number_of_partitions_and_counts_each_row_once(lab: Lab):
+    client = lab.client
+    client.start(on_rocksdb(lab.spec(), 2), lab.target(), claim_key="run-1/start")
+    lab.until_committed_beyond(2)
+    stopped = client.stop("run-1/stop", savepoint=True, timeout_s=TIMEOUT_S)
+    assert isinstance(stopped, Stopped)
+    made = repartitioned(lab, str(stopped.savepoint_id), 5)
+
+    origin = FromSavepoint(savepoint_id=made)
+    old = client.start(on_rocksdb(lab.spec(), 2), lab.target(), claim_key="run-2/start", origin=origin)
+    with pytest.raises(DriverFailedError, match=r"(?s)is 5 there and 2 here.*savepoint repartition"):
+        client.wait_running(old.generation, timeout_s=TIMEOUT_S)
+    second = client.start(on_rocksdb(lab.spec(), 5), lab.target(), claim_key="run-3/start", origin=origin)
+    at = lab.until_committed_beyond(stopped.batches["counts"] + 1)
+    client.stop("run-3/stop", savepoint=False, timeout_s=TIMEOUT_S)
+    log = offset_log.parse((lab.folder / second.checkpoint_location / f"counts/offsets/{at}").read_text())
+    assert log.confs["spark.sql.shuffle.partitions"] == "5"
+    numbers = [json.loads(line)["batch"] for line in lab.out.read_text().splitlines()]
+    assert numbers == list(range(len(numbers))), "no batch number twice, none left out"
+    lab.judge()
