@@ -149,7 +149,7 @@ class StandaloneDeployment:
             except (NotDeliveredError, NoAnswerError) as error:
                 return f"(not readable from here: {error})"
             ends.append(text.partition("\n")[2])  # the first line tells which bytes these are
-        return both_ends(*ends, lines)
+        return both_ends(ends[0], ends[1], lines)
 
     def page(self, native_id: Mapping[str, str]) -> str | None:
         """Return the address of the cluster's own page."""

@@ -169,7 +169,7 @@ class YarnDeployment:
             except (NotDeliveredError, NoAnswerError) as error:
                 said = f"(not readable from here: {error}; its page: {place})\n{said}"
             else:
-                return both_ends(*ends, lines)
+                return both_ends(ends[0], ends[1], lines)
         return "\n".join(said.splitlines()[-lines:])
 
     def page(self, native_id: Mapping[str, str]) -> str | None:
