@@ -47,7 +47,7 @@ HOLDERS = {
     "standalone": [r"spark/recovery/driver_driver-\S+"],
     "yarn": [
         r"yarn/state/FSRMStateRoot/RMAppRoot/application_\S+",
-        r"yarn/staging/\.sparkStaging/application_\S+/__spark_conf__\.zip",
+        r"yarn/staging/\S+/\.sparkStaging/application_\S+/__spark_conf__\.zip",
         r"yarn/local/\S+/__spark_conf__\.zip/__spark_conf__\.properties",
         r"yarn/local/\S+/__spark_conf__/__spark_conf__\.properties",
         r"yarn/local/\S+/launch_container\.sh",
