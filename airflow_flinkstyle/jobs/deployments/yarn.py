@@ -169,7 +169,7 @@ class YarnDeployment:
             except (NotDeliveredError, NoAnswerError) as error:
                 said = f"(not readable from here: {error}; its page: {place})\n{said}"
             else:
-                return both_ends(ends[0], ends[1], lines)
+                return both_ends(_contents(ends[0]), _contents(ends[1]), lines)
         return "\n".join(said.splitlines()[-lines:])
 
     def page(self, native_id: Mapping[str, str]) -> str | None:
@@ -291,6 +291,12 @@ def _urls_of_site(env: Mapping[str, str]) -> list[str]:
         address = found.get(f"{manager}.webapp.address{part}") or (f"{host}:8088" if host else "")
         urls += [f"http://{address}"] if address else []
     return urls
+
+
+def _contents(page: str) -> str:
+    """Return what a driver wrote, without what the node puts around it."""
+    _, found, after = page.partition("\nLogContents:\n")
+    return (after if found else page).partition("\nEnd of LogType:")[0]
 
 
 def _user() -> str:
