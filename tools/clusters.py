@@ -38,21 +38,25 @@ def main() -> int:
     """Run the tests of the deployments that are asked for, and write the page."""
     parser = argparse.ArgumentParser()
     parser.add_argument("places", nargs="*", choices=[*PLACES, []], help="default: all")
+    parser.add_argument("--again", help="only tests with these words, as -k of pytest; in the table with a *")
     parser.add_argument("--write-only", action="store_true", help="write the page from the last reports")
     asked = parser.parse_args()
-    failed = [] if asked.write_only else [place for place in asked.places or PLACES if not run(place)]
+    failed = (
+        [] if asked.write_only else [place for place in asked.places or PLACES if not run(place, asked.again)]
+    )
     write()
     say(f"Failed on: {', '.join(failed) or 'none'}")
     return min(len(failed), 1)
 
 
-def run(place: str) -> bool:
-    """Run the tests of one deployment; return whether all passed."""
+def run(place: str, again: str | None = None) -> bool:
+    """Run the tests of one deployment, or some again; return whether all passed."""
     say(f"--- {place}")
-    python, report = VENV_AIRFLOW / "bin" / "python", _report(place)
     LOGS.mkdir(parents=True, exist_ok=True)
-    report.unlink(missing_ok=True)
-    options = ("-k", f"[{place}]", "-o", "junit_family=xunit1", f"--junitxml={report}", "tests/clusters")
+    _report(place, again=True).unlink(missing_ok=True)
+    python, report = VENV_AIRFLOW / "bin" / "python", _report(place, again=again is not None)
+    wanted = f"[{place}] and ({again})" if again else f"[{place}]"
+    options = ("-k", wanted, "-o", "junit_family=xunit1", f"--junitxml={report}", "tests/clusters")
     command = [python, ROOT / "testbed" / "guard.py", "--", python, "-m", "pytest", "-q", *options]
     return subprocess.run([str(part) for part in command], cwd=ROOT).returncode == 0  # noqa: S603
 
@@ -70,9 +74,12 @@ def section() -> str:
     places = [place for place in PLACES if _report(place).exists()]
     cells: dict[str, dict[str, str]] = {}
     for place in places:
-        for case in ET.parse(_report(place)).getroot().iter("testcase"):  # noqa: S314  # pytest's own
-            if found := _CASE.fullmatch(str(case.get("name"))):
-                cells.setdefault(found[1], {})[place] = _cell(case)
+        for again in (False, True):
+            if not (report := _report(place, again=again)).exists():
+                continue
+            for case in ET.parse(report).getroot().iter("testcase"):  # noqa: S314  # pytest's own
+                if found := _CASE.fullmatch(str(case.get("name"))):
+                    cells.setdefault(found[1], {})[place] = _cell(case) + (" *" if again else "")
     days = [time.strftime("%Y-%m-%d %H:%M", time.gmtime(_report(place).stat().st_mtime)) for place in places]
     rows = [
         ["", *(PLACES[place] for place in places)],
@@ -82,13 +89,14 @@ def section() -> str:
     ]
     head = (
         f"{os.cpu_count()} cores, Spark {_spark()}, Hadoop {_hadoop()}. A cell is how long a test took, "
-        "with its waits for leases; an empty one does not apply."
+        "with its waits for leases, the first with the start of the cluster; an empty one does not apply. "
+        "*: run again without the others, after a mend."
     )
     return "\n".join([head, "", *(f"| {' | '.join(row)} |" for row in rows)])
 
 
-def _report(place: str) -> Path:
-    return LOGS / f"clusters-{place}.xml"
+def _report(place: str, *, again: bool = False) -> Path:
+    return LOGS / f"clusters-{place}{'-again' * again}.xml"
 
 
 def _cell(case: ET.Element) -> str:

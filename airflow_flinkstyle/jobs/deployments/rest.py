@@ -75,6 +75,15 @@ def read(
         raise NoAnswerError(f"{url} did not answer: {error}") from error
 
 
+def both_ends(stdout: str, stderr: str, lines: int) -> str:
+    """Return the ends of a driver's two logs: on a cluster Python writes to the one, the JVM to the other."""
+    python, jvm = stdout.splitlines(), stderr.splitlines()
+    python = python[-max(1, lines - lines // 6, lines - len(jvm)) :]
+    jvm = jvm[-max(1, lines - len(python)) :]
+    parts = (("stderr, of the JVM", jvm), ("stdout, of Python", python))
+    return "\n".join(line for name, part in parts if part for line in (f"--- {name}:", *part)).strip()
+
+
 class Remembered:
     """What a cluster said of its drivers, for a moment."""
 

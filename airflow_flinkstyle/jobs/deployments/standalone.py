@@ -13,7 +13,14 @@ from urllib.parse import quote, urlencode
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.deployments.base import Alive, DriverState, Gone, Unknown
-from airflow_flinkstyle.jobs.deployments.rest import NoAnswerError, NotDeliveredError, Remembered, ask, read
+from airflow_flinkstyle.jobs.deployments.rest import (
+    NoAnswerError,
+    NotDeliveredError,
+    Remembered,
+    ask,
+    both_ends,
+    read,
+)
 from airflow_flinkstyle.jobs.errors import DriverFailedError
 from airflow_flinkstyle.jobs.target import PY_FILES, SUPERVISE
 
@@ -134,12 +141,15 @@ class StandaloneDeployment:
         if worker is None:
             exception = str(said.get("message") or "")
             return "\n".join(exception.splitlines()[-lines:])
-        query = urlencode({"driverId": driver, "logType": "stderr", "byteLength": _LOG_BYTES})
-        try:
-            text = read(f"{worker}/log/?{query}")
-        except (NotDeliveredError, NoAnswerError) as error:
-            return f"(not readable from here: {error})"
-        return "\n".join(text.splitlines()[1:][-lines:]).strip()  # the first line tells which bytes these are
+        ends = []
+        for kind in ("stdout", "stderr"):
+            query = urlencode({"driverId": driver, "logType": kind, "byteLength": _LOG_BYTES})
+            try:
+                text = read(f"{worker}/log/?{query}")
+            except (NotDeliveredError, NoAnswerError) as error:
+                return f"(not readable from here: {error})"
+            ends.append(text.partition("\n")[2])  # the first line tells which bytes these are
+        return both_ends(ends[0], ends[1], lines)
 
     def page(self, native_id: Mapping[str, str]) -> str | None:
         """Return the address of the cluster's own page."""

@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit
 
 from airflow_flinkstyle.jobs.deployments.base import Alive, DriverState, Gone, Unknown
-from airflow_flinkstyle.jobs.deployments.rest import NoAnswerError, NotDeliveredError, Remembered, ask, read
+from airflow_flinkstyle.jobs.deployments.rest import (
+    NoAnswerError,
+    NotDeliveredError,
+    Remembered,
+    ask,
+    both_ends,
+    read,
+)
 from airflow_flinkstyle.jobs.errors import DriverFailedError
 from airflow_flinkstyle.jobs.packing import pack_agent
 from airflow_flinkstyle.jobs.target import PY_FILES, YARN_ATTEMPTS
@@ -156,13 +163,13 @@ class YarnDeployment:
         parts = urlsplit(place).path.split("/")
         said = str(app.get("diagnostics") or "").strip()
         if len(parts) > 3 and parts[2] == "containerlogs":  # /node/containerlogs/<id>/<user>
-            url = f"{place.split('/node/')[0]}/ws/v1/node/containers/{parts[3]}/logs/stderr"
+            url = f"{place.split('/node/')[0]}/ws/v1/node/containers/{parts[3]}/logs"
             try:
-                text = read(f"{url}?size=-{_LOG_BYTES}")
+                ends = [read(f"{url}/{kind}?size=-{_LOG_BYTES}") for kind in ("stdout", "stderr")]
             except (NotDeliveredError, NoAnswerError) as error:
                 said = f"(not readable from here: {error}; its page: {place})\n{said}"
             else:
-                return "\n".join(text.splitlines()[-lines:]).strip()
+                return both_ends(_contents(ends[0]), _contents(ends[1]), lines)
         return "\n".join(said.splitlines()[-lines:])
 
     def page(self, native_id: Mapping[str, str]) -> str | None:
@@ -284,6 +291,12 @@ def _urls_of_site(env: Mapping[str, str]) -> list[str]:
         address = found.get(f"{manager}.webapp.address{part}") or (f"{host}:8088" if host else "")
         urls += [f"http://{address}"] if address else []
     return urls
+
+
+def _contents(page: str) -> str:
+    """Return what a driver wrote, without what the node puts around it."""
+    _, found, after = page.partition("\nLogContents:\n")
+    return (after if found else page).partition("\nEnd of LogType:")[0]
 
 
 def _user() -> str:

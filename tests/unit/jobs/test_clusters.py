@@ -15,6 +15,7 @@ from airflow_flinkstyle.errors import BadInputError, SignatureError
 from airflow_flinkstyle.jobs.deployments.base import Alive, Gone, Unknown
 from airflow_flinkstyle.jobs.deployments.chosen import Deployments, deployment_for
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
+from airflow_flinkstyle.jobs.deployments.rest import both_ends
 from airflow_flinkstyle.jobs.deployments.standalone import StandaloneDeployment
 from airflow_flinkstyle.jobs.deployments.yarn import YarnDeployment
 from airflow_flinkstyle.jobs.errors import DeployModeError, DriverFailedError
@@ -146,6 +147,17 @@ def test_what_a_master_says_of_a_driver_ends_it_only_if_its_process_has_ended(
 ):
     manager.says("/v1/submissions/status/driver-1", said)
     assert isinstance(StandaloneDeployment(on_standalone(manager.url)).state({"driver": "driver-1"}), state)
+
+
+@pytest.mark.parametrize(("python", "jvm", "shown"), [(9, 9, 6), (9, 0, 6), (0, 9, 6), (1, 9, 6), (9, 1, 6)])
+def test_end_of_the_log_has_what_python_wrote_and_what_the_jvm_did(python: int, jvm: int, shown: int):
+    stdout, stderr = (
+        "".join(f"{word} {n}\n" for n in range(most)) for word, most in (("p", python), ("j", jvm))
+    )
+    lines = [line for line in both_ends(stdout, stderr, 6).splitlines() if not line.startswith("---")]
+    assert len(lines) == shown
+    for word, most in (("p", python), ("j", jvm)):
+        assert not most or f"{word} {most - 1}" in lines
 
 
 def test_master_that_is_away_ends_no_driver():
