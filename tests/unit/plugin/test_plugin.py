@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import airflow_flinkstyle.plugin
+from airflow_flinkstyle.hooks.page_roots import DEFAULT
 from airflow_flinkstyle.plugin import PREFIX, FlinkstylePlugin
-from airflow_flinkstyle.plugin.roots import DEFAULT
 from airflow_flinkstyle.provider_info import get_provider_info
 
 pytestmark = pytest.mark.airflow
