@@ -23,6 +23,21 @@ def get_provider_info() -> dict[str, Any]:
         "versions": [__version__],
         "hooks": [{"integration-name": "Flinkstyle", "python-modules": ["airflow_flinkstyle.hooks.job"]}],
         "extra-links": ["airflow_flinkstyle.links.savepoint.SavepointLink"],
+        "config": {
+            "flinkstyle": {
+                "description": "The Savepoints page.",
+                "options": {
+                    "page": {
+                        "description": "Connections of type flinkstyle whose jobs the page shows, each "
+                        "with the DAG whose permissions decide who may see them.",
+                        "version_added": __version__,
+                        "type": "string",
+                        "example": "flinkstyle_default:take_savepoint, flinkstyle_billing:rotate_billing",
+                        "default": "flinkstyle_default:take_savepoint",
+                    }
+                },
+            }
+        },
         "connection-types": [
             {
                 "hook-class-name": "airflow_flinkstyle.hooks.job.StreamingJobHook",

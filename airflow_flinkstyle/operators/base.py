@@ -10,6 +10,7 @@ from airflow.sdk import BaseOperator
 from airflow_flinkstyle.hooks.assets import SAVEPOINTS, emit_savepoint
 from airflow_flinkstyle.hooks.failures import airflow_errors
 from airflow_flinkstyle.hooks.keys import request_key, run_key
+from airflow_flinkstyle.hooks.page_roots import savepoint_page
 from airflow_flinkstyle.hooks.urls import NoUrl
 from airflow_flinkstyle.links.savepoint import SavepointLink
 
@@ -51,7 +52,8 @@ class StreamingJobOperator(BaseOperator):
         """Show the link to a savepoint while the task still runs, or say why there is none."""
         if savepoint_id is None:
             return
-        url = self.hook.savepoint_url(self.job, savepoint_id)
+        page = savepoint_page(self.flinkstyle_conn_id, self.job, savepoint_id)
+        url = page or self.hook.savepoint_url(self.job, savepoint_id)
         if isinstance(url, NoUrl):
             command = f"flinkstyle savepoint show {savepoint_id} --job {self.job}"
             log.info("Savepoint %s has no link: %s. To see it: %s", savepoint_id, url.reason, command)

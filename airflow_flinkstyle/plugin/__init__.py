@@ -27,7 +27,7 @@ class FlinkstylePlugin(AirflowPlugin):
     react_apps: list[Any] = [  # noqa: RUF012 - Airflow's signature
         {
             "name": "Savepoints",
-            "bundle_url": f"{PREFIX}/static/main.js",
+            "bundle_url": f"{PREFIX.removeprefix('/')}/static/main.js",  # below Airflow's own address
             "destination": "nav",
             "url_route": "savepoints",
             "nav_top_level": True,

@@ -22,11 +22,11 @@ from fastapi.responses import JSONResponse
 from fastapi.staticfiles import StaticFiles
 
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
+from airflow_flinkstyle.hooks.page_roots import PageRoot, configured_roots
 from airflow_flinkstyle.plugin.documents import error_document, manifest_document
 from airflow_flinkstyle.plugin.errors import StoreBusyError
 from airflow_flinkstyle.plugin.job_look import JobLook
 from airflow_flinkstyle.plugin.root_watch import RootWatch
-from airflow_flinkstyle.plugin.roots import PageRoot, configured_roots
 from airflow_flinkstyle.protocol.board import check_job_name, check_name
 from airflow_flinkstyle.savepoint.diff import diff_savepoints
 from airflow_flinkstyle.savepoint.errors import SavepointMissingError

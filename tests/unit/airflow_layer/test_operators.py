@@ -91,6 +91,20 @@ def test_savepoint_in_a_local_root_has_no_link_and_the_log_says_why(
     assert "flinkstyle savepoint show sp-1 --job orders" in caplog.text
 
 
+def test_savepoint_has_a_link_to_the_page_that_shows_its_connection(
+    connections: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://airflow.example/team/")
+    monkeypatch.setenv("AIRFLOW__FLINKSTYLE__PAGE", "flinkstyle_default")
+    connections.set("flinkstyle_other", "flinkstyle", connections.extra)
+    for conn_id, shown in (("flinkstyle_default", True), ("flinkstyle_other", False)):
+        context = a_context()
+        stop = StopStreamingJobOperator(task_id="stop", job="orders", flinkstyle_conn_id=conn_id)
+        stop.show_savepoint(context, "sp-1")
+        page = "https://airflow.example/team/plugin/savepoints#/flinkstyle_default/orders/sp-1"
+        assert context["ti"].xcoms == ({LINK: page} if shown else {})
+
+
 def test_start_returns_once_the_driver_runs_and_a_retry_finds_the_same_run(world: World):
     context = a_context("start")
     started = start(world).execute(context)

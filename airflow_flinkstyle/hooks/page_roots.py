@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from airflow_flinkstyle.errors import BadInputError
 
@@ -51,3 +52,22 @@ def configured_roots() -> dict[str, PageRoot]:
     from airflow_flinkstyle.hooks.airflow_versions import conf
 
     return parse_roots(conf.get("flinkstyle", "page", fallback=DEFAULT))
+
+
+def savepoint_page(conn_id: str, job: str, savepoint_id: str) -> str | None:
+    """Return where the Savepoints page shows a savepoint; None if it does not show that connection's jobs.
+
+    None too if Airflow is not told its own address (``[api] base_url``): links in Airflow are absolute.
+    """
+    from airflow_flinkstyle.hooks.airflow_versions import conf
+
+    base = conf.get("api", "base_url", fallback=None)
+    try:
+        is_shown = conn_id in configured_roots()
+    except BadInputError:  # the page says so
+        return None
+    if not base or not is_shown:
+        return None
+    return f"{base.rstrip('/')}/plugin/savepoints#/" + "/".join(
+        quote(part, safe="") for part in (conn_id, job, savepoint_id)
+    )

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.plugin.roots import DEFAULT, PageRoot, parse_roots
+from airflow_flinkstyle.hooks.page_roots import DEFAULT, PageRoot, parse_roots
 
 pytestmark = pytest.mark.airflow
 
