@@ -26,8 +26,8 @@ TIERS = {"unit": ("unit", "model", "golden"), "integration": ("integration",), "
 """Tier -> its folders below ``tests/``."""
 LANES = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 """Two processes, for two cores: tests wait for brokers and JVMs half of the time. A file stays in one."""
-STORY_LANES = ("-n", "2", "--dist", "worksteal")
-"""Stories are long and share nothing: the process that is done first takes over from the other's end."""
+STORY_LANES = ("-n", "3", "--dist", "worksteal")
+"""Stories are long, wait for brokers and leases, and share nothing: who is done first takes over others'."""
 SLOWEST = ("--durations=12", "--durations-min=15")
 """Tests that make the run long are named at the end of their tier."""
 _SYSTEMD_TESTS = "tests/integration/test_detached_systemd.py"
