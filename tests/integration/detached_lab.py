@@ -39,6 +39,13 @@ query = (counts.writeStream.queryName("counts").outputMode("complete").foreachBa
 query.awaitTermination()
 """
 
+FROM_FILES = COUNTS.replace(
+    'rows = spark.readStream.format("rate").option("rowsPerSecond", 20).load()',
+    """from pathlib import Path
+files = spark.readStream.schema("id LONG").option("maxFilesPerTrigger", 1)
+rows = files.json(str(Path(out).with_name("in"))).withColumnRenamed("id", "value")""",
+)
+"""The same of numbered files."""
 
 TIMEOUT_S = 300
 

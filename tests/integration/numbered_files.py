@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
+from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 ROWS_PER_FILE = 10
@@ -26,3 +29,20 @@ class NumberedFiles:
             draft.write_text("".join(json.dumps(row) + "\n" for row in rows))
             draft.rename(self.source / f"{number:04}.json")
         self.written += files
+
+    @contextmanager
+    def fed(self, every_s: float) -> Iterator[None]:
+        """Write a file now and then for as long as the block runs."""
+        ended = Event()
+
+        def feed() -> None:
+            while not ended.wait(every_s):
+                self.feed(1)
+
+        feeder = Thread(target=feed)
+        feeder.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            feeder.join()

@@ -24,7 +24,8 @@ from airflow_flinkstyle.jobs.status import Dead, Running
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
 from airflow_flinkstyle.protocol.driver_log import MOST_BYTES
 from testbed.keys import SIGNER
-from tests.integration.detached_lab import COUNTS, TIMEOUT_S, Lab
+from tests.integration.detached_lab import COUNTS, FROM_FILES, TIMEOUT_S, Lab
+from tests.integration.numbered_files import NumberedFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -116,12 +117,19 @@ def test_job_of_a_lost_host_is_started_again_once_though_two_others_try(lab: Lab
     lab.judge()
 
 
-def test_upgrade_to_a_script_that_fails_in_its_first_batch_goes_back_by_itself(lab: Lab):
+@pytest.mark.parametrize("script", [COUNTS, FROM_FILES], ids=["rate", "files"])
+def test_upgrade_to_a_script_that_fails_in_its_first_batch_goes_back_by_itself(lab: Lab, script: str):
+    """Offsets of files are numbers of what the source has logged: that goes back with the planned batch."""
+    with NumberedFiles(lab.folder).fed(every_s=0.3):
+        fail_in_first_batch(lab, script)
+
+
+def fail_in_first_batch(lab: Lab, script: str) -> None:
     client = lab.client
-    handle = client.start(lab.spec(), lab.target(), claim_key="start")
+    handle = client.start(lab.spec(script), lab.target(), claim_key="start")
     client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
     lab.until_committed_beyond(1)
-    broken = COUNTS.replace("    total =", "    raise ValueError('broken on purpose')\n    total =")
+    broken = script.replace("    total =", "    raise ValueError('broken on purpose')\n    total =")
     upgrade = Upgrade(
         client=client,
         journal=CutoverJournal(client.board.store, "counts", "up-1", UPGRADE_PHASES, signer=SIGNER),

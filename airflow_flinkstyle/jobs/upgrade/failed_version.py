@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+import re
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
 
 from airflow_flinkstyle.checkpoint.inventory import list_batches
 from airflow_flinkstyle.jobs.running import last_run, stopped
-from airflow_flinkstyle.savepoint.files.derive import publish_derived
+from airflow_flinkstyle.savepoint.files.derive import changed_file, publish_derived
 from airflow_flinkstyle.types import BatchId
 
 if TYPE_CHECKING:
@@ -17,7 +18,11 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.running.client import JobClient
     from airflow_flinkstyle.protocol.records import QueryStatus
     from airflow_flinkstyle.protocol.sink_records import Sinks
-    from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
+    from airflow_flinkstyle.savepoint.manifest import FileEntry, Manifest, QuerySnapshot
+    from airflow_flinkstyle.storage.base import ObjectStore
+
+_SOURCE_LOG: Final = re.compile(r"sources/\d+/\d+(\.compact)?")
+"""What a source of files or rates writes of each batch; its offsets are numbers of these."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +34,8 @@ class FailedVersion:
     planned: Mapping[str, tuple[BatchId, str]]
     """Query name -> the batch that was planned behind it, and its offsets."""
     last_words: Mapping[str, QueryStatus]
+    checkpoints: Mapping[str, ObjectStore] = field(default_factory=dict)
+    """Query name -> its checkpoint, of those with a planned batch."""
 
     def why_no_rollback(self, manifest: Manifest) -> str | None:
         """Return what it did that going back to a savepoint would repeat or lose; None if nothing. Pure."""
@@ -50,7 +57,7 @@ class FailedVersion:
 
 def look_at(client: JobClient, lock: stopped.OfflineLock) -> FailedVersion:
     """Read the logs of the driver that the lock represents."""
-    committed, planned = {}, {}
+    committed, planned, checkpoints = {}, {}, {}
     for name in lock.last_words.queries:
         checkpoint = last_run.read_checkpoint(client, lock.last, name)
         done, logged = list_batches(checkpoint, "commits"), list_batches(checkpoint, "offsets")
@@ -59,7 +66,13 @@ def look_at(client: JobClient, lock: stopped.OfflineLock) -> FailedVersion:
             committed[name] = BatchId(newest)
         if last == newest + 1:
             planned[name] = (BatchId(last), checkpoint.read(f"offsets/{last}").decode())
-    return FailedVersion(committed=committed, planned=planned, last_words=lock.last_words.queries)
+            checkpoints[name] = checkpoint
+    return FailedVersion(
+        committed=committed,
+        planned=planned,
+        last_words=lock.last_words.queries,
+        checkpoints=checkpoints,
+    )
 
 
 def _moved_to(before: Sinks | None, after: Sinks | None) -> str | None:
@@ -72,7 +85,7 @@ def _moved_to(before: Sinks | None, after: Sinks | None) -> str | None:
 
 
 def carry_planned(manifest: Manifest, failed: FailedVersion, client: JobClient) -> Manifest:
-    """Publish the savepoint with the batches that were planned behind it, by id and offsets.
+    """Publish the savepoint with the batches that were planned behind it, by id, offsets and source logs.
 
     What the sinks had written comes from the last words of who planned them: a part may stand there.
     """
@@ -86,6 +99,18 @@ def carry_planned(manifest: Manifest, failed: FailedVersion, client: JobClient) 
         if query.name not in planned:
             return query
         told = failed.last_words[query.name].sinks or query.sinks
-        return replace(query, planned_offsets=planned[query.name][1], sinks=told)
+        logged = source_logs(query, failed.checkpoints[query.name], client)
+        files = tuple(sorted((*query.files, *logged), key=lambda entry: entry.path))
+        return replace(query, planned_offsets=planned[query.name][1], sinks=told, files=files)
 
     return publish_derived(manifest, client.repository, f"sp-carry-{digest}", carry)
+
+
+def source_logs(query: QuerySnapshot, checkpoint: ObjectStore, client: JobClient) -> list[FileEntry]:
+    """Store what sources have logged since the savepoint: offsets of files are numbers of such entries."""
+    logged = [info.key for info in checkpoint.list("sources/") if _SOURCE_LOG.fullmatch(info.key)]
+    return [
+        changed_file(client.repository, key, checkpoint.read(key))
+        for key in sorted(logged)
+        if query.file(key) is None
+    ]
