@@ -81,7 +81,8 @@ def test_job_is_started_saved_from_the_triggerer_approved_and_stopped(lab: Lab, 
         taken = api.xcom("life", run, "take")
         assert api.approval("life", run, "approve")["body"] == taken
         assert "DEFERRED" in api.logs("life", run, "take")
-        assert api.extra_links("life", run, "take") == {SavepointLink.name: None}  # a file on this machine
+        page = f"{airflow.base_url}/plugin/savepoints#/flinkstyle_default/counts/{taken}"
+        assert api.extra_links("life", run, "take") == {SavepointLink.name: page}
         shown = manifest_url(AMAZON, None, "counts", "sp-1")
         assert api.extra_links("life", run, "show") == {SavepointLink.name: shown}
         wait_until("the asset's DAG runs", lambda: bool(api.run_ids("on_savepoint")))
