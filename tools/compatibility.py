@@ -84,7 +84,8 @@ def read(junits: Iterable[Path]) -> Report:
 
 
 def _head(reports: dict[str, Report]) -> Iterator[str]:
-    yield "What has no date was not run.\n"
+    yield "What has no date was not run. A cell counts the tests that ran: a run that was cut short, or of"
+    yield "some files only (`AREA`), has fewer than `make test-versions` of that version.\n"
     yield from _row(("", *(f"Spark {minor}" for minor in SPARKS)))
     yield from _row(["---"] * (len(SPARKS) + 1))
     yield from _row(("PySpark", *(_pinned(minor) for minor in SPARKS)))

@@ -44,6 +44,7 @@ def run_all(wanted: list[str], areas: list[str]) -> list[Outcome]:
     """Make what is needed and run the tests on these versions, and the chain if it is among them."""
     minors = [minor for minor in SPARKS if minor in wanted or "chain" in wanted]
     setup.ensure(minors)
+    os.environ["PYTEST_ADDOPTS"] = "-W default"  # what older dependencies warn of is theirs
     for minor in minors:
         class_archive.ensure_of_spark(minor)
     outcomes = [run_spark(minor, areas) for minor in SPARKS if minor in wanted]
