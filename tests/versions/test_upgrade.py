@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
@@ -14,11 +13,10 @@ import pytest
 
 from airflow_flinkstyle.jobs.errors import UpgradeRolledBackError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
-from airflow_flinkstyle.jobs.status import Dead, Failed, Running
+from airflow_flinkstyle.jobs.status import Running
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
 from airflow_flinkstyle.savepoint.errors import SparkIncompatibleError
 from testbed.keys import SIGNER
-from testbed.waiting import wait_until
 from tests.integration.detached_lab import TIMEOUT_S, Lab
 
 if TYPE_CHECKING:
@@ -145,13 +143,14 @@ def test_job_on_an_old_spark_goes_to_a_new_one_and_not_back(lab: Lab):
     assert pairs == list(range(len(pairs))), "each pair once, none left out"
 
 
-def test_job_on_files_that_a_new_spark_refuses_goes_back_and_ends_at_the_batch_planned_there(lab: Lab):
-    """The end is a fault, written down in docs/compatibility.md: the way back brings the offsets of the batch
-    that the newer Spark planned, but not the list of files that they number. Nothing is lost: the savepoint
-    from before the upgrade starts.
-    """
-    start(lab)
+def test_job_on_files_that_a_new_spark_refuses_goes_back_and_finds_each_pair(lab: Lab):
+    """The newer Spark has planned a batch when it fails: its list of files goes back with it."""
+    batch = start(lab)
     with pytest.raises(UpgradeRolledBackError, match="STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE"):
         upgrade(lab, "refused-by-spark", NEW, {})
-    wait_until("the driver has ended", lambda: isinstance(lab.client.status(), Failed | Dead))
-    assert re.search(r"batch \d+ doesn't exist", lab.logs())
+    assert running_spark(lab) == OLD
+    lab.until_committed_beyond(batch + 3)
+    lab.client.stop("stop", savepoint=False, timeout_s=TIMEOUT_S)
+    pairs, sparks = seen(lab)
+    assert sparks == [OLD]
+    assert pairs == list(range(len(pairs))), "each pair once, none left out"
