@@ -56,7 +56,7 @@ def test_changed_settings_are_found_each_with_what_to_do(manifest: Manifest) -> 
     findings = check(manifest, SparkRuntime(version="4.2.1", confs=confs))
     by_name = {finding.what.partition(" of query")[0]: finding.remedy for finding in findings}
     assert by_name.keys() == confs.keys()
-    assert "repartition(checkpoint, number)" in by_name[PARTITIONS]
+    assert "flinkstyle savepoint repartition" in by_name[PARTITIONS]
     assert "converts the state" in by_name[PROVIDER]
     assert "ignore yours" in by_name["spark.sql.streaming.stateStore.rowChecksum.enabled"]
 
