@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
 from airflow_flinkstyle.jobs.errors import UpgradeRolledBackError
 from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.status import Running
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from airflow_flinkstyle.jobs.upgrade.upgrade import UpgradeReport
+    from airflow_flinkstyle.jobs.upgrade.report import UpgradeReport
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 OLD, NEW = "3.5", "4.2"
@@ -102,7 +103,7 @@ def upgrade(lab: Lab, name: str, minor: str, conf: dict[str, str]) -> UpgradeRep
         journal=CutoverJournal(lab.client.board.store, "counts", name, UPGRADE_PHASES, signer=SIGNER),
         spec=replace(spec, conf={**spec.conf, **conf}),
         target=lab.target(minor),
-        first_commit_timeout_s=TIMEOUT_S,
+        settings=CutoverSettings(first_commit_timeout_s=TIMEOUT_S),
     ).run()
 
 
