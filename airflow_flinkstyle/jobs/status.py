@@ -63,6 +63,11 @@ class Run:
         return self.heartbeat is not None and self.heartbeat.state in ("closed", "failed")
 
     @property
+    def has_said_why(self) -> bool:
+        """Whether it is over by the word of its newest driver, not of one before it."""
+        return self.is_over and self.successor is None
+
+    @property
     def may_be_retried(self) -> bool:
         """Whether it failed of a cause that may pass by itself."""
         return self.heartbeat is not None and self.heartbeat.state == "failed" and self.heartbeat.transient

@@ -238,7 +238,13 @@ class JobView:
             silence=self.sightings.note(f"{claim.claim_id}/heartbeat", version, begun_s=begun_s),
             stillness=self.sightings.note(claim.claim_id, mark, begun_s=begun_s),
         )
-        return replace(run, successor=self._successor(run, recorded.process))
+        run = replace(run, successor=self._successor(run, recorded.process))
+        return run if run.holds_the_job or run.has_said_why else self._reread(run, version)
+
+    def _reread(self, run: Run, version: str | None) -> Run:
+        """Return a run whose driver is gone: it may have said why after the look at its heartbeat."""
+        latest = self.board.heartbeat(run.generation)
+        return run if (latest.version if latest else None) == version else self.run(run.generation)
 
     def _told_to_go(self, named: Generation | None, behind: Behind) -> Run | None:
         """Return the newest run behind the current one that was told to go and may take over."""

@@ -237,6 +237,7 @@ class Driver(threading.Thread):
         self.application_id = ""
         record = IncarnationRecord(host=host, pid=pid, jvm_pid=pid, pid_started="x", started_at_ms=1)
         self.process: Any = SimpleNamespace(record=lambda: record)
+        self.incarnation: Any = None
 
     def run(self) -> None:
         with contextlib.suppress(_Leave, takeover.NotOursError, ObjectChangedError, ObjectExistsError):

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.jobs.deployments.base import Gone
 from airflow_flinkstyle.jobs.errors import (
     DiesWithStarterError,
     DriverFailedError,
+    DriverLostError,
     JobNotRunningError,
     JobRunningError,
     StillBeatingError,
@@ -23,6 +25,9 @@ from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from tests.unit.jobs.hosts import LEASE_S, Host, start
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_flinkstyle.jobs.deployments.base import DriverState
     from airflow_flinkstyle.protocol.records import Submit
     from tests.unit.jobs.conftest import Mood, World
 
@@ -52,6 +57,41 @@ def test_driver_of_a_lost_host_is_dead_after_its_lease_and_relaunched_elsewhere(
     assert {world.drivers[pid].host for pid in world.drivers if not world.drivers[pid].killed.is_set()} == {
         "b"
     }
+
+
+class AtTheLastMoment(Host):
+    """Its drivers say why they fail, and end, between the looks at their heartbeat and at their process."""
+
+    def state(self, native_id: Mapping[str, str]) -> DriverState:
+        driver = self.world.drivers[int(native_id["pid"])]
+        if not driver.killed.is_set():
+            driver.beat("failed", error=("SIGNATURE", "nobody signed the order"))
+            driver.killed.set()
+        return Gone()
+
+
+def test_last_words_are_heard_though_they_come_between_two_looks(world: World, mood: type[Mood]):
+    world.moods["v1.py"] = mood(slow_start_s=60)
+    handle = Host(world, "a").client().start(world.spec(), world.target(), claim_key="start")
+    world.until(lambda: world.drivers[1].incarnation is not None)
+    with pytest.raises(DriverFailedError, match="SIGNATURE: nobody signed") as failed:
+        AtTheLastMoment(world, "a").client().wait_running(handle.generation, timeout_s=10)
+    assert not isinstance(failed.value, DriverLostError), "it would be started again for ever"
+
+
+def test_last_words_of_a_relaunched_driver_are_heard_not_those_of_the_one_before(
+    world: World, mood: type[Mood]
+):
+    world.moods["v1.py"] = mood(fails_at_import=True)
+    client = Host(world, "a").client()
+    handle = client.start(world.spec(), world.target(), claim_key="start")
+    with pytest.raises(DriverFailedError, match="ImportError"):
+        client.wait_running(handle.generation, timeout_s=10)
+    world.moods["v1.py"] = mood(slow_start_s=60)
+    client.ensure_running(relaunch_failed=True)
+    world.until(lambda: 2 in world.drivers and world.drivers[2].incarnation is not None)
+    with pytest.raises(DriverFailedError, match="SIGNATURE: nobody signed"):
+        AtTheLastMoment(world, "a").client().wait_running(handle.generation, timeout_s=10)
 
 
 def test_healthy_driver_of_another_host_is_running_at_once_and_after_long(

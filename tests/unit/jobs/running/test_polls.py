@@ -59,7 +59,7 @@ def test_driver_that_was_declared_dead_is_seen_though_its_submit_was_repeated_be
     status, cost = job.poll()
     assert isinstance(status, Dead)
     assert status.run.submit.detail == "gone"
-    assert len(cost.requests) == MOST_REQUESTS + 1
+    assert len(cost.requests) == MOST_REQUESTS + 2  # its submit, and whether it said something at last
 
 
 def test_later_process_of_the_run_is_seen_though_it_has_not_taken_over() -> None:
