@@ -36,6 +36,8 @@ SMALL_BROKER = {
     "transaction.state.log.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
     "auto.create.topics.enable": "false",
+    # By default an idle controller writes a record twice a second.
+    "metadata.max.idle.interval.ms": "0",
     # By default a kill within a minute of delete_records brings the records back.
     "log.flush.start.offset.checkpoint.interval.ms": "1000",
 }

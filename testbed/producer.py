@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 TICK_S = 0.02
 SWITCH_POLL_S = 0.2
 FLUSH_S = 30.0
-LINGER_MS = 100
+LINGER_MS = 250
 """Each request of a producer costs brokers and mirror a fetch, and the mirror a transaction besides."""
 
 

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 TIERS = {"unit": ("unit", "model", "golden"), "integration": ("integration",), "e2e": ("e2e",)}
 """Tier -> its folders below ``tests/``."""
-LANES = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
-"""Two processes, for two cores: tests wait for brokers and JVMs half of the time. A file stays in one."""
-STORY_LANES = ("-n", "3", "--dist", "worksteal")
+LANES = ("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder")
+"""Three processes for two cores: tests wait for brokers and JVMs half of the time. A file stays in one."""
+STORY_LANES = ("-n", "4", "--dist", "worksteal")
 """Stories are long, wait for brokers and leases, and share nothing: who is done first takes over others'."""
 SLOWEST = ("--durations=12", "--durations-min=15")
 """Tests that make the run long are named at the end of their tier."""
@@ -67,8 +67,11 @@ TESTS = ROOT / "tests"
 LONG_FILES = (
     "e2e/test_strategies.py",  # the only story in parts, which share a set-up: begun first
     "e2e/test_soak.py",
-    "e2e/test_hot_savepoints.py",
+    "e2e/test_credentials.py",
+    "e2e/test_migration.py",
     "e2e/test_dag.py",
+    "e2e/test_upgrade.py",
+    "e2e/test_hot_savepoints.py",
     "e2e/test_chaos.py",
     "integration/test_savepoint_operators.py",
     "integration/test_agent.py",

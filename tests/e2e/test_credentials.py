@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from testbed.mirror import Mirror
     from tests.conftest import KafkaPair
 
-pytestmark = pytest.mark.e2e
 LIFE_S = float(os.environ.get("TOKEN_LIFE_S", "5"))
 LIVES = 10
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500 + 2 * LIVES * LIFE_S)]
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.e2e
 
-SAVEPOINTS = 12
+SAVEPOINTS = 8
 RATE_PER_S = 400.0
 
 
