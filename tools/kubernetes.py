@@ -1,0 +1,237 @@
+"""A Kubernetes of one node for ``make test-kubernetes``, built once into ``.flinkstyle/kubernetes``.
+
+``python3 -m tools.kubernetes``. Kubernetes and etcd are one program, built by Go from their modules, which
+Go's checksum database vouches for; containerd, runc and what they need are Debian's packages, unpacked and
+not installed. The image of Spark holds an entry point only: pods mount this machine's own files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+from typing import TYPE_CHECKING
+
+from tools.common import HOME, LOGS, ROOT, Stamp, fail, remove, run, say
+from tools.go import go_program
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+VERSION = "1.34.4"
+SOURCES = ROOT / "testbed" / "kubernetes"
+CACHE = HOME / "kubernetes"
+BIN, PACKAGES, IMAGES, _SCRATCH = (CACHE / name for name in ("bin", "packages", "images", "scratch"))
+_OLDEST_GO = (1, 24)
+PROGRAMS = (
+    *("etcd", "kubectl", "kubelet", "kube-apiserver", "kube-controller-manager", "kube-proxy"),
+    "kube-scheduler",
+)
+DEBIAN = (
+    *("containerd", "runc", "containernetworking-plugins", "conntrack", "iptables", "tini", "libip4tc2"),
+    *("libip6tc2", "libxtables12", "libnetfilter-conntrack3", "libnfnetlink0", "libnftnl11", "libmnl0"),
+)
+_IPTABLES = (
+    "iptables",
+    "iptables-save",
+    "iptables-restore",
+    "ip6tables",
+    "ip6tables-save",
+    "ip6tables-restore",
+)
+_STAGED = re.compile(r"^\s*(k8s\.io/\S+) => \./staging/", re.MULTILINE)
+_LINKS = {name: f"usr/{name}" for name in ("bin", "lib", "lib64", "sbin")}
+_USERS = "root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"
+
+
+def main() -> int:
+    """Build what is not there yet."""
+    if os.geteuid() != 0 or not shutil.which("apt-get"):
+        fail(
+            "A Debian on which this is root was expected, found none.",
+            "Nothing was built.",
+            "Run it as root on Debian 12, in a virtual machine or a container with all privileges.",
+        )
+    stamp = Stamp("kubernetes", VERSION, *DEBIAN, *sorted(SOURCES.glob("*.[gs][oh]")))
+    if stamp.is_current:
+        return 0
+    started_s = time.monotonic()
+    say(f"set-up: Kubernetes {VERSION}, built with Go (12 minutes of one core, once) ...")
+    _build_programs()
+    _unpack_packages()
+    _make_images()
+    stamp.set()
+    say(f"set-up: Kubernetes done in {time.monotonic() - started_s:.0f} s")
+    return 0
+
+
+def _build_programs() -> None:
+    stamp = Stamp("kubernetes-programs", VERSION, SOURCES / "hyperkube.go", SOURCES / "pause.go")
+    if stamp.is_current and (BIN / "hyperkube").exists():
+        return
+    remove(_SCRATCH)
+    BIN.mkdir(parents=True, exist_ok=True)
+    go = _Go(_SCRATCH)
+    module = f"k8s.io/kubernetes@v{VERSION}"
+    go.run("mod", "download", module)
+    staged = _STAGED.findall((go.modules / module / "go.mod").read_text())
+    staging = VERSION.replace("1.", "0.", 1)
+    replaced = "".join(f"replace {name} => {name} v{staging}\n" for name in staged)
+    project = go.project("hyperkube", f"require k8s.io/kubernetes v{VERSION}\n{replaced}")
+    go.run("mod", "tidy", folder=project)
+    major, minor, _ = VERSION.split(".")
+    told = {"gitVersion": f"v{VERSION}", "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
+    flags = "".join(f" -X k8s.io/component-base/version.{name}={value}" for name, value in told.items())
+    go.run("build", "-trimpath", "-ldflags", f"-s -w{flags}", "-o", BIN / "hyperkube", ".", folder=project)
+    go.run("build", "-trimpath", "-o", BIN / "pause", ".", folder=go.project("pause", ""))
+    remove(_SCRATCH)
+    stamp.set()
+
+
+class _Go:
+    """Go's program, with modules and cache in a folder that is gone when everything is built."""
+
+    def __init__(self, scratch: Path) -> None:
+        self._scratch, self.modules = scratch, scratch / "path" / "pkg" / "mod"
+        scratch.mkdir(parents=True)
+        self._program = go_program(scratch, oldest=_OLDEST_GO)
+        folders = {"GOPATH": scratch / "path", "GOCACHE": scratch / "cache"}
+        flags = {"GOFLAGS": "-mod=mod -modcacherw", "GOTOOLCHAIN": "local", "CGO_ENABLED": "0"}
+        self._env = {**os.environ, **{name: str(place) for name, place in folders.items()}, **flags}
+
+    def project(self, name: str, requires: str) -> Path:
+        """Return a folder with one of our sources as a module."""
+        folder = self._scratch / name
+        folder.mkdir()
+        shutil.copy(SOURCES / f"{name}.go", folder / "main.go")
+        (folder / "go.mod").write_text(f"module {name}\n\ngo 1.24.0\n\n{requires}")
+        return folder
+
+    def run(self, *arguments: object, folder: Path | None = None) -> None:
+        """Run a command of Go, its output in a log."""
+        LOGS.mkdir(parents=True, exist_ok=True)
+        log = LOGS / "setup-kubernetes.log"
+        command = [str(self._program), *map(str, arguments)]
+        with log.open("ab") as out:
+            code = subprocess.run(  # noqa: S603
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                cwd=folder or self._scratch,
+                env=self._env,
+            ).returncode
+        if code:
+            fail(
+                f"Kubernetes {VERSION} could not be built: go {arguments[0]} ended with exit code {code}.",
+                f"Nothing else was changed; what Go said is in {log.relative_to(ROOT)}.",
+                "Check that the Go module proxy is reachable, then run the same command again.",
+            )
+
+
+def _unpack_packages() -> None:
+    remove(PACKAGES)
+    with_archives = PACKAGES / "archives"
+    with_archives.mkdir(parents=True)
+    run("kubernetes", ["sh", "-c", f"cd '{with_archives}' && apt-get download {' '.join(DEBIAN)}"])
+    for archive in sorted(with_archives.glob("*.deb")):
+        run("kubernetes", ["dpkg", "-x", archive, PACKAGES])
+    remove(with_archives)
+    for name in _IPTABLES:
+        _link(BIN / name, PACKAGES / "usr/sbin/xtables-legacy-multi")
+
+
+def _make_images() -> None:
+    for name in PROGRAMS:
+        _link(BIN / name, BIN / "hyperkube")
+    IMAGES.mkdir(exist_ok=True)
+    pause, spark = _Layer(), _Layer()
+    pause.file("pause", (BIN / "pause").read_bytes())
+    _write_image("pause", {"Entrypoint": ["/pause"], "User": "65535:65535"}, pause)
+    for name, place in _LINKS.items():
+        spark.link(name, place)
+    for name in ("usr", "etc", "opt", "root", "tmp", "var/tmp"):
+        spark.folder(name)
+    spark.file("etc/passwd", _USERS.encode())
+    spark.file("tini", (PACKAGES / "usr/bin/tini-static").read_bytes())
+    spark.file("opt/entrypoint.sh", (SOURCES / "entrypoint.sh").read_bytes())
+    path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    _write_image("spark", {"Entrypoint": ["/opt/entrypoint.sh"], "Env": [path]}, spark)
+
+
+class _Layer:
+    """The files of an image, as a tar."""
+
+    def __init__(self) -> None:
+        self._bytes = io.BytesIO()
+        self._tar = tarfile.open(fileobj=self._bytes, mode="w")  # noqa: SIM115 - closed in content()
+
+    def file(self, name: str, data: bytes) -> None:
+        """Add a program or a text."""
+        info = tarfile.TarInfo(name)
+        info.size, info.mode = len(data), 0o755
+        self._tar.addfile(info, io.BytesIO(data))
+
+    def folder(self, name: str) -> None:
+        """Add an empty folder."""
+        info = tarfile.TarInfo(name)
+        info.type, info.mode = tarfile.DIRTYPE, 0o1777 if name.endswith("tmp") else 0o755
+        self._tar.addfile(info)
+
+    def link(self, name: str, target: str) -> None:
+        """Add a symbolic link."""
+        info = tarfile.TarInfo(name)
+        info.type, info.linkname = tarfile.SYMTYPE, target
+        self._tar.addfile(info)
+
+    def content(self) -> bytes:
+        """Return the tar."""
+        self._tar.close()
+        return self._bytes.getvalue()
+
+
+def _write_image(name: str, config: dict[str, object], layer: _Layer) -> None:
+    """Write an OCI image of one layer, as ``ctr images import`` reads it."""
+    blobs: dict[str, bytes] = {}
+
+    def put(kind: str, data: bytes) -> dict[str, object]:
+        digest = hashlib.sha256(data).hexdigest()
+        blobs[f"blobs/sha256/{digest}"] = data
+        media = f"application/vnd.oci.image.{kind}"
+        return {"mediaType": media, "digest": f"sha256:{digest}", "size": len(data)}
+
+    content = layer.content()
+    layers = [put("layer.v1.tar", content)]
+    files = {"type": "layers", "diff_ids": [layers[0]["digest"]]}
+    told = {"architecture": "amd64", "os": "linux", "config": config, "rootfs": files}
+    manifest = {
+        "schemaVersion": 2,
+        "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "config": put("config.v1+json", json.dumps(told).encode()),
+        "layers": layers,
+    }
+    entry = put("manifest.v1+json", json.dumps(manifest).encode())
+    entry["annotations"] = {"io.containerd.image.name": f"localhost/{name}:test"}
+    blobs["oci-layout"] = b'{"imageLayoutVersion": "1.0.0"}'
+    blobs["index.json"] = json.dumps({"schemaVersion": 2, "manifests": [entry]}).encode()
+    with tarfile.open(IMAGES / f"{name}.tar", "w") as out:
+        for place, data in blobs.items():
+            info = tarfile.TarInfo(place)
+            info.size = len(data)
+            out.addfile(info, io.BytesIO(data))
+
+
+def _link(place: Path, target: Path) -> None:
+    place.unlink(missing_ok=True)
+    place.symlink_to(target)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
