@@ -8,7 +8,7 @@ export TMPDIR := $(CURDIR)/.flinkstyle/tmp
 export JDK_JAVA_OPTIONS := "-Djava.io.tmpdir=$(TMPDIR)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint test test-unit test-versions test-airflow-versions test-kafka-versions test-python-versions fuzz demo demo-ui tutorial docs bench soak chaos faults mutants pictures page-load worlds differential test-clusters lock clean
+.PHONY: help setup lint test test-unit test-versions test-airflow-versions test-kafka-versions test-python-versions fuzz demo demo-ui tutorial docs bench soak chaos faults mutants pictures page-load worlds differential test-clusters test-kubernetes lock clean
 
 help: ## Print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +41,10 @@ test-python-versions: setup ## Run the tests without a JVM on each Python found 
 
 test-clusters: setup ## Run every deployment through one contract, on real daemons, into docs/deployments.md; PLACES=yarn for one
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m tools.clusters $(PLACES)
+
+test-kubernetes: setup ## The same on a real Kubernetes of one node, which is built once (as root on Debian); AGAIN=words for some tests
+	@$(PYTHON) -m tools.kubernetes
+	@$(GUARDED) $(AIRFLOW_BIN)/python -m tools.clusters kubernetes $(if $(AGAIN),--again "$(AGAIN)")
 
 fuzz: setup ## Give bad bytes to everything that parses, guided by coverage (FUZZ_SECONDS=600)
 	@$(AIRFLOW_BIN)/python -m tools.fuzz --seconds $(or $(FUZZ_SECONDS),600)

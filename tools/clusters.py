@@ -27,22 +27,27 @@ PLACES = {
     "yarn-client": "the same, executors on YARN",
     "standalone": "standalone",
     "yarn": "YARN",
+    "kubernetes": "Kubernetes",
     "ssh": "example plugin",
 }
 """Parameter of the tests -> head of a column."""
+_WITHOUT_BUILDING = [place for place in PLACES if place != "kubernetes"]
 BEGIN, END = "<!-- contract: written by its tests -->", "<!-- contract: end -->"
+_DAYS = "run on (UTC)"
 _CASE = re.compile(r"test_(\w+)\[([\w-]+)\]")
 
 
 def main() -> int:
     """Run the tests of the deployments that are asked for, and write the page."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("places", nargs="*", choices=[*PLACES, []], help="default: all")
+    parser.add_argument("places", nargs="*", choices=[*PLACES, []], help="default: all but kubernetes")
     parser.add_argument("--again", help="only tests with these words, as -k of pytest; in the table with a *")
     parser.add_argument("--write-only", action="store_true", help="write the page from the last reports")
     asked = parser.parse_args()
     failed = (
-        [] if asked.write_only else [place for place in asked.places or PLACES if not run(place, asked.again)]
+        []
+        if asked.write_only
+        else [place for place in asked.places or _WITHOUT_BUILDING if not run(place, asked.again)]
     )
     write()
     say(f"Failed on: {', '.join(failed) or 'none'}")
@@ -71,21 +76,28 @@ def write() -> None:
 
 def section() -> str:
     """Return the table of each deployment's last run, with its time and what ran on how many cores."""
-    places = [place for place in PLACES if _report(place).exists()]
-    cells: dict[str, dict[str, str]] = {}
-    for place in places:
+    cells = _written()
+    reported = [place for place in PLACES if _report(place).exists()]
+    for place in reported:
         for again in (False, True):
             if not (report := _report(place, again=again)).exists():
                 continue
             for case in ET.parse(report).getroot().iter("testcase"):  # noqa: S314  # pytest's own
                 if found := _CASE.fullmatch(str(case.get("name"))):
-                    cells.setdefault(found[1], {})[place] = _cell(case) + (" *" if again else "")
-    days = [time.strftime("%Y-%m-%d %H:%M", time.gmtime(_report(place).stat().st_mtime)) for place in places]
+                    cells.setdefault(found[1].replace("_", " "), {})[place] = _cell(case) + (
+                        " *" if again else ""
+                    )
+    days = cells.pop(_DAYS, {})
+    days |= {
+        place: time.strftime("%Y-%m-%d %H:%M", time.gmtime(_report(place).stat().st_mtime))
+        for place in reported
+    }
+    places = [place for place in PLACES if place in days]
     rows = [
         ["", *(PLACES[place] for place in places)],
         ["---"] * (len(places) + 1),
-        ["run on (UTC)", *days],
-        *([name.replace("_", " "), *(row.get(place, "") for place in places)] for name, row in cells.items()),
+        [_DAYS, *(days[place] for place in places)],
+        *([name, *(row.get(place, "") for place in places)] for name, row in cells.items()),
     ]
     head = (
         f"{os.cpu_count()} cores, Spark {_spark()}, Hadoop {_hadoop()}. A cell is how long a test took, "
@@ -93,6 +105,19 @@ def section() -> str:
         "*: run again without the others, after a mend."
     )
     return "\n".join([head, "", *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def _written() -> dict[str, dict[str, str]]:
+    """Return the cells that the page has, by row and place: those of places that are not run now stay."""
+    section = PAGE.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
+    lines = [line for line in section.splitlines() if line.startswith("| ") and not line.startswith("| ---")]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    places = {title: place for place, title in PLACES.items()}
+    columns = [places.get(head, "") for head in (rows[0][1:] if rows else ())]
+    return {
+        row[0]: {place: cell for place, cell in zip(columns, row[1:], strict=True) if place and cell}
+        for row in rows[1:]
+    }
 
 
 def _report(place: str, *, again: bool = False) -> Path:

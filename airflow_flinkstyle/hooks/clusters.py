@@ -6,11 +6,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.jobs.deployments.kubernetes_api import CONTEXT, IN_CLUSTER, NAMESPACE
 from airflow_flinkstyle.jobs.deployments.standalone import REST_PORT
 from airflow_flinkstyle.jobs.target import INSTALLED
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    from airflow.sdk import Connection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,18 +25,22 @@ class OnCluster:
     cluster_url: str | None = None
     web_url: str | None = None
     proxy_user: str | None = None
+    kube_config: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
 
 
-def on_cluster(conn_id: str, extra: Mapping[str, Any], master: str) -> OnCluster:
+def on_cluster(
+    conn_id: str, extra: Mapping[str, Any], master: str, connections: Callable[[str], Connection]
+) -> OnCluster:
     """Read the extra.
 
     Args:
         conn_id: Of the connection, for messages.
-        extra: ``agent``, ``agent-path``, ``master-web-url``, ``proxy-user``, ``cluster-url`` for deployments
-            of other packages, and the provider's ``queue``, ``principal``, ``rest-scheme``, ``rest-port``,
-            ``yarn_resourcemanager_webapp_address``.
+        extra: ``agent``, ``agent-path``, ``master-web-url``, ``proxy-user``, ``kubernetes-conn-id``,
+            ``cluster-url`` for deployments of other packages, and the provider's ``queue``, ``principal``,
+            ``namespace``, ``rest-scheme``, ``rest-port``, ``yarn_resourcemanager_webapp_address``.
         master: As Spark writes it.
+        connections: Returns a connection by its id.
 
     Raises:
         BadInputError: If the connection holds a keytab: a relaunch would not have it.
@@ -46,6 +53,11 @@ def on_cluster(conn_id: str, extra: Mapping[str, Any], master: str) -> OnCluster
             "spark.kerberos.keytab.",
         )
     settings = {"spark.yarn.queue": extra.get("queue"), "spark.kerberos.principal": extra.get("principal")}
+    kube_config = None
+    if master.startswith("k8s://"):
+        named = extra.get("kubernetes-conn-id")
+        kube_config, cluster = of_kubernetes(connections(named)) if named else (None, {})
+        settings |= {**cluster, **({NAMESPACE: extra["namespace"]} if extra.get("namespace") else {})}
     return OnCluster(
         agent=extra.get("agent") or INSTALLED,
         agent_path=extra.get("agent-path") or None,
@@ -54,8 +66,35 @@ def on_cluster(conn_id: str, extra: Mapping[str, Any], master: str) -> OnCluster
         or _rest_urls(extra, master),
         web_url=extra.get("master-web-url") or None,
         proxy_user=extra.get("proxy-user") or None,
+        kube_config=kube_config,
         conf={name: str(value) for name, value in settings.items() if value},
     )
+
+
+def of_kubernetes(connection: Connection) -> tuple[str | None, dict[str, str]]:
+    """Return the kubeconfig of a connection of the kubernetes provider, and settings of Spark.
+
+    Raises:
+        BadInputError: If it holds the kubeconfig itself, which a relaunch would not have, or is another's.
+    """
+    if connection.conn_type != "kubernetes":
+        raise BadInputError(
+            f"A connection of type 'kubernetes' was expected, found that {connection.conn_id} is of type "
+            f"{connection.conn_type!r}.",
+            state_after="Nothing was started or changed.",
+            remedy="Correct kubernetes-conn-id in the Spark connection's extra.",
+        )
+    extra = connection.extra_dejson
+    if extra.get("kube_config"):
+        raise BadInputError(
+            f"A kubeconfig in a file was expected, found one within connection {connection.conn_id}.",
+            state_after="Nothing was started or changed.",
+            remedy="Put the file on every Airflow worker and triggerer, and its path into kube_config_path; "
+            "or set in_cluster.",
+        )
+    named = {NAMESPACE: extra.get("namespace"), CONTEXT: extra.get("cluster_context")}
+    place = IN_CLUSTER if extra.get("in_cluster") else extra.get("kube_config_path")
+    return place or None, {name: str(value) for name, value in named.items() if value}
 
 
 def _rest_urls(extra: Mapping[str, Any], master: str) -> str | None:

@@ -186,7 +186,7 @@ def submit_target(
     )
     conf = {str(name): plain(value) for name, value in (extra.get("conf") or {}).items()}
     is_remote = deploy_mode == "cluster" or bool(extra.get("deployment"))
-    cluster = on_cluster(connection.conn_id, extra, master) if is_remote else OnCluster()
+    cluster = on_cluster(connection.conn_id, extra, master, _connection) if is_remote else OnCluster()
     return SubmitTarget(
         master=master,
         spark_home=extra.get("spark-home") or extra.get("spark_home") or defaults.spark_home,
@@ -199,11 +199,18 @@ def submit_target(
         cluster_url=cluster.cluster_url,
         web_url=cluster.web_url,
         proxy_user=cluster.proxy_user,
+        kube_config=cluster.kube_config,
         jars=_names(extra.get("jars")),
         packages=_names(extra.get("packages")),
         secret_env=dict(secret_env),
         log_dir=defaults.log_dir or f"{airflow_conf.get('logging', 'base_log_folder')}/flinkstyle",
     )
+
+
+def _connection(conn_id: str) -> Connection:
+    from airflow.sdk import BaseHook
+
+    return BaseHook.get_connection(conn_id)
 
 
 def _master(connection: Connection) -> str:

@@ -173,7 +173,7 @@ def submit_argv(
     argv = [target.spark_submit, "--master", target.master]
     argv += [
         "--deploy-mode",
-        "cluster" if target.is_on_yarn else "client",
+        "cluster" if target.is_on_yarn or target.is_on_kubernetes else "client",
         "--name",
         f"{spec.name}-{generation}",
     ]

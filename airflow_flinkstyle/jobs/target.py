@@ -25,6 +25,7 @@ _UNSAID: Final[Mapping[str, object]] = {
     "cluster_url": None,
     "web_url": None,
     "proxy_user": None,
+    "kube_config": None,
 }
 
 
@@ -61,6 +62,8 @@ class SubmitTarget:
     """Address of the standalone master's page; None for the usual one."""
     proxy_user: str | None = None
     """As whom YARN runs the driver."""
+    kube_config: str | None = None
+    """Path of a kubeconfig, or ``in-cluster``; None: KUBECONFIG, ~/.kube/config or the pod's own account."""
 
     def __post_init__(self) -> None:
         """Refuse deploy modes and ways of the agent by name."""
@@ -81,6 +84,11 @@ class SubmitTarget:
     def is_on_yarn(self) -> bool:
         """Whether YARN runs the driver."""
         return self.is_remote and self.master.startswith("yarn")
+
+    @property
+    def is_on_kubernetes(self) -> bool:
+        """Whether a pod of Kubernetes is the driver."""
+        return self.deploy_mode == "cluster" and not self.deployment and self.master.startswith("k8s://")
 
     @property
     def is_remote(self) -> bool:
@@ -122,19 +130,26 @@ def launcher_path() -> str:
 def launcher_of(target: SubmitTarget) -> str:
     """Return what Spark runs: on YARN this package's own file, which spark-submit uploads."""
     if target.is_on_yarn or not target.is_remote or target.agent_path is None:
-        return launcher_path()
-    return target.agent_path.removesuffix(".zip") + ".py" if target.agent == PY_FILES else target.agent_path
+        return _in_image(launcher_path(), target)
+    path = target.agent_path
+    return _in_image(path.removesuffix(".zip") + ".py" if target.agent == PY_FILES else path, target)
 
 
 def shipped(script: str, target: SubmitTarget) -> list[str]:
     """Return what Spark brings to the driver's Python path: the agent's zip, and a script with an address."""
-    agent = [target.agent_path] if target.agent == PY_FILES and target.agent_path and target.is_remote else []
+    zipped = target.agent_path if target.agent == PY_FILES and target.is_remote else None
+    agent = [_in_image(zipped, target)] if zipped else []
     return [*agent, *([script] if _has_address(script) else [])]
 
 
 def script_argument(script: str) -> str:
     """Return the script as the launcher is told it: the path, or the name under which Spark brings it."""
     return script.rpartition("/")[2] if _has_address(script) else script.removeprefix("local:")
+
+
+def _in_image(path: str, target: SubmitTarget) -> str:
+    """Return a path as ``spark-submit`` is told that it is one of the image, not of its machine."""
+    return f"local://{path}" if target.is_on_kubernetes and not urlsplit(path).scheme else path
 
 
 def _has_address(script: str) -> bool:

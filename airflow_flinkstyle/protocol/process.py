@@ -55,9 +55,11 @@ def cluster_id(env: Mapping[str, str], folder: Path) -> str:
     """Return what the cluster manager calls the driver that runs here; empty outside of clusters.
 
     Args:
-        env: Of the driver: YARN names the container in it.
+        env: Of the driver: YARN names the container in it, and Kubernetes the pod, if it is Spark's.
         folder: In which it was started: a standalone worker names it after the driver.
     """
     if match := _CONTAINER.fullmatch(env.get("CONTAINER_ID", "")):
         return f"application_{match[1]}"
+    if "SPARK_DRIVER_BIND_ADDRESS" in env and "KUBERNETES_SERVICE_HOST" in env:
+        return env.get("HOSTNAME", "")
     return folder.name if _DRIVER.fullmatch(folder.name) else ""

@@ -53,6 +53,10 @@ HOLDERS = {
         r"yarn/local/\S+/launch_container\.sh",
         r"yarn/containers/application_\S+/launch_container\.sh",
     ],
+    "kubernetes": [
+        r"kubernetes/etcd/member/\S+",
+        r"kubernetes/containerd/io\.containerd\.metadata\.v1\.bolt/meta\.db",
+    ],
 }
 """Files in which a driver's environment may stand, as docs/security.md tells."""
 
@@ -140,7 +144,7 @@ def test_driver_that_is_frozen_is_replaced_by_one_and_does_nothing_when_it_wakes
     cluster: Cluster, lab: ClusterLab
 ):
     batch, record = lab.until_committed_beyond(0), lab.newest()
-    frozen = (record.pid, record.jvm_pid)  # Python and its JVM
+    frozen = [lab.on_this_machine(pid) for pid in (record.pid, record.jvm_pid)]  # Python and its JVM
     for pid in frozen:
         os.kill(pid, signal.SIGSTOP)
     try:
@@ -222,7 +226,7 @@ def test_record_of_a_driver_names_the_clusters_id_and_the_agents_version(cluster
     assert record is not None
     assert submit is not None
     assert record.agent_version
-    assert re.fullmatch(r"driver-\d+-\d+|application_\d+_\d+", record.cluster_id)
+    assert re.fullmatch(r"driver-\d+-\d+|application_\d+_\d+|flinkstyle-\w+-\d+", record.cluster_id)
     assert json.dumps(dict(submit.value.native_id))
 
 

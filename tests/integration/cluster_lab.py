@@ -4,29 +4,39 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import sys
 import tomllib
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
 from testbed import paths
 from testbed.jvm import spark_options
+from testbed.kubernetes.cluster import Kubernetes
 from testbed.spark import SparkCluster
 from testbed.yarn import Yarn
 from tests.integration.detached_lab import Lab
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from airflow_flinkstyle.jobs.spec import SubmitTarget
     from airflow_flinkstyle.protocol.records import IncarnationRecord
 
-Place = Literal["detached", "standalone-client", "yarn-client", "standalone", "yarn", "ssh"]
+Place = Literal["detached", "standalone-client", "yarn-client", "standalone", "yarn", "kubernetes", "ssh"]
 """A driver of this machine: alone, with executors on either cluster; one on either cluster; by the plugin."""
-PLACES: tuple[Place, ...] = ("detached", "standalone-client", "yarn-client", "standalone", "yarn", "ssh")
-ON_CLUSTERS: tuple[Place, ...] = ("standalone", "yarn")
+PLACES: tuple[Place, ...] = (
+    "detached",
+    "standalone-client",
+    "yarn-client",
+    "standalone",
+    "yarn",
+    "kubernetes",
+    "ssh",
+)
+ON_CLUSTERS: tuple[Place, ...] = ("standalone", "yarn", "kubernetes")
 PLUGIN = paths.ROOT / "examples" / "deployment_plugin"
 _SSH = """#!/bin/sh
 # In place of ssh: what would be done on another host is done here.
@@ -46,18 +56,21 @@ class Cluster:
             else None
         )
         self.yarn = Yarn(folder / "yarn") if place.startswith("yarn") else None
+        self.kubernetes = Kubernetes(folder / "kubernetes") if place == "kubernetes" else None
         self._plugin = InstalledPlugin(folder / "plugin") if place == "ssh" else None
 
     def __enter__(self) -> Self:
-        for one in (self.standalone, self.yarn, self._plugin):
-            if one is not None:
-                one.start()
+        for one in self._parts():
+            one.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        for one in (self.standalone, self.yarn, self._plugin):
-            if one is not None:
-                one.stop()
+        for one in self._parts():
+            one.stop()
+
+    def _parts(self) -> list[SparkCluster | Yarn | Kubernetes | InstalledPlugin]:
+        every = (self.standalone, self.yarn, self.kubernetes, self._plugin)
+        return [one for one in every if one is not None]
 
     def target(self, local: SubmitTarget) -> SubmitTarget:
         """Return where the driver runs, made from a target of this machine."""
@@ -86,6 +99,14 @@ class Cluster:
                 cluster_url=self.yarn.url,
                 conf={**conf, **self.yarn.conf},
             )
+        if self.kubernetes is not None:
+            return replace(
+                local,
+                master=self.kubernetes.master,
+                deploy_mode=mode,
+                kube_config=str(self.kubernetes.kubeconfig()),
+                conf={**conf, **self.kubernetes.conf},
+            )
         return local
 
     @property
@@ -94,7 +115,9 @@ class Cluster:
         return {} if self.yarn is None else {"HADOOP_CONF_DIR": str(self.yarn.conf_dir)}
 
     def restart_manager(self) -> None:
-        """Kill the master or the ResourceManager, and start it again."""
+        """Kill the master, the ResourceManager or the API server, and start it again."""
+        if self.kubernetes is not None:
+            self.kubernetes.restart_api()
         managers = (
             self.standalone and self.standalone.master_service,
             self.yarn and self.yarn.resource_manager,
@@ -169,8 +192,27 @@ class ClusterLab(Lab):
             os.kill(self.jvm(), signal.SIGKILL)
 
     def jvm(self) -> int:
-        """Return the process id of the newest driver's JVM."""
-        return self.newest().jvm_pid
+        """Return the process id of the newest driver's JVM, as this machine counts."""
+        return self.on_this_machine(self.newest().jvm_pid)
+
+    def on_this_machine(self, pid: int) -> int:
+        """Return this machine's number of a driver's process: in a pod it has another one."""
+        if self.cluster.kubernetes is None:
+            return pid
+        claim = self.newest_claim().encode()
+        for status in Path("/proc").glob("[0-9]*/status"):
+            with contextlib.suppress(OSError):
+                numbers = re.search(r"^NSpid:(.*)$", status.read_text(), re.MULTILINE)
+                own = numbers is not None and int(numbers[1].split()[-1]) == pid
+                if own and claim in status.with_name("cmdline").read_bytes():
+                    return int(status.parent.name)
+        raise ProcessLookupError(f"no process of claim {claim.decode()} has number {pid} in its pod")
+
+    def newest_claim(self) -> str:
+        """Return the claim of the newest generation."""
+        claim = self.client.board.claim(self.client.board.generations()[-1])
+        assert claim is not None
+        return claim.claim_id
 
     def newest(self) -> IncarnationRecord:
         """Return what the newest driver said of itself."""
@@ -183,4 +225,5 @@ class ClusterLab(Lab):
     def logs(self) -> str:
         """Return the ends of all files that drivers have written their logs to."""
         files = [*self.folder.glob("logs/*.log"), *self.cluster.folder.glob("**/stderr")]
-        return "\n".join(f"{path}\n{path.read_text()[-4000:]}" for path in files)
+        logs = "\n".join(f"{path}\n{path.read_text()[-4000:]}" for path in files)
+        return f"{logs}\n{self.cluster.kubernetes.told()}" if self.cluster.kubernetes else logs

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.deployments.base import OutOfSight
+from airflow_flinkstyle.jobs.deployments.kubernetes import KubernetesDeployment
 from airflow_flinkstyle.jobs.deployments.standalone import StandaloneDeployment
 from airflow_flinkstyle.jobs.deployments.yarn import YarnDeployment
 from airflow_flinkstyle.jobs.errors import DeployModeError
@@ -32,11 +33,13 @@ def deployment_for(target: SubmitTarget) -> Deployment:
         return _brought(target)
     if target.is_on_yarn:
         return YarnDeployment(target)
+    if target.is_on_kubernetes:
+        return KubernetesDeployment(target)
     if target.master.startswith("spark://"):
         return StandaloneDeployment(target)
     raise DeployModeError(
-        f"A master that can hold a driver (spark://, yarn) was expected with deploy mode 'cluster', found "
-        f"{target.master}.",
+        "A master that can hold a driver (spark://, yarn, k8s://) was expected with deploy mode 'cluster', "
+        f"found {target.master}.",
         state_after="Nothing was started.",
         remedy="Set the Spark connection's deploy mode to client; or name a deployment of another package "
         "in its extra ('deployment').",

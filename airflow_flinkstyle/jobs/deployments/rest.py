@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_flinkstyle.jobs.deployments.base import Alive, Unknown
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable, Mapping
 
     from airflow_flinkstyle.jobs.deployments.base import DriverState
@@ -32,15 +33,27 @@ class NoAnswerError(Exception):
 
 
 def ask(
-    url: str, *, method: str = "GET", body: Mapping[str, Any] | None = None, timeout_s: float = TIMEOUT_S
+    url: str,
+    *,
+    method: str = "GET",
+    body: Mapping[str, Any] | None = None,
+    headers: Mapping[str, str] | None = None,
+    trust: ssl.SSLContext | None = None,
 ) -> dict[str, Any]:
     """Return what a cluster manager answers: a JSON object.
+
+    Args:
+        url: Of what is asked for.
+        method: Of HTTP.
+        body: Sent as JSON.
+        headers: More of them, such as who asks.
+        trust: Whom to trust, and which certificate to show; None for what this machine trusts.
 
     Raises:
         NotDeliveredError: If nobody listens there.
         NoAnswerError: If it did not answer, or not with a JSON object; the reason is its text.
     """
-    text = read(url, method=method, body=body, timeout_s=timeout_s)
+    text = read(url, method=method, body=body, headers=headers, trust=trust)
     try:
         said = json.loads(text)
     except ValueError as error:
@@ -51,16 +64,23 @@ def ask(
 
 
 def read(
-    url: str, *, method: str = "GET", body: Mapping[str, Any] | None = None, timeout_s: float = TIMEOUT_S
+    url: str,
+    *,
+    method: str = "GET",
+    body: Mapping[str, Any] | None = None,
+    headers: Mapping[str, str] | None = None,
+    trust: ssl.SSLContext | None = None,
 ) -> str:
-    """Return what a cluster manager answers, as text; raises as ``ask``."""
+    """Return what a cluster manager answers, as text; takes and raises what ``ask`` does."""
     if not url.startswith(("http://", "https://")):
         raise NotDeliveredError(f"{url} is no address of a cluster manager")
     data = None if body is None else json.dumps(body).encode()
-    headers = {"Content-Type": "application/json;charset=UTF-8", "Accept": "application/json, text/plain"}
-    request = urllib.request.Request(url, data=data, method=method, headers=headers)  # noqa: S310 - checked
+    usual = {"Content-Type": "application/json;charset=UTF-8", "Accept": "application/json, text/plain"}
+    request = urllib.request.Request(  # noqa: S310 - checked above
+        url, data=data, method=method, headers={**usual, **(headers or {})}
+    )
     try:
-        with urllib.request.urlopen(request, timeout=timeout_s) as answer:  # noqa: S310 - checked above
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=trust) as answer:  # noqa: S310
             return str(answer.read(_MOST_BYTES).decode(errors="replace"))
     except urllib.error.HTTPError as error:
         said = error.read(_MOST_BYTES).decode(errors="replace")

@@ -239,6 +239,49 @@ def test_yarn_gets_queue_principal_and_proxy_user_of_the_connection():
     assert target.conf["spark.kerberos.principal"] == "etl@REALM"
 
 
+def test_kubernetes_gets_the_login_of_its_connection(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_CLUSTER",
+        json.dumps(
+            {
+                "conn_type": "kubernetes",
+                "extra": {"kube_config_path": "/etc/kube", "namespace": "streams", "cluster_context": "blue"},
+            }
+        ),
+    )
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_POD", json.dumps({"conn_type": "kubernetes", "extra": {"in_cluster": True}})
+    )
+    extra = {"python": "p", "deploy-mode": "cluster", "kubernetes-conn-id": "cluster"}
+    target = submit_target(
+        a_connection("spark", extra=extra, host="k8s://https://api"), defaults(), secret_env={}
+    )
+    assert target.is_on_kubernetes
+    assert target.kube_config == "/etc/kube"
+    assert target.conf == {"spark.kubernetes.namespace": "streams", "spark.kubernetes.context": "blue"}
+    extra |= {"kubernetes-conn-id": "pod", "namespace": "of-spark"}
+    target = submit_target(
+        a_connection("spark", extra=extra, host="k8s://https://api"), defaults(), secret_env={}
+    )
+    assert (target.kube_config, target.conf) == ("in-cluster", {"spark.kubernetes.namespace": "of-spark"})
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"conn_type": "kubernetes", "extra": {"kube_config": "{}"}}, "within connection cluster"),
+        ({"conn_type": "http"}, "'http'"),
+    ],
+)
+def test_kubernetes_connection_that_a_relaunch_could_not_use_is_refused(
+    said: dict[str, object], words: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("AIRFLOW_CONN_CLUSTER", json.dumps(said))
+    extra = {"python": "p", "deploy-mode": "cluster", "kubernetes-conn-id": "cluster"}
+    with pytest.raises(BadInputError, match=words):
+        submit_target(a_connection("spark", extra=extra, host="k8s://https://api"), defaults(), secret_env={})
+
+
 def test_deployment_of_another_package_is_chosen_with_its_address():
     extra = {"python": "p", "deployment": "ssh", "cluster-url": "host-7"}
     target = submit_target(a_connection("spark", extra=extra, host="local[2]"), defaults(), secret_env={})

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,51 +15,16 @@ from airflow_flinkstyle.jobs.deployments.rest import both_ends
 from airflow_flinkstyle.jobs.deployments.standalone import StandaloneDeployment
 from airflow_flinkstyle.jobs.deployments.yarn import YarnDeployment
 from airflow_flinkstyle.jobs.errors import DeployModeError, DriverFailedError
-from airflow_flinkstyle.jobs.spec import require_recordable, submission_of
+from airflow_flinkstyle.jobs.spec import require_recordable
 from testbed.ports import free_port
+from tests.unit.jobs.managers import Manager, a_manager, a_submission
 from tests.unit.jobs.specs import SECRET, a_spec, a_target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from airflow_flinkstyle.jobs.spec import Submission, SubmitTarget
-
-
-@dataclass
-class Manager:
-    """Answers each path with what it was told; remembers what it was asked."""
-
-    url: str
-    answers: dict[str, tuple[int, bytes]] = field(default_factory=dict)
-    asked: list[tuple[str, str, bytes]] = field(default_factory=list)
-
-    def says(self, path: str, body: object, *, status: int = 200) -> None:
-        self.answers[path] = (status, body if isinstance(body, bytes) else json.dumps(body).encode())
-
-
-@contextmanager
-def a_manager() -> Iterator[Manager]:
-    class Handler(BaseHTTPRequestHandler):
-        def _answer(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            manager.asked.append((self.command, self.path, body))
-            status, said = manager.answers.get(self.path, (404, b"no such page"))
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(said)))
-            self.end_headers()
-            self.wfile.write(said)
-
-        do_GET = do_POST = do_PUT = _answer
-
-        def log_message(self, format: str, *args: Any) -> None:
-            """Say nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        manager = Manager(f"http://127.0.0.1:{server.server_port}")
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield manager
-        server.shutdown()
+    from airflow_flinkstyle.jobs.spec import SubmitTarget
 
 
 @pytest.fixture
@@ -74,17 +35,6 @@ def manager() -> Iterator[Manager]:
 
 def on_standalone(url: str, **changes: object) -> SubmitTarget:
     return a_target(master="spark://m:7077", deploy_mode="cluster", cluster_url=url, web_url=url, **changes)
-
-
-def a_submission(target: SubmitTarget) -> Submission:
-    return submission_of(
-        a_spec(),
-        target,
-        root="/root",
-        generation=1,
-        claim_id="Claim-1",
-        base_env={"HOME": "/h", "PATH": "/bin"},
-    )
 
 
 CREATE = "/v1/submissions/create"

@@ -1,0 +1,242 @@
+"""Drivers in pods: what the API server's words mean, and what it is asked; it is an HTTP server here."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import pytest
+
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.jobs.deployments.base import Alive, Gone, Unknown
+from airflow_flinkstyle.jobs.deployments.chosen import deployment_for
+from airflow_flinkstyle.jobs.deployments.kubernetes import CLAIM_LABEL, KubernetesDeployment
+from airflow_flinkstyle.jobs.deployments.pods import refusal_words, state_of, words_of
+from airflow_flinkstyle.jobs.errors import DriverFailedError
+from testbed.ports import free_port
+from tests.unit.jobs.managers import Manager, a_manager, a_submission
+from tests.unit.jobs.specs import SECRET, a_target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from airflow_flinkstyle.jobs.spec import SubmitTarget
+
+PODS, SECRETS = "/api/v1/namespaces/default/pods", "/api/v1/namespaces/default/secrets"
+POD = "flinkstyle-claim-1-0"
+IMAGE = "spark.kubernetes.container.image"
+FORBIDDEN = {"kind": "Status", "status": "Failure", "code": 403, "message": 'cannot list resource "pods"'}
+MISSING = {"kind": "Status", "status": "Failure", "code": 404, "message": "not found"}
+
+
+@pytest.fixture
+def api() -> Iterator[Manager]:
+    with a_manager() as manager:
+        manager.says(f"{PODS}/{POD}", MISSING, status=404)
+        yield manager
+
+
+def on_kubernetes(url: str, folder: Path, **changes: Any) -> SubmitTarget:
+    (folder / "token").write_text("a-token")
+    login = {"spark.kubernetes.authenticate.submission.oauthTokenFile": str(folder / "token")}
+    conf = {IMAGE: "spark:1", **login, **changes.pop("conf", {})}
+    return a_target(master=f"k8s://{url}", deploy_mode="cluster", conf=conf, **changes)
+
+
+def a_pod(phase: str, **status: Any) -> dict[str, Any]:
+    return {"metadata": {"name": POD, "uid": "u"}, "status": {"phase": phase, **status}}
+
+
+def in_state(**state: Any) -> dict[str, Any]:
+    return {"containerStatuses": [{"name": "spark-kubernetes-driver", "state": state}]}
+
+
+ENDED = in_state(terminated={"exitCode": 137, "reason": "Error"})
+PENDING = in_state(waiting={"reason": "ErrImagePull", "message": "no such image spark:1"})
+
+
+@pytest.mark.parametrize(
+    ("pod", "state"),
+    [
+        (a_pod("Pending"), Alive),
+        (a_pod("Running"), Alive),
+        (a_pod("Succeeded", **in_state(terminated={"exitCode": 0})), Gone),
+        (a_pod("Failed", **ENDED), Gone),
+        (a_pod("Failed", **in_state(running={})), Unknown),  # the control plane says so, not the node
+        (
+            a_pod(
+                "Failed",
+                conditions=[{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC"}],
+            ),
+            Unknown,
+        ),
+        (a_pod("Unknown"), Unknown),
+        (None, Unknown),  # it may have been removed by force
+    ],
+)
+def test_what_the_api_server_says_of_a_pod_ends_it_only_if_its_node_says_so(
+    pod: dict[str, Any] | None, state: type
+):
+    assert isinstance(state_of(pod), state)
+
+
+@pytest.mark.parametrize(
+    ("pod", "words"),
+    [
+        (a_pod("Pending", **PENDING), "image cannot be pulled (ErrImagePull: no such image spark:1)"),
+        (
+            a_pod(
+                "Pending",
+                conditions=[
+                    {
+                        "type": "PodScheduled",
+                        "status": "False",
+                        "reason": "Unschedulable",
+                        "message": "Insufficient memory",
+                    }
+                ],
+            ),
+            "no node can take it (Unschedulable: Insufficient memory)",
+        ),
+        (
+            a_pod("Failed", **in_state(terminated={"exitCode": 137, "reason": "OOMKilled"})),
+            "spark.driver.memoryOverhead",
+        ),
+        (a_pod("Failed", **ENDED), "killed by signal 9"),
+        (a_pod("Failed", **in_state(terminated={"exitCode": 2})), "ended with exit code 2"),
+        (a_pod("Failed", reason="Evicted", message="low on disk"), "the node evicted it (low on disk)"),
+        (None, "knows no such pod"),
+    ],
+)
+def test_why_a_pod_does_not_run_is_told_in_words(pod: dict[str, Any] | None, words: str):
+    assert words in words_of(pod)
+
+
+def test_warnings_of_a_pod_are_told_but_for_those_that_pass():
+    events = [
+        {"type": "Warning", "reason": "FailedMount", "message": "configmap not found", "lastTimestamp": "1"},
+        {"type": "Warning", "reason": "Failed", "message": "pull access denied", "lastTimestamp": "2"},
+        {"type": "Normal", "reason": "Scheduled", "message": "to node1", "lastTimestamp": "3"},
+    ]
+    said = words_of(a_pod("Pending", **PENDING), events)
+    assert "pull access denied" in said
+    assert "configmap" not in said
+    assert "node1" not in said
+    assert words_of(a_pod("Running"), events) == ""
+
+
+def test_refusal_of_a_pod_is_told_in_the_api_servers_words():
+    message = 'pods "x" is forbidden: exceeded quota: full'
+    said = f"Failure executing: POST at: https://a. Message: {message}. Received status: Status("
+    assert refusal_words(said) == f"the namespace's quota is full: {message}"
+    assert not refusal_words("Exception in thread main")
+
+
+def test_target_without_image_place_of_the_agent_or_rights_is_refused(api: Manager, tmp_path: Path):
+    api.says(f"{PODS}?limit=1", FORBIDDEN, status=403)
+    for changes, words in (
+        ({"conf": {IMAGE: ""}}, IMAGE),
+        ({"agent": "py-files"}, "agent's zip"),
+        ({}, 'cannot list resource "pods"'),
+    ):
+        with pytest.raises(BadInputError, match=words):
+            deployment_for(on_kubernetes(api.url, tmp_path, **changes)).require_able()
+    api.says(f"{PODS}?limit=1", {"kind": "PodList", "items": []})
+    deployment_for(on_kubernetes(api.url, tmp_path)).require_able()
+
+
+def test_login_that_cannot_be_read_is_refused_and_names_where_it_was_looked_for(tmp_path: Path):
+    target = a_target(
+        master="k8s://https://api",
+        deploy_mode="cluster",
+        conf={IMAGE: "i"},
+        kube_config=str(tmp_path / "none"),
+    )
+    with pytest.raises(BadInputError, match="No such file"):
+        KubernetesDeployment(target).require_able()
+
+
+def submit(api: Manager, folder: Path, script: str) -> tuple[KubernetesDeployment, Any]:
+    """Submit with a program in place of spark-submit."""
+    program = folder / "bin" / "spark-submit"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    target = on_kubernetes(api.url, folder, spark_home=str(folder))
+    return KubernetesDeployment(target), a_submission(target)
+
+
+def test_driver_gets_its_environment_by_reference_and_its_secret_ends_with_the_pod(
+    api: Manager, tmp_path: Path
+):
+    deployment, submission = submit(api, tmp_path, f'echo "$@" > {tmp_path}/argv')
+    api.says(SECRETS, {"kind": "Secret", "metadata": {"name": POD}})
+    api.says(f"{SECRETS}/{POD}", {"kind": "Secret"})
+    api.says(f"{PODS}/{POD}", a_pod("Pending"))
+    assert deployment.submit(submission) == {"pod": POD}
+    bodies = {(method, path): json.loads(body) for method, path, body in api.asked if body}
+    data = bodies["POST", SECRETS]["data"]
+    assert base64.b64decode(data["AWS_SECRET_ACCESS_KEY"]).decode() == SECRET
+    assert bodies["PUT", f"{SECRETS}/{POD}"]["metadata"]["ownerReferences"][0]["uid"] == "u"
+    argv = (tmp_path / "argv").read_text()
+    assert SECRET not in argv
+    assert f"spark.kubernetes.driver.secretKeyRef.AWS_SECRET_ACCESS_KEY={POD}:AWS_SECRET_ACCESS_KEY" in argv
+    assert f"spark.kubernetes.driver.pod.name={POD}" in argv
+    assert "--deploy-mode cluster" in argv
+    assert " local:///" in argv
+
+
+def test_submission_that_made_no_pod_fails_and_leaves_no_secret(api: Manager, tmp_path: Path):
+    deployment, submission = submit(
+        api, tmp_path, "echo 'Message: pods is forbidden: exceeded quota: full'; exit 1"
+    )
+    api.says(SECRETS, {"kind": "Secret", "metadata": {"name": POD}})
+    with pytest.raises(DriverFailedError, match="quota is full"):
+        deployment.submit(submission)
+    assert [path for method, path, _ in api.asked if method == "DELETE"] == [f"{SECRETS}/{POD}?"]
+
+
+def test_pod_that_spark_takes_back_is_waited_for_and_then_told_as_a_failure(api: Manager, tmp_path: Path):
+    deployment, submission = submit(api, tmp_path, "echo 'Message: networkpolicies is forbidden'; exit 1")
+    api.says(SECRETS, {"kind": "Secret", "metadata": {"name": POD}})
+    leaving = a_pod("Pending")
+    leaving["metadata"]["deletionTimestamp"] = "now"
+    api.says_once(f"{PODS}/{POD}", leaving)
+    with pytest.raises(DriverFailedError, match="networkpolicies is forbidden"):
+        deployment.submit(submission)
+
+
+def test_no_answer_of_the_api_server_is_no_reason_to_submit_again(api: Manager, tmp_path: Path):
+    deployment, submission = submit(api, tmp_path, "exit 1")
+    api.says(SECRETS, {"kind": "Secret", "metadata": {"name": POD}})
+    api.says(f"{PODS}/{POD}", b"<html>", status=502)
+    assert deployment.submit(submission) == {"pod": POD}
+    assert isinstance(deployment.state({"pod": POD}), Unknown)
+    away = KubernetesDeployment(on_kubernetes(f"http://127.0.0.1:{free_port()}", tmp_path))
+    assert isinstance(away.state({"pod": POD}), Unknown)
+    with pytest.raises(DriverFailedError, match="Secret"):
+        away.submit(submission)
+
+
+def test_driver_is_found_by_the_label_of_its_claim(api: Manager, tmp_path: Path):
+    target = on_kubernetes(api.url, tmp_path)
+    pods = [
+        {**a_pod("Failed", **ENDED), "metadata": {"name": "old", "creationTimestamp": "2"}},
+        {**a_pod("Running"), "metadata": {"name": "new", "creationTimestamp": "1"}},
+    ]
+    submission = a_submission(target)
+    claim = submission.marker[submission.marker.index("--claim") + 1]
+    label = quote(f"{CLAIM_LABEL}={claim},spark-role=driver", safe="")
+    api.says(f"{PODS}?labelSelector={label}", {"kind": "PodList", "items": pods})
+    assert KubernetesDeployment(target).find(submission) == {"pod": "new"}
+
+
+def test_driver_that_only_its_own_record_names_is_not_deleted(api: Manager, tmp_path: Path):
+    api.says(f"{PODS}/other", a_pod("Running"))
+    deployment = KubernetesDeployment(on_kubernetes(api.url, tmp_path))
+    for native_id in ({"pod": "other", "said_by": "driver"}, {"pod": "other"}):
+        assert isinstance(deployment.end(native_id), Unknown)
+    assert {method for method, _, _ in api.asked} == {"GET"}
