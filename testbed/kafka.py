@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from testbed import paths
 from testbed.jvm import QUICK, from_archive
-from testbed.ports import free_port, is_listening
+from testbed.ports import LOOPBACK, free_port, is_listening
 from testbed.process import Service
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ class Broker:
         cluster_id: str | None = None,
         controller_port: int | None = None,
         class_options: Sequence[str] = from_archive("kafka"),
+        host: str = LOOPBACK,
     ) -> None:
         """Prepare a broker.
 
@@ -81,8 +82,9 @@ class Broker:
             cluster_id: Of the cluster that it is one of several brokers of; None: a new one.
             controller_port: Of its controller; None: any that is free.
             class_options: Those that name the archive of its classes.
+            host: The address at which clients reach it.
         """
-        self.name = name
+        self.name, self._host = name, host
         self.port = port or free_port()
         self._controller_port = controller_port or free_port()
         self._cluster_id = cluster_id or new_cluster_id()
@@ -112,7 +114,7 @@ class Broker:
     @property
     def bootstrap(self) -> str:
         """``host:port`` for clients."""
-        return f"127.0.0.1:{self.port}"
+        return f"{self._host}:{self.port}"
 
     @property
     def cluster_id(self) -> str:
@@ -235,7 +237,7 @@ class Broker:
         return self._folder / "server.properties"
 
     def _answers(self) -> bool:
-        if not is_listening(self.port):
+        if not is_listening(self.port, self._host):
             return False
         from confluent_kafka import KafkaException
 
@@ -246,8 +248,8 @@ class Broker:
 
     def _format(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        open_to_clients = [f"PLAINTEXT://127.0.0.1:{self.port}"]
-        open_to_clients += [f"{name}://127.0.0.1:{port}" for name, (_, port) in self._listeners.items()]
+        open_to_clients = [f"PLAINTEXT://{self._host}:{self.port}"]
+        open_to_clients += [f"{name}://{self._host}:{port}" for name, (_, port) in self._listeners.items()]
         protocols = ["PLAINTEXT:PLAINTEXT", "CONTROLLER:PLAINTEXT"]
         protocols += [f"{name}:{protocol}" for name, (protocol, _) in self._listeners.items()]
         settings = {

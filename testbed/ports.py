@@ -6,6 +6,7 @@ import os
 import random
 import socket
 
+LOOPBACK = "127.0.0.1"
 _given: set[int] = set()
 _FIRST, _LAST = 20_000, 32_000
 """Below the range from which Linux takes ports for outgoing connections."""
@@ -30,17 +31,17 @@ def free_port() -> int:
     )
 
 
-def is_listening(port: int) -> bool:
-    """True if somebody accepts connections on the port of this machine."""
+def is_listening(port: int, host: str = LOOPBACK) -> bool:
+    """True if somebody accepts connections on the port of an address of this machine."""
     with socket.socket() as probe:
         probe.settimeout(1)
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+        return probe.connect_ex((host, port)) == 0
 
 
 def _can_bind(port: int) -> bool:
     with socket.socket() as probe:
         try:
-            probe.bind(("127.0.0.1", port))
+            probe.bind((LOOPBACK, port))
         except OSError:
             return False
     return True

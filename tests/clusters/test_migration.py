@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from testbed.drivers import state_reader
+from testbed.kafka import Broker
+from testbed.kubernetes.layout import HOST
+from testbed.mirror import Mirror, MirrorSettings
+from testbed.ports import LOOPBACK
 from testbed.scenario import OrdersScenario
 from testbed.waiting import wait_until
-from tests.integration.cluster_lab import Cluster, Place
+from tests.conftest import KafkaPair
+from tests.integration.cluster_lab import ON_CLUSTERS, Cluster, Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from testbed.judge import StateReader
-    from testbed.mirror import Mirror
-    from tests.conftest import KafkaPair
 
 pytestmark = pytest.mark.e2e
 
@@ -44,14 +48,26 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StateReader]:
         yield reader
 
 
-@pytest.mark.parametrize("place", ["standalone", "yarn"])  # pods do not reach brokers on loopback
+@contextmanager
+def mirrored_pair(folder: Path, host: str) -> Iterator[KafkaPair]:
+    """Two brokers and their mirror, where drivers of the cluster reach them."""
+    with Broker("old", folder / "old", host=host) as old, Broker("new", folder / "new", host=host) as new:
+        settings = MirrorSettings(
+            source_bootstrap=old.bootstrap, target_bootstrap=new.bootstrap, topics="orders.*"
+        )
+        with Mirror(folder / "mirror", settings):
+            yield KafkaPair(old, new)
+
+
+@pytest.mark.parametrize("place", ON_CLUSTERS)
 def test_migration_with_the_driver_on_a_cluster_loses_no_order_and_counts_none_twice(
-    place: Place, tmp_path: Path, kafka_pair: KafkaPair, mirror: Mirror, reader: StateReader
+    place: Place, tmp_path: Path, reader: StateReader
 ):
     with (
         Cluster(place, tmp_path) as cluster,
+        mirrored_pair(tmp_path, LOOPBACK if cluster.kubernetes is None else HOST) as (old_broker, new_broker),
         OnCluster(
-            folder=tmp_path / "job", old=kafka_pair.old, new=kafka_pair.new, topic=f"orders-on-{place}"
+            folder=tmp_path / "job", old=old_broker, new=new_broker, topic=f"orders-on-{place}"
         ) as scenario,
     ):
         scenario.hold_drivers_on(cluster)
