@@ -61,13 +61,14 @@ def mirrored_pair(folder: Path, host: str) -> Iterator[KafkaPair]:
 
 @pytest.mark.parametrize("place", ON_CLUSTERS)
 def test_migration_with_the_driver_on_a_cluster_loses_no_order_and_counts_none_twice(
-    place: Place, tmp_path: Path, reader: StateReader
+    place: Place, tmp_path_factory: pytest.TempPathFactory, reader: StateReader
 ):
+    folder = tmp_path_factory.mktemp(place)  # the kubelet's sockets have room for a short name only
     with (
-        Cluster(place, tmp_path) as cluster,
-        mirrored_pair(tmp_path, LOOPBACK if cluster.kubernetes is None else HOST) as (old_broker, new_broker),
+        Cluster(place, folder) as cluster,
+        mirrored_pair(folder, LOOPBACK if cluster.kubernetes is None else HOST) as (old_broker, new_broker),
         OnCluster(
-            folder=tmp_path / "job", old=old_broker, new=new_broker, topic=f"orders-on-{place}"
+            folder=folder / "job", old=old_broker, new=new_broker, topic=f"orders-on-{place}"
         ) as scenario,
     ):
         scenario.hold_drivers_on(cluster)
