@@ -8,23 +8,8 @@ import typer
 from typer.core import TyperCommand
 
 from airflow_flinkstyle import __version__
-from airflow_flinkstyle.cli import (
-    agent,
-    cut,
-    inspect,
-    job,
-    mirror,
-    offsets,
-    positions,
-    retain,
-    run,
-    state,
-    store,
-    take,
-    topic,
-    transactions,
-    transfer,
-)
+from airflow_flinkstyle.cli import agent, cut, inspect, job, retain, run, state, store, take, transfer
+from airflow_flinkstyle.cli.kafka import mirror, offsets, positions, topic, transactions
 from airflow_flinkstyle.cli.options import AS_JSON
 from airflow_flinkstyle.cli.output import ExitCode, report
 from airflow_flinkstyle.errors import FlinkstyleError

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_flinkstyle.cli.transactions import _owners
+from airflow_flinkstyle.cli.kafka.transactions import _owners
 from tests.unit.cli.conftest import Root
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import RenderableType
 
-from airflow_flinkstyle.cli.kafka_options import KafkaConfig, KafkaConn, one_cluster, the_cluster
+from airflow_flinkstyle.cli.kafka.options import KafkaConfig, KafkaConn, one_cluster, the_cluster
 from airflow_flinkstyle.cli.options import AsJson
 from airflow_flinkstyle.cli.output import ExitCode, show, table
 from airflow_flinkstyle.kafka.audit.id_counts import TopicVerdict

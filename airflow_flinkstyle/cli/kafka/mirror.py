@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Group, RenderableType
 
-from airflow_flinkstyle.cli.kafka_options import (
+from airflow_flinkstyle.cli.kafka.options import (
     ConnectorName,
     MirrorIsolation,
     OffsetsTopic,

@@ -10,7 +10,7 @@ import typer
 from rich.console import Group, RenderableType
 
 from airflow_flinkstyle.cli.factories import repository_of
-from airflow_flinkstyle.cli.kafka_options import (
+from airflow_flinkstyle.cli.kafka.options import (
     ConnectorName,
     IgnoredHeaders,
     KeepsOffsets,

@@ -8,7 +8,7 @@ import typer
 from rich.console import Group, RenderableType
 
 from airflow_flinkstyle.cli.factories import repository_of
-from airflow_flinkstyle.cli.kafka_options import KafkaConfigs, KafkaConns, all_clusters
+from airflow_flinkstyle.cli.kafka.options import KafkaConfigs, KafkaConns, all_clusters
 from airflow_flinkstyle.cli.options import AsJson, Job, Root, SavepointId
 from airflow_flinkstyle.cli.output import ExitCode, show, table
 from airflow_flinkstyle.errors import BadInputError

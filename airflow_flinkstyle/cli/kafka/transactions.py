@@ -8,7 +8,7 @@ import typer
 from rich.console import Group, RenderableType
 
 from airflow_flinkstyle.cli.factories import client_of, jobs_of
-from airflow_flinkstyle.cli.kafka_options import KafkaConfig, KafkaConn, the_cluster
+from airflow_flinkstyle.cli.kafka.options import KafkaConfig, KafkaConn, the_cluster
 from airflow_flinkstyle.cli.options import AsJson, Yes
 from airflow_flinkstyle.cli.output import confirm, moment, show, table
 from airflow_flinkstyle.clock import now_ms

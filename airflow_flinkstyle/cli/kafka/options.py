@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from airflow_flinkstyle.cli.airflow_connections import cluster_of_connection
-from airflow_flinkstyle.cli.clusters import cluster_of
+from airflow_flinkstyle.cli.kafka.airflow_connections import cluster_of_connection
+from airflow_flinkstyle.cli.kafka.clusters import cluster_of
 from airflow_flinkstyle.kafka.settings import Isolation, KafkaCluster
 
 _FILE = "Properties file with librdkafka's settings of"
