@@ -115,6 +115,11 @@ class TokenService:
             until=until.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
         )
 
+    def expire(self) -> None:
+        """End every token that was given."""
+        with self._lock:
+            self._ends = dict.fromkeys(self._ends, time.monotonic())
+
     def fault(self, token: str | None) -> tuple[int, str] | None:
         """Return why a request is refused; None if it is not."""
         with self._lock:
