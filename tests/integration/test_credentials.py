@@ -139,7 +139,7 @@ def test_driver_assumes_by_itself_and_outlives_its_tokens(
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     assert service.seen.expired >= 3
-    assert len(service.seen.assumed) > service.seen.expired
+    assert len(service.seen.assumed) > 3
 
 
 def test_operator_sensor_and_trigger_outlive_their_tokens(
