@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
     from testbed.judge import StateReader
 
-pytestmark = [pytest.mark.e2e, pytest.mark.leaders]
+pytestmark = [pytest.mark.e2e, pytest.mark.versions]
 
 TOPIC = "orders-leaders"
 REPLICATED = {
