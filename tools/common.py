@@ -29,8 +29,8 @@ SLICED_SPARKS = tuple(minor for minor in SPARKS if f"=={minor}." not in (LOCKS /
 """Those of which `make test` runs a slice: all but the one that its other tests run on."""
 KAFKA_VERSIONS = LOCKS / "kafka-versions.lock"
 """Jars of older brokers and mirrors, which only their tests fetch."""
-ICEBERG = LOCKS / "iceberg.lock"
-"""Jars of Iceberg, which only its test fetches."""
+TABLES = LOCKS / "tables.lock"
+"""Jars of Delta Lake and Iceberg for other Sparks, which only their tests fetch."""
 JAVA_HOME_FILE = HOME / "java_home"
 
 

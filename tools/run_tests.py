@@ -159,9 +159,7 @@ def run_tier(tier: str) -> list[Outcome]:
     others = [file for file in files if file not in only_spark]
     outcomes = []
     if others:
-        outcomes.append(
-            run_pytest(tier, VENV_AIRFLOW, others, "not spark and not bench and not versions")
-        )
+        outcomes.append(run_pytest(tier, VENV_AIRFLOW, others, "not spark and not bench and not versions"))
     if with_spark:
         outcomes.append(run_pytest(tier, VENV_SPARK, with_spark, "spark and not bench"))
     if not outcomes:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tools import class_archive, compatibility, jars, setup
-from tools.common import HOME, ICEBERG, JAVA_HOME_FILE, LOGS, ROOT, SPARKS, VENV_SPARK, venv_of_spark
+from tools.common import HOME, JAVA_HOME_FILE, LOGS, ROOT, SPARKS, TABLES, VENV_SPARK, venv_of_spark
 from tools.run_tests import Outcome, report, run_pytest
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def run_all(wanted: list[str], areas: list[str]) -> list[Outcome]:
         class_archive.ensure_of_spark(minor)
     outcomes = [run_spark(minor, areas) for minor in SPARKS if minor in wanted]
     if "chain" in wanted:
-        jars.ensure(Path(JAVA_HOME_FILE.read_text()), ICEBERG, HOME / "jars-iceberg")
+        jars.ensure(Path(JAVA_HOME_FILE.read_text()), TABLES, HOME / "jars-iceberg")
         outcomes.append(run("-".join(["chain", *areas]), VENV_SPARK, _of(areas, CHAIN)))
     return outcomes
 
