@@ -14,6 +14,7 @@ import time
 import xml.etree.ElementTree as ET
 from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tools import jars
 from tools.common import (
@@ -28,7 +29,11 @@ from tools.common import (
     run,
     say,
 )
+from tools.run_tests import LANES
 from tools.setup import UV
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 PAGE = ROOT / "docs" / "compatibility.md"
 AIRFLOWS = tuple(path.stem.removeprefix("airflow-") for path in sorted(LOCKS.glob("airflow-*.in")))
@@ -110,7 +115,8 @@ def run_python(interpreter: str) -> int:
     done = subprocess.run([interpreter, "-c", said], capture_output=True, text=True, check=True)  # noqa: S603
     name = f"python-{done.stdout.strip()}"
     venv = make_venv(HOME / f"venv-airflow-{name}", interpreter, LOCKS / "build.txt", LOCKS / "airflow.txt")
-    return run_tests(name, venv, ["tests/unit", "tests/model", "tests/golden"], "not spark and not bench")
+    tests = ["tests/unit", "tests/model", "tests/golden"]
+    return run_tests(name, venv, tests, "not spark and not bench", LANES)
 
 
 def environment(version: str) -> Path:
@@ -141,12 +147,21 @@ def make_venv(folder: Path, interpreter: str, *locks: Path) -> Path:
     return folder
 
 
-def run_tests(name: str, venv: Path, tests: list[str], markers: str) -> int:
-    """Run tests in an environment; return 1 if any failed."""
+def run_tests(name: str, venv: Path, tests: list[str], markers: str, lanes: Sequence[str] = ()) -> int:
+    """Run tests in an environment, side by side if told how; return 1 if any failed."""
     say(f"--- {name}")
     python = venv / "bin" / "python"
     # What older dependencies warn of is theirs.
-    options = ("-W", "default", "-m", markers, "-o", "junit_family=xunit1", f"--junitxml={_report(name)}")
+    options = (
+        *lanes,
+        "-W",
+        "default",
+        "-m",
+        markers,
+        "-o",
+        "junit_family=xunit1",
+        f"--junitxml={_report(name)}",
+    )
     command = [python, ROOT / "testbed" / "guard.py", "--", python, "-m", "pytest", "-q", *options, *tests]
     return int(subprocess.run([str(part) for part in command], cwd=ROOT).returncode != 0)  # noqa: S603
 
