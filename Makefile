@@ -8,7 +8,7 @@ export TMPDIR := $(CURDIR)/.flinkstyle/tmp
 export JDK_JAVA_OPTIONS := "-Djava.io.tmpdir=$(TMPDIR)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint test test-unit test-versions test-airflow-versions test-kafka-versions test-python-versions fuzz demo demo-ui tutorial docs bench soak chaos faults mutants pictures page-load worlds differential test-clusters test-kubernetes lock clean
+.PHONY: help setup lint test test-unit test-versions test-airflow-versions test-kafka-versions test-kafka-leaders test-python-versions fuzz demo demo-ui tutorial docs bench soak chaos faults mutants pictures page-load worlds differential test-clusters test-kubernetes lock clean
 
 help: ## Print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +35,9 @@ test-airflow-versions: setup ## Test on Airflow 3.1, 3.2 and 3.3, into docs/comp
 
 test-kafka-versions: setup ## Translate positions between Kafka 2.8, 3.9 and 4.3, into docs/compatibility.md
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m tools.versions kafka
+
+test-kafka-leaders: setup ## Migrate between clusters of three brokers whose leaders die, into docs/compatibility.md (5 minutes)
+	@$(GUARDED) $(AIRFLOW_BIN)/python -m tools.versions leaders
 
 test-python-versions: setup ## Run the tests without a JVM on each Python found (PYTHONS="/path/to/python3.13 ...")
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m tools.versions python $(PYTHONS)

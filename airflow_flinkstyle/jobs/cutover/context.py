@@ -33,6 +33,8 @@ class CutoverSettings:
     """For producers to obey; people who hold them by hand need more."""
     steady_window_s: float = 1.0
     """How long nothing may arrive; longer than the producers' ``linger.ms`` plus a request."""
+    broker_timeout_s: float = 60.0
+    """How long a question to a cluster is asked again: a broker restarts, partitions change leaders."""
     caught_up_timeout_s: float = 120.0
     stop_timeout_s: float = 300.0
     takeover_timeout_s: float = 180.0
