@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from airflow_flinkstyle.plugin.errors import StoreBusyError
-from airflow_flinkstyle.plugin.meter import Meter, MeteredStore
-from airflow_flinkstyle.plugin.pieces import MOST_PIECES, MOST_READERS, Pieces
+from airflow_flinkstyle.plugin.cache.errors import StoreBusyError
+from airflow_flinkstyle.plugin.cache.meter import Meter, MeteredStore
+from airflow_flinkstyle.plugin.cache.pieces import MOST_PIECES, MOST_READERS, Pieces
 from testbed.memory_store import MemoryStore
 from testbed.waiting import wait_until
 from tests.unit.clocks import SleptClock
