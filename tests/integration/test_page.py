@@ -49,7 +49,7 @@ def _no_heart_beats_on() -> Iterator[None]:
 def admin(airflow: Airflow) -> Caller:
     admin = Caller(airflow.base_url, "admin")
     actions = f"{API}/roots/flinkstyle_default/actions"
-    wait_until("DAGs parsed", lambda: len(admin.ask("GET", actions)[1]["dags"]) == 4)
+    wait_until("DAGs parsed", lambda: len(admin.ask("GET", actions)[1]["dags"]) == 6)
     return admin
 
 

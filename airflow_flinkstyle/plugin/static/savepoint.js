@@ -1,30 +1,36 @@
 // One savepoint, and what changed since another one.
+import { SavepointActions } from "./actions.js";
 import { ownUrl, useAnswer } from "./fetching.js";
 import { Checked, Facts, Fault, Table, Time } from "./parts.js";
-import { linkTo, linkToDiff } from "./route.js";
-import { Actions } from "./trigger.js";
+import { Pin } from "./pin.js";
+import { linkTo, linkToDiff, linkToRun } from "./route.js";
+import { Start } from "./start.js";
 import { bytes, moment, number } from "./words.js";
 
 const { createElement: h, Fragment } = globalThis.React;
 
 export function SavepointView({ conn, job, savepoint, other }) {
-  const { value, error } = useAnswer(ownUrl("roots", conn, "jobs", job, "savepoints", savepoint), { again: false });
+  const { value, error, read } = useAnswer(ownUrl("roots", conn, "jobs", job, "savepoints", savepoint));
+  const { value: running } = useAnswer(ownUrl("roots", conn, "jobs", job));
   const { value: allowed } = useAnswer(ownUrl("roots", conn, "actions"), { again: false });
   return h(Fragment, null,
     h("nav", { "aria-label": "Breadcrumb" }, h("a", { href: linkTo() }, "Savepoints"), " / ", h("a", { href: linkTo(conn, job) }, job), " / ", savepoint),
     h("h1", null, savepoint),
     h(Fault, { text: error }),
     value && h(Fragment, null,
-      allowed && h(Actions, { conn, dags: allowed.dags.filter((dag) => dag === "start_job"), known: { job, start_from: "savepoint", savepoint_id: savepoint } }),
+      allowed && h(SavepointActions, { conn, dags: allowed.dags, job, state: running?.state, savepoint },
+        allowed.pin && h(Pin, { conn, job, savepoint, pinned: value.pinned, changed: read })),
       h(About, { value, conn, job }),
+      h(Start, { conn, job, savepoint, mayAskKafka: Boolean(allowed?.kafka) }),
       value.queries.map((query) => h(Query, { key: query.name, query })),
       h(Difference, { conn, job, savepoint, other })));
 }
 
 const About = ({ value, conn, job }) => h(Facts, { rows: [
   ["Taken", h(Fragment, null, h(Time, { at: value.taken_at_ms }), `, ${moment(value.taken_at_ms)}`)],
-  ["Generation", value.generation], ["Spark", value.spark_version], ["Alignment", value.alignment], ["Cut", value.cut_id],
+  ["Generation", value.generation && h("a", { href: linkToRun(conn, job, value.generation) }, value.generation)], ["Spark", value.spark_version], ["Alignment", value.alignment], ["Cut", value.cut_id],
   ["Size", `${bytes(value.size_bytes)} in ${number(value.files)} files, if nothing were shared`],
+  ["New", value.new_bytes == null ? "not known" : `${bytes(value.new_bytes)} that the one before it did not have`],
   ["Checked", h(Checked, { savepoint: value })], ...(value.damaged ? [["Damage", value.damaged]] : []),
   ["Kept because", value.pinned ? `pinned: ${value.pinned}` : "retention decides"],
   ["Made from", value.parent ? h("a", { href: linkTo(conn, job, value.parent) }, value.parent) : null],

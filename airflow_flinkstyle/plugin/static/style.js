@@ -30,5 +30,8 @@ export const style = `
 .flinkstyle figure { border: 1px solid var(--line); border-radius: 0.4rem; padding: 0.5rem; margin: 0; } .flinkstyle svg { width: 100%; height: auto; } .flinkstyle svg.timeline { min-width: 40rem; }
 .flinkstyle svg text { font-size: 13px; fill: var(--quiet); } .flinkstyle .axis { stroke: var(--line); } .flinkstyle .line { fill: none; stroke: var(--chakra-colors-fg-info, var(--brand)); stroke-width: 1.5; } .flinkstyle .dot { fill: var(--chakra-colors-fg-info, var(--brand)); }
 .flinkstyle rect.good { fill: var(--chakra-colors-success-solid, #16a34a); } .flinkstyle rect.calm { fill: var(--quiet); } .flinkstyle rect.busy { fill: var(--chakra-colors-warning-solid, #ca8a04); }
-.flinkstyle rect.bad, .flinkstyle circle.bad { fill: var(--chakra-colors-error-solid, #dc2626); }
+.flinkstyle rect.bad, .flinkstyle circle.bad { fill: var(--chakra-colors-error-solid, #dc2626); } .flinkstyle .cross { fill: none; stroke: var(--chakra-colors-error-solid, #dc2626); stroke-width: 2.5; }
+.flinkstyle .edge { fill: none; stroke: var(--quiet); stroke-width: 1.2; } .flinkstyle .edge.started { stroke-dasharray: 6 3; } .flinkstyle .edge.rewritten { stroke-dasharray: 2 3; }
+.flinkstyle pre { border: 1px solid var(--line); border-radius: 0.4rem; padding: 0.5rem; overflow: auto; max-height: 60vh; font-size: 0.8rem; white-space: pre-wrap; overflow-wrap: anywhere; }
+.flinkstyle .line { display: flex; flex-wrap: wrap; gap: 0.5rem; align-items: center; margin: 0.5rem 0; } .flinkstyle summary { cursor: pointer; } .flinkstyle details ul { margin: 0.25rem 0 0.25rem 1.5rem; }
 `;
