@@ -89,6 +89,8 @@ class SeemingJob:
         asked_by: Mapping[str, str] | None = None,
         ui_url: str | None = None,
         drivers: int = 1,
+        claimed_after_min: int | None = None,
+        said_after_min: int | None = None,
     ) -> None:
         """Leave the records of a driver that runs on another machine and answers nothing.
 
@@ -106,9 +108,13 @@ class SeemingJob:
             asked_by: The task that started it.
             ui_url: Of Spark's UI.
             drivers: How many drivers the run has had.
+            claimed_after_min: When it was claimed; None: a minute after the run before.
+            said_after_min: When its last word was; None: as it was claimed.
         """
         number, newest = Generation(generation), Incarnation(drivers)
-        claimed_at_ms = self.begun_at_ms + (generation - 1) * 60_000
+        minutes = generation - 1 if claimed_after_min is None else claimed_after_min
+        claimed_at_ms = self.begun_at_ms + minutes * 60_000
+        said_at_ms = claimed_at_ms if said_after_min is None else self.begun_at_ms + said_after_min * 60_000
         claim = Claim(
             claim_key=self.claim_key,
             follows=Generation(generation - 1) if generation > 1 else None,
@@ -125,7 +131,11 @@ class SeemingJob:
         self.board.create_takeover_order(number, order)
         for driver in range(1, drivers + 1):
             process = IncarnationRecord(
-                host=self.host, pid=1, jvm_pid=1, pid_started="", started_at_ms=claimed_at_ms + driver - 1
+                host=self.host,
+                pid=1,
+                jvm_pid=1,
+                pid_started="",
+                started_at_ms=claimed_at_ms + (driver - 1) * 60_000,
             )
             self.board.create_incarnation(number, Incarnation(driver), process)
         self.board.take_current(Current(generation=number, incarnation=newest), seen=self.board.current())
@@ -142,7 +152,7 @@ class SeemingJob:
             incarnation=newest,
             state=state,
             beat=1,
-            written_at_ms=claimed_at_ms + 30_000 if generation > 1 else self.begun_at_ms,
+            written_at_ms=said_at_ms,
             error=error,
             spark_version="4.2.0",
             application_id="app",

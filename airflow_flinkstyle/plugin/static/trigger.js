@@ -65,5 +65,5 @@ function Fields({ params, conf, setConf, known }) {
     key: name, name, param, value: conf[name], set: (to) => setConf((before) => ({ ...before, [name]: to })),
   }));
   return h(Fragment, null, fields(sections.get("") || []), [...sections].filter(([section]) => section).map(([section, list]) =>
-    h("details", { key: section, open: list.some(([name]) => name in known) }, h("summary", null, section), fields(list))));
+    h("details", { key: section, open: list.some(([name]) => name in known && name !== "flinkstyle_conn_id") }, h("summary", null, section), fields(list))));
 }
