@@ -132,19 +132,38 @@ def an_airflow(folder: Path) -> Airflow:
     return an_airflow_of(folder, connections, "flinkstyle_default, flinkstyle_hostile, lost:start_job")
 
 
-def an_airflow_of(folder: Path, connections: Mapping[str, str], page: str) -> Airflow:
-    """Return an Airflow with our users, these connections and this setting of the page."""
+def an_airflow_of(
+    folder: Path,
+    connections: Mapping[str, str],
+    page: str,
+    *,
+    roles: Mapping[str, str] = USERS,
+    env: Mapping[str, str] | None = None,
+) -> Airflow:
+    """Return an Airflow with these connections and this setting of the page.
+
+    Args:
+        folder: Where its home goes.
+        connections: By id, as JSON.
+        page: ``[flinkstyle] page``.
+        roles: User -> role, with a team behind a colon.
+        env: More of its environment.
+    """
     home = folder / "airflow"
     home.mkdir()
-    passwords = {user: password_of(user) for user in USERS}
+    passwords = {user: password_of(user) for user in roles}
     (home / "simple_auth_manager_passwords.json.generated").write_text(json.dumps(passwords))
-    users = ",".join(f"{user}:{role}" for user, role in USERS.items())
+    users = ",".join(f"{user}:{role}" for user, role in roles.items())
     return Airflow(
         home,
         paths.ROOT / "dags",
         connections=connections,
         all_admins=False,
-        env={"AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": users, "AIRFLOW__FLINKSTYLE__PAGE": page},
+        env={
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": users,
+            "AIRFLOW__FLINKSTYLE__PAGE": page,
+            **(env or {}),
+        },
     )
 
 

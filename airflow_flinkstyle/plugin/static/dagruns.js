@@ -14,11 +14,16 @@ export function AskedBy({ asked, otherwise }) {
   return h(DagRun, { dag: asked.dag_id, run: asked.run_id }, `${asked.dag_id}, ${asked.run_id}`);
 }
 
-// A run that was triggered just now, and its state.
+// A run that was triggered just now, its state, and what it waits for a person to decide.
 export function RunLink({ run }) {
   const { value } = useAnswer(airflowUrl("dags", run.dag_id, "dagRuns", run.dag_run_id));
+  const open = airflowUrl("dags", run.dag_id, "dagRuns", run.dag_run_id, "hitlDetails");
+  open.searchParams.set("response_received", "false");
+  const { value: asked } = useAnswer(value?.state === "running" ? open : null);
   return h(Fragment, null, run.state === "triggered already" ? "It was triggered already: " : "Started: ",
-    h(DagRun, { dag: run.dag_id, run: run.dag_run_id }), value && `, ${value.state}`);
+    h(DagRun, { dag: run.dag_id, run: run.dag_run_id }), value && `, ${value.state}`,
+    (asked?.hitl_details || []).map((one) => h("div", { key: one.task_instance.task_id }, "It waits for a decision: ",
+      h("a", { href: pageOf("dags", run.dag_id, "runs", run.dag_run_id, "tasks", one.task_instance.task_id, "required_actions") }, one.subject))));
 }
 
 // Two people on call may answer to the same alarm.
