@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -24,6 +23,12 @@ pytestmark = [pytest.mark.e2e, pytest.mark.airflow]
 TEAMS = ("shop", "billing")
 ROLES = {"sam": "user:shop", "bo": "viewer:billing", "ann": "viewer:shop|billing"}
 API = "/flinkstyle/api"
+DAG = """
+from airflow.sdk import DAG, task
+
+with DAG("take_{team}", schedule=None) as dag:
+    task(lambda: None, task_id="take")()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -59,11 +64,7 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
 def bundle(folder: Path, team: str) -> dict[str, object]:
     dags = folder / f"dags-{team}"
     dags.mkdir()
-    shutil.copy(paths.ROOT / "dags" / "take_savepoint.py", dags / "take.py")
-    text = (dags / "take.py").read_text()
-    (dags / "take.py").write_text(
-        text.replace('"take_savepoint",\n    schedule', f'"take_{team}",\n    schedule')
-    )
+    (dags / "take.py").write_text(DAG.format(team=team))
     kind = "airflow.dag_processing.bundles.local.LocalDagBundle"
     return {"name": team, "classpath": kind, "kwargs": {"path": str(dags)}, "team_name": team}
 
