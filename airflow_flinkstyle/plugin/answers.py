@@ -131,7 +131,10 @@ class Savepoint(Answer):
     ]
     verified: Verified | None
     damaged: str | None
-    pinned: Annotated[str | None, Field(description="Why it is kept; null if retention decides.")]
+    pinned: Annotated[str | None, Field(description="Why a person keeps it.")]
+    in_use: Annotated[
+        str | None, Field(description="Which run or migration needs it; null in the table of jobs.")
+    ]
 
 
 class Phase(Answer):

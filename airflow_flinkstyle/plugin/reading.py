@@ -137,7 +137,7 @@ def log(
 
 
 def _listed(job: str, root: Readable, look: Looked) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = root.watch.pieces.get(("savepoints", job), look.savepoints.listed)
+    found: list[dict[str, Any]] = root.watch.pieces.get(("savepoints", job), look.listed)
     return found
 
 

@@ -8,6 +8,7 @@ from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 from airflow_flinkstyle.jobs.journal import has_ended, read_phases
+from airflow_flinkstyle.jobs.retention import savepoints_in_use
 from airflow_flinkstyle.jobs.status import NeverStarted
 from airflow_flinkstyle.jobs.view import JobView
 from airflow_flinkstyle.plugin.looks.documents import (
@@ -23,6 +24,7 @@ from airflow_flinkstyle.protocol.board import JobBoard
 from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 
 if TYPE_CHECKING:
+    from airflow_flinkstyle.jobs.journal import PhaseRecord
     from airflow_flinkstyle.jobs.lease import Sightings
     from airflow_flinkstyle.jobs.status import JobStatus
     from airflow_flinkstyle.protocol.records import IncarnationRecord
@@ -70,7 +72,7 @@ class JobLook:
         Raises:
             StoreError: If the store cannot be read.
         """
-        savepoints, status = self.savepoints.listed(), self._readable_status()
+        savepoints, status = self.listed(), self._readable_status()
         runs = self.runs.newest()
         journals = self._journals(runs)[:NEWEST_JOURNALS]
         return {
@@ -86,6 +88,10 @@ class JobLook:
             "lineage": lineage(runs, savepoints),
             "history": self._history(),
         }
+
+    def listed(self) -> list[dict[str, Any]]:
+        """Return all savepoints, the newest first."""
+        return self.savepoints.listed(self._in_use())
 
     # --- parts --------------------------------------------------------------------------------
 
@@ -118,14 +124,26 @@ class JobLook:
             "open": [one for one in self._journals(()) if not one["ended"]],
         }
 
+    def _in_use(self) -> dict[str, str]:
+        try:
+            return savepoints_in_use(self.board, self.repository, journals=self._phases())
+        except FlinkstyleError as error:
+            if error.retryable:
+                raise
+            return {}  # a run that cannot be read is an error in its own place
+
+    def _phases(self) -> dict[str, list[PhaseRecord]]:
+        found: dict[str, list[PhaseRecord]] = self.savepoints.folders.remembered(
+            "migrations", lambda: read_phases(self.board.store, self.job)
+        )
+        return found
+
     def _journals(self, runs: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - documents
         """Return migrations and upgrades, the newest first, with who asked if they started a run."""
         asked = {str(run["started_by"]).partition("/")[0]: run["asked_by"] for run in runs}
-        folder = self.savepoints.folders
-        phases = folder.remembered("migrations", lambda: read_phases(self.board.store, self.job))
         found = [
             journal_document(name, told, ended=has_ended(told), asked_by=asked.get(name))
-            for name, told in phases.items()
+            for name, told in self._phases().items()
             if told
         ]
         return sorted(found, key=lambda one: -int(one["begun_at_ms"]))

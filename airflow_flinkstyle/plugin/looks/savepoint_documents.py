@@ -21,6 +21,7 @@ def savepoint_document(
     passed: VerifiedRecord | None,
     failed: DamagedRecord | None,
     pinned: str | None = None,
+    in_use: str | None = None,
     new_bytes: int | None = None,
 ) -> dict[str, Any]:
     """Return what a list shows of a savepoint."""
@@ -40,6 +41,7 @@ def savepoint_document(
         "verified": {"level": passed.level, "at_ms": passed.at_ms} if passed and is_good else None,
         "damaged": failed.found if failed is not None else None,
         "pinned": pinned,
+        "in_use": in_use,
     }
 
 

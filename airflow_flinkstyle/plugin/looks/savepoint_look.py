@@ -12,7 +12,7 @@ from airflow_flinkstyle.savepoint.files.verified import damaged_records, verifie
 from airflow_flinkstyle.savepoint.repository.summary import read_listing
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
     from airflow_flinkstyle.savepoint.repository.summary import Listing, Summary
@@ -33,10 +33,13 @@ class SavepointLook:
         self.folders = Folders(repository.store, repository.job)
         self._new_bytes: dict[str, int] = {}
 
-    def listed(self, *, more: int = MANIFESTS_A_LOOK) -> list[dict[str, Any]]:
+    def listed(
+        self, in_use: Mapping[str, str] | None = None, *, more: int = MANIFESTS_A_LOOK
+    ) -> list[dict[str, Any]]:
         """Return all savepoints, the newest first.
 
         Args:
+            in_use: Savepoint id -> who needs it.
             more: How many manifests may be read to tell how much of a savepoint was new.
         """
         passed = self.folders.remembered("verified", lambda: verified_records(self._repository), "damaged")
@@ -50,6 +53,7 @@ class SavepointLook:
                 passed.get(one.savepoint_id),
                 failed.get(one.savepoint_id),
                 pinned[one.savepoint_id].reason if one.savepoint_id in pinned else None,
+                (in_use or {}).get(one.savepoint_id),
                 self._new_bytes.get(one.savepoint_id),
             )
             for one in savepoints

@@ -3,8 +3,9 @@ import { JobActions } from "./actions.js";
 import { AskedBy, DagRun } from "./dagruns.js";
 import { ownUrl, useAnswer } from "./fetching.js";
 import { Lineage } from "./lineage.js";
-import { Badge, Checked, Facts, Fault, Outside, Table, Time } from "./parts.js";
+import { Badge, Checked, Facts, Fault, Outside, Table, Time, keptBecause } from "./parts.js";
 import { Plots } from "./plots.js";
+import { NewestPositions } from "./positions.js";
 import { Timeline } from "./timeline.js";
 import { linkTo, linkToDiff, linkToRun } from "./route.js";
 import { batches, bytes, duration, moment, number, rate } from "./words.js";
@@ -26,6 +27,7 @@ export function JobView({ conn, job }) {
       h("h2", null, "Timeline"), h(Timeline, { value, conn }), h(Trouble, { trouble: value.trouble }),
       h("h2", null, "Plots"), h(Plots, { value }),
       h("h2", null, "Queries"), h(Queries, { queries: value.queries }),
+      h("h2", null, "Positions"), h(NewestPositions, { conn, job, newest: value.savepoints[0] }),
       h("h2", null, "Savepoints"), h(Savepoints, { value, conn, job }),
       h("h2", null, "Lineage"), h(Lineage, { lineage: value.lineage, conn, job }),
       h("h2", null, "Migrations and upgrades"), h(Journals, { journals: value.journals }),
@@ -61,7 +63,7 @@ function Savepoints({ value, conn, job }) {
     return [
       h("a", { href: linkTo(conn, job, one.savepoint_id) }, one.savepoint_id),
       h(Time, { at: one.taken_at_ms }), one.generation ?? "–", batches(one.batches), bytes(one.size_bytes), bytes(one.new_bytes),
-      one.spark_version, h(Checked, { savepoint: one }), one.pinned ? `pinned: ${one.pinned}` : "–", one.parent ?? "–",
+      one.spark_version, h(Checked, { savepoint: one }), keptBecause(one), one.parent ?? "–",
       older ? h("a", { href: linkToDiff(conn, job, one.savepoint_id, older.savepoint_id) }, "to the one before") : "–",
     ];
   });

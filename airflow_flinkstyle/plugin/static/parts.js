@@ -35,6 +35,8 @@ export function Table({ caption, columns, rows, empty }) {
 
 export const Facts = ({ rows }) => h("dl", null, rows.flatMap(([name, value]) => [h("dt", { key: `${name}-t` }, name), h("dd", { key: name }, value ?? "–")]));
 
+export const keptBecause = (savepoint) => (savepoint.pinned ? `pinned: ${savepoint.pinned}` : savepoint.in_use || "retention decides");
+
 export function Checked({ savepoint }) {
   if (!savepoint) return "–";
   if (savepoint.damaged) return h("span", { className: "badge bad", title: savepoint.damaged }, "damaged");

@@ -1,7 +1,8 @@
 // One savepoint, and what changed since another one.
 import { SavepointActions } from "./actions.js";
 import { ownUrl, useAnswer } from "./fetching.js";
-import { Checked, Facts, Fault, Table, Time } from "./parts.js";
+import { Checked, Facts, Fault, Table, Time, keptBecause } from "./parts.js";
+import { Positions } from "./positions.js";
 import { Pin } from "./pin.js";
 import { linkTo, linkToDiff, linkToRun } from "./route.js";
 import { Start } from "./start.js";
@@ -32,7 +33,7 @@ const About = ({ value, conn, job }) => h(Facts, { rows: [
   ["Size", `${bytes(value.size_bytes)} in ${number(value.files)} files, if nothing were shared`],
   ["New", value.new_bytes == null ? "not known" : `${bytes(value.new_bytes)} that the one before it did not have`],
   ["Checked", h(Checked, { savepoint: value })], ...(value.damaged ? [["Damage", value.damaged]] : []),
-  ["Kept because", value.pinned ? `pinned: ${value.pinned}` : "retention decides"],
+  ["Kept because", keptBecause(value)],
   ["Made from", value.parent ? h("a", { href: linkTo(conn, job, value.parent) }, value.parent) : null],
   ...Object.entries(value.evidence).map(([name, text]) => [`Evidence: ${name}`, text]),
 ] });
@@ -44,10 +45,7 @@ const Query = ({ query }) => h("section", null,
     ["Files", `${number(query.files)}, ${bytes(query.size_bytes)}`],
     ["Pinned settings", Object.keys(query.settings).length === 0 ? "none" : Object.entries(query.settings).map(([name, value]) => h("div", { key: name }, `${name}=${value}`))],
   ] }),
-  query.positions.length > 0 && h(Table, {
-    caption: "Positions", columns: ["Source", "Cluster", "Topic", "Partition", "Next offset", "Unread then"],
-    rows: query.positions.map((at) => [at.source, at.cluster, at.topic, at.partition, number(at.next_offset), number(at.unread)]),
-  }));
+  query.positions.length > 0 && h(Positions, { caption: "Positions", positions: query.positions }));
 
 function Difference({ conn, job, savepoint, other }) {
   const { value: listed } = useAnswer(ownUrl("roots", conn, "jobs", job, "savepoints"), { again: false });

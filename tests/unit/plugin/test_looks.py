@@ -192,7 +192,7 @@ def test_detail_reads_what_has_ended_once(job: SeemingJob):
     first = meter.requests
     look.detail()
     assert meter.requests - first < first - 3
-    assert meter.requests - first <= 24
+    assert meter.requests - first <= 32
 
 
 def test_memo_reads_each_object_and_listing_once(job: SeemingJob):
@@ -206,3 +206,8 @@ def test_memo_reads_each_object_and_listing_once(job: SeemingJob):
     assert store.get("orders/runs/000002/heartbeat.json", unless=slot.version) is None
     assert store.get("orders/nothing") is None
     assert store.uri.endswith("root")
+
+
+def test_savepoint_that_a_run_needs_says_so(job: SeemingJob):
+    found = {one["savepoint_id"]: one["in_use"] for one in look_at(job).listed()}
+    assert found == {"sp-1": "generation 2 started from it", "sp-2": None}
