@@ -339,11 +339,11 @@ class Driver(threading.Thread):
             planned = committed + 1
             text = f'v1\n{_CONFS}\n{{"{TOPIC}":{{"0":{end}}}}}'
             self.checkpoint.write(f"offsets/{planned}", text.encode())
-        if self.mood.fails_in_batch:
-            raise RuntimeError("ZeroDivisionError: in the first batch")
         while self.mood.hangs_in_batch:
             self.beat("running")
             self.pause()
+        if self.mood.fails_in_batch:
+            raise RuntimeError("ZeroDivisionError: in the first batch")
         base, end = logs.base(self.cluster), self.position(planned)
         with logs.lock:
             logs.counted.update(logs.records[at - base : end - base])
