@@ -66,7 +66,7 @@ def dry_start(runs: JobView, manifest: Manifest) -> DryStart:
             Check(about="the script", verdict=NotJudged(_SCRIPT)),
         ),
         ways={
-            "continue": (judged("batches since the savepoint", lambda: _newest(runs, manifest)),),
+            "continue": (judged("batches since the savepoint", lambda: _newest(runs, manifest, since)),),
             "fork": tuple(_forks(runs, manifest, since)),
             "re-emit": tuple(_emits_again(query) for query in manifest.queries),
         },
@@ -128,8 +128,10 @@ def _spark(status: JobStatus, manifest: Manifest, launch: tuple[JobSpec, SubmitT
     return judged(about, look)
 
 
-def _newest(runs: JobView, manifest: Manifest) -> str:
+def _newest(runs: JobView, manifest: Manifest, since: Mapping[str, int | None]) -> str:
     require_newest(runs, manifest)
+    if None in since.values():
+        return "No run of this job is known to have committed anything after it."
     return "The job has committed nothing after it: no record is lost or counted twice."
 
 

@@ -1,11 +1,14 @@
 // One parameter of a DAG as a field of a form, and what is typed there as the DAG expects it.
 const { createElement: h } = globalThis.React;
 
+const typesOf = (param) => [param.schema?.type].flat();
+
+export const isNeeded = (param) => typesOf(param)[0] !== undefined && !typesOf(param).includes("null");
+
 export function Field({ name, param, value, set }) {
-  const schema = param.schema || {};
-  const types = [schema.type].flat();
+  const schema = param.schema || {}, types = typesOf(param);
   const shown = value ?? (param.value == null ? "" : typeof param.value === "object" ? JSON.stringify(param.value) : String(param.value));
-  const common = { name, value: shown, onChange: (event) => set(event.target.value), required: types[0] !== undefined && !types.includes("null") };
+  const common = { name, value: shown, onChange: (event) => set(event.target.value), required: isNeeded(param) };
   const described = typeof param.description === "string" && param.description;
   return h("label", null, h("span", null, schema.title || name), input(schema, types, common), described && h("small", null, described));
 }
@@ -23,7 +26,7 @@ export function typed(conf, params) {
   const sent = {};
   for (const [name, text] of Object.entries(conf)) {
     if (!(name in params) || text === "") continue;
-    const types = [params[name].schema?.type].flat();
+    const types = typesOf(params[name]);
     sent[name] = types.includes("string") || typeof text !== "string" ? text : parsed(text, types);
   }
   return sent;

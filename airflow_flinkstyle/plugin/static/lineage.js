@@ -12,7 +12,7 @@ export function Lineage({ lineage, conn, job }) {
   const rows = [...new Set(lineage.nodes.map((node) => node.row))].length;
   const width = Math.max(560, ...[...places.values()].map(([x]) => x + STEP)), height = rows * ROW + 12;
   return h("div", null,
-    h("div", { className: "wide", tabIndex: 0, role: "region", "aria-label": "Lineage" }, h("svg", { viewBox: `0 0 ${width} ${height}`, className: "lineage", style: { minWidth: `${Math.min(width, 1400)}px` }, role: "group", "aria-label": "Lineage of runs and savepoints" },
+    h("div", { className: "wide", tabIndex: 0, role: "region", "aria-label": "Lineage" }, h("svg", { viewBox: `0 0 ${width} ${height}`, className: "lineage", style: { width: `${width}px` }, role: "group", "aria-label": "Lineage of runs and savepoints" },
       lineage.edges.map((edge) => h(Line, { key: `${edge.source} ${edge.target}`, edge, places })),
       lineage.nodes.map((node) => h(Dot, { key: node.id, node, at: places.get(node.id), conn, job })))),
     h("p", { className: "quiet" }, "Boxes are runs, dots are savepoints; a dashed line is a start, a dotted one a rewrite.",

@@ -26,7 +26,7 @@ const savepoint = (conn, job, id) => (id ? h("a", { href: linkTo(conn, job, id) 
 const About = ({ run, ui, conn, job }) => h(Facts, { rows: [
   ["Asked by", h(AskedBy, { asked: run.asked_by, otherwise: run.started_by })],
   ["Claimed", h(Fragment, null, h(Time, { at: run.claimed_at_ms }), `, ${moment(run.claimed_at_ms)}`)],
-  ["Began", run.from_savepoint ? h(Fragment, null, "from savepoint ", savepoint(conn, job, run.from_savepoint)) : run.adopts_checkpoint ? `in the checkpoint of generation ${run.follows}` : "with an empty checkpoint, or where it was"],
+  ["Began", run.from_savepoint ? h(Fragment, null, "from savepoint ", savepoint(conn, job, run.from_savepoint)) : run.adopts_checkpoint ? `in the checkpoint of generation ${run.follows}` : "with an empty checkpoint"],
   ["Newest heartbeat", h(Time, { at: run.heartbeat_at_ms })],
   ["Drivers started again", run.restarted_at_ms.length ? run.restarted_at_ms.map((at) => h("div", { key: at }, moment(at))) : "none"],
   ["Closed with", savepoint(conn, job, run.savepoint_id)],

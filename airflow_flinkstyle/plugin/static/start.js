@@ -45,7 +45,16 @@ export function Start({ conn, job, savepoint, mayAskKafka }) {
     found && h(Found, { found }));
 }
 
+// What a start would come to, for each choice about the batches since.
+function verdict(found, way) {
+  const checks = [...found.checks, ...(found.ways[way] || [])];
+  const refused = checks.filter((one) => one.verdict === "refused"), open = checks.filter((one) => one.verdict === "not judged");
+  if (refused.length) return `refused: ${refused.map((one) => one.code).join(", ")}`;
+  return `nothing refuses it${open.length ? `; ${open.length} not judged` : ""}`;
+}
+
 const Found = ({ found }) => h("div", { role: "status" },
+  h(Facts, { rows: Object.entries(WAYS).map(([way, words]) => [words, h("strong", null, verdict(found, way))]) }),
   h(Facts, { rows: [
     ["Restores", `${number(found.restores_files)} files, ${bytes(found.restores_bytes)}`],
     ["Batches since", Object.entries(found.since).map(([query, count]) => h("div", { key: query }, `${query}: ${count == null ? "not known" : number(count)}`))],

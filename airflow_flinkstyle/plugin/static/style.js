@@ -1,12 +1,12 @@
 // Colours are Airflow's own (Chakra's variables), so the page is light or dark as Airflow is.
 export const style = `
-.flinkstyle { --line: var(--chakra-colors-border, #8886); --soft: var(--chakra-colors-bg-subtle, #8881); --brand: var(--chakra-colors-brand-solid, #017cee);
+.flinkstyle { --line: var(--chakra-colors-border, #8886); --soft: var(--chakra-colors-bg-subtle, #8881); --brand: var(--chakra-colors-brand-solid, #0b5cad);
   --quiet: var(--chakra-colors-fg-muted, #71717a); color: var(--chakra-colors-fg, inherit); padding: 1rem; overflow: auto; height: 100%; font-size: 0.875rem; }
 .flinkstyle h1 { font-size: 1.5rem; font-weight: 600; margin: 0.25rem 0 0.75rem; overflow-wrap: anywhere; }
 .flinkstyle h2 { font-size: 1.1rem; font-weight: 600; margin: 1.25rem 0 0.5rem; overflow-wrap: anywhere; }
 .flinkstyle h3 { font-weight: 600; margin: 0.75rem 0 0.25rem; }
 .flinkstyle a { color: var(--chakra-colors-fg-info, var(--brand)); text-decoration: underline; overflow-wrap: anywhere; }
-.flinkstyle .wide { overflow-x: auto; }
+.flinkstyle *, .flinkstyle *::before { box-sizing: border-box; } .flinkstyle .wide { overflow-x: auto; } .flinkstyle .wide + .wide, .flinkstyle .wide + .quiet { margin-top: 0.75rem; }
 .flinkstyle table { border-collapse: collapse; width: 100%; }
 .flinkstyle caption { text-align: left; color: var(--quiet); padding-bottom: 0.25rem; }
 .flinkstyle th, .flinkstyle td { text-align: left; vertical-align: top; padding: 0.35rem 0.6rem; border-bottom: 1px solid var(--line); }

@@ -1,7 +1,7 @@
 // A DAG's form with what the page knows filled in. Airflow itself starts the run, and checks the values and the
 // user's rights; its own form takes no values from an address, so the form is here.
 import { airflowUrl, ask, ownUrl, useAnswer } from "./fetching.js";
-import { Field, typed } from "./fields.js";
+import { Field, isNeeded, typed } from "./fields.js";
 import { RunLink, RunsUnderWay } from "./dagruns.js";
 import { Fault, useDialog } from "./parts.js";
 
@@ -54,7 +54,7 @@ async function triggered(dag, runId, conf, { conn, job, savepoint }) {
   }
 }
 
-// What the DAG puts into a section of its own stands behind one click, unless the page fills something in there.
+// What the DAG puts into a section of its own stands behind one click, unless something is needed or filled in there.
 function Fields({ params, conf, setConf, known }) {
   const sections = new Map();
   for (const [name, param] of Object.entries(params)) {
@@ -64,6 +64,7 @@ function Fields({ params, conf, setConf, known }) {
   const fields = (list) => list.map(([name, param]) => h(Field, {
     key: name, name, param, value: conf[name], set: (to) => setConf((before) => ({ ...before, [name]: to })),
   }));
+  const isOpen = ([name, param]) => (name in known && name !== "flinkstyle_conn_id") || (isNeeded(param) && (param.value ?? "") === "");
   return h(Fragment, null, fields(sections.get("") || []), [...sections].filter(([section]) => section).map(([section, list]) =>
-    h("details", { key: section, open: list.some(([name]) => name in known && name !== "flinkstyle_conn_id") }, h("summary", null, section), fields(list))));
+    h("details", { key: section, open: list.some(isOpen) }, h("summary", null, section), fields(list))));
 }
