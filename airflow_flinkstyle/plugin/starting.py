@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.clock import now_ms
+from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.running.dry_checks import Check, NotJudged, Passes, Refuses, Verdict
 from airflow_flinkstyle.jobs.running.dry_kafka import check_positions
 from airflow_flinkstyle.jobs.running.dry_start import dry_start
@@ -15,6 +16,8 @@ from airflow_flinkstyle.savepoint.errors import SavepointDamagedError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from airflow_flinkstyle.hooks.job import StreamingJobHook
+    from airflow_flinkstyle.kafka.settings import KafkaCluster
     from airflow_flinkstyle.plugin.roots import Root
 
 KAFKA_TIMEOUT_S = 5.0
@@ -35,12 +38,25 @@ def dry_run(
     """
     hook, runs = root.hook(), root.client(job)
     manifest = runs.repository.read(savepoint_id)
-    clusters = [replace(hook.kafka(conn_id), request_timeout_s=KAFKA_TIMEOUT_S) for conn_id in kafka_conn_ids]
+    clusters = [_cluster(hook, conn_id) for conn_id in kafka_conn_ids]
     more = [
         Check(about="the savepoint's files", verdict=_whole(listed)),
         *check_positions(manifest, clusters),
     ]
     return dry_start_document(manifest, dry_start(runs, manifest), more, read_at_ms=now_ms())
+
+
+def _cluster(hook: StreamingJobHook, conn_id: str) -> KafkaCluster:
+    from airflow_flinkstyle.hooks.airflow_versions import AirflowNotFoundException
+
+    try:
+        return replace(hook.kafka(conn_id), request_timeout_s=KAFKA_TIMEOUT_S)
+    except AirflowNotFoundException:
+        raise BadInputError(
+            f"A connection {conn_id} of type kafka was expected, found none.",
+            state_after="No cluster was asked.",
+            remedy="Name connections that there are.",
+        ) from None
 
 
 def _whole(listed: Mapping[str, Any]) -> Verdict:
