@@ -601,6 +601,9 @@ class World:
     def log_tail(self, native_id: Any, *, lines: int = 30) -> str:
         return "the end of the log"
 
+    def page(self, native_id: Any) -> str | None:
+        return f"https://cluster/drivers/{native_id['pid']}"
+
     # tests
 
     def kill(self, generation: int) -> None:
