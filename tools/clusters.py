@@ -28,10 +28,11 @@ PLACES = {
     "standalone": "standalone",
     "yarn": "YARN",
     "kubernetes": "Kubernetes",
+    "spark-application": "Kubernetes, SparkApplication",
     "ssh": "example plugin",
 }
 """Parameter of the tests -> head of a column."""
-_WITHOUT_BUILDING = [place for place in PLACES if place != "kubernetes"]
+_WITHOUT_BUILDING = [place for place in PLACES if place not in ("kubernetes", "spark-application")]
 BEGIN, END = "<!-- contract: written by its tests -->", "<!-- contract: end -->"
 _DAYS = "run on (UTC)"
 _CASE = re.compile(r"test_(\w+)\[([\w-]+)\]")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.jobs.deployments.kubernetes_api import CONTEXT, IN_CLUSTER, NAMESPACE
+from airflow_flinkstyle.jobs.deployments.kubernetes.api import CONTEXT, IN_CLUSTER, NAMESPACE
 from airflow_flinkstyle.jobs.deployments.standalone import REST_PORT
 from airflow_flinkstyle.jobs.target import INSTALLED
 
@@ -26,6 +26,7 @@ class OnCluster:
     web_url: str | None = None
     proxy_user: str | None = None
     kube_config: str | None = None
+    spark_operator: str = ""
     conf: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -37,8 +38,9 @@ def on_cluster(
     Args:
         conn_id: Of the connection, for messages.
         extra: ``agent``, ``agent-path``, ``master-web-url``, ``proxy-user``, ``kubernetes-conn-id``,
-            ``cluster-url`` for deployments of other packages, and the provider's ``queue``, ``principal``,
-            ``namespace``, ``rest-scheme``, ``rest-port``, ``yarn_resourcemanager_webapp_address``.
+            ``spark-operator``, ``cluster-url`` for deployments of other packages, and the provider's
+            ``queue``, ``principal``, ``namespace``, ``rest-scheme``, ``rest-port``,
+            ``yarn_resourcemanager_webapp_address``.
         master: As Spark writes it.
         connections: Returns a connection by its id.
 
@@ -67,6 +69,7 @@ def on_cluster(
         web_url=extra.get("master-web-url") or None,
         proxy_user=extra.get("proxy-user") or None,
         kube_config=kube_config,
+        spark_operator=extra.get("spark-operator") or "",
         conf={name: str(value) for name, value in settings.items() if value},
     )
 

@@ -200,6 +200,7 @@ def submit_target(
         web_url=cluster.web_url,
         proxy_user=cluster.proxy_user,
         kube_config=cluster.kube_config,
+        spark_operator=cluster.spark_operator,
         jars=_names(extra.get("jars")),
         packages=_names(extra.get("packages")),
         secret_env=dict(secret_env),

@@ -26,6 +26,7 @@ _UNSAID: Final[Mapping[str, object]] = {
     "web_url": None,
     "proxy_user": None,
     "kube_config": None,
+    "spark_operator": "",
 }
 
 
@@ -64,6 +65,9 @@ class SubmitTarget:
     """As whom YARN runs the driver."""
     kube_config: str | None = None
     """Path of a kubeconfig, or ``in-cluster``; None: KUBECONFIG, ~/.kube/config or the pod's own account."""
+    spark_operator: str = ""
+    """What makes pods on Kubernetes: ``kubeflow`` or ``apache``, whose operator takes a ``SparkApplication``;
+    empty for ``spark-submit``, which runs here."""
 
     def __post_init__(self) -> None:
         """Refuse deploy modes and ways of the agent by name."""

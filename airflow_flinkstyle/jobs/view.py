@@ -8,7 +8,7 @@ import os
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.clock import CLOCK, Clock, Wait
+from airflow_flinkstyle.clock import CLOCK, Clock, Wait, now_ms
 from airflow_flinkstyle.errors import SignatureError
 from airflow_flinkstyle.jobs.deployments.base import Alive, DriverState, Gone, Unknown
 from airflow_flinkstyle.jobs.deployments.chosen import Deployments
@@ -307,7 +307,8 @@ class JobView:
             state = Alive()
         else:
             state = Unknown("what came of its start was not recorded")
-        return Successor(state=state, grace_s=max(grace_s, run.claim.lease_s))
+        asked_s_ago = (now_ms() - submit.asked_at_ms) / 1000
+        return Successor(state=state, grace_s=max(grace_s, run.claim.lease_s), asked_s_ago=asked_s_ago)
 
     def native_ids(self, run: Run) -> list[Mapping[str, str]]:
         """Return the driver processes known of a run that may live: submitted, begun, and speaking."""

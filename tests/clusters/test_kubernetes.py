@@ -11,6 +11,7 @@ from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.errors import DriverFailedError, StepTimeoutError
 from airflow_flinkstyle.jobs.status import Closed, Dead
 from testbed.waiting import wait_until
+from tests.integration.cluster_lab import ON_KUBERNETES
 from tests.integration.detached_lab import TIMEOUT_S
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.parametrize("cluster", ["kubernetes"], indirect=True, scope="module"),
+    pytest.mark.parametrize("cluster", ON_KUBERNETES, indirect=True, scope="module"),
 ]
 IMAGE = "spark.kubernetes.container.image"
 

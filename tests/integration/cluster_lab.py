@@ -25,7 +25,16 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.spec import SubmitTarget
     from airflow_flinkstyle.protocol.records import IncarnationRecord
 
-Place = Literal["detached", "standalone-client", "yarn-client", "standalone", "yarn", "kubernetes", "ssh"]
+Place = Literal[
+    "detached",
+    "standalone-client",
+    "yarn-client",
+    "standalone",
+    "yarn",
+    "kubernetes",
+    "spark-application",
+    "ssh",
+]
 """A driver of this machine: alone, with executors on either cluster; one on either cluster; by the plugin."""
 PLACES: tuple[Place, ...] = (
     "detached",
@@ -34,9 +43,12 @@ PLACES: tuple[Place, ...] = (
     "standalone",
     "yarn",
     "kubernetes",
+    "spark-application",
     "ssh",
 )
-ON_CLUSTERS: tuple[Place, ...] = ("standalone", "yarn", "kubernetes")
+ON_CLUSTERS: tuple[Place, ...] = ("standalone", "yarn", "kubernetes", "spark-application")
+ON_KUBERNETES: tuple[Place, ...] = ("kubernetes", "spark-application")
+"""By ``spark-submit``, and by Kubeflow's operator for an account and a machine without Java."""
 PLUGIN = paths.ROOT / "examples" / "deployment_plugin"
 _SSH = """#!/bin/sh
 # In place of ssh: what would be done on another host is done here.
@@ -56,12 +68,18 @@ class Cluster:
             else None
         )
         self.yarn = Yarn(folder / "yarn") if place.startswith("yarn") else None
-        self.kubernetes = Kubernetes(folder / "kubernetes") if place == "kubernetes" else None
+        self.kubernetes = Kubernetes(folder / "kubernetes") if place in ON_KUBERNETES else None
         self._plugin = InstalledPlugin(folder / "plugin") if place == "ssh" else None
 
     def __enter__(self) -> Self:
         for one in self._parts():
             one.start()
+        if self.kubernetes is not None and self.place == "spark-application":
+            try:
+                self.kubernetes.install_operator()
+            except BaseException:
+                self.kubernetes.stop()
+                raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -100,11 +118,15 @@ class Cluster:
                 conf={**conf, **self.yarn.conf},
             )
         if self.kubernetes is not None:
+            by_operator = self.place == "spark-application"
+            user = "airflow-without-java" if by_operator else "airflow"
             return replace(
                 local,
                 master=self.kubernetes.master,
                 deploy_mode=mode,
-                kube_config=str(self.kubernetes.kubeconfig()),
+                kube_config=str(self.kubernetes.kubeconfig(user)),
+                spark_operator="kubeflow" if by_operator else "",
+                spark_home="/nonexistent" if by_operator else local.spark_home,
                 conf={**conf, **self.kubernetes.conf},
             )
         return local

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_flinkstyle.jobs.cutover.context import late
 from airflow_flinkstyle.jobs.errors import DriverFailedError, RequestFailedError
 from airflow_flinkstyle.jobs.running.client import SavepointOnly
+from airflow_flinkstyle.jobs.running.stuck import end_stuck
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,9 +44,9 @@ def start_standby(context: CutoverContext) -> Mapping[str, Any]:
             return {"old": context.old(), "new": handle.generation, "rehearsal": told}
         if run.is_over or not run.holds_the_job:
             _rehearsal(client, handle.generation)
-            raise client.driver_failed(run)
+            raise client.driver_failed(end_stuck(client, run))
         if not wait.again():
-            raise late("The next driver", "come up and wait", timeout_s)
+            raise late("The next driver", "come up and wait", timeout_s, found=run.successor)
 
 
 def _rehearsal(client: JobClient, generation: Generation) -> Mapping[str, str] | None:

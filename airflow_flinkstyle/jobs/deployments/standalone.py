@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.jobs.deployments.base import Alive, DriverState, Gone, Unknown
+from airflow_flinkstyle.jobs.deployments.base import Alive, DriverState, Gone, Unknown, Waiting
 from airflow_flinkstyle.jobs.deployments.rest import (
     NoAnswerError,
     NotDeliveredError,
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 REST_PORT: Final = 6066
 WEB_PORT: Final = 8080
-_LIVING = ("SUBMITTED", "RUNNING", "RELAUNCHING")
+_QUEUED = "SUBMITTED"
+_LIVING = ("RUNNING", "RELAUNCHING")
 _ENDED = ("FINISHED", "KILLED", "FAILED")
 """A worker says so once the driver's process has ended."""
 _LOG_BYTES = 64 << 10
@@ -201,6 +202,8 @@ def _addresses(master: str) -> list[str]:
 def _judge(said: Mapping[str, Any], reason: str) -> DriverState:
     """Return what a master's words mean; what it does not know is no end."""
     state = said.get("driverState")
+    if state == _QUEUED:
+        return Waiting("no worker of the cluster has the memory and the cores that the driver asks for")
     if state in _LIVING:
         return Alive()
     if state in _ENDED:
@@ -218,7 +221,7 @@ def _request(submission: Submission, target: SubmitTarget) -> dict[str, Any]:
     """
     jvm = {
         name: value
-        for name, value in submission.conf.items()
+        for name, value in submission.program.conf.items()
         if name.startswith("spark.driver.") and name != SUPERVISE
     }
     return {

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit
 
-from airflow_flinkstyle.jobs.deployments.base import Alive, DriverState, Gone, Unknown
+from airflow_flinkstyle.jobs.deployments.base import Alive, DriverState, Gone, Unknown, Waiting
 from airflow_flinkstyle.jobs.deployments.rest import (
     NoAnswerError,
     NotDeliveredError,
@@ -41,6 +41,7 @@ TAGS: Final = "spark.yarn.tags"
 _TAG: Final = "flinkstyle-"
 _DRIVER_ENV: Final = "spark.yarn.appMasterEnv."
 _LIVING = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
+_QUEUED = "ACCEPTED"
 _APPLICATION = re.compile(r"\bapplication_\d+_\d+\b")
 _EXITED = re.compile(r"exitCode:\s*\d+")
 """A node has reported the exit of the driver's process; a lost node reports none, or a negative one."""
@@ -183,7 +184,7 @@ class YarnDeployment:
             **{f"{_DRIVER_ENV}{name}": value for name, value in submission.env.items()},
             YARN_ATTEMPTS: "1",
             "spark.yarn.submit.waitAppCompletion": "false",
-            TAGS: ",".join(filter(None, (submission.conf.get(TAGS, ""), tag))),
+            TAGS: ",".join(filter(None, (submission.program.conf.get(TAGS, ""), tag))),
         }
         file = folder / "driver.properties"
         file.touch(mode=0o600)
@@ -205,6 +206,8 @@ class YarnDeployment:
         if app is None:
             return Unknown("the ResourceManager does not know it")
         state, said = app.get("state"), str(app.get("diagnostics"))
+        if state == _QUEUED:
+            return Waiting(f"YARN has not given it a container in queue {app.get('queue')}: {said.strip()}")
         if state in _LIVING:
             return Alive()
         if state == "FINISHED" or (state == "FAILED" and _EXITED.search(said)):

@@ -10,10 +10,11 @@ from urllib.parse import quote
 import pytest
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.jobs.deployments.base import Alive, Gone, Unknown
+from airflow_flinkstyle.jobs.deployments.base import Alive, Gone, Unknown, Waiting
 from airflow_flinkstyle.jobs.deployments.chosen import deployment_for
-from airflow_flinkstyle.jobs.deployments.kubernetes import CLAIM_LABEL, KubernetesDeployment
-from airflow_flinkstyle.jobs.deployments.pods import refusal_words, state_of, words_of
+from airflow_flinkstyle.jobs.deployments.kubernetes.deployment import KubernetesDeployment
+from airflow_flinkstyle.jobs.deployments.kubernetes.driver import CLAIM_LABEL
+from airflow_flinkstyle.jobs.deployments.kubernetes.pods import refusal_words, state_of, words_of
 from airflow_flinkstyle.jobs.errors import DriverFailedError
 from testbed.ports import free_port
 from tests.unit.jobs.managers import Manager, a_manager, a_submission
@@ -61,7 +62,7 @@ PENDING = in_state(waiting={"reason": "ErrImagePull", "message": "no such image 
 @pytest.mark.parametrize(
     ("pod", "state"),
     [
-        (a_pod("Pending"), Alive),
+        (a_pod("Pending"), Waiting),
         (a_pod("Running"), Alive),
         (a_pod("Succeeded", **in_state(terminated={"exitCode": 0})), Gone),
         (a_pod("Failed", **ENDED), Gone),
@@ -74,12 +75,9 @@ PENDING = in_state(waiting={"reason": "ErrImagePull", "message": "no such image 
             Unknown,
         ),
         (a_pod("Unknown"), Unknown),
-        (None, Unknown),  # it may have been removed by force
     ],
 )
-def test_what_the_api_server_says_of_a_pod_ends_it_only_if_its_node_says_so(
-    pod: dict[str, Any] | None, state: type
-):
+def test_what_the_api_server_says_of_a_pod_ends_it_only_if_its_node_says_so(pod: dict[str, Any], state: type):
     assert isinstance(state_of(pod), state)
 
 
@@ -108,10 +106,9 @@ def test_what_the_api_server_says_of_a_pod_ends_it_only_if_its_node_says_so(
         (a_pod("Failed", **ENDED), "killed by signal 9"),
         (a_pod("Failed", **in_state(terminated={"exitCode": 2})), "ended with exit code 2"),
         (a_pod("Failed", reason="Evicted", message="low on disk"), "the node evicted it (low on disk)"),
-        (None, "knows no such pod"),
     ],
 )
-def test_why_a_pod_does_not_run_is_told_in_words(pod: dict[str, Any] | None, words: str):
+def test_why_a_pod_does_not_run_is_told_in_words(pod: dict[str, Any], words: str):
     assert words in words_of(pod)
 
 
