@@ -136,6 +136,13 @@ class Cluster:
         """What the caller's environment must hold."""
         return {} if self.yarn is None else {"HADOOP_CONF_DIR": str(self.yarn.conf_dir)}
 
+    def told(self) -> str:
+        """Return what the cluster says of its drivers, for a test that fails."""
+        if self.kubernetes is not None:
+            return self.kubernetes.told()
+        files = self.folder.glob("**/std*")
+        return "\n".join(f"{path}\n{path.read_text()[-4000:]}" for path in files if path.is_file())
+
     def restart_manager(self) -> None:
         """Kill the master, the ResourceManager or the API server, and start it again."""
         if self.kubernetes is not None:
