@@ -201,6 +201,8 @@ def submit_target(
         proxy_user=cluster.proxy_user,
         kube_config=cluster.kube_config,
         spark_operator=cluster.spark_operator,
+        standby_cores=cluster.standby_cores,
+        standby_memory=cluster.standby_memory,
         jars=_names(extra.get("jars")),
         packages=_names(extra.get("packages")),
         secret_env=dict(secret_env),

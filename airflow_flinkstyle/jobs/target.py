@@ -27,6 +27,8 @@ _UNSAID: Final[Mapping[str, object]] = {
     "proxy_user": None,
     "kube_config": None,
     "spark_operator": "",
+    "standby_cores": None,
+    "standby_memory": None,
 }
 
 
@@ -68,6 +70,10 @@ class SubmitTarget:
     spark_operator: str = ""
     """What makes pods on Kubernetes: ``kubeflow`` or ``apache``, whose operator takes a ``SparkApplication``;
     empty for ``spark-submit``, which runs here."""
+    standby_cores: float | None = None
+    """How many cores a driver and its executors may take that wait beside the job's own; None: any number."""
+    standby_memory: str | None = None
+    """The same of memory, as Spark writes it: ``16g``."""
 
     def __post_init__(self) -> None:
         """Refuse deploy modes and ways of the agent by name."""

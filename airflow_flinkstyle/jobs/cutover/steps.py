@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.jobs.cutover.context import late
+from airflow_flinkstyle.jobs.cutover.room import require_room
 from airflow_flinkstyle.jobs.errors import DriverFailedError, RequestFailedError
 from airflow_flinkstyle.jobs.running.client import SavepointOnly
 from airflow_flinkstyle.jobs.running.stuck import end_stuck
@@ -27,6 +28,8 @@ def start_standby(context: CutoverContext) -> Mapping[str, Any]:
         Generations ``old`` and ``new``; ``rehearsal``, what came of one as a line and as a table, or None.
     """
     client, rehearse = context.client, context.rehearse
+    if context.new is None:
+        require_room(client, context.spec, context.target)
     timeout_s = context.settings.standby_timeout_s + (rehearse.timeout_s if rehearse is not None else 0)
     handle = client.standby(
         context.spec,

@@ -21,12 +21,14 @@ from airflow_flinkstyle.jobs.deployments.rest import (
     both_ends,
     read,
 )
+from airflow_flinkstyle.jobs.deployments.room import of_standalone
 from airflow_flinkstyle.jobs.errors import DriverFailedError
 from airflow_flinkstyle.jobs.target import PY_FILES, SUPERVISE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from airflow_flinkstyle.jobs.placement import Room
     from airflow_flinkstyle.jobs.spec import Submission
     from airflow_flinkstyle.jobs.target import SubmitTarget
     from airflow_flinkstyle.protocol.records import IncarnationRecord
@@ -151,6 +153,15 @@ class StandaloneDeployment:
                 return f"(not readable from here: {error})"
             ends.append(text.partition("\n")[2])  # the first line tells which bytes these are
         return both_ends(ends[0], ends[1], lines)
+
+    def room(self) -> Room | None:
+        """Return what the workers have free, as the master's page tells."""
+        for url in self._web_urls():
+            try:
+                return of_standalone(ask(f"{url}/json/"))
+            except (NotDeliveredError, NoAnswerError) as error:
+                log.info("The master's page is not readable from here: %s", error)
+        return None
 
     def page(self, native_id: Mapping[str, str]) -> str | None:
         """Return the address of the cluster's own page."""

@@ -25,6 +25,7 @@ from airflow_flinkstyle.jobs.deployments.rest import (
     both_ends,
     read,
 )
+from airflow_flinkstyle.jobs.deployments.room import of_yarn
 from airflow_flinkstyle.jobs.errors import DriverFailedError
 from airflow_flinkstyle.jobs.packing import pack_agent
 from airflow_flinkstyle.jobs.target import PY_FILES, YARN_ATTEMPTS
@@ -33,6 +34,7 @@ from airflow_flinkstyle.kafka.login.driver import scrub
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from airflow_flinkstyle.jobs.placement import Room
     from airflow_flinkstyle.jobs.spec import Submission
     from airflow_flinkstyle.jobs.target import SubmitTarget
     from airflow_flinkstyle.protocol.records import IncarnationRecord
@@ -172,6 +174,15 @@ class YarnDeployment:
             else:
                 return both_ends(_contents(ends[0]), _contents(ends[1]), lines)
         return "\n".join(said.splitlines()[-lines:])
+
+    def room(self) -> Room | None:
+        """Return what the queue may still take, as the ResourceManager tells."""
+        queue = self._target.conf.get("spark.yarn.queue") or "default"
+        try:
+            return of_yarn(self._ask("metrics"), self._ask("scheduler"), queue)
+        except NoAnswerError as error:
+            log.info("How much room there is cannot be read from here: %s", error)
+            return None
 
     def page(self, native_id: Mapping[str, str]) -> str | None:
         """Return the address of the application's page."""

@@ -25,6 +25,7 @@ from airflow_flinkstyle.jobs.deployments.kubernetes.environment import SECRETS, 
 from airflow_flinkstyle.jobs.deployments.kubernetes.pods import CONTAINER, state_of, words_of
 from airflow_flinkstyle.jobs.deployments.kubernetes.submitting import SparkSubmit
 from airflow_flinkstyle.jobs.deployments.rest import NoAnswerError, NotDeliveredError, Remembered
+from airflow_flinkstyle.jobs.deployments.room import of_quotas
 from airflow_flinkstyle.jobs.errors import DriverFailedError
 from airflow_flinkstyle.jobs.target import PY_FILES
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow_flinkstyle.jobs.deployments.kubernetes.makers import Maker
+    from airflow_flinkstyle.jobs.placement import Room
     from airflow_flinkstyle.jobs.spec import Submission
     from airflow_flinkstyle.jobs.target import SubmitTarget
     from airflow_flinkstyle.protocol.records import IncarnationRecord
@@ -150,6 +152,15 @@ class KubernetesDeployment:
         except (NotDeliveredError, NoAnswerError) as error:
             return f"(not readable from here: {error})"
         return "\n".join(filter(None, (words_of(record, events), self._log(pod, record, lines))))
+
+    def room(self) -> Room | None:
+        """Return what the namespace's quotas leave; None if they may not be read, or limit nothing."""
+        try:
+            quotas = self._api.ask(self._api.path("resourcequotas")).get("items") or []
+        except (NotDeliveredError, NoAnswerError) as error:
+            log.info("The namespace's quotas cannot be read: %s", error)
+            return None
+        return of_quotas(quotas, self._api.namespace)
 
     def page(self, native_id: Mapping[str, str]) -> str | None:
         """Return no address: Kubernetes has no page of its own."""
