@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 VERSION = "1.34.4"
 SOURCES = ROOT / "testbed" / "kubernetes"
+ENTRYPOINT = ROOT / "examples" / "kubernetes" / "entrypoint.sh"
+"""The one of the image that users build."""
 CACHE = HOME / "kubernetes"
 BIN, PACKAGES, IMAGES, _SCRATCH = (CACHE / name for name in ("bin", "packages", "images", "scratch"))
 _OLDEST_GO = (1, 24)
@@ -65,7 +67,7 @@ def main() -> int:
 
 
 def _build_node() -> None:
-    stamp = Stamp("kubernetes", VERSION, *DEBIAN, *sorted(SOURCES.glob("*.[gs][oh]")))
+    stamp = Stamp("kubernetes", VERSION, *DEBIAN, *sorted(SOURCES.glob("*.go")), ENTRYPOINT)
     if stamp.is_current:
         return
     started_s = time.monotonic()
@@ -126,8 +128,8 @@ def _make_images() -> None:
         spark.folder(name)
     spark.file("etc/passwd", _USERS.encode())
     spark.file("tini", (PACKAGES / "usr/bin/tini-static").read_bytes())
-    spark.file("opt/entrypoint.sh", (SOURCES / "entrypoint.sh").read_bytes())
-    path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    spark.file("opt/entrypoint.sh", ENTRYPOINT.read_bytes())
+    path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/"  # tini is in its root
     _write_image("spark", {"Entrypoint": ["/opt/entrypoint.sh"], "Env": [path]}, spark)
 
 

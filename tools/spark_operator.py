@@ -22,7 +22,7 @@ def build_operator(programs: Path, folder: Path) -> None:
 
     Args:
         programs: Gets ``spark-operator``.
-        folder: Gets the definitions of its resources, as YAML.
+        folder: Gets the definitions of its resources, as YAML, and ``values.txt``: its chart's settings.
     """
     stamp = Stamp("spark-operator", VERSION)
     if stamp.is_current and (programs / "spark-operator").exists():
@@ -38,6 +38,7 @@ def build_operator(programs: Path, folder: Path) -> None:
     go.run("build", *options, "-o", programs / "spark-operator", "./cmd/operator", folder=module)
     for definition in sorted((module / "config" / "crd" / "bases").glob("*.yaml")):
         shutil.copy(definition, folder / definition.name)
+    shutil.copy(module / "charts" / "spark-operator-chart" / "values.yaml", folder / "values.txt")
     remove(folder / "scratch")
     stamp.set()
     say(f"set-up: Spark operator done in {time.monotonic() - started_s:.0f} s")

@@ -173,7 +173,9 @@ class Runtime:
             self.jvm, self.spark_version = spark._jvm, spark.version  # noqa: SLF001
             self.queries.spark = spark
             self.heartbeat_writer.spark_is_up(
-                spark_version=spark.version, application_id=context.applicationId
+                spark_version=spark.version,
+                application_id=context.applicationId,
+                ui_url=context.uiWebUrl or "",
             )
             self._hook = JvmShutdownHook(context._gateway, lambda: self.finish(Signalled()))  # noqa: SLF001
             self.commits.begin(self.jvm, CommitSetting.of(spark))

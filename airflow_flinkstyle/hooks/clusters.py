@@ -27,6 +27,8 @@ class OnCluster:
     proxy_user: str | None = None
     kube_config: str | None = None
     spark_operator: str = ""
+    page_url: str | None = None
+    ui_url: str | None = None
     standby_cores: float | None = None
     standby_memory: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
@@ -40,8 +42,8 @@ def on_cluster(
     Args:
         conn_id: Of the connection, for messages.
         extra: ``agent``, ``agent-path``, ``master-web-url``, ``proxy-user``, ``kubernetes-conn-id``,
-            ``spark-operator``, ``standby-cores``, ``standby-memory``, ``cluster-url`` for deployments of
-            other packages, and the provider's ``queue``, ``principal``, ``namespace``, ``rest-scheme``,
+            ``spark-operator``, ``page-url``, ``ui-url``, ``standby-cores``, ``standby-memory``,
+            ``cluster-url`` for deployments of other packages, and the provider's ``queue``, ``principal``, ``namespace``, ``rest-scheme``,
             ``rest-port``, ``yarn_resourcemanager_webapp_address``.
         master: As Spark writes it.
         connections: Returns a connection by its id.
@@ -72,6 +74,8 @@ def on_cluster(
         proxy_user=extra.get("proxy-user") or None,
         kube_config=kube_config,
         spark_operator=extra.get("spark-operator") or "",
+        page_url=extra.get("page-url") or None,
+        ui_url=extra.get("ui-url") or None,
         standby_cores=float(extra["standby-cores"]) if extra.get("standby-cores") else None,
         standby_memory=extra.get("standby-memory") or None,
         conf={name: str(value) for name, value in settings.items() if value},

@@ -201,6 +201,8 @@ def submit_target(
         proxy_user=cluster.proxy_user,
         kube_config=cluster.kube_config,
         spark_operator=cluster.spark_operator,
+        page_url=cluster.page_url,
+        ui_url=cluster.ui_url,
         standby_cores=cluster.standby_cores,
         standby_memory=cluster.standby_memory,
         jars=_names(extra.get("jars")),

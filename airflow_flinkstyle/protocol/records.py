@@ -249,6 +249,8 @@ class Heartbeat(Record):
     """``failed`` only: the cause may pass by itself, so the run may be started again as it is."""
     dropped: tuple[Name, ...] = ()
     """Queries whose checkpoints may stand beside the others', and that the job is to have no more."""
+    ui_url: str = ""
+    """Where Spark's own pages are, as the driver knows its host; empty if it has none."""
 
     def batches(self) -> dict[str, int]:
         """Return query name -> newest committed batch, leaving out queries without one."""

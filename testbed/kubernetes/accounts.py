@@ -1,13 +1,30 @@
-"""Who may do what: the accounts of docs/deployments.md, for drivers and for whoever submits them."""
+"""Who may do what: the roles of ``examples/kubernetes``, given to users of the test's cluster."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
+import yaml
+
+from testbed import paths
+
+ROLES = paths.ROOT / "examples" / "kubernetes" / "roles.yaml"
 _RBAC = "rbac.authorization.k8s.io"
-_CORE, _POLICIES = "", "networking.k8s.io"
-"""Spark makes a NetworkPolicy for its executors."""
 _NAMESPACE = "default"
+
+
+def accounts() -> list[dict[str, Any]]:
+    """Return what users apply, and for each role of Airflow a user of its name who has it."""
+    given: list[dict[str, Any]] = [
+        {**one, "metadata": {**one["metadata"], "namespace": _NAMESPACE}}
+        for one in yaml.safe_load_all(ROLES.read_text())
+    ]
+    for one in given:
+        for subject in one.get("subjects", ()):
+            subject["namespace"] = _NAMESPACE
+    names = [one["metadata"]["name"] for one in given if one["kind"] == "Role"]
+    users = [name for name in names if name.startswith("airflow")]
+    return [*given, *(binding(name, {"apiGroup": _RBAC, "kind": "User", "name": name}) for name in users)]
 
 
 def role(
@@ -40,32 +57,3 @@ def binding(
 
 def _of(kind: str, namespace: str) -> dict[str, str]:
     return {} if kind == "ClusterRole" else {"namespace": namespace}
-
-
-_METADATA = {"name": "spark", "namespace": _NAMESPACE}
-_OF_SPARK = ["pods", "services", "configmaps", "persistentvolumeclaims"]
-_EVERY_VERB = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"]
-_BY_SUBMIT = ["services", "configmaps", "networkpolicies"]
-ACCOUNTS: Final[list[dict[str, Any]]] = [
-    {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _METADATA},
-    role("spark", ([_CORE, _POLICIES], _OF_SPARK, _EVERY_VERB)),
-    binding("spark", {"kind": "ServiceAccount", **_METADATA}),
-    role(
-        "airflow",
-        ([_CORE], ["pods"], ["get", "list", "watch", "create", "delete"]),
-        ([_CORE, _POLICIES], _BY_SUBMIT, ["get", "list", "create", "update", "patch", "delete"]),
-        ([_CORE], ["secrets"], ["create", "update", "delete"]),
-        ([_CORE], ["pods/log"], ["get"]),
-        ([_CORE], ["events"], ["list"]),
-    ),
-    binding("airflow", {"apiGroup": _RBAC, "kind": "User", "name": "airflow"}),
-    role(
-        "airflow-without-java",
-        ([_CORE], ["pods"], ["get", "list", "delete"]),
-        (["sparkoperator.k8s.io"], ["sparkapplications"], ["get", "list", "create", "delete"]),
-        ([_CORE], ["secrets"], ["create", "update", "delete"]),
-        ([_CORE], ["pods/log"], ["get"]),
-        ([_CORE], ["events"], ["list"]),
-    ),
-    binding("airflow-without-java", {"apiGroup": _RBAC, "kind": "User", "name": "airflow-without-java"}),
-]

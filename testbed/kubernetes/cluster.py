@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from testbed import paths
 from testbed.kubernetes import operator
-from testbed.kubernetes.accounts import ACCOUNTS
+from testbed.kubernetes.accounts import accounts
 from testbed.kubernetes.layout import API, BIN, HOST, NODE, NODE_NAME, PODS, SPARK_IMAGE, kubeconfig
 from testbed.kubernetes.node import LINK
 from testbed.process import Service
@@ -109,7 +109,7 @@ class Kubernetes:
         try:
             self._link()
             self.service.wait_ready()
-            self.apply(*ACCOUNTS)
+            self.apply(*accounts())
         except BaseException:
             self.stop()
             raise

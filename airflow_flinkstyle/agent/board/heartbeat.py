@@ -97,10 +97,12 @@ class HeartbeatWriter:
         """What was last seen of the queries."""
         return self._known
 
-    def spark_is_up(self, *, spark_version: str, application_id: str) -> None:
+    def spark_is_up(self, *, spark_version: str, application_id: str, ui_url: str = "") -> None:
         """Say which Spark runs from the next write on."""
         with self._lock:
-            self._newest = replace(self._newest, spark_version=spark_version, application_id=application_id)
+            self._newest = replace(
+                self._newest, spark_version=spark_version, application_id=application_id, ui_url=ui_url
+            )
 
     def drop(self, names: Collection[str]) -> None:
         """Say which queries the job is to have no more from the next write on."""

@@ -69,8 +69,22 @@ class Unknown:
 DriverState = Alive | Waiting | Gone | Unknown
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverPages:
+    """Addresses for people; empty where there is none."""
+
+    cluster: str = ""
+    """What the cluster manager says of the driver."""
+    log: str = ""
+    spark_ui: str = ""
+
+
 class Deployment(Protocol):
-    """Starts drivers, and says what became of them."""
+    """Starts drivers, and says what became of them.
+
+    Two methods more may be left out: ``pages(native_id) -> DriverPages``, and ``room() -> Room | None``
+    (``jobs.placement``) for what its cluster still has.
+    """
 
     @property
     def name(self) -> str:

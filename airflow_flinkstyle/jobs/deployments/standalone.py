@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.jobs.deployments.base import Alive, DriverState, Gone, Unknown, Waiting
+from airflow_flinkstyle.jobs.deployments.base import Alive, DriverPages, DriverState, Gone, Unknown, Waiting
 from airflow_flinkstyle.jobs.deployments.rest import (
     NoAnswerError,
     NotDeliveredError,
@@ -163,9 +163,14 @@ class StandaloneDeployment:
                 log.info("The master's page is not readable from here: %s", error)
         return None
 
-    def page(self, native_id: Mapping[str, str]) -> str | None:
-        """Return the address of the cluster's own page."""
-        return next(iter(self._web_urls()), None)
+    def pages(self, native_id: Mapping[str, str]) -> DriverPages:
+        """Return the master's page, and the worker's of what Python writes."""
+        driver = native_id.get("driver", "")
+        said = self._status(driver)[0] if driver else {}
+        worker = self._worker_page(str(said.get("workerId") or ""))
+        query = urlencode({"driverId": driver, "logType": "stdout"})
+        log_page = f"{worker}/logPage/?{query}" if worker else ""
+        return DriverPages(cluster=next(self._web_urls(), ""), log=log_page)
 
     def _status(self, driver: str) -> tuple[Mapping[str, Any], str]:
         """Return what the master that knows the driver says, or why there is none."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit
 
-from airflow_flinkstyle.jobs.deployments.base import Alive, DriverState, Gone, Unknown, Waiting
+from airflow_flinkstyle.jobs.deployments.base import Alive, DriverPages, DriverState, Gone, Unknown, Waiting
 from airflow_flinkstyle.jobs.deployments.rest import (
     NoAnswerError,
     NotDeliveredError,
@@ -184,10 +184,18 @@ class YarnDeployment:
             log.info("How much room there is cannot be read from here: %s", error)
             return None
 
-    def page(self, native_id: Mapping[str, str]) -> str | None:
-        """Return the address of the application's page."""
+    def pages(self, native_id: Mapping[str, str]) -> DriverPages:
+        """Return the application's page, its log at its node, and Spark's pages as YARN passes them on."""
         url, application = next(self._urls(), None), native_id.get("application")
-        return f"{url}/cluster/app/{application}" if url and application else None
+        if not url or not application:
+            return DriverPages()
+        try:
+            log_page = str((self._app(native_id) or {}).get("amContainerLogs") or "")
+        except (NotDeliveredError, NoAnswerError):
+            log_page = ""
+        return DriverPages(
+            cluster=f"{url}/cluster/app/{application}", log=log_page, spark_ui=f"{url}/proxy/{application}/"
+        )
 
     def _command(self, submission: Submission, tag: str, folder: Path) -> list[str]:
         """Return the command line; what is secret stands in a file that only this user can read."""

@@ -11,7 +11,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
-from airflow_flinkstyle.jobs.deployments.base import DriverState, Gone, Unknown
+from airflow_flinkstyle.jobs.deployments.base import DriverPages, DriverState, Gone, Unknown
 from airflow_flinkstyle.jobs.deployments.kubernetes.api import KubernetesApi, RefusedError
 from airflow_flinkstyle.jobs.deployments.kubernetes.applications import SparkApplications
 from airflow_flinkstyle.jobs.deployments.kubernetes.driver import (
@@ -162,9 +162,14 @@ class KubernetesDeployment:
             return None
         return of_quotas(quotas, self._api.namespace)
 
-    def page(self, native_id: Mapping[str, str]) -> str | None:
-        """Return no address: Kubernetes has no page of its own."""
-        return None
+    def pages(self, native_id: Mapping[str, str]) -> DriverPages:
+        """Return what the connection names: Kubernetes has no page of its own, and Spark's are inside."""
+        pod = native_id.get("pod", "")
+        named = (self._target.page_url, self._target.ui_url)
+        cluster, spark_ui = (
+            (place or "").replace("{namespace}", self._api.namespace).replace("{pod}", pod) for place in named
+        )
+        return DriverPages(cluster=cluster, spark_ui=spark_ui) if pod else DriverPages()
 
     def _log(self, pod: str, record: Mapping[str, Any], lines: int) -> str:
         containers = [one["name"] for one in (record.get("spec") or {}).get("containers") or ()]
