@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.jobs.spec import SubmitTarget
     from airflow_flinkstyle.protocol.records import IncarnationRecord
+    from airflow_flinkstyle.types import Generation
+    from testbed.process import Service
 
 Place = Literal[
     "detached",
@@ -60,10 +62,16 @@ exec sh -s
 class Cluster:
     """What holds drivers; nothing is started for drivers of this machine."""
 
-    def __init__(self, place: Place, folder: Path) -> None:
+    def __init__(self, place: Place, folder: Path, *, masters: int = 1) -> None:
         self.place, self.folder = place, folder
         self.standalone = (
-            SparkCluster(folder / "spark", workers=1, cores_per_worker=4, memory_per_worker_mb=4096)
+            SparkCluster(
+                folder / "spark",
+                workers=1,
+                cores_per_worker=4,
+                memory_per_worker_mb=4096,
+                masters=masters,
+            )
             if place.startswith("standalone")
             else None
         )
@@ -135,6 +143,14 @@ class Cluster:
     def env(self) -> dict[str, str]:
         """What the caller's environment must hold."""
         return {} if self.yarn is None else {"HADOOP_CONF_DIR": str(self.yarn.conf_dir)}
+
+    @property
+    def node_daemon(self) -> Service:
+        """The daemon that starts drivers on the one node: a worker, or a NodeManager."""
+        if self.standalone is not None:
+            return self.standalone.worker_services[0]
+        assert self.yarn is not None
+        return self.yarn.node_manager
 
     def told(self) -> str:
         """Return what the cluster says of its drivers, for a test that fails."""
@@ -237,16 +253,19 @@ class ClusterLab(Lab):
                     return int(status.parent.name)
         raise ProcessLookupError(f"no process of claim {claim.decode()} has number {pid} in its pod")
 
+    def newest_generation(self) -> Generation:
+        """Return the generation that was claimed last."""
+        return self.client.board.generations()[-1]
+
     def newest_claim(self) -> str:
         """Return the claim of the newest generation."""
-        claim = self.client.board.claim(self.client.board.generations()[-1])
+        claim = self.client.board.claim(self.newest_generation())
         assert claim is not None
         return claim.claim_id
 
     def newest(self) -> IncarnationRecord:
         """Return what the newest driver said of itself."""
-        board = self.client.board
-        generation = board.generations()[-1]
+        board, generation = self.client.board, self.newest_generation()
         record = board.incarnation(generation, board.incarnations(generation)[-1])
         assert record is not None
         return record
