@@ -25,7 +25,17 @@ _OPEN = ("--add-opens=java.base/java.lang=ALL-UNNAMED", "--add-opens=java.base/j
 class Yarn:
     """One ResourceManager that recovers, one NodeManager; files stand on this machine's disk."""
 
-    def __init__(self, folder: Path, *, memory_mb: int = 4096, cores: int = 8, heap_mb: int = 256) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        memory_mb: int = 4096,
+        cores: int = 8,
+        heap_mb: int = 256,
+        queues: Mapping[str, int] | None = None,
+    ) -> None:
+        """Describe a YARN; with queues, by their shares in percent, it has a CapacityScheduler."""
+        self._queues = queues or {}
         self.folder, self.conf_dir = folder, folder / "conf"
         self._web_port, self._heap_mb = free_port(), heap_mb
         self._settings = self._site(memory_mb, cores)
@@ -121,7 +131,8 @@ class Yarn:
                 f"{node}.webapp.address",
             )
         }
-        scheduler = "org.apache.hadoop.yarn.server.resourcemanager.scheduler.fifo.FifoScheduler"
+        kind = "capacity.CapacityScheduler" if self._queues else "fifo.FifoScheduler"
+        scheduler = f"org.apache.hadoop.yarn.server.resourcemanager.scheduler.{kind}"
         store = "org.apache.hadoop.yarn.server.resourcemanager.recovery.FileSystemRMStateStore"
         return {
             **ports,
@@ -135,6 +146,7 @@ class Yarn:
             f"{manager}.connect.max-wait.ms": "600000",
             f"{manager}.connect.retry-interval.ms": "500",
             "yarn.scheduler.minimum-allocation-mb": "128",
+            "yarn.nm.liveness-monitor.expiry-interval-ms": "20000",
             f"{node}.hostname": "127.0.0.1",
             f"{node}.bind-host": "127.0.0.1",
             f"{node}.resource.memory-mb": str(memory_mb),
@@ -151,9 +163,24 @@ class Yarn:
         self.conf_dir.mkdir(parents=True, exist_ok=True)
         (self.folder / "staging").mkdir(exist_ok=True)
         core = {"fs.defaultFS": "file:///", "hadoop.tmp.dir": str(self.folder / "tmp")}
-        for name, settings in (("yarn-site.xml", self._settings), ("core-site.xml", core)):
+        files = {
+            "yarn-site.xml": self._settings,
+            "core-site.xml": core,
+            "capacity-scheduler.xml": _shares(self._queues),
+        }
+        for name, settings in files.items():
             rows = (
                 f"<property><name>{escape(key)}</name><value>{escape(value)}</value></property>"
                 for key, value in settings.items()
             )
             (self.conf_dir / name).write_text(f"<configuration>{''.join(rows)}</configuration>\n")
+
+
+def _shares(queues: Mapping[str, int]) -> dict[str, str]:
+    """Return settings by which no queue gets more than its share."""
+    root = "yarn.scheduler.capacity.root"
+    settings = {f"{root}.queues": ",".join(queues)}
+    for name, percent in queues.items():
+        for kind in ("capacity", "maximum-capacity"):
+            settings[f"{root}.{name}.{kind}"] = str(percent)
+    return settings
