@@ -18,19 +18,12 @@ from airflow_flinkstyle.jobs.deployments.kubernetes.pods import refusal_words, s
 from airflow_flinkstyle.jobs.errors import DriverFailedError
 from testbed.ports import free_port
 from tests.unit.jobs.managers import Manager, a_manager, a_submission
+from tests.unit.jobs.pods import FORBIDDEN, IMAGE, MISSING, POD, PODS, SECRETS, on_kubernetes
 from tests.unit.jobs.specs import SECRET, a_target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-    from airflow_flinkstyle.jobs.spec import SubmitTarget
-
-PODS, SECRETS = "/api/v1/namespaces/default/pods", "/api/v1/namespaces/default/secrets"
-POD = "flinkstyle-claim-1-0"
-IMAGE = "spark.kubernetes.container.image"
-FORBIDDEN = {"kind": "Status", "status": "Failure", "code": 403, "message": 'cannot list resource "pods"'}
-MISSING = {"kind": "Status", "status": "Failure", "code": 404, "message": "not found"}
 
 
 @pytest.fixture
@@ -38,13 +31,6 @@ def api() -> Iterator[Manager]:
     with a_manager() as manager:
         manager.says(f"{PODS}/{POD}", MISSING, status=404)
         yield manager
-
-
-def on_kubernetes(url: str, folder: Path, **changes: Any) -> SubmitTarget:
-    (folder / "token").write_text("a-token")
-    login = {"spark.kubernetes.authenticate.submission.oauthTokenFile": str(folder / "token")}
-    conf = {IMAGE: "spark:1", **login, **changes.pop("conf", {})}
-    return a_target(master=f"k8s://{url}", deploy_mode="cluster", conf=conf, **changes)
 
 
 def a_pod(phase: str, **status: Any) -> dict[str, Any]:

@@ -14,8 +14,7 @@ from airflow_flinkstyle.jobs.deployments.base import Gone, Unknown, Waiting
 from airflow_flinkstyle.jobs.deployments.chosen import deployment_for
 from airflow_flinkstyle.jobs.errors import DriverFailedError
 from tests.unit.jobs.managers import Manager, a_manager, a_submission
-from tests.unit.jobs.specs import SECRET
-from tests.unit.jobs.test_kubernetes import (
+from tests.unit.jobs.pods import (
     FORBIDDEN,
     IMAGE,
     MISSING,
@@ -24,6 +23,7 @@ from tests.unit.jobs.test_kubernetes import (
     SECRETS,
     on_kubernetes,
 )
+from tests.unit.jobs.specs import SECRET
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
