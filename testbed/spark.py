@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from testbed import paths
 from testbed.jvm import QUICK
-from testbed.ports import LOOPBACK, free_port, is_listening
+from testbed.ports import LOOPBACK, free_port
 from testbed.process import Service
+from testbed.zookeeper import ZooKeeper
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -131,7 +132,7 @@ class SparkCluster:
     ) -> None:
         """Describe a cluster; two masters keep what they know in a ZooKeeper, one in a folder."""
         self._worker_count = workers
-        self._keeper = ZooKeeper(folder / "zookeeper") if masters > 1 else None
+        self._keeper = ZooKeeper(folder / "zookeeper", spark_paths().spark_home) if masters > 1 else None
         recovery = (
             ("-Dspark.deploy.recoveryMode=ZOOKEEPER", f"-Dspark.deploy.zookeeper.url={self._keeper.address}")
             if self._keeper is not None
@@ -223,25 +224,6 @@ class SparkCluster:
             return sum(worker["state"] == "ALIVE" for worker in self.state()["workers"])
         except StopIteration:  # nobody leads yet
             return 0
-
-
-class ZooKeeper:
-    """The keeper of what two masters share, from Spark's own jars."""
-
-    def __init__(self, folder: Path) -> None:
-        port = free_port()
-        self.address = f"{LOOPBACK}:{port}"
-        command = ("-Xmx128m", *QUICK, "-Dzookeeper.admin.enableServer=false", "-cp")
-        jars = f"{spark_paths().spark_home}/jars/*"
-        self.service = Service(
-            "ZooKeeper",
-            [
-                *(paths.java(), *command, jars, "org.apache.zookeeper.server.ZooKeeperServerMain"),
-                *(str(port), folder / "data"),
-            ],
-            log_file=folder / "zookeeper.log",
-            ready=lambda: is_listening(port),
-        )
 
 
 def _daemon(main_class: str) -> tuple[Path | str, ...]:

@@ -62,7 +62,7 @@ exec sh -s
 class Cluster:
     """What holds drivers; nothing is started for drivers of this machine."""
 
-    def __init__(self, place: Place, folder: Path, *, masters: int = 1) -> None:
+    def __init__(self, place: Place, folder: Path, *, leaders: int = 1) -> None:
         self.place, self.folder = place, folder
         self.standalone = (
             SparkCluster(
@@ -70,12 +70,12 @@ class Cluster:
                 workers=1,
                 cores_per_worker=4,
                 memory_per_worker_mb=4096,
-                masters=masters,
+                masters=leaders,
             )
             if place.startswith("standalone")
             else None
         )
-        self.yarn = Yarn(folder / "yarn") if place.startswith("yarn") else None
+        self.yarn = Yarn(folder / "yarn", managers=leaders) if place.startswith("yarn") else None
         self.kubernetes = Kubernetes(folder / "kubernetes") if place in ON_KUBERNETES else None
         self._plugin = InstalledPlugin(folder / "plugin") if place == "ssh" else None
 
