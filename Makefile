@@ -47,7 +47,7 @@ test-clusters: setup ## Run every deployment through one contract, on real daemo
 
 test-kubernetes: setup ## The same on a real Kubernetes of one node, which is built once (as root on Debian); AGAIN=words for some tests
 	@$(PYTHON) -m tools.kubernetes
-	@$(GUARDED) $(AIRFLOW_BIN)/python -m tools.clusters kubernetes $(if $(AGAIN),--again "$(AGAIN)")
+	@$(GUARDED) $(AIRFLOW_BIN)/python -m tools.clusters kubernetes spark-application $(if $(AGAIN),--again "$(AGAIN)")
 
 fuzz: setup ## Give bad bytes to everything that parses, guided by coverage (FUZZ_SECONDS=600)
 	@$(AIRFLOW_BIN)/python -m tools.fuzz --seconds $(or $(FUZZ_SECONDS),600)
