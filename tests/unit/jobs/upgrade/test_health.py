@@ -23,7 +23,7 @@ from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
 from airflow_flinkstyle.jobs.upgrade.ways import as_markdown, ways_back
 from testbed.keys import SIGNER
 from tests.unit.jobs.cutovers import QUICK
-from tests.unit.jobs.upgrade.test_keeping_up import a_pace
+from tests.unit.jobs.upgrade.paces import a_pace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
