@@ -10,7 +10,7 @@ from airflow_flinkstyle.protocol.history import History, Sample
 from airflow_flinkstyle.protocol.query_records import GroupStatus, Pace
 from airflow_flinkstyle.protocol.records import Heartbeat, QueryStatus
 from airflow_flinkstyle.types import BatchId, Incarnation
-from tests.unit.jobs.upgrade.paces import a_pace
+from tests.unit.jobs.upgrade.paces import KAFKA, a_pace
 
 
 def a_beat(pace: Pace | None = None, *, topics: dict[str, int] | None = None, at_ms: int = 0) -> Heartbeat:
