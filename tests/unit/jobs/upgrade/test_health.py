@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tests.unit.jobs.conftest import Mood, World
 
 OBSERVED = Bounds(observe_s=0.5)
-SHORT = replace(QUICK, stop_timeout_s=1.0, first_commit_timeout_s=10.0)
+SHORT = replace(QUICK, stop_timeout_s=4.0, first_commit_timeout_s=10.0)
 
 
 def an_upgrade(world: World, *, meanwhile: Callable[[], None] = lambda: None, **settings: object) -> Upgrade:
