@@ -32,6 +32,7 @@ def tell(**values: object) -> None:
 def counted(cut_at: int) -> list[int] | str:
     """Count rows in a worker of Python, in a stream that breaks off at one of them."""
     told = OUT.with_name("told")
+    told.unlink(missing_ok=True)
 
     def count(batches: Iterator[pa.RecordBatch], _: range) -> int:
         rows = sum(batch.num_rows for batch in batches)
