@@ -6,15 +6,13 @@ import json
 import os
 import urllib.request
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from pathlib import Path
+from typing import Any, Self
 
 from testbed import paths
 from testbed.jvm import QUICK
 from testbed.ports import free_port
 from testbed.process import Service
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def jar_sets(minor: str) -> tuple[str, ...]:
@@ -77,7 +75,7 @@ def spark_paths(*, java_options: str = "", minor: str = paths.SPARK) -> SparkPat
         asked = f"python3 -m tools.setup {minor}" if minor else "make setup"
         raise FileNotFoundError(f"PySpark was expected in {venv}, found none. Run `{asked}`.")
     return SparkPaths(
-        python=venv / "bin" / "python",
+        python=Path(paths.DRIVER_PYTHON) if paths.DRIVER_PYTHON else venv / "bin" / "python",
         spark_home=homes[-1],
         java_home=paths.java_home(),
         jars=tuple(jar for name in jar_sets(minor) for jar in paths.jar_set(name)),

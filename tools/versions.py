@@ -6,6 +6,7 @@ Each run rewrites its section of docs/compatibility.md from the reports of its t
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shutil
 import subprocess
@@ -16,7 +17,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tools import jars
+from tools import jars, setup
 from tools.common import (
     HOME,
     JAVA_HOME_FILE,
@@ -24,10 +25,12 @@ from tools.common import (
     LOCKS,
     LOGS,
     ROOT,
+    SPARKS,
     VENV_AIRFLOW,
     Stamp,
     run,
     say,
+    venv_of_spark,
 )
 from tools.run_tests import LANES
 from tools.setup import UV
@@ -38,10 +41,15 @@ if TYPE_CHECKING:
 PAGE = ROOT / "docs" / "compatibility.md"
 AIRFLOWS = tuple(path.stem.removeprefix("airflow-") for path in sorted(LOCKS.glob("airflow-*.in")))
 """Versions beside the one of ``locks/airflow.txt``, which has no name here."""
-PYTHONS = ("python3.11", "python3.12", "python3.13", "python3.14")
+PYTHONS = ("python3.10", "python3.11", "python3.12", "python3.13", "python3.14")
 """What is tried where no interpreter is named."""
 LEADERS = "tests/e2e/test_lost_leaders.py"
 """Clusters of three brokers."""
+DRIVERS = [
+    f"tests/integration/test_{name}.py"
+    for name in ("agent", "agent_scripts", "agent_queries", "agent_waiting", "agent_guard", "aligned")
+]
+"""Tests whose only PySpark is that of drivers."""
 SERVER = "tests/integration/test_airflow_versions.py"
 FEATURES = {
     "imports, none of them heavy": "test_imports",
@@ -110,13 +118,26 @@ def run_kafka() -> int:
 
 
 def run_python(interpreter: str) -> int:
-    """Run what needs no JVM on an interpreter, with the packages of the default Airflow."""
+    """Run what needs no JVM on an interpreter, with the packages of the default Airflow; on 3.10, drivers."""
     said = "import platform; print(platform.python_version())"
     done = subprocess.run([interpreter, "-c", said], capture_output=True, text=True, check=True)  # noqa: S603
     name = f"python-{done.stdout.strip()}"
+    if name.startswith("python-3.10."):
+        return run_drivers(name, interpreter)
     venv = make_venv(HOME / f"venv-airflow-{name}", interpreter, LOCKS / "build.txt", LOCKS / "airflow.txt")
     tests = ["tests/unit", "tests/model", "tests/golden"]
     return run_tests(name, venv, tests, "not spark and not bench", LANES)
+
+
+def run_drivers(name: str, interpreter: str) -> int:
+    """Run the agent's tests with drivers on an interpreter, beside the oldest Spark."""
+    minor = SPARKS[0]
+    setup.ensure([minor])
+    venv = make_venv(HOME / f"venv-spark-{name}", interpreter, LOCKS / f"spark-{minor}.txt", project=False)
+    (site,) = venv.glob("lib/python3*/site-packages")
+    (site / "checkout.pth").write_text(f"{ROOT}\n")  # the locked build tools are for newer ones
+    os.environ |= {"FLINKSTYLE_TEST_SPARK": minor, "FLINKSTYLE_TEST_PYTHON": str(venv / "bin" / "python")}
+    return run_tests(name, venv_of_spark(minor), DRIVERS, "spark", LANES)
 
 
 def environment(version: str) -> Path:
@@ -127,8 +148,8 @@ def environment(version: str) -> Path:
     return make_venv(folder, sys.executable, LOCKS / f"airflow-{version}.txt")
 
 
-def make_venv(folder: Path, interpreter: str, *locks: Path) -> Path:
-    """Make an environment of Airflow's side, unless it is as the lock files say."""
+def make_venv(folder: Path, interpreter: str, *locks: Path, project: bool = True) -> Path:
+    """Make an environment, with this project unless told not, if it is not as the lock files say."""
     stamp = Stamp(folder.name, interpreter, *locks)
     if stamp.is_current and folder.exists():
         return folder
@@ -141,8 +162,9 @@ def make_venv(folder: Path, interpreter: str, *locks: Path) -> Path:
     wheels = ("--only-binary", ":all:", "--no-binary", "pyspark", "--no-binary", "pyspark-client")
     sync = [UV, "pip", "sync", *into, "--require-hashes", "--no-build-isolation", *wheels]
     run(folder.name, [*sync, *locks])
-    ours = ("--no-build-isolation", "--no-deps", "--editable", ROOT)
-    run(folder.name, [UV, "pip", "install", *into, *ours])
+    if project:
+        ours = ("--no-build-isolation", "--no-deps", "--editable", ROOT)
+        run(folder.name, [UV, "pip", "install", *into, *ours])
     stamp.set()
     return folder
 
@@ -258,10 +280,11 @@ def leaders_section() -> str:
 def python_section() -> str:
     """Return the table of interpreters and what the tests without a JVM said on each."""
     names = sorted(path.stem for path in LOGS.glob("versions-python-*.xml"))
-    rows = [["Python", "run on", "tests without a JVM"], ["---"] * 3]
+    rows = [["Python", "run on", "what ran", ""], ["---"] * 4]
     for name in (found.removeprefix("versions-") for found in names):
         counts = sum((count for key, count in _outcomes(name).items() if "::" not in key), Counter[str]())
-        rows.append([name.removeprefix("python-"), _day(name), _cell(counts)])
+        what = "drivers on Spark 3.5: the agent's tests" if "-3.10." in name else "all tests without a JVM"
+        rows.append([name.removeprefix("python-"), _day(name), what, _cell(counts)])
     return _table(rows)
 
 

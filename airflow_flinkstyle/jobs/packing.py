@@ -14,7 +14,7 @@ from airflow_flinkstyle.jobs.target import launcher_path
 ROOMS: Final = (
     "agent", "sinks", "rewrite", "savepoint", "kafka", "checkpoint", "protocol", "storage", "offsets.py",
     "types.py", "patience.py", "clock.py", "typed_json.py", "errors.py", "wording.py", "spark_versions.py",
-    "__init__.py",
+    "python_versions.py", "__init__.py",
 )  # fmt: skip
 """What runs in a driver or an executor: the agent, and the layers below it."""
 _EPOCH: Final = (2020, 1, 1, 0, 0, 0)
