@@ -21,7 +21,7 @@ from tools.common import (
 )
 from tools.setup import UV
 
-OLDER_PYTHONS = {"spark-3.5": "3.10"}
+OLDER_PYTHONS = {"spark-3.5": "3.10", "build-3.10": "3.10"}
 """Locks that are for an older Python, too: drivers are tested on it."""
 BESIDE_SPARK = ("s3a", "spark-kafka")
 """Sets that run inside Spark: what Spark ships is left out."""
@@ -30,6 +30,7 @@ BESIDE_SPARK = ("s3a", "spark-kafka")
 def main() -> int:
     """Write every lock file."""
     compile_requirements("build", LOCKS / "build.in")
+    compile_requirements("build-3.10", LOCKS / "build.in")
     compile_requirements("bootstrap", LOCKS / "bootstrap.in")
     compile_requirements("go", LOCKS / "go.in")
     project = ROOT / "pyproject.toml"

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 PAGE = ROOT / "docs" / "compatibility.md"
+BUILD = LOCKS / "build.txt"
 AIRFLOWS = tuple(path.stem.removeprefix("airflow-") for path in sorted(LOCKS.glob("airflow-*.in")))
 """Versions beside the one of ``locks/airflow.txt``, which has no name here."""
 PYTHONS = ("python3.10", "python3.11", "python3.12", "python3.13", "python3.14")
@@ -124,7 +125,7 @@ def run_python(interpreter: str) -> int:
     name = f"python-{done.stdout.strip()}"
     if name.startswith("python-3.10."):
         return run_drivers(name, interpreter)
-    venv = make_venv(HOME / f"venv-airflow-{name}", interpreter, LOCKS / "build.txt", LOCKS / "airflow.txt")
+    venv = make_venv(HOME / f"venv-airflow-{name}", interpreter, BUILD, LOCKS / "airflow.txt")
     tests = ["tests/unit", "tests/model", "tests/golden"]
     return run_tests(name, venv, tests, "not spark and not bench", LANES)
 
@@ -133,9 +134,10 @@ def run_drivers(name: str, interpreter: str) -> int:
     """Run the agent's tests with drivers on an interpreter, beside the oldest Spark."""
     minor = SPARKS[0]
     setup.ensure([minor])
-    venv = make_venv(HOME / f"venv-spark-{name}", interpreter, LOCKS / f"spark-{minor}.txt", project=False)
-    (site,) = venv.glob("lib/python3*/site-packages")
-    (site / "checkout.pth").write_text(f"{ROOT}\n")  # the locked build tools are for newer ones
+    build = LOCKS / "build-3.10.txt"
+    venv = make_venv(
+        HOME / f"venv-spark-{name}", interpreter, build, LOCKS / f"spark-{minor}.txt", build=build
+    )
     os.environ |= {"FLINKSTYLE_TEST_SPARK": minor, "FLINKSTYLE_TEST_PYTHON": str(venv / "bin" / "python")}
     return run_tests(name, venv_of_spark(minor), DRIVERS, "spark", LANES)
 
@@ -148,9 +150,9 @@ def environment(version: str) -> Path:
     return make_venv(folder, sys.executable, LOCKS / f"airflow-{version}.txt")
 
 
-def make_venv(folder: Path, interpreter: str, *locks: Path, project: bool = True) -> Path:
-    """Make an environment, with this project unless told not, if it is not as the lock files say."""
-    stamp = Stamp(folder.name, interpreter, *locks)
+def make_venv(folder: Path, interpreter: str, *locks: Path, build: Path = BUILD) -> Path:
+    """Make an environment with this project, by tools of the lock ``build``, unless it is as the locks say."""
+    stamp = Stamp(folder.name, interpreter, build, *locks)
     if stamp.is_current and folder.exists():
         return folder
     say(f"set-up: {folder.name} ...")
@@ -158,13 +160,12 @@ def make_venv(folder: Path, interpreter: str, *locks: Path, project: bool = True
     run(folder.name, [UV, "venv", "--quiet", "--python", interpreter, folder])
     into = ("--quiet", "--python", folder / "bin" / "python")
     # The PySpark that Airflow's Spark provider needs comes as source only; it is built with the locked tools.
-    run(folder.name, [UV, "pip", "install", *into, "--require-hashes", "-r", LOCKS / "build.txt"])
+    run(folder.name, [UV, "pip", "install", *into, "--require-hashes", "-r", build])
     wheels = ("--only-binary", ":all:", "--no-binary", "pyspark", "--no-binary", "pyspark-client")
     sync = [UV, "pip", "sync", *into, "--require-hashes", "--no-build-isolation", *wheels]
     run(folder.name, [*sync, *locks])
-    if project:
-        ours = ("--no-build-isolation", "--no-deps", "--editable", ROOT)
-        run(folder.name, [UV, "pip", "install", *into, *ours])
+    ours = ("--no-build-isolation", "--no-deps", "--editable", ROOT)
+    run(folder.name, [UV, "pip", "install", *into, *ours])
     stamp.set()
     return folder
 
