@@ -138,7 +138,7 @@ def environment(version: str) -> Path:
 
 
 def make_venv(folder: Path, interpreter: str, *locks: Path, build: Path = BUILD) -> Path:
-    """Make an environment with this project, unless it is as the lock files say; ``build`` locks the tools."""
+    """Make an environment with this project, unless it is as the locks say."""
     stamp = Stamp(folder.name, interpreter, build, *locks)
     if stamp.is_current and folder.exists():
         return folder
