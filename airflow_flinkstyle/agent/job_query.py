@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import time
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.agent.jvm.causes import failure_of
@@ -14,6 +13,7 @@ from airflow_flinkstyle.checkpoint.inventory import list_batches
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.protocol.records import QueryStatus
 from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
+from airflow_flinkstyle.python_versions import moment_of
 from airflow_flinkstyle.sinks import resume
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ def _ended_at_ms(progress: PySpark, batch: BatchId) -> int:
     """Return when Spark says the batch ended; now, if it does not speak of that batch yet."""
     if progress is None or progress["batchId"] != batch:
         return now_ms()
-    begun = datetime.fromisoformat(progress["timestamp"])
+    begun = moment_of(progress["timestamp"])
     return int(begun.timestamp() * 1000) + int(progress["durationMs"].get("triggerExecution", 0))
 
 

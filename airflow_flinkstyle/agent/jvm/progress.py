@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import os
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.kafka.login.driver import scrub
 from airflow_flinkstyle.protocol.query_records import MOST_CHARACTERS, MOST_SOURCES, Pace, SourcePace
+from airflow_flinkstyle.python_versions import moment_of
 from airflow_flinkstyle.types import BatchId
 
 if TYPE_CHECKING:
@@ -86,4 +86,4 @@ def _rate(progress: Mapping[str, Any], name: str) -> float | None:
 
 
 def _epoch_ms(moment: str) -> int:
-    return int(datetime.fromisoformat(moment).timestamp() * 1000)
+    return int(moment_of(moment).timestamp() * 1000)

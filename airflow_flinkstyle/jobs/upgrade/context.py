@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from airflow_flinkstyle.jobs.cutover.context import CutoverContext
 from airflow_flinkstyle.jobs.upgrade.keeping_up import UNWATCHED, Bounds
 from airflow_flinkstyle.types import Generation
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
     from airflow_flinkstyle.protocol.records import Rewind
 
