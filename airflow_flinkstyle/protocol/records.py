@@ -288,6 +288,8 @@ class Request(Record):
     """How long the agent holds its queries for the others of a cut, before all continue uncut."""
     on_failed_savepoint: OnFailedSavepoint = "keep_running"
     """Stops with a savepoint only: what to do if that fails. ``close`` stops the job without it."""
+    attend_s: float = 0.0
+    """``none`` only: a stop will follow within so long, so the agent looks at the slot more often."""
     timeout_s: float | None = None
     """How long the caller waits. By then the agent gives up a savepoint, and a stop that may be undone; None:
     nobody said, and the agent's own patience decides."""

@@ -34,6 +34,7 @@ def start_standby(context: CutoverContext) -> Mapping[str, Any]:
         prepare_savepoint_id=context.hot_savepoint_id,
         rehearse=rehearse,
     )
+    client.ask_to_attend(context.old(), timeout_s + context.settings.stop_timeout_s)
     wait = client.waiting(timeout_s)
     while True:
         run = client.run(handle.generation)
