@@ -221,6 +221,8 @@ class QueryStatus:
     """The run continues it, and its script has not started it yet."""
     pace: Pace | None = None
     """What Spark says of its newest batch; None before the first, and from an agent that did not say."""
+    started_at_ms: int | None = None
+    """When Spark was told to start it last, epoch milliseconds; None if it was not, or nobody said."""
     output_mode: str | None = None
     """``append``, ``update`` or ``complete``; None from an agent that did not say."""
     failed: bool = False
