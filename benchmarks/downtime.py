@@ -79,9 +79,9 @@ def report(
             f"A job that reads {ROWS_PER_S:,} records a second from Kafka and counts them per key, with 1 "
             f"KiB beside each key (RocksDB with changelog, two partitions, a trigger of {TRIGGER_MS} ms, "
             f"Spark's sink `noop`). It is replaced by itself {rounds} times in each way, in turn. Downtime: "
-            "from the last commit of the old version to the first of the new one, by the files' times. *Before*: "
-            "until the window begins, the trigger's own wait; *ours*: until Spark is told to start; then "
-            "Spark's start and first batch. The machine's load before each was "
+            "from the last commit of the old version to the first of the new one, by the files' times. "
+            "*Before*: until the window begins, the trigger's own wait; *ours*: until Spark is told to "
+            "start; then Spark's start and first batch. The machine's load before each was "
             f"{Spread.of([one.load for _, _, of in rows for one in of]).text(digits=1)}."
         ),
         tables=(shares(rows), batches(rows), phases(rows), _pauses(pauses)),
