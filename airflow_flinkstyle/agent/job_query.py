@@ -91,6 +91,8 @@ class JobQuery:
     """Newest committed batch when it was started."""
     started_s: float = 0.0
     """When that was, by the monotonic clock."""
+    started_at_ms: int | None = None
+    """The same as epoch milliseconds."""
     committed: BatchId | None = None
     committed_at_ms: int | None = None
     pace: Pace | None = None
@@ -179,6 +181,7 @@ class JobQuery:
             sinks=self.written(),
             declared=self.declared.recorded(),
             pace=self.pace,
+            started_at_ms=self.started_at_ms,
             output_mode=self.output_mode,
             failed=self.failure is not None,
         )

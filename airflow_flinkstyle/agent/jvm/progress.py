@@ -8,7 +8,13 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.kafka.login.driver import scrub
-from airflow_flinkstyle.protocol.query_records import MOST_CHARACTERS, MOST_SOURCES, Pace, SourcePace
+from airflow_flinkstyle.protocol.query_records import (
+    MOST_CHARACTERS,
+    MOST_PARTS,
+    MOST_SOURCES,
+    Pace,
+    SourcePace,
+)
 from airflow_flinkstyle.python_versions import moment_of
 from airflow_flinkstyle.types import BatchId
 
@@ -45,10 +51,13 @@ def pace_of(progress: Mapping[str, Any]) -> Pace:
     """
     watermark = (progress.get("eventTime") or {}).get("watermark")
     watermark_ms = _epoch_ms(watermark) if watermark else _WITHOUT_WATERMARK_MS
+    parts = dict(progress.get("durationMs", {}))
+    whole = int(parts.pop("triggerExecution", 0))
     return Pace(
         batch_id=BatchId(int(progress["batchId"])),
         begun_at_ms=_epoch_ms(progress["timestamp"]),
-        batch_ms=int(progress.get("durationMs", {}).get("triggerExecution", 0)),
+        batch_ms=whole,
+        parts_ms={name: max(0, int(parts[name])) for name in sorted(parts)[:MOST_PARTS]},
         rows=int(progress.get("numInputRows", 0)),
         input_rows_per_s=_rate(progress, "inputRowsPerSecond"),
         processed_rows_per_s=_rate(progress, "processedRowsPerSecond"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from airflow_flinkstyle.jobs.cutover.context import CutoverContext
@@ -10,14 +10,11 @@ from airflow_flinkstyle.jobs.upgrade.keeping_up import UNWATCHED, Bounds
 from airflow_flinkstyle.types import Generation
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
     from airflow_flinkstyle.protocol.records import Rewind
 
 Standby = Literal["warm", "none"]
 """``warm``: the new version's driver is up and waits before the old one stops; ``none``: it starts then."""
-_WINDOW_POLL_S = 0.05
 
 
 @dataclass(kw_only=True)
@@ -41,8 +38,3 @@ class UpgradeContext(CutoverContext):
         """Return the generation to replace."""
         stopped = self.journal.result("stop")
         return Generation(stopped["generation"]) if stopped else super().old()  # an older package's journal
-
-    def in_window(self) -> Self:
-        """Return the same with a client that looks often, for as long as the job is down."""
-        client = self.client
-        return replace(self, client=replace(client, poll_s=min(client.poll_s, _WINDOW_POLL_S)))
