@@ -344,7 +344,7 @@ class DriverLog(Answer):
 class Actions(Answer):
     """What this user may do."""
 
-    dags: Annotated[list[str], Field(description="DAGs that the page's buttons may open.")]
+    dags: Annotated[dict[str, str], Field(description="What a button does -> the DAG that it opens.")]
     refresh: bool
     pin: bool
     logs: bool

@@ -1,9 +1,9 @@
-// The buttons: which DAG each opens, what it is called, and where it makes sense.
+// The buttons: what each does, what it is called, and where it makes sense; the API says which DAG that opens.
 import { TriggerForm } from "./trigger.js";
 
 const { createElement: h, Fragment, useState } = globalThis.React;
 
-// DAG -> words, and whether it is for a job that runs (true), for one that does not (false), or for both.
+// Action, words, and whether it is for a job that runs (true), for one that does not (false), or for both.
 const OF_A_JOB = [
   ["start_job", "Start", false],
   ["take_savepoint", "Take a savepoint"],
@@ -26,7 +26,8 @@ const RUNS = ["running", "starting"];
 
 function fitting(actions, dags, state) {
   const known = state && state !== "unknown";
-  return actions.filter(([dag, , runs]) => dags.includes(dag) && (!known || runs === undefined || runs === RUNS.includes(state)));
+  return actions.filter(([action, , runs]) => action in dags && (!known || runs === undefined || runs === RUNS.includes(state)))
+    .map(([action, words]) => [dags[action], words]);
 }
 
 const isMigration = (journal) => journal.ended && !journal.went_back && journal.phases.some((one) => one.phase === "hold");
@@ -34,8 +35,8 @@ const isMigration = (journal) => journal.ended && !journal.went_back && journal.
 export const StartOfAJob = ({ conn, dags }) => h(Actions, { conn, known: {}, actions: fitting([["start_job", "Start a job"]], dags) });
 
 export function JobActions({ conn, dags, value }) {
-  const possible = value.journals.some(isMigration) ? dags : dags.filter((dag) => dag !== "fail_back");
-  return h(Actions, { conn, known: { job: value.job }, actions: fitting(OF_A_JOB, possible, value.state) });
+  const possible = value.journals.some(isMigration) ? OF_A_JOB : OF_A_JOB.filter(([action]) => action !== "fail_back");
+  return h(Actions, { conn, known: { job: value.job }, actions: fitting(possible, dags, value.state) });
 }
 
 export function SavepointActions({ conn, dags, job, state, savepoint, children }) {

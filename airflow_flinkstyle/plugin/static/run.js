@@ -1,5 +1,5 @@
 // One run of a job: who asked for it, where it runs, and the end of its driver's log.
-import { ownUrl, useAnswer } from "./fetching.js";
+import { ownUrl, useActions, useAnswer } from "./fetching.js";
 import { AskedBy } from "./dagruns.js";
 import { Badge, Facts, Fault, Outside, Time } from "./parts.js";
 import { linkTo } from "./route.js";
@@ -9,7 +9,7 @@ const { createElement: h, Fragment } = globalThis.React;
 
 export function RunView({ conn, job, run }) {
   const { value, error } = useAnswer(ownUrl("roots", conn, "jobs", job));
-  const { value: allowed } = useAnswer(ownUrl("roots", conn, "actions"), { again: false });
+  const { value: allowed } = useActions(conn, job);
   const found = value?.runs.find((one) => String(one.generation) === run);
   const isNewest = value && String(value.generation) === run;
   return h(Fragment, null,
