@@ -17,12 +17,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tools.common import HOME, LOGS, ROOT, VENV_AIRFLOW, VENV_SPARK, say
+from tools import setup
+from tools.common import HOME, LOGS, ROOT, SLICED_SPARKS, VENV_AIRFLOW, VENV_SPARK, say
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-TIERS = {"unit": ("unit", "model", "golden"), "integration": ("integration",), "e2e": ("e2e",)}
+TIERS = {"unit": ("unit", "model", "golden"), "integration": ("integration", "slices"), "e2e": ("e2e",)}
 """Tier -> its folders below ``tests/``."""
 LANES = ("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder")
 """Three processes for two cores: tests wait for brokers and JVMs half of the time. A file stays in one."""
@@ -81,6 +82,7 @@ LONG_FILES = (
     "e2e/test_upgrade.py",
     "e2e/test_hot_savepoints.py",
     "e2e/test_chaos.py",
+    "slices/test_slices.py",
     "integration/test_savepoint_operators.py",
     "integration/test_agent.py",
     "integration/test_aligned.py",
@@ -116,11 +118,16 @@ def main() -> int:
     parser.add_argument("parts", nargs="*", choices=["lint", *TIERS, []], help="default: all")
     wanted = parser.parse_args().parts or ["lint", *TIERS]
     outcomes: list[Outcome] = []
-    if "lint" in wanted:
-        outcomes += lint()
-    for tier in TIERS:
-        if tier in wanted:
-            outcomes += run_tier(tier)
+    with ThreadPoolExecutor(1) as beside:
+        # Mostly the network is waited for: lint and the unit tests run meanwhile.
+        sparks = beside.submit(setup.ensure, SLICED_SPARKS) if "integration" in wanted else None
+        if "lint" in wanted:
+            outcomes += lint()
+        for tier in TIERS:
+            if tier == "integration" and sparks:
+                sparks.result()
+            if tier in wanted:
+                outcomes += run_tier(tier)
     return report(outcomes)
 
 

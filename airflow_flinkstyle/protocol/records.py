@@ -225,6 +225,8 @@ class QueryStatus:
     """The run continues it, and its script has not started it yet."""
     pace: Pace | None = None
     """What Spark says of its newest batch; None before the first, and from an agent that did not say."""
+    output_mode: str | None = None
+    """``append``, ``update`` or ``complete``; None from an agent that did not say."""
     failed: bool = False
     """An error has ended it, and its script has not ended the run for that: it may await another query."""
 
@@ -251,6 +253,8 @@ class Heartbeat(Record):
     """``failed`` only: error code and text."""
     transient: bool = False
     """``failed`` only: the cause may pass by itself, so the run may be started again as it is."""
+    python_version: str = ""
+    """Of the driver; empty from an agent that did not say."""
     dropped: tuple[Name, ...] = ()
     """Queries whose checkpoints may stand beside the others', and that the job is to have no more."""
     ui_url: str | None = None

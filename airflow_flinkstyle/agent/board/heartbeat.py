@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import platform
 import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -84,6 +85,7 @@ class HeartbeatWriter:
             written_at_ms=0,
             spark_version="",
             application_id="",
+            python_version=platform.python_version(),
             queries={},
         )
 

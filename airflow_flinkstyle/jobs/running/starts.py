@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.jobs.deployments.base import Alive
+from airflow_flinkstyle.jobs.deployments.base import Alive, Waiting
 from airflow_flinkstyle.jobs.errors import JobRunningError
 from airflow_flinkstyle.jobs.requests import key_of_kill, request_for
 from airflow_flinkstyle.jobs.running import start_choice, start_plan, stopped
+from airflow_flinkstyle.jobs.running.stuck import end_stuck
 from airflow_flinkstyle.jobs.spec import from_launch, launch_of, require_recordable
-from airflow_flinkstyle.jobs.status import Running, Starting, describe_status
+from airflow_flinkstyle.jobs.status import Dead, Running, Starting, describe_status
 from airflow_flinkstyle.jobs.view import JobView
 from airflow_flinkstyle.kafka.login.driver import named_connections, require_logins
 from airflow_flinkstyle.protocol.records import Claim, Submit
@@ -300,6 +301,8 @@ class JobStarts(JobView):
         status = self.settled_status(unless=lambda run: _is_own(run, claim_key))
         if isinstance(status, (Starting, Running)) and not _is_own(status.run, claim_key):
             raise self._running(describe_status(status))
+        if isinstance(status, Dead):
+            end_stuck(self, status.run)
         self._require_no_waiting_run(claim_key)
 
     def _require_no_waiting_run(self, claim_key: str) -> None:
@@ -310,6 +313,7 @@ class JobStarts(JobView):
             if _is_own(self.run(generation), claim_key):
                 continue
             run = self.settled_run(generation)
+            end_stuck(self, run)
             if run.holds_the_job:
                 raise self._running(f"generation {generation} is waiting or starting ({run.claim.claim_key})")
 
@@ -327,7 +331,7 @@ def _is_own(run: Run, claim_key: str) -> bool:
 
 
 def _is_seen(run: Run) -> bool:
-    return run.successor is not None and isinstance(run.successor.state, Alive)
+    return run.successor is not None and isinstance(run.successor.state, (Alive, Waiting))
 
 
 def _as_recorded(launch: Mapping[str, Any]) -> dict[str, Any]:

@@ -291,6 +291,24 @@ def test_kubernetes_connection_that_a_relaunch_could_not_use_is_refused(
         submit_target(a_connection("spark", extra=extra, host="k8s://https://api"), defaults(), secret_env={})
 
 
+def test_operator_pages_and_limits_of_a_standby_are_read():
+    extra = {
+        "python": "p",
+        "deploy-mode": "cluster",
+        "spark-operator": "kubeflow",
+        "ui-url": "https://spark.example/{pod}",
+        "standby-cores": 8,
+        "standby-memory": "16g",
+    }
+    connection = a_connection("spark", extra=extra, host="k8s://https://api")
+    target = submit_target(connection, defaults(), secret_env={})
+    assert (target.spark_operator, target.ui_url) == ("kubeflow", "https://spark.example/{pod}")
+    assert (target.standby_cores, target.standby_memory) == (8, "16g")
+    extra["standby-cores"] = "many"
+    with pytest.raises(BadInputError, match="standby-cores of connection"):
+        submit_target(a_connection("spark", extra=extra, host="k8s://https://api"), defaults(), secret_env={})
+
+
 def test_deployment_of_another_package_is_chosen_with_its_address():
     extra = {"python": "p", "deployment": "ssh", "cluster-url": "host-7"}
     target = submit_target(a_connection("spark", extra=extra, host="local[2]"), defaults(), secret_env={})

@@ -212,6 +212,8 @@ class Mood:
     moves_sink: bool = False
     adds_query: bool = False
     """One that Spark does not start."""
+    pace: Any = None
+    """What Spark tells of its batches."""
 
 
 class _Leave(Exception):
@@ -483,6 +485,7 @@ class Driver(threading.Thread):
                 },
                 sink=self.mood.sink,
                 sinks=self.sinks(),
+                pace=self.mood.pace,
             )
         if self.mood.adds_query:
             queries["more"] = QueryStatus(query_id="", batch_id=None, batch_committed_at_ms=None, sources={})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow_flinkstyle.jobs.deployments.base import Alive, DriverState, Gone, Unknown
+from airflow_flinkstyle.jobs.deployments.base import Alive, DriverState, Gone, Unknown, Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -21,19 +21,21 @@ _PASSING_EVENTS = ("FailedMount",)
 _SIGNALLED = 128
 _SAID_BY_API = re.compile(r"Message: (.+?)\.? (?:Received status|Failure executing)|Message: (.+)")
 _QUOTA = "exceeded quota"
+NO_POD: Final = "The API server knows no such pod: it was deleted, or was never made."
 
 
-def state_of(pod: Mapping[str, Any] | None) -> DriverState:
+def state_of(pod: Mapping[str, Any]) -> DriverState:
     """Return what the API server's record of a driver's pod says of its process.
 
-    Only the node's own word ends it. A pod that is gone from the API may have been removed by force, and one
-    whose node is lost is set to ``Failed`` by the control plane: in both cases the process may run.
+    Only the node's own word ends it. One whose node is lost is set to ``Failed`` by the control plane, while
+    its process may run.
     """
-    if pod is None:
-        return Unknown("the API server knows no such pod")
     status = pod.get("status") or {}
     phase = status.get("phase")
-    if phase in ("Pending", "Running"):
+    if phase == "Pending":
+        why, may_pass = _why_waiting(pod)
+        return Waiting(why, may_pass=may_pass)
+    if phase == "Running":
         return Alive()
     if phase not in _ENDED:
         return Unknown(f"its pod is in phase {phase}: the node does not report")
@@ -44,20 +46,18 @@ def state_of(pod: Mapping[str, Any] | None) -> DriverState:
     return Gone()
 
 
-def words_of(pod: Mapping[str, Any] | None, events: Sequence[Mapping[str, Any]] = ()) -> str:
+def words_of(pod: Mapping[str, Any], events: Sequence[Mapping[str, Any]] = ()) -> str:
     """Return why a driver's pod does not run, or how it ended; empty if it runs.
 
     Args:
-        pod: As the API server has it; None if it has none.
+        pod: As the API server has it.
         events: Of the pod, in any order.
     """
-    if pod is None:
-        return "The API server knows no such pod: it was deleted, or was never made."
     status = pod.get("status") or {}
     phase, name = status.get("phase"), pod.get("metadata", {}).get("name")
     if phase == "Running":
         return ""
-    said = _why_waiting(pod) if phase == "Pending" else _how_ended(pod)
+    said = _why_waiting(pod)[0] if phase == "Pending" else _how_ended(pod)
     warnings = _warnings(events) if phase == "Pending" or not _driver(pod) else []
     return " ".join([f"Pod {name} is {phase}: {said}.", *warnings])
 
@@ -73,18 +73,19 @@ def refusal_words(said: str) -> str:
     return f"the API server refused the pod: {message}"
 
 
-def _why_waiting(pod: Mapping[str, Any]) -> str:
+def _why_waiting(pod: Mapping[str, Any]) -> tuple[str, bool]:
+    """Return why a pod has not begun, and whether the cluster is at work on it."""
     status = pod.get("status") or {}
     for one in status.get("conditions") or ():
         if one.get("type") == "PodScheduled" and one.get("status") == "False":
-            return f"no node can take it ({one.get('reason')}: {one.get('message')})"
+            return f"no node can take it ({one.get('reason')}: {one.get('message')})", False
     waiting = next(_states(pod, "waiting"), {})
     reason, message = waiting.get("reason"), waiting.get("message") or "no more is said"
     if reason in _NO_IMAGE:
-        return f"its image cannot be pulled ({reason}: {message})"
+        return f"its image cannot be pulled ({reason}: {message})", False
     if reason in _NOT_MADE:
-        return f"its container cannot be made ({reason}: {message})"
-    return f"it is being prepared ({reason or 'not scheduled yet'})"
+        return f"its container cannot be made ({reason}: {message})", False
+    return f"it is being prepared ({reason or 'not scheduled yet'})", True
 
 
 def _how_ended(pod: Mapping[str, Any]) -> str:

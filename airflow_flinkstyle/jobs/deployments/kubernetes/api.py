@@ -30,12 +30,13 @@ IN_CLUSTER: Final = "in-cluster"
 """In place of a kubeconfig: the account of the pod that this runs in."""
 NAMESPACE: Final = "spark.kubernetes.namespace"
 CONTEXT: Final = "spark.kubernetes.context"
-_SUBMISSION: Final = "spark.kubernetes.authenticate.submission."
+SUBMISSION: Final = "spark.kubernetes.authenticate.submission."
 _ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _LOGIN_KEPT_S = 60.0
 """Tokens change while a triggerer runs."""
 _PLUGIN_TIMEOUT_S = 30.0
 _NOT_FOUND = 404
+CONFLICT: Final = 409
 
 
 class RefusedError(NoAnswerError):
@@ -73,9 +74,16 @@ class KubernetesApi:
         """Return the path of a pod."""
         return self.path("pods", name)
 
-    def path(self, kind: str, name: str = "") -> str:
-        """Return the path of an object of the namespace, or of all of its kind."""
-        below = f"/api/v1/namespaces/{quote(self.namespace, safe='')}/{kind}"
+    def path(self, kind: str, name: str = "", *, of: str = "") -> str:
+        """Return the path of an object of the namespace, or of all of its kind.
+
+        Args:
+            kind: In the plural, as paths have it.
+            name: Of the object; empty for all of its kind.
+            of: Group and version of a kind that is not Kubernetes' own core.
+        """
+        root = f"apis/{of}" if of else "api/v1"
+        below = f"/{root}/namespaces/{quote(self.namespace, safe='')}/{kind}"
         return f"{below}/{quote(name, safe='')}" if name else below
 
     def get(self, path: str) -> dict[str, Any] | None:
@@ -116,7 +124,7 @@ class KubernetesApi:
             BadInputError: If nothing says so, or what does cannot be used.
         """
         files = {
-            name: self._target.conf.get(f"{_SUBMISSION}{name}")
+            name: self._target.conf.get(f"{SUBMISSION}{name}")
             for name in ("oauthTokenFile", "caCertFile", "clientCertFile", "clientKeyFile")
         }
         try:
@@ -226,7 +234,7 @@ def _no_login(found: str) -> BadInputError:
     return BadInputError(
         "A login to the Kubernetes API server was expected in a kubeconfig (kube_config_path of the "
         f"kubernetes connection, KUBECONFIG or ~/.kube/config), in files that the settings name "
-        f"({_SUBMISSION}oauthTokenFile), or in this pod's account, found {found}.",
+        f"({SUBMISSION}oauthTokenFile), or in this pod's account, found {found}.",
         state_after="Nothing was started or changed.",
         remedy="Name one that can be read on every Airflow worker and triggerer.",
     )
