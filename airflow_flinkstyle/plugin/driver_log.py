@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 from airflow_flinkstyle.plugin.looks.documents import web_address
 
 if TYPE_CHECKING:
-    from airflow_flinkstyle.jobs.running.client import JobClient
-    from airflow_flinkstyle.jobs.status import Run
     from airflow_flinkstyle.plugin.roots import Root
     from airflow_flinkstyle.types import Generation
 
@@ -26,12 +24,6 @@ def driver_log(root: Root, job: str, generation: Generation, lines: int) -> dict
         "generation": generation,
         "host": native_id.get("host"),
         "file": native_id.get("log") or None,
-        "cluster_page": _cluster_page(client, run),
+        "cluster_page": web_address(client.pages(run).cluster),
         "text": text,
     }
-
-
-def _cluster_page(client: JobClient, run: Run) -> str | None:
-    deployment = client.deployment_of(run.generation, run.claim)
-    native_ids = client.native_ids(run)
-    return web_address(deployment.page(native_ids[0])) if native_ids else None

@@ -93,10 +93,6 @@ class OverSsh:
         """Return the end of the log on the host."""
         return self._ask(f"tail -n {lines} {shlex.quote(native_id['log'])}") or ""
 
-    def page(self, native_id: Mapping[str, str]) -> str | None:
-        """Return no address: nothing manages these processes."""
-        return None
-
     def _ask(self, script: str) -> str | None:
         """Return what a script said on the host; None if ssh failed."""
         command = ["ssh", "-o", "BatchMode=yes", self._host, "sh -s"]

@@ -115,9 +115,6 @@ class Deployment(Protocol):
     def log_tail(self, native_id: Mapping[str, str], *, lines: int = 30) -> str:
         """Return the end of the driver's log; empty if it cannot be read from here."""
 
-    def page(self, native_id: Mapping[str, str]) -> str | None:
-        """Return the address of the cluster manager's page of the driver, for people; None without one."""
-
 
 class OutOfSight:
     """A deployment that this caller must not ask, or cannot: of its drivers only the lease tells."""
@@ -156,10 +153,6 @@ class OutOfSight:
     def log_tail(self, native_id: Mapping[str, str], *, lines: int = 30) -> str:
         """Show nothing."""
         return ""
-
-    def page(self, native_id: Mapping[str, str]) -> str | None:
-        """Know no address."""
-        return None
 
     def _refused(self) -> DriverFailedError:
         return DriverFailedError(

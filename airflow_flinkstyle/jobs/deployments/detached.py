@@ -170,10 +170,6 @@ class DetachedDeployment:
         except OSError:
             return ""
 
-    def page(self, native_id: Mapping[str, str]) -> str | None:
-        """Return no address: nobody manages these processes."""
-        return None
-
     def _sees(self, native_id: Mapping[str, str]) -> bool:
         """Return whether a pid counts here: names of hosts tell nothing, two may share one."""
         booted = native_id["started"].partition("@")[2]

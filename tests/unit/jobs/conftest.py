@@ -26,7 +26,7 @@ from airflow_flinkstyle.agent.errors import PredecessorError
 from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.clock import CLOCK, Clock
 from airflow_flinkstyle.errors import FlinkstyleError, SignatureError
-from airflow_flinkstyle.jobs.deployments.base import Alive, Gone
+from airflow_flinkstyle.jobs.deployments.base import Alive, DriverPages, Gone
 from airflow_flinkstyle.jobs.errors import MirrorBehindError
 from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.spec import JobSpec, Submission, SubmitTarget
@@ -601,8 +601,8 @@ class World:
     def log_tail(self, native_id: Any, *, lines: int = 30) -> str:
         return "the end of the log"
 
-    def page(self, native_id: Any) -> str | None:
-        return f"https://cluster/drivers/{native_id['pid']}"
+    def pages(self, native_id: Any) -> DriverPages:
+        return DriverPages(cluster=f"https://cluster/drivers/{native_id['pid']}")
 
     # tests
 
