@@ -338,6 +338,8 @@ class DriverLog(Answer):
     host: str | None
     file: Annotated[str | None, Field(description="On that host; null on a cluster.")]
     cluster_page: Annotated[str | None, Field(description="The cluster manager's page of the driver.")]
+    log_page: Annotated[str | None, Field(description="Where the cluster shows the whole log.")]
+    spark_ui: Annotated[str | None, Field(description="Spark's UI, as the cluster leads to it.")]
     text: str
 
 
