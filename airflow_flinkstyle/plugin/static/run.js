@@ -40,7 +40,7 @@ function Log({ conn, job, run }) {
   return h("section", null,
     h("h2", null, "End of the driver's log"),
     h(Fault, { text: error }),
-    value && h(Facts, { rows: [["Host", value.host], ["File", value.file], ...[["Cluster", value.cluster_page], ["Whole log", value.log_page], ["Spark UI by the cluster", value.spark_ui]].map(([name, href]) => [name, h(Outside, { href })])] }),
+    value && h(Facts, { rows: [["Host", value.host], ["File", value.file], ...[["Cluster", value.cluster_page], ["Whole log", value.log_page], ["Spark UI", value.cluster_page && value.spark_ui]].map(([name, href]) => [name, h(Outside, { href })])] }),
     value && h("pre", { tabIndex: 0, "aria-label": "End of the driver's log" }, value.text),
     value?.text === "(no log)" && value.file && h("p", { className: "quiet" }, `The API server cannot read it from here. On ${value.host}: tail ${value.file}`));
 }
