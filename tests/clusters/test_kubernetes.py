@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -68,8 +69,10 @@ def _never_runs(cluster: Cluster, lab: ClusterLab, conf: dict[str, str], words: 
     assert kubernetes is not None
     target = replace(target, conf={**target.conf, **conf})
     handle = client.start(lab.spec(), target, claim_key=f"never-{words[:5]}")
+    run = client.run(handle.generation)
+    wait_until("the cluster says why", lambda: re.search(words, client.log_tail(run)), timeout_s=TIMEOUT_S)
     with pytest.raises(StepTimeoutError, match=words):
-        client.wait_running(handle.generation, timeout_s=20)
+        client.wait_running(handle.generation, timeout_s=1)
     _asked_earlier(lab, handle.generation, STUCK_S)
     with pytest.raises(DriverFailedError, match=rf"could not be started: .*{words}"):
         client.wait_running(handle.generation, timeout_s=3 * STUCK_LOOK_S)
