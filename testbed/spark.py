@@ -217,9 +217,10 @@ class SparkCluster:
 
     def wait_for_workers(self, count: int) -> None:
         """Wait until that many workers are alive."""
-        self.master_service.wait_ready_with(lambda: self._alive_workers() >= count)
+        self.master_service.wait_ready_with(lambda: self.alive_workers() >= count)
 
-    def _alive_workers(self) -> int:
+    def alive_workers(self) -> int:
+        """Return how many workers the leading master believes to live."""
         try:
             return sum(worker["state"] == "ALIVE" for worker in self.state()["workers"])
         except StopIteration:  # nobody leads yet
