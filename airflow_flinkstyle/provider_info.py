@@ -25,7 +25,7 @@ def get_provider_info() -> dict[str, Any]:
         "extra-links": ["airflow_flinkstyle.links.savepoint.SavepointLink"],
         "config": {
             "flinkstyle": {
-                "description": "The Savepoints page.",
+                "description": "The Savepoints page, and the jobs that DAGs look after.",
                 "options": {
                     "page": {
                         "description": "Connections of type flinkstyle whose jobs the page shows, each "
@@ -34,7 +34,15 @@ def get_provider_info() -> dict[str, Any]:
                         "type": "string",
                         "example": "flinkstyle_default:take_savepoint, flinkstyle_billing:rotate_billing",
                         "default": "flinkstyle_default:take_savepoint",
-                    }
+                    },
+                    "jobs": {
+                        "description": "A YAML file or a folder of them that define jobs: "
+                        "rotate_savepoints and watch_jobs look after these, and forms suggest their names.",
+                        "version_added": __version__,
+                        "type": "string",
+                        "example": "/jobs/definitions",
+                        "default": "",
+                    },
                 },
             }
         },

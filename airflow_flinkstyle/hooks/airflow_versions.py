@@ -18,6 +18,7 @@ try:
         AirflowNotFoundException,
         AirflowSensorTimeout,
         AirflowSkipException,
+        ParamValidationError,
     )
 except ImportError:  # Airflow 3.1
     from airflow.configuration import conf  # type: ignore[assignment]
@@ -27,6 +28,7 @@ except ImportError:  # Airflow 3.1
         AirflowNotFoundException,
         AirflowSensorTimeout,
         AirflowSkipException,
+        ParamValidationError,
     )
 
 if TYPE_CHECKING:
@@ -52,6 +54,7 @@ __all__ = [
     "AirflowNotFoundException",
     "AirflowSensorTimeout",
     "AirflowSkipException",
+    "ParamValidationError",
     "conf",
     "in_thread",
 ]

@@ -67,8 +67,10 @@ def test_started_job_outlives_its_task_and_a_dag_takes_its_savepoint(lab: Lab):
 
 def test_rotation_takes_verifies_and_prunes_every_job_whatever_becomes_of_the_others(lab: Lab):
     (older,) = lab.client.repository.manifests()
-    rotation = [{"job": "nobody"}, {"job": "counts", "max_count": 1}]
-    rotated = lab.run_dag("rotate_savepoints", {"rotation": rotation})
+    (lab.folder / "jobs.yaml").write_text(
+        "job: nobody\nscript: none.py\n---\njob: counts\nscript: counts.py\nmax_count: 1\n"
+    )
+    rotated = lab.run_dag("rotate_savepoints", {})
     assert "JOB_NOT_RUNNING: Job nobody was expected to run" in rotated.stdout, rotated.stdout
     (newer,) = lab.client.repository.manifests()
     assert f"| {newer.savepoint_id} | keep | the newest complete and verified (quick) one |" in rotated.stdout

@@ -48,18 +48,6 @@ def test_form_is_complete_with_its_required_fields(name: str, filled: dict[str, 
             again.params.validate()
 
 
-def test_rotation_takes_verifies_and_prunes_each_job_in_its_own_mapped_tasks():
-    dag = a_dag("rotate_savepoints")
-    take, verify, prune = (
-        dag.get_task(f"rotate.{name}") for name in ("take_savepoint", "verify_savepoint", "prune_savepoints")
-    )
-    assert take.downstream_task_ids == {verify.task_id}
-    assert verify.downstream_task_ids == {prune.task_id}
-    assert dag.get_task("every_entry_is_used").upstream_task_ids == {"jobs"}
-    assert take.get_closest_mapped_task_group() is not None
-    assert dag.catchup is False
-
-
 @pytest.mark.parametrize(
     ("field", "wrong"),
     [("way", "anything"), ("replication_policy", "mine"), ("producer_switch", "os:system"), ("job", "")],

@@ -1,4 +1,4 @@
-"""The form of the DAGs that migrate: its fields, and the templates that hand their answers to operators."""
+"""The fields of the DAGs that migrate, and the templates that hand their answers to operators."""
 
 from __future__ import annotations
 
@@ -6,9 +6,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk import Param
 
+from airflow_flinkstyle.dags.fields import connection_fields, job_fields
+
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from airflow_flinkstyle.dags.form import Form
+
+MIRROR: Final = "MirrorMaker 2"
+"""Section of the fields about it."""
 ISOLATION: Final = ["read_uncommitted", "read_committed"]
 _MIRROR: Final = {
     "source_alias": "source_alias",
@@ -26,44 +32,36 @@ _TIMEOUTS: Final = ("hold_timeout_s", "first_commit_timeout_s")
 _OF_THE_JOB: Final = ("job", "flinkstyle_conn_id")
 
 
-def migration_params(*, without: Collection[str] = (), needed: Collection[str] = ()) -> dict[str, Any]:
-    """Return the form's fields by name, as a DAG's ``params``.
+def migration_fields(*, without: Collection[str] = (), needed: Collection[str] = ()) -> dict[str, Param]:
+    """Return the form's fields by name.
 
     Args:
         without: Fields that the DAG does not ask for.
         needed: Fields that may not stay empty in this DAG.
     """
-    asked = {name: param for name, param in _params().items() if name not in without}
+    asked = {name: param for name, param in _all().items() if name not in without}
     return asked | {
         name: Param(**{**asked[name].schema, "type": "string", "minLength": 1}) for name in needed
     }
 
 
-def migration_answers(*, without: Collection[str] = ()) -> dict[str, Any]:
-    """Return the operators' ``migration``: a template for every field that the DAG asks for."""
-    names = [name for name in _params() if name not in (*without, *_OF_THE_JOB)]
-    asked = {name: f"{{{{ params.{name} }}}}" for name in names}
+def migration_answers(form: Form) -> dict[str, Any]:
+    """Return the operators' ``migration``: a template for every answer that the form leads to."""
+    names = [name for name in _all() if name in form and name not in _OF_THE_JOB]
+    asked = form.answers(*names)
     mirror = {own: asked.pop(name) for own, name in _MIRROR.items() if name in asked}
     timeouts = {name: asked.pop(name) for name in _TIMEOUTS if name in asked}
     return {**asked, "mirror": mirror, "timeouts": timeouts}
 
 
-def _params() -> dict[str, Any]:
+def _all() -> dict[str, Param]:
     return {**_job_and_clusters(), **_way(), **_mirror(), **_window()}
 
 
-def _job_and_clusters() -> dict[str, Any]:
+def _job_and_clusters() -> dict[str, Param]:
     return {
-        "job": Param(
-            type="string", minLength=1, title="Job", description="Name of the running job.", section="Job"
-        ),
-        "flinkstyle_conn_id": Param(
-            "flinkstyle_default",
-            type="string",
-            title="Flinkstyle connection",
-            description="Connection with the savepoint root.",
-            section="Job",
-        ),
+        **job_fields("Name of the running job."),
+        **connection_fields(),
         "spark_conn_id": Param(
             None,
             type=["null", "string"],
@@ -103,7 +101,7 @@ def _job_and_clusters() -> dict[str, Any]:
     }
 
 
-def _way() -> dict[str, Any]:
+def _way() -> dict[str, Param]:
     return {
         "way": Param(
             "proved",
@@ -158,7 +156,7 @@ def _way() -> dict[str, Any]:
     }
 
 
-def _mirror() -> dict[str, Any]:
+def _mirror() -> dict[str, Param]:
     return {
         "source_alias": Param(
             type="string",
@@ -166,7 +164,7 @@ def _mirror() -> dict[str, Any]:
             examples=["none"],
             title="Alias of the cluster to leave",
             description="As MirrorMaker calls it; none where the mirror keeps offsets or nothing is proved.",
-            section="MirrorMaker 2",
+            section=MIRROR,
         ),
         "target_alias": Param(
             type="string",
@@ -174,7 +172,7 @@ def _mirror() -> dict[str, Any]:
             examples=["none"],
             title="Alias of the cluster to move to",
             description="As MirrorMaker calls it; none where the mirror keeps offsets or nothing is proved.",
-            section="MirrorMaker 2",
+            section=MIRROR,
         ),
         "replication_policy": Param(
             "identity",
@@ -184,53 +182,53 @@ def _mirror() -> dict[str, Any]:
                 "default": "Topics get the alias as prefix",
             },
             title="Replication policy",
-            section="MirrorMaker 2",
+            section=MIRROR,
         ),
         "mirror_isolation": Param(
             "read_committed",
             enum=ISOLATION,
             title="MirrorMaker's isolation level",
             description="isolation.level of its consumer; read_uncommitted copies aborted records.",
-            section="MirrorMaker 2",
+            section=MIRROR,
         ),
         "sole_writer": Param(
             False,
             type="boolean",
             title="Only the mirror writes to its topics on the cluster to move to",
             description="Then records equal to mirrored ones count as second copies, not as new records.",
-            section="MirrorMaker 2",
+            section=MIRROR,
         ),
         "keeps_offsets": Param(
             False,
             type="boolean",
             title="The mirror keeps offsets",
             description="Cluster Linking and the like, in place of MirrorMaker; it is verified, not assumed.",
-            section="MirrorMaker 2",
+            section=MIRROR,
         ),
         "ignored_headers": Param(
             None,
             type=["null", "array"],
             title="Headers that the mirror adds or changes",
-            section="MirrorMaker 2",
+            section=MIRROR,
         ),
         "connector_name": Param(
             None,
             type=["null", "string"],
             title="Connector's name",
             description="Empty for MirrorSourceConnector, as in dedicated mode.",
-            section="MirrorMaker 2",
+            section=MIRROR,
         ),
         "offsets_topic": Param(
             None,
             type=["null", "string"],
             title="Topic with MirrorMaker's positions",
             description="Empty for mm2-offsets.<alias of the cluster to leave>.internal.",
-            section="MirrorMaker 2",
+            section=MIRROR,
         ),
     }
 
 
-def _window() -> dict[str, Any]:
+def _window() -> dict[str, Param]:
     return {
         "allow": Param(
             "exact",
