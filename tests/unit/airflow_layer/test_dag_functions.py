@@ -75,9 +75,9 @@ def test_answer_that_is_given_is_a_field_no_more_and_a_param_asks_otherwise():
     assert "target_kafka_conn_id" not in dag.params
     assert dag.params["fence"] == "acl"
     assert (dag.tags, dag.max_active_runs) == ({"mine"}, 2)
-    plan = rendered(dag, "plan", {"way": "new_identity"})
-    assert plan.migration["target_kafka_conn_id"] == "kafka_new"
-    assert (plan.migration["fence"], plan.migration["way"]) == ("acl", "new_identity")
+    check = rendered(dag, "pre_flight", {"way": "new_identity"})
+    assert check.migration["target_kafka_conn_id"] == "kafka_new"
+    assert (check.migration["fence"], check.migration["way"]) == ("acl", "new_identity")
 
 
 def test_answer_that_the_form_would_refuse_is_refused_where_the_dag_is_made():
