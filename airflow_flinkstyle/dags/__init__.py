@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from airflow_flinkstyle.dags.drill import drill_dag as drill_dag
     from airflow_flinkstyle.dags.fail_back import fail_back_dag as fail_back_dag
     from airflow_flinkstyle.dags.migrate import migration_dag as migration_dag
     from airflow_flinkstyle.dags.roll_back import roll_back_dag as roll_back_dag
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.dags.watch import watch_dag as watch_dag
 
 _HOME = {
+    "drill_dag": "drill",
     "fail_back_dag": "fail_back",
     "migration_dag": "migrate",
     "roll_back_dag": "roll_back",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
-from airflow_flinkstyle.hooks.assets import SAVEPOINTS, emit_savepoint
+from airflow_flinkstyle.hooks.assets import SAVEPOINTS, emit, savepoint_asset
 from airflow_flinkstyle.hooks.failures import airflow_errors
 from airflow_flinkstyle.hooks.keys import request_key, run_key
 from airflow_flinkstyle.hooks.page_roots import savepoint_page
@@ -69,7 +69,8 @@ class SavepointMaker(StreamingJobOperator):
 
     def announce(self, context: Context, savepoint_id: str) -> None:
         """Let the task's success publish an event of the job's savepoints."""
-        emit_savepoint(context, self.job, self.flinkstyle_conn_id, savepoint_id)
+        asset = savepoint_asset(self.job, self.flinkstyle_conn_id)
+        emit(context, SAVEPOINTS, asset, {"job": self.job, "savepoint_id": savepoint_id})
 
 
 __all__ = ["SavepointMaker", "StreamingJobOperator", "airflow_errors", "request_key", "run_key"]

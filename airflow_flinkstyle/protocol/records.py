@@ -73,6 +73,11 @@ class Claim(SignedRecord):
     rehearse: Rehearse | None = None
     """Whether its queries are tried on a copy of ``prepare_savepoint_id`` before the driver waits."""
 
+    @property
+    def is_drill(self) -> bool:
+        """Whether its driver only rehearses and never holds the job."""
+        return self.rehearse is not None and self.rehearse.only
+
 
 @stored
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from airflow_flinkstyle.agent.board import takeover
 from airflow_flinkstyle.agent.board.patience import patiently
 from airflow_flinkstyle.agent.guards import checks, compat, lineages, sinks, waiting
 from airflow_flinkstyle.agent.run import scratch
+from airflow_flinkstyle.agent.run.reasons import Drilled
 from airflow_flinkstyle.agent.run.rehearsal import rehearse
 
 if TYPE_CHECKING:
@@ -78,6 +79,9 @@ class Admission:
         driver_run, board = self._driver_run, self._board
         if not self.relaunched:
             self._prepare(first)
+        if driver_run.claim.is_drill:
+            self._driver.begin_end(Drilled())
+            self._driver.leave_if_ending()
         self._patiently(lambda: self._heartbeat_writer.beat("standby"))
         self._order = order = self._wait_for_order()
         seen = driver_run.seen if self.relaunched else board.current()
@@ -119,7 +123,8 @@ class Admission:
         if savepoint_id is not None and self._board.takeover_order(self._driver_run.generation) is None:
             manifest = self._repository.read(savepoint_id)
             compat.require_for_savepoint(self._queries.spark, manifest, first.name)
-            checks.restore(manifest, self._repository, self._queries.checkpoint, complete=False)
+            if not self._driver_run.claim.is_drill:
+                checks.restore(manifest, self._repository, self._queries.checkpoint, complete=False)
             if (asked := self._driver_run.claim.rehearse) is not None:
                 rehearse(self._driver, manifest, first, asked)
 

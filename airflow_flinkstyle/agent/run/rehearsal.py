@@ -50,6 +50,8 @@ def rehearse(driver: Driver, manifest: Manifest, query: JobQuery, asked: Rehears
     begun_s, failure = time.monotonic(), None
     found = {other.name: _untested("the script starts it after another one") for other in manifest.queries}
     try:
+        if asked.only:
+            found |= {name: _restored(driver, manifest, name) for name in found if name != query.name}
         found[query.name] = _one(driver, manifest, query, asked)
     except Exception as error:  # whatever fails here would have failed after the takeover
         log.exception("The rehearsal of query %s failed", query.name)
@@ -78,7 +80,9 @@ def _one(driver: Driver, manifest: Manifest, query: JobQuery, asked: Rehearse) -
     spark, location = driver.queries.spark, scratch.location_of(driver.driver_run.claim.checkpoint_location)
     scratch.remove(spark, location)  # what an earlier driver of this generation has left
     try:
+        begun_s = time.monotonic()
         checkpoint, place = scratch.restore(spark, location, manifest, query.name, driver.repository)
+        restore_s = time.monotonic() - begun_s
         copy = replace(query, checkpoint=checkpoint, location=place, query=None, identities={})
         if asked.elsewhere:
             scratch.read_newest(driver.describe, copy, asked.records * asked.batches)
@@ -92,7 +96,21 @@ def _one(driver: Driver, manifest: Manifest, query: JobQuery, asked: Rehearse) -
     sink = query.sink.name
     left_out = f"The function of its {sink}." if sink in _FUNCTIONS else f"Its sink {sink}."
     untested = (*found.untested, left_out, *([_ELSEWHERE] if asked.elsewhere else []))
-    return replace(found, untested=untested)
+    return replace(found, restore_s=restore_s, untested=untested)
+
+
+def _restored(driver: Driver, manifest: Manifest, name: str) -> RehearsedQuery:
+    """Restore the copy of a query that the script starts later, so that its files are known to be whole."""
+    spark, location = driver.queries.spark, scratch.location_of(driver.driver_run.claim.checkpoint_location)
+    scratch.remove(spark, location)
+    begun_s = time.monotonic()
+    try:
+        scratch.restore(spark, location, manifest, name, driver.repository)
+        taken_s = time.monotonic() - begun_s
+    finally:
+        with suppress(Exception):  # the next driver removes it
+            scratch.remove(spark, location)
+    return RehearsedQuery(restore_s=taken_s, untested=("It was restored only: the script starts it later.",))
 
 
 def _untested(why: str) -> RehearsedQuery:
