@@ -143,8 +143,8 @@ def _outcome(client: JobClient, generation: Generation) -> Drill:
     if rehearsal.failure is not None:
         code, text = rehearsal.failure
         raise DrillFailedError(
-            f"Savepoint {rehearsal.savepoint_id} of job {client.board.job} was expected to be restored and to "
-            f"run, found {code}: {text}",
+            f"Savepoint {rehearsal.savepoint_id} of job {client.board.job} was expected to be restored "
+            f"and to run, found {code}: {text}",
             state_after="The job was not touched, and the copy is gone.",
             remedy="Do not rely on this savepoint: take another one and drill that. "
             "If it fails too, correct what the error names.",
