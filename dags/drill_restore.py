@@ -1,4 +1,4 @@
-"""The DAG `drill_restore`, of the jobs that `[flinkstyle] jobs` names."""
+"""The DAG `drill_restore`."""
 
 from airflow_flinkstyle.dags import drill_dag
 

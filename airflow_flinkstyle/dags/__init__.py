@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.dags.drill import drill_dag as drill_dag
+    from airflow_flinkstyle.dags.drill_jobs import drill_jobs_dag as drill_jobs_dag
     from airflow_flinkstyle.dags.fail_back import fail_back_dag as fail_back_dag
     from airflow_flinkstyle.dags.migrate import migration_dag as migration_dag
     from airflow_flinkstyle.dags.roll_back import roll_back_dag as roll_back_dag
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "drill_dag": "drill",
+    "drill_jobs_dag": "drill_jobs",
     "fail_back_dag": "fail_back",
     "migration_dag": "migrate",
     "roll_back_dag": "roll_back",

@@ -1,4 +1,4 @@
-"""Drill the restore of every job that is defined: its newest savepoint, in a scratch run that writes nothing.
+"""Drill the restore of a savepoint, in a scratch run that writes nothing.
 
 A driver beside the job restores all files, lets Spark run some batches on the copy, and throws it away. The
 task says how long and how much; it fails if the savepoint cannot be restored or run. The job is not touched.
@@ -6,57 +6,64 @@ task says how long and how much; it fails if the savepoint cannot be restored or
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Param
 
-from airflow_flinkstyle.dags.defined import dag_of_jobs
+from airflow_flinkstyle.dags.fields import MORE, connection_fields, job_fields
+from airflow_flinkstyle.dags.form import Form, Job
 from airflow_flinkstyle.operators.drill import DrillRestoreOperator
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from airflow.sdk import DAG
 
-    from airflow_flinkstyle.jobs.definition import SparkStreamingJob
 
-ONE_AT_A_TIME: Final = 1
-"""A drill needs the resources of a driver."""
-
-
-def drill_dag(
-    jobs: Iterable[SparkStreamingJob] | None = None,
-    *,
-    dag_id: str = "drill_restore",
-    schedule: timedelta = timedelta(days=7),
-    **arguments: Any,
-) -> DAG:
-    """Return a DAG that drills the restore of every job, one after another, each in a task of its name.
+def drill_dag(job: Job = None, *, dag_id: str | None = None, **given: Any) -> DAG:
+    """Return a DAG that drills the restore of one savepoint, by default the newest one.
 
     Args:
-        jobs: Definitions, as ``read_jobs(folder).values()``; None: those that ``[flinkstyle] jobs`` names.
-        dag_id: The DAG's name.
-        schedule: How often.
-        arguments: Further arguments of ``DAG``; ``max_active_tasks`` says how many drills run at once.
+        job: A name or a definition; None: the form asks.
+        dag_id: None for ``drill_restore``, with the job's name behind it if it is known.
+        given: Answers by the names of the form's fields, or ``Param``s to ask otherwise; all others are
+            arguments of ``DAG``, for example ``schedule``.
     """
-    settings = {"params": _fields(), "max_active_tasks": ONE_AT_A_TIME, **arguments}
-    return dag_of_jobs(jobs, _drill, dag_id=dag_id, schedule=schedule, doc=__doc__, arguments=settings)
+    form = Form({**_fields(), **size_fields(), **_places()}, job, given)
+    with form.dag("drill_restore", dag_id, __doc__) as dag:
+        DrillRestoreOperator(
+            task_id="drill", **form.job, **form.answers("savepoint_id", "batches", "records", "spark_conn_id")
+        )
+    return dag
 
 
-def _drill(job: SparkStreamingJob) -> None:
-    DrillRestoreOperator(
-        task_id=job.job,
-        job=job.job,
-        flinkstyle_conn_id=job.flinkstyle_conn_id,
-        deferrable=False,  # Airflow counts no deferred task as active, so all drills would run at once
-        batches="{{ params.batches }}",
-        records="{{ params.records }}",
-    )
+def size_fields() -> dict[str, Param]:
+    """Return the fields about how much is run."""
+    return {
+        "batches": Param(2, type="integer", minimum=1, title="Batches to run"),
+        "records": Param(10_000, type="integer", minimum=1, title="Records of a batch"),
+    }
 
 
 def _fields() -> dict[str, Param]:
     return {
-        "batches": Param(2, type="integer", minimum=1, title="Batches to run"),
-        "records": Param(10_000, type="integer", minimum=1, title="Records of a batch"),
+        **job_fields("Name of the job; it need not run."),
+        "savepoint_id": Param(
+            "latest",
+            type="string",
+            minLength=1,
+            title="Savepoint",
+            description="Which one; 'latest' is the newest.",
+        ),
+    }
+
+
+def _places() -> dict[str, Param]:
+    return {
+        **connection_fields(),
+        "spark_conn_id": Param(
+            None,
+            type=["null", "string"],
+            title="Spark connection",
+            description="Where the scratch run runs; empty for where the job ran last.",
+            section=MORE,
+        ),
     }

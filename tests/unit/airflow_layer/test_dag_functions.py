@@ -32,7 +32,7 @@ ORDERS = SparkStreamingJob(
     verify="full",
 )
 CLICKS = SparkStreamingJob(job="clicks", script="b.py")
-FOR_A_JOB = ("fail_back", "migration", "roll_back", "start", "take_savepoint", "upgrade")
+FOR_A_JOB = ("drill", "fail_back", "migration", "roll_back", "start", "take_savepoint", "upgrade")
 
 
 def rendered(dag: DAG, task_id: str, params: dict[str, Any] | None = None) -> Any:  # noqa: ANN401 - any operator

@@ -30,6 +30,7 @@ def a_dag(name: str) -> DAG:
     ("name", "filled"),
     [
         ("take_savepoint", {"job": "orders"}),
+        ("drill_restore", {"job": "orders"}),
         ("start_job", {"job": "orders", "script": "/jobs/orders.py"}),
         ("upgrade_job", {"job": "orders"}),
         ("roll_back", {"job": "orders"}),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.dags import drill_dag
+from airflow_flinkstyle.dags import drill_jobs_dag
 from airflow_flinkstyle.hooks.airflow_versions import AirflowFailException
 from airflow_flinkstyle.hooks.assets import DRILLS, drill_asset
 from airflow_flinkstyle.jobs.definition import SparkStreamingJob
@@ -100,7 +100,7 @@ def test_task_that_is_killed_ends_the_driver_of_its_drill(world: World, mood: ty
 
 
 def test_dag_drills_one_job_after_another():
-    dag = drill_dag(
+    dag = drill_jobs_dag(
         [SparkStreamingJob(job="orders", script="a.py"), SparkStreamingJob(job="b", script="b.py")]
     )
     assert dag.max_active_tasks == 1
