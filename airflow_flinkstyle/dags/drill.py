@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Param
 
-from airflow_flinkstyle.dags.fields import MORE, connection_fields, job_fields
+from airflow_flinkstyle.dags.fields import MORE, connection_fields, job_fields, savepoint_fields
 from airflow_flinkstyle.dags.form import Form, Job
 from airflow_flinkstyle.operators.drill import DrillRestoreOperator
 
@@ -27,7 +27,8 @@ def drill_dag(job: Job = None, *, dag_id: str | None = None, **given: Any) -> DA
         given: Answers by the names of the form's fields, or ``Param``s to ask otherwise; all others are
             arguments of ``DAG``, for example ``schedule``.
     """
-    form = Form({**_fields(), **size_fields(), **_places()}, job, given)
+    asked = {**job_fields("Name of the job; it need not run."), **savepoint_fields()}
+    form = Form({**asked, **size_fields(), **_places()}, job, given)
     with form.dag("drill_restore", dag_id, __doc__) as dag:
         DrillRestoreOperator(
             task_id="drill", **form.job, **form.answers("savepoint_id", "batches", "records", "spark_conn_id")
@@ -40,19 +41,6 @@ def size_fields() -> dict[str, Param]:
     return {
         "batches": Param(2, type="integer", minimum=1, title="Batches to run"),
         "records": Param(10_000, type="integer", minimum=1, title="Records of a batch"),
-    }
-
-
-def _fields() -> dict[str, Param]:
-    return {
-        **job_fields("Name of the job; it need not run."),
-        "savepoint_id": Param(
-            "latest",
-            type="string",
-            minLength=1,
-            title="Savepoint",
-            description="Which one; 'latest' is the newest.",
-        ),
     }
 
 

@@ -19,6 +19,19 @@ def job_fields(description: str) -> dict[str, Param]:
     return {"job": Param(type="string", minLength=1, title="Job", description=description, **suggested)}
 
 
+def savepoint_fields() -> dict[str, Param]:
+    """Return the field for one savepoint, by default the newest one."""
+    return {
+        "savepoint_id": Param(
+            "latest",
+            type="string",
+            minLength=1,
+            title="Savepoint",
+            description="Which one; 'latest' is the newest.",
+        ),
+    }
+
+
 def connection_fields() -> dict[str, Param]:
     """Return the field for the savepoint root."""
     return {

@@ -14,6 +14,7 @@ from airflow.sdk import Param
 
 from airflow_flinkstyle.dags.fields import connection_fields, job_fields, skip_known_fields, trial_fields
 from airflow_flinkstyle.dags.form import Form, Job
+from airflow_flinkstyle.operators.choice import CHOOSE, ChooseSavepointOperator
 from airflow_flinkstyle.operators.roll_back import RollBackStreamingJobOperator, ShowWaysBackOperator
 
 if TYPE_CHECKING:
@@ -32,15 +33,23 @@ def roll_back_dag(job: Job = None, *, dag_id: str | None = None, **given: Any) -
     form = Form({**_fields(), **skip_known_fields(), **trial_fields(), **connection_fields()}, job, given)
     with form.dag("roll_back", dag_id, __doc__, max_active_runs=1) as dag:
         ways = ShowWaysBackOperator(task_id="ways_back", **form.job)
+        savepoint = ChooseSavepointOperator(
+            task_id="savepoint",
+            subject=f"To which savepoint is job {form['job']} to be brought back?",
+            savepoint_id=form["savepoint_id"],
+            body="{{ ti.xcom_pull(task_ids='ways_back') }}",
+            **form.job,
+        )
         back = RollBackStreamingJobOperator(
             task_id="roll_back",
             retries=2,
             retry_delay=timedelta(seconds=5),
             **form.job,
-            **form.answers("savepoint_id", "rewind", "skip_known_batches", "standby"),
+            savepoint_id="{{ ti.xcom_pull(task_ids='savepoint') }}",
+            **form.answers("rewind", "skip_known_batches", "standby"),
             **form.answers("rehearse_batches", "rehearse_records", "first_commit_timeout_s"),
         )
-        ways >> back
+        ways >> savepoint >> back
     return dag
 
 
@@ -51,7 +60,8 @@ def _fields() -> dict[str, Param]:
             None,
             type=["null", "string"],
             title="Savepoint",
-            description="Empty: the version before continues where the job is.",
+            examples=[CHOOSE],
+            description="Empty: the version before continues where the job is. 'choose' lists them.",
         ),
         "rewind": Param(
             "continue",

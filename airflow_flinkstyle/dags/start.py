@@ -12,6 +12,7 @@ from airflow.sdk import Param
 
 from airflow_flinkstyle.dags.fields import MORE, connection_fields, job_fields, skip_known_fields
 from airflow_flinkstyle.dags.form import Form, Job
+from airflow_flinkstyle.operators.choice import CHOOSE, ChooseSavepointOperator
 from airflow_flinkstyle.operators.start import StartStreamingJobOperator
 
 if TYPE_CHECKING:
@@ -29,14 +30,22 @@ def start_dag(job: Job = None, *, dag_id: str | None = None, **given: Any) -> DA
     """
     form = Form(_fields(), job, given)
     with form.dag("start_job", dag_id, __doc__) as dag:
-        StartStreamingJobOperator(
+        savepoint = ChooseSavepointOperator(
+            task_id="savepoint",
+            subject=f"From which savepoint is job {form['job']} to start?",
+            savepoint_id=form["savepoint_id"],
+            **form.job,
+        )
+        start = StartStreamingJobOperator(
             task_id="start",
             retries=1,
             retry_delay=timedelta(seconds=5),
             **form.job,
             **form.answers("spark_conn_id", "script", "args", "conf", "env", "start_from", "discard_history"),
-            **form.answers("savepoint_id", "rewind", "skip_known_batches"),
+            savepoint_id="{{ ti.xcom_pull(task_ids='savepoint') }}",
+            **form.answers("rewind", "skip_known_batches"),
         )
+        savepoint >> start
     return dag
 
 
@@ -75,9 +84,9 @@ def _beginning() -> dict[str, Param]:
         "savepoint_id": Param(
             None,
             type=["null", "string"],
-            examples=["latest"],
+            examples=["latest", CHOOSE],
             title="Savepoint",
-            description="Which one, if it starts from a savepoint; 'latest' is the newest.",
+            description="If it starts from one: its id; 'latest' is the newest, 'choose' lists them.",
             section=MORE,
         ),
         "rewind": Param(

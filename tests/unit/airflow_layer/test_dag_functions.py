@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -32,14 +33,18 @@ ORDERS = SparkStreamingJob(
     verify="full",
 )
 CLICKS = SparkStreamingJob(job="clicks", script="b.py")
-FOR_A_JOB = ("drill", "fail_back", "migration", "roll_back", "start", "take_savepoint", "upgrade")
+NOTHING_YET = SimpleNamespace(xcom_pull=lambda **_: None)
+FOR_A_JOB = (
+    *("dispose", "drill", "export", "fail_back", "migration", "roll_back", "start", "stop"),
+    *("take_savepoint", "upgrade", "verify"),
+)
 
 
 def rendered(dag: DAG, task_id: str, params: dict[str, Any] | None = None) -> Any:  # noqa: ANN401 - any operator
     """Render a task's templates as Airflow does, with the defaults of the form and ``params``."""
     task = dag.get_task(task_id)
     shown = {name: dag.params.get_param(name).value for name in dag.params} | (params or {})
-    task.render_template_fields({"params": shown, "task": task, "ti": None})
+    task.render_template_fields({"params": shown, "task": task, "ti": NOTHING_YET})
     return task
 
 

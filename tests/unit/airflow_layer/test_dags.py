@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import runpy
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -31,6 +31,11 @@ def a_dag(name: str) -> DAG:
     [
         ("take_savepoint", {"job": "orders"}),
         ("drill_restore", {"job": "orders"}),
+        ("stop_job", {"job": "orders"}),
+        ("verify_savepoint", {"job": "orders"}),
+        ("dispose_savepoints", {"job": "orders"}),
+        ("export_savepoint", {"job": "orders", "to": "s3://bucket/export"}),
+        ("cut_jobs", {"jobs": ["orders", "clicks"]}),
         ("start_job", {"job": "orders", "script": "/jobs/orders.py"}),
         ("upgrade_job", {"job": "orders"}),
         ("roll_back", {"job": "orders"}),
@@ -38,7 +43,7 @@ def a_dag(name: str) -> DAG:
         ("fail_back", MIGRATION),
     ],
 )
-def test_form_is_complete_with_its_required_fields(name: str, filled: dict[str, str]):
+def test_form_is_complete_with_its_required_fields(name: str, filled: dict[str, Any]):
     dag = a_dag(name)
     dag.params.update(filled)
     dag.params.validate()
