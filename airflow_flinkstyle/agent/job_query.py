@@ -12,12 +12,13 @@ from airflow_flinkstyle.agent.jvm.causes import failure_of
 from airflow_flinkstyle.agent.jvm.progress import newest_pace
 from airflow_flinkstyle.checkpoint.inventory import list_batches
 from airflow_flinkstyle.clock import now_ms
+from airflow_flinkstyle.protocol.query_records import MOST_SERVERS_CHARACTERS, Reading
 from airflow_flinkstyle.protocol.records import QueryStatus
 from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
 from airflow_flinkstyle.sinks import resume
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from airflow_flinkstyle.agent.declared import Declaration
     from airflow_flinkstyle.agent.jvm.sources import Source
@@ -177,7 +178,20 @@ class JobQuery:
             declared=self.declared.recorded(),
             pace=self.pace,
             failed=self.failure is not None,
+            reads=readings(self.sources, self.identities),
         )
+
+
+def readings(sources: Sequence[Source], recorded: Collection[str]) -> dict[str, Reading]:
+    """Return how the Kafka sources read, called as they were recorded. Pure."""
+    found = {}
+    for source in sources:
+        key = source.name if source.name and source.name in recorded else str(source.position)
+        servers = source.option("kafka.bootstrap.servers") or ""
+        if source.is_kafka and key in recorded and 0 < len(servers) <= MOST_SERVERS_CHARACTERS:
+            isolation = source.option("kafka.isolation.level") or "read_uncommitted"
+            found[key] = Reading(servers=servers, isolation=isolation)
+    return found
 
 
 def _ended_at_ms(progress: PySpark, batch: BatchId) -> int:

@@ -38,32 +38,22 @@ def fail_back_dag(job: Job = None, *, dag_id: str | None = None, **given: Any) -
         given: Answers by the names of the form's fields, or ``Param``s to ask otherwise; all others are
             arguments of ``DAG``.
     """
-    fields = migration_fields(without=_NOT_ASKED, needed=("source_alias", "target_alias"))
-    form = Form({**fields, **_fields()}, job, given)
-    answers = migration_answers(form)
-    found = "{{ ti.xcom_pull(task_ids='begin')['rename'] }}"
+    form = Form({**migration_fields(without=_NOT_ASKED, of_job=_fields()), **_mirror_back()}, job, given)
     with form.dag("fail_back", dag_id, __doc__, max_active_runs=1, default_args=dict(RETRIES)) as dag:
         begin = BeginFailBackOperator(
             task_id="begin",
-            migration=answers,
+            migration=migration_answers(form),
             **form.answers("migration_id", "topics", "mirror_timeout_s"),
             **form.job,
         )
-        told = {**form.job, "migration": {**answers, "rename": found, "back": True}}
-        question = f"Move job {form['job']} back to cluster {form['target_kafka_conn_id']}?"
+        told = {**form.job, "migration": "{{ ti.xcom_pull(task_ids='begin')['migration'] }}"}
+        question = f"Move job {form['job']} back to the cluster that it came from?"
         begin >> add_migration(form, told, question=question, shown=("begin", *SHOWN))
     return dag
 
 
 def _fields() -> dict[str, Param]:
     return {
-        "migration_id": Param(
-            None,
-            type=["null", "string"],
-            title="Migration to reverse",
-            description="Empty for the newest finished one.",
-            section="Job",
-        ),
         "topics": Param(
             "original",
             enum=["original", "as_mirrored"],
@@ -72,6 +62,17 @@ def _fields() -> dict[str, Param]:
                 "as_mirrored": "Copies of the whole topics it reads now, made by the mirror back",
             },
             title="Topics to read",
+        ),
+    }
+
+
+def _mirror_back() -> dict[str, Param]:
+    return {
+        "migration_id": Param(
+            None,
+            type=["null", "string"],
+            title="Migration to reverse",
+            description="Empty for the newest finished one.",
             section=MIRROR,
         ),
         "mirror_timeout_s": Param(

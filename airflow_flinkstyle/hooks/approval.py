@@ -15,6 +15,7 @@ from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.migration.approved import Approved
 from airflow_flinkstyle.jobs.migration.cutover import PHASES
 from airflow_flinkstyle.jobs.migration.form_reader import read_form
+from airflow_flinkstyle.jobs.migration.known import fill_in
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError
 from airflow_flinkstyle.rewrite.errors import MovesRefusedError
 
@@ -59,9 +60,9 @@ def approved_or_read(hook: StreamingJobHook, form: MigrationForm, migration_id: 
 
 
 def read(hook: StreamingJobHook, form: MigrationForm) -> Migration:
-    """Read the form, with the hook's connections."""
+    """Read the form, with the hook's connections; what it leaves open is looked up."""
     return read_form(
-        form,
+        fill_in(form, hook.client(form.job), hook.look_ups()),
         servers=lambda conn_id: hook.kafka(conn_id).bootstrap_servers,
         repository=hook.repository(form.job),
         producer_switch=hook.switch_name(None),

@@ -13,6 +13,8 @@ MOST_SOURCES = 16
 """Of so many sources a heartbeat says how fast they are."""
 MOST_CHARACTERS = 120
 """Of a source's description."""
+MOST_SERVERS_CHARACTERS = 1000
+"""Of a source's list of servers; a longer one is left out."""
 
 
 @stored
@@ -24,6 +26,17 @@ class SourcePace:
     """As Spark names it, ``KafkaV2[Subscribe[orders]]``; at most 120 characters."""
     lag_records: Count | None
     """Records of a Kafka source behind the batch's end, when it was planned; None for other sources."""
+
+
+@stored
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """How a Kafka source reads, by the options that Spark was given; no login is among them."""
+
+    servers: str
+    """``kafka.bootstrap.servers``, after what the start has set over the script's own."""
+    isolation: str
+    """``kafka.isolation.level``."""
 
 
 @stored

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from airflow_flinkstyle.protocol.query_records import GroupStatus, Pace
+from airflow_flinkstyle.protocol.query_records import GroupStatus, Pace, Reading
 from airflow_flinkstyle.protocol.record import Record, SignedRecord
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from airflow_flinkstyle.protocol.sink_records import Sinks
@@ -228,6 +228,8 @@ class QueryStatus:
     """What Spark says of its newest batch; None before the first, and from an agent that did not say."""
     failed: bool = False
     """An error has ended it, and its script has not ended the run for that: it may await another query."""
+    reads: Mapping[str, Reading] = field(default_factory=dict)
+    """How its Kafka sources read, by source as in ``sources``; empty from an agent that did not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from airflow_flinkstyle.operators import (
     TakeSavepointOperator,
     VerifyMigrationOperator,
 )
+from testbed.keys import SIGNING_KEY
 from tests.unit.airflow_layer.conftest import WorldHook, a_context, with_hook
 from tests.unit.jobs.cutovers import DyingStore, Killed
 
@@ -148,8 +149,31 @@ def test_answer_that_the_form_has_no_field_for_is_refused_before_the_window(worl
     unknown = a_task(PreflightMigrationOperator, hook, told={"source_topics": "orders"})
     with pytest.raises(AirflowFailException, match=r"BAD_INPUT.*any of allow.*found source_topics='orders'"):
         unknown.execute(a_context("check"))
+    unnamed = a_task(PreflightMigrationOperator, hook, told={"target_kafka_conn_id": ""})
+    with pytest.raises(AirflowFailException, match=r"BAD_INPUT.*two connections; found 'old' and ''"):
+        unnamed.execute(a_context("check"))
+
+
+def test_migration_that_is_told_the_target_only_finds_the_rest_and_moves(
+    world: World, hook: WorldHook, connections: SimpleNamespace
+):
+    extra = {**connections.extra, "savepoint_root": "s3://savepoints/jobs", "kafka_connections": "new,old"}
+    connections.set("flinkstyle_default", "flinkstyle", extra, password=SIGNING_KEY)
+    world.start()
+    told = {"source_kafka_conn_id": None, "mirror": None, "way": "proved"}
+    report = a_task(MigrateStreamingJobOperator, hook, told=told).execute(a_context("migrate"))
+    moving = hook.seen[-1]
+    assert (moving.source.conn_id, moving.target.conn_id, moving.script_servers) == ("old", "new", "old:9092")
+    assert (moving.isolation, moving.mirror.source_alias, moving.mirror.target_alias) == (
+        *("read_committed", "old", "new"),
+    )
+    assert world.board.current().value.generation == report["generation"]
+
+
+def test_cluster_to_leave_that_nothing_leads_to_is_asked_for(world: World, hook: WorldHook):
+    world.start()
     unnamed = a_task(PreflightMigrationOperator, hook, told={"source_kafka_conn_id": ""})
-    with pytest.raises(AirflowFailException, match=r"BAD_INPUT.*two connections; found '' and 'new'"):
+    with pytest.raises(AirflowFailException, match=r"BAD_INPUT.*source_kafka_conn_id.*kafka_connections"):
         unnamed.execute(a_context("check"))
 
 

@@ -38,6 +38,7 @@ from airflow_flinkstyle.kafka.translation.request import ProofRequest
 from airflow_flinkstyle.kafka.verdict import Exact, Refused
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.protocol.query_records import Reading
 from airflow_flinkstyle.protocol.records import (
     End,
     Heartbeat,
@@ -208,6 +209,8 @@ class Mood:
     slow_takes_s: float = 0.0
     slow_start_s: float = 0.0
     tells_no_sinks: bool = False
+    tells_no_reading: bool = False
+    """As agents of before."""
     sink: str = "kafka"
     """Another one has no transactional sink in it."""
     moves_sink: bool = False
@@ -508,6 +511,7 @@ class Driver(threading.Thread):
                 },
                 sink=self.mood.sink,
                 sinks=self.sinks(),
+                reads={} if self.mood.tells_no_reading else {"0": self.reading()},
             )
         if self.mood.adds_query:
             queries["more"] = QueryStatus(query_id="", batch_id=None, batch_committed_at_ms=None, sources={})
@@ -523,6 +527,11 @@ class Driver(threading.Thread):
             **last,
         )
         self.version = self.board.beat(self.generation, heartbeat, seen=self.version)
+
+    def reading(self) -> Reading:
+        rules = [rule.options for rule in self.claim.overrides]
+        servers = rules[0]["kafka.bootstrap.servers"] if rules else "old:9092"
+        return Reading(servers=servers, isolation="read_committed")
 
     def sinks(self) -> Sinks | None:
         if self.mood.tells_no_sinks:
