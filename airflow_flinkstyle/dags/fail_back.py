@@ -48,7 +48,7 @@ def fail_back_dag(job: Job = None, *, dag_id: str | None = None, **given: Any) -
         )
         told = {**form.job, "migration": "{{ ti.xcom_pull(task_ids='begin')['migration'] }}"}
         question = f"Move job {form['job']} back to the cluster that it came from?"
-        begin >> add_migration(form, told, question=question, shown=("begin", *SHOWN))
+        begin >> add_migration(form, told, question=question, shown=(*SHOWN, "begin"))
     return dag
 
 

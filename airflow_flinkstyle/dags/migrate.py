@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from airflow.sdk import DAG, BaseOperator
 
 RETRIES: Final = {"retries": 2, "retry_delay": timedelta(seconds=5)}
-SHOWN: Final = ("pre_flight", "plan")
-"""Tasks whose tables the approval shows."""
+SHOWN: Final = ("plan", "pre_flight")
+"""Tasks whose tables the approval shows, the verdict first."""
 
 
 def migration_dag(job: Job = None, *, dag_id: str | None = None, **given: Any) -> DAG:
@@ -70,6 +70,7 @@ def add_migration(form: Form, told: dict[str, Any], *, question: str, shown: tup
         task_id="approve",
         subject=question,
         body="\n\n".join(f"{{{{ ti.xcom_pull(task_ids='{task}', key='markdown') }}}}" for task in shown),
+        **form.job,
     )
     migrate = MigrateStreamingJobOperator(task_id="migrate", hot_savepoint_id=hot, **told)
     verify = VerifyMigrationOperator(task_id="verify", **told)

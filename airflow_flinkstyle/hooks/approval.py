@@ -20,6 +20,8 @@ from airflow_flinkstyle.kafka.errors import ClusterMismatchError
 from airflow_flinkstyle.rewrite.errors import MovesRefusedError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from airflow_flinkstyle.hooks.job import StreamingJobHook
     from airflow_flinkstyle.jobs.migration.approved import Migration
     from airflow_flinkstyle.jobs.migration.cutover import Cutover
@@ -109,6 +111,14 @@ def store(hook: StreamingJobHook, wanted: Approved, migration_id: str) -> Approv
     if found.digest != wanted.digest:
         raise _stored_otherwise(migration_id, found, wanted)
     return found
+
+
+def decide(
+    hook: StreamingJobHook, job: str, migration_id: str, who: Mapping[str, str], *, approved: bool
+) -> None:
+    """Keep in the journal who has approved or rejected a migration."""
+    journal = CutoverJournal(hook.store, job, migration_id, PHASES, signer=hook.signer)
+    journal.decide(who, approved=approved)
 
 
 def require_clusters(approved: Approved, moved: Cutover) -> None:

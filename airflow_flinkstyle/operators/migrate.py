@@ -81,11 +81,13 @@ class PlanMigrationOperator(MigrationOperator):
         """Plan, show, store."""
         from airflow_flinkstyle.hooks.approval import plan_and_store
         from airflow_flinkstyle.rewrite import plan_json
+        from airflow_flinkstyle.rewrite.cost import choices
 
         with airflow_errors():
             self.show_savepoint(context, self.savepoint_id)
             plan, approved = plan_and_store(self.hook, self.form(), run_key(context), self.savepoint_id)
-        shown = f"{plan.as_markdown()}\n\n{approved.as_markdown()}"
+        cost = "\n".join(choices(plan.moves))
+        shown = f"{plan.as_markdown()}\n\n#### Your choice\n\n{cost}\n\n{approved.as_markdown()}"
         context["ti"].xcom_push(key="markdown", value=shown)
         self.log.info("To be approved:\n%s", shown)
         return plan_json.to_json(plan)

@@ -40,6 +40,8 @@ class CutoverReport:
     markdown; None without a rehearsal."""
     notes: tuple[str, ...]
     """What else there is to know: the fence, records left behind on the old cluster, group offsets."""
+    decided: Mapping[str, Any] | None
+    """Who approved it: ``by``, ``at`` (ISO 8601) and ``choice``; None if nobody was asked."""
     plan: OffsetRewritePlan
 
     def as_dict(self) -> dict[str, Any]:
@@ -53,8 +55,10 @@ class CutoverReport:
         times = ", ".join(f"{phase} {seconds:.1f} s" for phase, seconds in self.phases_s.items())
         downtime = "nothing to read" if self.downtime_s is None else f"{self.downtime_s:.1f} s"
         rehearsed = f"{self.rehearsal['table']}\n\n" if self.rehearsal else ""
+        who = self.decided
+        decided = f"Approved by {escape(str(who['by']))} at {escape(str(who['at']))}.\n\n" if who else ""
         return (
-            f"{self.plan.as_markdown()}\n\n{rehearsed}"
+            f"{self.plan.as_markdown()}\n\n{decided}{rehearsed}"
             f"Producers held {self.held_s:.1f} s, downtime {downtime}, "
             f"savepoint {size(self.savepoint_bytes)}. Phases: {times}."
             + "".join(f"\n\n{escape(note)}" for note in self.notes)
@@ -83,6 +87,7 @@ def build_report(client: JobClient, journal: CutoverJournal) -> CutoverReport:
         downtime_s=None if first_ms is None or last_ms is None else (first_ms - last_ms) / 1000,
         rehearsal=standby.get("rehearsal"),
         notes=_notes(journal),
+        decided=journal.decided(),
         plan=plan_json.from_json(_result(journal, "translate")["plan"]),
     )
 

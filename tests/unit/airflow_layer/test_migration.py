@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from airflow_flinkstyle.hooks.airflow_versions import AirflowFailException
+from airflow_flinkstyle.jobs.journal import read_phases
 from airflow_flinkstyle.jobs.migration.producers import StoreProducerSwitch
 from airflow_flinkstyle.operators import (
+    ApproveMigrationOperator,
     MigrateStreamingJobOperator,
     PreflightMigrationOperator,
     SettleMigrationOperator,
@@ -68,6 +71,26 @@ def test_migration_moves_the_job_and_every_task_after_it_agrees(world: World, ho
     world.judge()
     verified = a_task(VerifyMigrationOperator, hook, timeout_s=5)
     assert verified.execute(a_context("verify"))["cluster_id"] == "new"
+
+
+@pytest.mark.parametrize("answer", ["Approve", "Reject"])
+def test_who_approved_is_kept_and_in_the_report(world: World, hook: WorldHook, answer: str):
+    world.start()
+    approve = ApproveMigrationOperator(task_id="approve", subject="Move it?", job=world.job)
+    event = {
+        "chosen_options": [answer],
+        "params_input": {},
+        "responded_at": datetime(2026, 11, 21, 12, tzinfo=UTC),
+        "responded_by_user": {"id": "7", "name": "ann"},
+    }
+    approve.execute_complete(a_context("approve"), event)
+    journals = read_phases(world.store, world.job)
+    ((decided,),) = journals.values()
+    assert dict(decided.intent) == {"by": "ann", "at": "2026-11-21T12:00:00+00:00", "choice": answer}
+    if answer == "Approve":
+        context = a_context("migrate")
+        a_task(MigrateStreamingJobOperator, hook).execute(context)
+        assert "Approved by ann at 2026-11-21T12:00:00+00:00." in context["ti"].xcoms["markdown"]
 
 
 def test_refused_translation_goes_back_and_fails_the_task(world: World, hook: WorldHook):
