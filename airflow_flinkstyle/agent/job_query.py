@@ -12,7 +12,7 @@ from airflow_flinkstyle.agent.jvm.causes import failure_of
 from airflow_flinkstyle.agent.jvm.progress import newest_pace
 from airflow_flinkstyle.checkpoint.inventory import list_batches
 from airflow_flinkstyle.clock import now_ms
-from airflow_flinkstyle.protocol.query_records import MOST_SERVERS_CHARACTERS, Reading
+from airflow_flinkstyle.protocol.query_records import MOST_SERVERS_CHARACTERS, Reading, Writing
 from airflow_flinkstyle.protocol.records import QueryStatus
 from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
 from airflow_flinkstyle.sinks import resume
@@ -42,8 +42,21 @@ class Sink:
     """Spark's name of it; None if it is not known."""
     path: str | None = None
     """Where its files go; None for a sink without."""
+    lineage: str | None = None
+    """Of a transactional sink, as the script names it; empty for the query's id; None for another sink, or if
+    it is not known."""
     may_remember: bool = False
     """Whether it is handed batch ids, and only its author knows if it leaves out those that it has seen."""
+    servers: str | None = None
+    """Of a Kafka sink."""
+    topic: str | None = None
+    """Of a Kafka sink; None if each record names its own."""
+
+    def writing(self) -> Writing | None:
+        """Return what the heartbeat says of it; what is very long is left out."""
+        told = {"servers": self.servers, "topic": self.topic, "path": self.path}
+        short = {name: text for name, text in told.items() if text and len(text) <= MOST_SERVERS_CHARACTERS}
+        return Writing(**short) if short else None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -177,8 +190,10 @@ class JobQuery:
             sinks=self.written(),
             declared=self.declared.recorded(),
             pace=self.pace,
+            output_mode=self.output_mode,
             failed=self.failure is not None,
             reads=readings(self.sources, self.identities),
+            writes=self.sink.writing(),
         )
 
 

@@ -1,4 +1,7 @@
-"""Copy a savepoint to a folder, with everything it needs; `flinkstyle savepoint import` brings it back."""
+"""Copy a savepoint of a streaming job out, with everything it needs: to a folder, or to one file.
+
+The copy needs nothing of the savepoint root; `flinkstyle savepoint import` brings it into another one.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,14 @@ from airflow.sdk import Param
 
 from airflow_flinkstyle.dags.fields import connection_fields, job_fields, savepoint_fields
 from airflow_flinkstyle.dags.form import Form, Job
-from airflow_flinkstyle.operators.export import ExportSavepointOperator
+from airflow_flinkstyle.operators.exchange import ExportSavepointOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG
 
 
 def export_dag(job: Job = None, *, dag_id: str | None = None, **given: Any) -> DAG:
-    """Return a DAG that copies a savepoint to a folder.
+    """Return a DAG that copies a savepoint out.
 
     Args:
         job: A name or a definition; None: the form asks.
@@ -28,7 +31,7 @@ def export_dag(job: Job = None, *, dag_id: str | None = None, **given: Any) -> D
     form = Form(fields, job, given)
     with form.dag("export_savepoint", dag_id, __doc__) as dag:
         ExportSavepointOperator(
-            task_id="export",
+            task_id="export_savepoint",
             retries=2,
             retry_delay=timedelta(seconds=10),
             **form.job,
@@ -42,7 +45,7 @@ def _fields() -> dict[str, Param]:
         "to": Param(
             type="string",
             minLength=1,
-            title="Folder",
-            description="An empty one: s3://bucket/prefix, or an absolute path on the worker.",
+            title="To",
+            description="A folder (path or s3://...), or a file that ends in .tar; paths are the worker's.",
         ),
     }

@@ -45,7 +45,7 @@ def upgrade_dag(job: Job = None, *, dag_id: str | None = None, **given: Any) -> 
             **form.job,
             **form.answers("spark_conn_id", "script", "args", "conf", "if_committed", "skip_known_batches"),
             **form.answers("standby", "rehearse_batches", "rehearse_records", "observe_s", "max_lag"),
-            **form.answers("first_commit_timeout_s"),
+            **form.answers("min_rate", "shuffle_partitions", "first_commit_timeout_s"),
         )
     return dag
 
@@ -88,7 +88,16 @@ def _health() -> dict[str, Param]:
             type=["null", "integer"],
             minimum=0,
             title="Records it may be behind",
-            description="Per topic, when it was observed; known where offsets are committed to Kafka.",
+            description="Per topic, or source of Kafka, when it was observed.",
+            section=MORE,
+        ),
+        "min_rate": Param(
+            0.5,
+            type=["null", "number"],
+            minimum=0,
+            maximum=1,
+            title="Part of the rate it must keep",
+            description="Of the old version's input rows per second, if it falls behind.",
             section=MORE,
         ),
         "if_committed": Param(
@@ -109,6 +118,14 @@ def _health() -> dict[str, Param]:
 
 def _places() -> dict[str, Param]:
     return {
+        "shuffle_partitions": Param(
+            None,
+            type=["null", "integer"],
+            minimum=1,
+            title="Shuffle partitions",
+            description="Spread the state over so many; empty for as many as it has. State in RocksDB only.",
+            section=MORE,
+        ),
         **connection_fields(),
         "spark_conn_id": Param(
             None,

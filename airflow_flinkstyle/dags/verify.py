@@ -28,7 +28,7 @@ def verify_dag(job: Job = None, *, dag_id: str | None = None, **given: Any) -> D
     form = Form(fields, job, given)
     with form.dag("verify_savepoint", dag_id, __doc__) as dag:
         VerifySavepointOperator(
-            task_id="verify",
+            task_id="verify_savepoint",
             retries=2,
             retry_delay=timedelta(seconds=10),
             **form.job,

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.operators.choice import ChooseSavepointsOperator as ChooseSavepointsOperator
     from airflow_flinkstyle.operators.cut import CutJobsOperator as CutJobsOperator
     from airflow_flinkstyle.operators.drill import DrillRestoreOperator as DrillRestoreOperator
-    from airflow_flinkstyle.operators.export import ExportSavepointOperator as ExportSavepointOperator
+    from airflow_flinkstyle.operators.exchange import ExportSavepointOperator as ExportSavepointOperator
     from airflow_flinkstyle.operators.fail_back import BeginFailBackOperator as BeginFailBackOperator
     from airflow_flinkstyle.operators.migrate import (
         MigrateStreamingJobOperator as MigrateStreamingJobOperator,
@@ -49,7 +49,7 @@ _HOME = {
     "CutJobsOperator": "cut",
     "DisposeSavepointOperator": "retention",
     "DrillRestoreOperator": "drill",
-    "ExportSavepointOperator": "export",
+    "ExportSavepointOperator": "exchange",
     "MigrateStreamingJobOperator": "migrate",
     "PlanMigrationOperator": "migrate",
     "PlanOffsetRewriteOperator": "rewrite",

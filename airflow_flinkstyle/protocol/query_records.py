@@ -14,7 +14,7 @@ MOST_SOURCES = 16
 MOST_CHARACTERS = 120
 """Of a source's description."""
 MOST_SERVERS_CHARACTERS = 1000
-"""Of a source's list of servers; a longer one is left out."""
+"""Of a list of servers or a path; a longer one is left out."""
 
 
 @stored
@@ -37,6 +37,19 @@ class Reading:
     """``kafka.bootstrap.servers``, after what the start has set over the script's own."""
     isolation: str
     """``kafka.isolation.level``."""
+
+
+@stored
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Writing:
+    """Where a query writes, as far as its script says it; for people and lineage, it decides nothing."""
+
+    servers: str | None = None
+    """``bootstrap.servers`` of a Kafka sink."""
+    topic: str | None = None
+    """Of a Kafka sink; None if each record names its own."""
+    path: str | None = None
+    """Of a sink that writes files or a table."""
 
 
 @stored

@@ -1,4 +1,4 @@
-"""Savepoints of several jobs that belong together, and a savepoint that leaves its root."""
+"""Savepoints of several jobs that belong together."""
 
 from __future__ import annotations
 
@@ -10,16 +10,10 @@ from airflow_flinkstyle.hooks.airflow_versions import AirflowException, AirflowF
 from airflow_flinkstyle.hooks.assets import SAVEPOINTS, savepoint_asset
 from airflow_flinkstyle.jobs.running.together import find_cut
 from airflow_flinkstyle.jobs.status import Closed
-from airflow_flinkstyle.operators import CutJobsOperator, ExportSavepointOperator, TakeSavepointOperator
-from airflow_flinkstyle.savepoint.exchange.importing import import_savepoint
-from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
-from airflow_flinkstyle.storage.local import LocalStore
-from testbed.memory_store import MemoryStore
+from airflow_flinkstyle.operators import CutJobsOperator
 from tests.unit.airflow_layer.conftest import a_context
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.unit.jobs.conftest import World
 
 pytestmark = pytest.mark.airflow
@@ -55,18 +49,3 @@ def test_cut_with_a_job_that_does_not_run_leaves_all_as_they_are(world: World):
 def test_jobs_are_named_once_each(world: World, jobs: object):
     with pytest.raises(AirflowFailException, match=r"BAD_INPUT.*each once"):
         CutJobsOperator(task_id="cut", jobs=jobs).execute(a_context("cut"))
-
-
-def test_savepoint_is_exported_and_comes_back_elsewhere(world: World, tmp_path: Path):
-    world.start()
-    taken = TakeSavepointOperator(task_id="take", job=world.job).execute(a_context("take"))
-    folder = tmp_path / "export"
-    export = ExportSavepointOperator(task_id="export", job=world.job, to=str(folder))
-    done = export.execute(a_context("export"))
-    assert done["uri"].endswith("/export")
-    assert export.execute(a_context("export")) == done, "a retry finds it there"
-    elsewhere = SavepointRepository(MemoryStore(), world.job)
-    assert import_savepoint(LocalStore(folder), elsewhere).savepoint_id == taken
-    (folder / "notes.txt").write_text("mine")
-    with pytest.raises(AirflowFailException, match="TARGET_OCCUPIED"):
-        ExportSavepointOperator(task_id="e", job=world.job, to=str(folder)).execute(a_context("e"))
