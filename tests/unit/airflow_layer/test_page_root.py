@@ -8,6 +8,7 @@ import pytest
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.hooks.page_roots import PageRoot
+from airflow_flinkstyle.jobs.deployments.base import DriverPages
 from airflow_flinkstyle.jobs.errors import JobNotRunningError
 from airflow_flinkstyle.plugin.cache.root_watch import RootWatch
 from airflow_flinkstyle.plugin.driver_log import driver_log
@@ -40,7 +41,7 @@ def test_log_is_shown_with_the_page_of_the_cluster(world: World):
 
 def test_page_that_is_no_address_of_the_web_is_left_out(world: World, monkeypatch: pytest.MonkeyPatch):
     world.start()
-    monkeypatch.setattr(world, "page", lambda native_id: "javascript:alert(1)")
+    monkeypatch.setattr(world, "pages", lambda native_id: DriverPages(cluster="javascript:alert(1)"))
     assert driver_log(root_of(world), world.job, Generation(1), 10)["cluster_page"] is None
 
 
