@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.dags.drill_jobs import drill_jobs_dag as drill_jobs_dag
     from airflow_flinkstyle.dags.export import export_dag as export_dag
     from airflow_flinkstyle.dags.fail_back import fail_back_dag as fail_back_dag
+    from airflow_flinkstyle.dags.measure import measure_dag as measure_dag
     from airflow_flinkstyle.dags.migrate import migration_dag as migration_dag
     from airflow_flinkstyle.dags.roll_back import roll_back_dag as roll_back_dag
     from airflow_flinkstyle.dags.rotate import rotation_dag as rotation_dag
@@ -33,6 +34,7 @@ _HOME = {
     "drill_jobs_dag": "drill_jobs",
     "export_dag": "export",
     "fail_back_dag": "fail_back",
+    "measure_dag": "measure",
     "migration_dag": "migrate",
     "roll_back_dag": "roll_back",
     "rotation_dag": "rotate",

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.operators.drill import DrillRestoreOperator as DrillRestoreOperator
     from airflow_flinkstyle.operators.exchange import ExportSavepointOperator as ExportSavepointOperator
     from airflow_flinkstyle.operators.fail_back import BeginFailBackOperator as BeginFailBackOperator
+    from airflow_flinkstyle.operators.measure import MeasureJobsOperator as MeasureJobsOperator
     from airflow_flinkstyle.operators.migrate import (
         MigrateStreamingJobOperator as MigrateStreamingJobOperator,
     )
@@ -50,6 +51,7 @@ _HOME = {
     "DisposeSavepointOperator": "retention",
     "DrillRestoreOperator": "drill",
     "ExportSavepointOperator": "exchange",
+    "MeasureJobsOperator": "measure",
     "MigrateStreamingJobOperator": "migrate",
     "PlanMigrationOperator": "migrate",
     "PlanOffsetRewriteOperator": "rewrite",
