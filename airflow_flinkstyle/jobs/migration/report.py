@@ -50,6 +50,18 @@ class CutoverReport:
         fields = {name: getattr(self, name) for name in self.__slots__ if name not in ("plan", *told)}
         return {**fields, **told}
 
+    def as_event(self) -> dict[str, Any]:
+        """Return what an asset's event says."""
+        return {
+            "job": self.job,
+            "migration_id": self.migration_id,
+            "source_cluster_id": self.plan.source_cluster_id,
+            "target_cluster_id": self.plan.target_cluster_id,
+            "savepoint_id": self.rewritten_id,
+            "held_s": self.held_s,
+            "downtime_s": self.downtime_s,
+        }
+
     def as_markdown(self) -> str:
         """Render the table of positions and the times."""
         times = ", ".join(f"{phase} {seconds:.1f} s" for phase, seconds in self.phases_s.items())

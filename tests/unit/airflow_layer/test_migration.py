@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_flinkstyle.hooks.airflow_versions import AirflowFailException
+from airflow_flinkstyle.hooks.assets import MIGRATIONS, migration_asset
 from airflow_flinkstyle.jobs.journal import read_phases
 from airflow_flinkstyle.jobs.migration.producers import StoreProducerSwitch
 from airflow_flinkstyle.operators import (
@@ -62,6 +63,9 @@ def test_migration_moves_the_job_and_every_task_after_it_agrees(world: World, ho
     assert world.board.claim(report["generation"]).prepare_savepoint_id == hot
     assert "| orders |" in context["ti"].xcoms["markdown"]
     assert report["rewritten_id"] in context["ti"].xcoms["_link_SavepointLink"]
+    (event,) = context["outlet_events"][MIGRATIONS].asset_alias_events
+    assert event.dest_asset_key.to_asset() == migration_asset(world.job)
+    assert (event.extra["target_cluster_id"], event.extra["savepoint_id"]) == ("new", report["rewritten_id"])
     assert StoreProducerSwitch(world.store, f"{world.job}/producers.json").read() == "release_new"
     assert operator.execute(context)["generation"] == report["generation"], "a retry finds it done"
 
