@@ -36,8 +36,9 @@ def classes(room: str) -> Iterator[tuple[str, str]]:
     """Yield the path of each class that people use, and the first line of its docstring."""
     for file in sorted((PACKAGE / room).glob("*.py")):
         for node in _parsed(file).body:
-            is_used = isinstance(node, ast.ClassDef) and node.name not in ABSTRACT
-            if is_used and node.name.endswith(ENDS[room]):
+            if not isinstance(node, ast.ClassDef) or node.name in ABSTRACT:
+                continue
+            if node.name.endswith(ENDS[room]):
                 yield f"airflow_flinkstyle.{room}.{file.stem}.{node.name}", _first_line(node)
 
 

@@ -86,6 +86,8 @@ class Form:
             **defaults,
             **self._arguments,
         }
+        usual = defaults.get("default_args", {})
+        arguments["default_args"] = {**usual, **self._arguments.get("default_args", {})}
         macros = {**arguments.pop("user_defined_macros", {}), _KNOWN: self.known}
         params = {**self.params, **arguments.pop("params", {})}
         named = given or (f"{dag_id}_{self._job}" if self._job else dag_id)

@@ -45,7 +45,8 @@ def rotation_dag(
     dry_run = Param(
         False, type="boolean", title="Dry run", description="Only list what would be disposed of."
     )
-    settings = {"params": {"dry_run": dry_run}, "default_args": RETRIES, **arguments}
+    settings = {"params": {"dry_run": dry_run}, **arguments}
+    settings["default_args"] = {**RETRIES, **arguments.get("default_args", {})}
     return dag_of_jobs(jobs, _rotate, dag_id=dag_id, schedule=schedule, doc=__doc__, arguments=settings)
 
 
