@@ -1,4 +1,4 @@
-"""What Airflow is told about this provider: the connection form, the hook, the extra link."""
+"""What Airflow is told about this provider: its modules, the connection form, settings, the extra link."""
 
 from __future__ import annotations
 
@@ -6,7 +6,21 @@ from typing import Any
 
 from airflow_flinkstyle import __version__
 
+_NAME = "Flinkstyle"
+_OPERATORS = (
+    *("approval", "choice", "cut", "drill", "exchange", "fail_back", "measure", "migrate", "retention"),
+    *("rewrite", "roll_back", "savepoint", "sources", "start", "stop", "upgrade", "watch"),
+)
+_HOW_TO = ("start", "rotate", "drill", "upgrade", "migrate", "alerts", "metrics", "page")
 _OPTIONAL = ["string", "null"]
+
+
+def _modules(room: str, *modules: str) -> dict[str, Any]:
+    """Return the modules of a room, as Airflow wants them listed."""
+    return {
+        "integration-name": _NAME,
+        "python-modules": [f"airflow_flinkstyle.{room}.{module}" for module in modules],
+    }
 
 
 def _text(label: str, description: str, *, required: bool = False) -> dict[str, Any]:
@@ -18,10 +32,22 @@ def get_provider_info() -> dict[str, Any]:
     """Return the provider's metadata (entry point ``apache_airflow_provider``)."""
     return {
         "package-name": "airflow-flinkstyle",
-        "name": "Flinkstyle",
+        "name": _NAME,
         "description": "Flink-style savepoints for PySpark Structured Streaming jobs.",
         "versions": [__version__],
-        "hooks": [{"integration-name": "Flinkstyle", "python-modules": ["airflow_flinkstyle.hooks.job"]}],
+        "integrations": [
+            {
+                "integration-name": _NAME,
+                "external-doc-url": "https://pypi.org/project/airflow-flinkstyle/",
+                "how-to-guide": [f"/docs/{page}.md" for page in _HOW_TO],
+                "tags": ["service"],
+            }
+        ],
+        "operators": [_modules("operators", *_OPERATORS)],
+        "sensors": [_modules("sensors", "freshness", "progress")],
+        "hooks": [_modules("hooks", "job")],
+        "triggers": [_modules("triggers", "drill", "metrics", "new_savepoint", "progress", "savepoint")],
+        "asset-uris": [{"schemes": ["flinkstyle"], "handler": None}],
         "extra-links": [
             "airflow_flinkstyle.links.savepoint.SavepointLink",
             *(
@@ -31,7 +57,7 @@ def get_provider_info() -> dict[str, Any]:
         ],
         "config": {
             "flinkstyle": {
-                "description": "The Savepoints page.",
+                "description": "The Savepoints page, and the jobs that DAGs look after.",
                 "options": {
                     "page": {
                         "description": "Connections of type flinkstyle whose jobs the page shows, each "
@@ -40,7 +66,15 @@ def get_provider_info() -> dict[str, Any]:
                         "type": "string",
                         "example": "flinkstyle_default:take_savepoint, flinkstyle_billing:rotate_billing",
                         "default": "flinkstyle_default:take_savepoint",
-                    }
+                    },
+                    "jobs": {
+                        "description": "A YAML file or a folder of them that define jobs: "
+                        "rotate_savepoints and watch_jobs look after these, and forms suggest their names.",
+                        "version_added": __version__,
+                        "type": "string",
+                        "example": "/jobs/definitions",
+                        "default": "",
+                    },
                 },
             }
         },

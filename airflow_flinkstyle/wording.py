@@ -23,6 +23,14 @@ def size(size_bytes: int) -> str:
     return f"{size_bytes} bytes" if unit == 0 else f"{amount:.1f} {_UNITS[unit]}"
 
 
+def age(seconds: float) -> str:
+    """Return a span of time in its largest unit, rounded down: ``3 min``."""
+    for unit_s, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= unit_s:
+            return f"{seconds // unit_s:.0f} {unit}"
+    return f"{max(0, seconds):.0f} s"
+
+
 def batch_words(found: Mapping[str, int]) -> str:
     """Return the newest batch of each query, within a sentence: ``batch 473 of counts``."""
     told = ", ".join(f"batch {batch} of {query}" for query, batch in sorted(found.items()))

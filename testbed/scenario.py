@@ -245,6 +245,7 @@ class OrdersScenario:
             "lease_s": self.spec.lease_s,
             "log_dir": self.target.log_dir,
             "producer_switch": "store",
+            "kafka_connections": "kafka_old,kafka_new",
         }
         spark = {"python": self.target.python, "conf": dict(self.target.conf)}
         found = {
@@ -269,13 +270,7 @@ class OrdersScenario:
 
     def migration_form(self) -> dict[str, Any]:
         """Return what the form of DAG ``migrate_kafka_cluster`` needs."""
-        return {
-            "job": self.spec.name,
-            "source_kafka_conn_id": "kafka_old",
-            "target_kafka_conn_id": "kafka_new",
-            "source_alias": "old",
-            "target_alias": "new",
-        }
+        return {"job": self.spec.name, "target_kafka_conn_id": "kafka_new"}
 
     # --- the job ------------------------------------------------------------------------------
 

@@ -63,7 +63,7 @@ def compile_requirements(name: str, *sources: str | Path) -> None:
 def lock_airflow(own: Path) -> None:
     """Write the lock file of another version of Airflow: what was current when it was released."""
     (day,) = re.findall(r"^# as-of (\S+)$", own.read_text(), re.MULTILINE)
-    extras = ("--extra", "airflow", "--extra", "cli", "--extra", "test")
+    extras = ("--extra", "airflow", "--extra", "openlineage", "--extra", "cli", "--extra", "test")
     sources = (ROOT / "pyproject.toml", own, LOCKS / "build.in", *extras)
     compile_requirements(own.stem, *sources, "--exclude-newer", f"{day}T00:00:00Z")
 

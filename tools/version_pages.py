@@ -21,7 +21,7 @@ FEATURES = {
     "imports, none of them heavy": "test_imports",
     "provider, connection form, link": "test_provider",
     "connections and hook": "test_connections",
-    "forms of the DAGs": "test_dags",
+    "forms of the DAGs": "test_dags test_dag_functions",
     "operators, retries, deferral": "test_operators",
     "sensors": "test_sensors",
     "triggers": "test_triggers",

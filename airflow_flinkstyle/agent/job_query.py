@@ -11,13 +11,14 @@ from airflow_flinkstyle.agent.jvm.causes import failure_of
 from airflow_flinkstyle.agent.jvm.progress import newest_pace
 from airflow_flinkstyle.checkpoint.inventory import list_batches
 from airflow_flinkstyle.clock import now_ms
+from airflow_flinkstyle.protocol.query_records import MOST_SERVERS_CHARACTERS, Reading, Writing
 from airflow_flinkstyle.protocol.records import QueryStatus
 from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
 from airflow_flinkstyle.python_versions import moment_of
 from airflow_flinkstyle.sinks import resume
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from airflow_flinkstyle.agent.declared import Declaration
     from airflow_flinkstyle.agent.jvm.sources import Source
@@ -46,6 +47,16 @@ class Sink:
     it is not known."""
     may_remember: bool = False
     """Whether it is handed batch ids, and only its author knows if it leaves out those that it has seen."""
+    servers: str | None = None
+    """Of a Kafka sink."""
+    topic: str | None = None
+    """Of a Kafka sink; None if each record names its own."""
+
+    def writing(self) -> Writing | None:
+        """Return what the heartbeat says of it; what is very long is left out."""
+        told = {"servers": self.servers, "topic": self.topic, "path": self.path}
+        short = {name: text for name, text in told.items() if text and len(text) <= MOST_SERVERS_CHARACTERS}
+        return Writing(**short) if short else None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -184,7 +195,21 @@ class JobQuery:
             started_at_ms=self.started_at_ms,
             output_mode=self.output_mode,
             failed=self.failure is not None,
+            reads=readings(self.sources, self.identities),
+            writes=self.sink.writing(),
         )
+
+
+def readings(sources: Sequence[Source], recorded: Collection[str]) -> dict[str, Reading]:
+    """Return how the Kafka sources read, called as they were recorded. Pure."""
+    found = {}
+    for source in sources:
+        key = source.name if source.name and source.name in recorded else str(source.position)
+        servers = source.option("kafka.bootstrap.servers") or ""
+        if source.is_kafka and key in recorded and 0 < len(servers) <= MOST_SERVERS_CHARACTERS:
+            isolation = source.option("kafka.isolation.level") or "read_uncommitted"
+            found[key] = Reading(servers=servers, isolation=isolation)
+    return found
 
 
 def _ended_at_ms(progress: PySpark, batch: BatchId) -> int:

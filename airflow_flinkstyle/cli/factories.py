@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.jobs.answers.values import is_true
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 from airflow_flinkstyle.jobs.errors import JobUnknownError
+from airflow_flinkstyle.jobs.found import jobs_below
 from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.signing import Signer
 from airflow_flinkstyle.protocol.board import JobBoard
@@ -24,11 +25,8 @@ MAY_END_VARIABLE = "FLINKSTYLE_DRIVER_MAY_END_WITH_WORKER"
 
 
 def jobs_of(root: str) -> Iterator[str]:
-    """Yield the jobs below a savepoint root, in order; other folders there are none."""
-    store = open_store(root)
-    for name in store.folders():
-        if is_job_name(name) and not {"runs", "savepoints"}.isdisjoint(store.folders(f"{name}/")):
-            yield name
+    """Yield the jobs below a savepoint root, in order."""
+    return jobs_below(open_store(root))
 
 
 def jobs_found(root: str) -> list[str]:

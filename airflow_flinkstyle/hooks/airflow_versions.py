@@ -6,7 +6,8 @@ uses are at the same place from 3.1 to 3.3.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from inspect import signature
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from asgiref.sync import sync_to_async
 
@@ -18,6 +19,7 @@ try:
         AirflowNotFoundException,
         AirflowSensorTimeout,
         AirflowSkipException,
+        ParamValidationError,
     )
 except ImportError:  # Airflow 3.1
     from airflow.configuration import conf  # type: ignore[assignment]
@@ -27,6 +29,7 @@ except ImportError:  # Airflow 3.1
         AirflowNotFoundException,
         AirflowSensorTimeout,
         AirflowSkipException,
+        ParamValidationError,
     )
 
 if TYPE_CHECKING:
@@ -46,12 +49,36 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
     return await sync_to_async(function, thread_sensitive=False)(*args, **kwargs)
 
 
+def airflow_stats(*, in_triggerer: bool = False) -> Any:  # noqa: ANN401 - Airflow's, of several versions
+    """Return Airflow's metrics.
+
+    Args:
+        in_triggerer: From Airflow 3.2 on they are to be opened there: the process that runs triggers has a
+            copy of its own, which Airflow itself does not use.
+    """
+    try:
+        from airflow.sdk.observability.metrics.stats_utils import get_stats_factory
+        from airflow.sdk.observability.stats import Stats
+    except ImportError:  # Airflow 3.1: they open by themselves
+        from airflow.stats import Stats
+
+        return Stats
+    if in_triggerer:
+        of_it = [Stats] if signature(get_stats_factory).parameters else []  # 3.2
+        legacy = {"export_legacy_names": False}
+        known = legacy if legacy.keys() <= signature(Stats.initialize).parameters.keys() else {}
+        Stats.initialize(factory=get_stats_factory(*of_it), **known)
+    return Stats
+
+
 __all__ = [
     "AirflowException",
     "AirflowFailException",
     "AirflowNotFoundException",
     "AirflowSensorTimeout",
     "AirflowSkipException",
+    "ParamValidationError",
+    "airflow_stats",
     "conf",
     "in_thread",
 ]

@@ -15,10 +15,13 @@ from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.migration.approved import Approved
 from airflow_flinkstyle.jobs.migration.cutover import PHASES
 from airflow_flinkstyle.jobs.migration.form_reader import read_form
+from airflow_flinkstyle.jobs.migration.known import fill_in
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError
 from airflow_flinkstyle.rewrite.errors import MovesRefusedError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from airflow_flinkstyle.hooks.job import StreamingJobHook
     from airflow_flinkstyle.jobs.migration.approved import Migration
     from airflow_flinkstyle.jobs.migration.cutover import Cutover
@@ -59,9 +62,9 @@ def approved_or_read(hook: StreamingJobHook, form: MigrationForm, migration_id: 
 
 
 def read(hook: StreamingJobHook, form: MigrationForm) -> Migration:
-    """Read the form, with the hook's connections."""
+    """Read the form, with the hook's connections; what it leaves open is looked up."""
     return read_form(
-        form,
+        fill_in(form, hook.client(form.job), hook.look_ups()),
         servers=lambda conn_id: hook.kafka(conn_id).bootstrap_servers,
         repository=hook.repository(form.job),
         producer_switch=hook.switch_name(None),
@@ -108,6 +111,14 @@ def store(hook: StreamingJobHook, wanted: Approved, migration_id: str) -> Approv
     if found.digest != wanted.digest:
         raise _stored_otherwise(migration_id, found, wanted)
     return found
+
+
+def decide(
+    hook: StreamingJobHook, job: str, migration_id: str, who: Mapping[str, str], *, approved: bool
+) -> None:
+    """Keep in the journal who has approved or rejected a migration."""
+    journal = CutoverJournal(hook.store, job, migration_id, PHASES, signer=hook.signer)
+    journal.decide(who, approved=approved)
 
 
 def require_clusters(approved: Approved, moved: Cutover) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from functools import cached_property, partial
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
 
-from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
+from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.hooks import aws, connections
 from airflow_flinkstyle.hooks.keys import asked_by
+from airflow_flinkstyle.hooks.loading import load
 from airflow_flinkstyle.hooks.urls import NoUrl, manifest_url
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.deployments.base import Deployment
     from airflow_flinkstyle.jobs.migration.approved import ClusterRef, Migration
     from airflow_flinkstyle.jobs.migration.kafka_side import LiveKafka
+    from airflow_flinkstyle.jobs.migration.known import LookUps
     from airflow_flinkstyle.jobs.migration.producers import ProducerSwitch
     from airflow_flinkstyle.jobs.requests import PendingRequest
     from airflow_flinkstyle.jobs.running.client import JobClient
@@ -116,6 +117,12 @@ class StreamingJobHook(BaseHook):
         except AirflowNotFoundException:
             self.log.warning("Connection %s is gone: %s is tried without a login", ref.conn_id, ref.servers)
             return ref.without_login()
+
+    def look_ups(self) -> LookUps:
+        """Return where answers are found that a migration's form leaves open."""
+        from airflow_flinkstyle.jobs.migration.known import LookUps
+
+        return LookUps.of(self.kafka, self.defaults.kafka_connections or ())
 
     def kafka_logins(self, conn_ids: Collection[str]) -> dict[str, str]:
         """Return the environment that brings a driver the logins of apache-kafka connections."""
@@ -319,7 +326,7 @@ class StreamingJobHook(BaseHook):
             return ManualSwitch()
         if chosen == "store":
             return StoreProducerSwitch(self.store, f"{job}/producers.json")
-        found = _load(chosen)
+        found = load(chosen)
         made = found if hasattr(found, "apply") and not isinstance(found, type) else found(self)
         return made  # type: ignore[no-any-return]
 
@@ -336,15 +343,3 @@ class StreamingJobHook(BaseHook):
         except FlinkstyleError as error:
             return False, str(error)
         return True, f"The savepoint root {self.store.uri} can be listed."
-
-
-def _load(path: str) -> Any:  # noqa: ANN401 - any attribute
-    module, _, attribute = path.partition(":")
-    try:
-        return getattr(import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise BadInputError(
-            f"A switch ('store', 'manual', 'module:attribute') was expected, found {path!r}: {error}.",
-            state_after="No producer was held or released.",
-            remedy="Name an importable attribute, with a colon between module and attribute.",
-        ) from error

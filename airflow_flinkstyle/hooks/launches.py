@@ -67,6 +67,18 @@ def rehearse(batches: object, records: object, *, timeout_s: float) -> Rehearse 
     return asked if asked.batches else None
 
 
+def drilled(batches: object, records: object, *, timeout_s: float) -> Rehearse:
+    """Return what a drill runs on a restored copy: one batch at least."""
+    asked = rehearse(batches, records, timeout_s=timeout_s)
+    if asked is None:
+        raise BadInputError(
+            f"A drill should run at least one batch, found {batches!r}.",
+            state_after="Nothing was started.",
+            remedy="Correct batches; to check a savepoint's files alone, use VerifySavepointOperator.",
+        )
+    return asked
+
+
 def bounds(observe_s: object, max_lag: object, min_rate: object) -> Bounds:
     """Return what a new version must keep once it has committed."""
     try:

@@ -8,6 +8,7 @@ A folder of definitions holds ``*.yaml`` files with one job each, or several wit
     conf:
       spark.executor.memory: 2g
     fresh: 36h
+    max_count: 24
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.jobs.answers.values import seconds_or_none
+from airflow_flinkstyle.jobs.answers.values import number_or_none, one_of, seconds_or_none
 from airflow_flinkstyle.protocol.board import check_job_name
+from airflow_flinkstyle.savepoint.files.verify import LEVELS
+from airflow_flinkstyle.savepoint.retention.policy import RetentionPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -48,6 +51,12 @@ class SparkStreamingJob:
     """Airflow's connection with the savepoint root."""
     fresh: str | float | None = None
     """How old the newest savepoint may be: seconds, or like ``36h``; None for any age."""
+    max_count: str | int | None = None
+    """How many savepoints a rotation keeps; None for any number."""
+    max_age: str | float | None = None
+    """How old a savepoint may be that a rotation keeps: seconds, or like ``7d``; None for any age."""
+    verify: str = "quick"
+    """How a rotation checks each savepoint: ``quick``, or ``full``, which reads every byte."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot run."""
@@ -55,11 +64,21 @@ class SparkStreamingJob:
         if not self.script:
             raise _bad(f"job {self.job}", "a script", "none")
         seconds_or_none("fresh", self.fresh)
+        one_of("verify", self.verify, LEVELS)
+        _ = self.retention
 
     @property
     def fresh_s(self) -> float | None:
         """``fresh`` in seconds."""
         return seconds_or_none("fresh", self.fresh)
+
+    @property
+    def retention(self) -> RetentionPolicy:
+        """What a rotation keeps."""
+        return RetentionPolicy(
+            max_count=number_or_none("max_count", self.max_count, int),
+            max_age_s=seconds_or_none("max_age", self.max_age),
+        )
 
     def operator_arguments(self) -> dict[str, Any]:
         """Return what ``StartStreamingJobOperator`` takes beside a ``task_id``."""
@@ -74,11 +93,35 @@ class SparkStreamingJob:
         }
 
 
-def read_jobs(place: str | Path) -> dict[str, SparkStreamingJob]:
-    """Return the jobs of a YAML file, or of all ``*.yaml`` and ``*.yml`` files in a folder, by name.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definitions:
+    """What a file or a folder defines."""
 
-    Raises:
-        BadInputError: Naming everything that is wrong, each with file, line and column.
+    place: str
+    jobs: Mapping[str, SparkStreamingJob]
+    """By name."""
+    faults: tuple[str, ...]
+    """What is wrong, each with file, line and column; a job that is named here is not among ``jobs``."""
+
+    def require_all(self) -> None:
+        """Require that nothing is wrong.
+
+        Raises:
+            BadInputError: Naming everything that is.
+        """
+        if self.faults:
+            names = ", ".join(item.name for item in fields(_KIND))
+            raise BadInputError(
+                f"The definitions of jobs should be right, but {'; '.join(self.faults)}.",
+                state_after="None of these was used.",
+                remedy=f"Correct them. A job has the fields {names}.",
+            )
+
+
+def read_definitions(place: str | Path) -> Definitions:
+    """Return the jobs of a YAML file, or of all ``*.yaml`` and ``*.yml`` files in a folder.
+
+    A job whose definition is wrong keeps no other one from being used.
     """
     root = Path(place)
     files = sorted([*root.glob("*.yaml"), *root.glob("*.yml")]) if root.is_dir() else [root]
@@ -88,16 +131,22 @@ def read_jobs(place: str | Path) -> dict[str, SparkStreamingJob]:
         for at, job in _jobs_of(file, faults):
             if job.job in found:
                 faults.append(f"{at}: expected each job once, found {job.job} again")
-            found[job.job] = job
-    if not files or (not found and not faults):
+            else:
+                found[job.job] = job
+    if not found and not faults:
         faults.append(f"{root}: expected files *.yaml with a job each, found none")
-    if faults:
-        raise BadInputError(
-            f"The definitions of jobs should be right, but {'; '.join(faults)}.",
-            state_after="No definition was used.",
-            remedy=f"Correct them. A job has the fields {', '.join(item.name for item in fields(_KIND))}.",
-        )
-    return found
+    return Definitions(place=str(place), jobs=found, faults=tuple(faults))
+
+
+def read_jobs(place: str | Path) -> dict[str, SparkStreamingJob]:
+    """Return the jobs of a file or folder by name, if all definitions are right.
+
+    Raises:
+        BadInputError: Naming everything that is wrong, each with file, line and column.
+    """
+    found = read_definitions(place)
+    found.require_all()
+    return dict(found.jobs)
 
 
 def read_job(place: str | Path, job: str) -> SparkStreamingJob:
@@ -119,7 +168,7 @@ def _jobs_of(file: Path, faults: list[str]) -> Iterator[tuple[str, SparkStreamin
         if file.stat().st_size > MOST_BYTES:
             faults.append(f"{file}: expected at most {MOST_BYTES} bytes")
             return
-        nodes = list(yaml.compose_all(file.read_text(encoding="utf-8"), Loader=yaml.SafeLoader))
+        nodes = list(yaml.compose_all(file.read_text(encoding="utf-8"), Loader=_loader()))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         place = f"{file}:{mark.line + 1}:{mark.column + 1}" if mark else str(file)
@@ -132,6 +181,13 @@ def _jobs_of(file: Path, faults: list[str]) -> Iterator[tuple[str, SparkStreamin
         job = _Reader(file, faults).job(node)
         if job is not None:
             yield _at(file, node), job
+
+
+def _loader() -> Any:  # noqa: ANN401 - one of yaml's classes
+    """Return yaml's fastest loader of plain values: a DAG's file is parsed every minute."""
+    import yaml
+
+    return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _Reader:

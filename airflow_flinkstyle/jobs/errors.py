@@ -74,6 +74,12 @@ class SavepointStaleError(JobError):
         )
 
 
+class DrillFailedError(JobError):
+    """A savepoint could not be restored and run, in a drill."""
+
+    code = "DRILL_FAILED"
+
+
 class DriverFailedError(JobError):
     """The driver ended, or never came up; its own words and the end of its log are in the message."""
 

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _FOLDER, _ATTEMPT = "migrations", "0-attempt.json"
-_LAST_PHASES = frozenset({"running", "verify", "observe", "rollback"})
+DECIDED = "decided"
+"""A phase before the first: who has approved or rejected it, and when."""
+_LAST_PHASES = frozenset({DECIDED, "running", "verify", "observe", "rollback"})
 """A journal with the result of one of these has ended, unless ``is_last`` says otherwise."""
 APPROVED = "approved"
 """A phase before the first: what was approved is in its intent, and it has no result."""
@@ -195,6 +197,23 @@ class CutoverJournal:
         found = self._store.get(self._approved_key)
         return self._verified(found, self._approved_key).intent if found else None
 
+    def decide(self, who: Mapping[str, Any], *, approved: bool) -> None:
+        """Store who has approved or rejected it; a later answer takes the place of an earlier one."""
+        record = PhaseRecord(
+            phase=DECIDED,
+            attempt=0,
+            intent=who,
+            intent_at_ms=now_ms(),
+            result={"then": "window"} if approved else {},  # a rejected one has ended
+            result_at_ms=now_ms(),
+        )
+        self._store.write(self._decided_key, self._signed(record, self._decided_key))
+
+    def decided(self) -> Mapping[str, Any] | None:
+        """Return who has approved or rejected it; None if nobody was asked."""
+        found = self._store.get(self._decided_key)
+        return self._verified(found, self._decided_key).intent if found else None
+
     # --- phases -------------------------------------------------------------------------------
 
     def read(self, phase: str) -> PhaseRecord | None:
@@ -267,6 +286,10 @@ class CutoverJournal:
     @property
     def _approved_key(self) -> str:
         return f"{self._prefix}/0-{APPROVED}.json"
+
+    @property
+    def _decided_key(self) -> str:
+        return f"{self._prefix}/0-{DECIDED}.json"
 
     @property
     def _attempt_key(self) -> str:

@@ -117,6 +117,8 @@ def _of_waiting(board: JobBoard, generation: Generation) -> dict[str, str]:
     )
     if slot is not None and slot.value.state in ("closed", "failed"):
         return {}
+    if claim is not None and claim.is_drill:
+        return {}  # it holds an intent while it restores, and needs it no longer than that
     wanted = [claim.prepare_savepoint_id if claim else None, order.savepoint_id if order else None]
     return {name: f"generation {generation} is to start from it" for name in wanted if name is not None}
 

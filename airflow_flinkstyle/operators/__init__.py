@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.operators.approval import ApproveMigrationOperator as ApproveMigrationOperator
+    from airflow_flinkstyle.operators.choice import ChooseSavepointOperator as ChooseSavepointOperator
+    from airflow_flinkstyle.operators.choice import ChooseSavepointsOperator as ChooseSavepointsOperator
+    from airflow_flinkstyle.operators.cut import CutJobsOperator as CutJobsOperator
+    from airflow_flinkstyle.operators.drill import DrillRestoreOperator as DrillRestoreOperator
+    from airflow_flinkstyle.operators.exchange import ExportSavepointOperator as ExportSavepointOperator
     from airflow_flinkstyle.operators.fail_back import BeginFailBackOperator as BeginFailBackOperator
+    from airflow_flinkstyle.operators.measure import MeasureJobsOperator as MeasureJobsOperator
     from airflow_flinkstyle.operators.migrate import (
         MigrateStreamingJobOperator as MigrateStreamingJobOperator,
     )
@@ -39,7 +45,13 @@ _HOME = {
     "ApproveMigrationOperator": "approval",
     "BeginFailBackOperator": "fail_back",
     "ChangeSourcesOperator": "sources",
+    "ChooseSavepointOperator": "choice",
+    "ChooseSavepointsOperator": "choice",
+    "CutJobsOperator": "cut",
     "DisposeSavepointOperator": "retention",
+    "DrillRestoreOperator": "drill",
+    "ExportSavepointOperator": "exchange",
+    "MeasureJobsOperator": "measure",
     "MigrateStreamingJobOperator": "migrate",
     "PlanMigrationOperator": "migrate",
     "PlanOffsetRewriteOperator": "rewrite",

@@ -2,18 +2,61 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from airflow.providers.standard.operators.hitl import ApprovalOperator
-from airflow.sdk.definitions.param import ParamsDict
+
+from airflow_flinkstyle.hooks.failures import airflow_errors
+from airflow_flinkstyle.hooks.keys import run_key
+from airflow_flinkstyle.operators.asking import AskingOperator
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow.sdk import Context
 
 
-class ApproveMigrationOperator(ApprovalOperator):
+class ApproveMigrationOperator(AskingOperator, ApprovalOperator):
     """Show ``subject`` and ``body``, and wait until a person approves or rejects.
 
-    It asks for no values. Airflow 3.1 alone would show the DAG's own form again, and fails to parse a DAG
-    whose form has a required field.
+    Who did, and when, is kept in the migration's journal, and is in its report.
+
+    :param job: Name of the job; None keeps no record. (templated)
+    :param flinkstyle_conn_id: Connection with the savepoint root. (templated)
     """
 
-    def validate_params(self) -> None:
-        """Leave out the fields of the DAG's form."""
-        self.params = ParamsDict()
-        super().validate_params()
+    template_fields: Sequence[str] = (*AskingOperator.template_fields, "job", "flinkstyle_conn_id")
+
+    def __init__(
+        self, *, job: str | None = None, flinkstyle_conn_id: str = "flinkstyle_default", **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.job = job
+        self.flinkstyle_conn_id = flinkstyle_conn_id
+
+    def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:  # noqa: ANN401 - as its base
+        """Keep who answered, then let the migration continue, or skip it."""
+        if self.job is not None and "error" not in event:
+            self._keep(self.job, context, event)
+        return super().execute_complete(context, event)
+
+    def _keep(self, job: str, context: Context, event: dict[str, Any]) -> None:
+        from airflow_flinkstyle.hooks.approval import decide
+        from airflow_flinkstyle.hooks.job import StreamingJobHook
+
+        (choice,) = event["chosen_options"]
+        user = event.get("responded_by_user") or {}
+        who = {
+            "by": user.get("name") or user.get("id") or "nobody: the time to answer was over",
+            "at": event["responded_at"].isoformat(),
+            "choice": choice,
+        }
+        with airflow_errors():
+            decide(
+                StreamingJobHook(self.flinkstyle_conn_id),
+                job,
+                run_key(context),
+                who,
+                approved=choice == self.APPROVE,
+            )
+        self.log.info("%s by %s", choice, who["by"])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
-from airflow_flinkstyle.hooks.assets import SAVEPOINTS, emit_savepoint
+from airflow_flinkstyle.hooks.assets import SAVEPOINTS, emit, savepoint_asset
 from airflow_flinkstyle.hooks.failures import airflow_errors
 from airflow_flinkstyle.hooks.keys import request_key, run_key
 from airflow_flinkstyle.hooks.page_roots import savepoint_page
@@ -17,6 +17,7 @@ from airflow_flinkstyle.links.savepoint import SavepointLink
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import BaseOperatorLink, Context
 
     from airflow_flinkstyle.hooks.job import StreamingJobHook
@@ -40,6 +41,8 @@ class StreamingJobOperator(BaseOperator):
         super().__init__(**kwargs)
         self.job = job
         self.flinkstyle_conn_id = flinkstyle_conn_id
+        self._savepoint_id: str | None = None
+        """The savepoint that the task has shown."""
 
     @property
     def hook(self) -> StreamingJobHook:
@@ -52,6 +55,7 @@ class StreamingJobOperator(BaseOperator):
         """Show the link to a savepoint while the task still runs, or say why there is none."""
         if savepoint_id is None:
             return
+        self._savepoint_id = savepoint_id
         page = savepoint_page(self.flinkstyle_conn_id, self.job, savepoint_id)
         url = page or self.hook.savepoint_url(self.job, savepoint_id)
         if isinstance(url, NoUrl):
@@ -59,6 +63,21 @@ class StreamingJobOperator(BaseOperator):
             log.info("Savepoint %s has no link: %s. To see it: %s", savepoint_id, url.reason, command)
         else:
             SavepointLink.show(context, url)
+
+    def get_openlineage_facets_on_start(self) -> OperatorLineage[Any, Any]:
+        """Tell OpenLineage which job it is about."""
+        from airflow_flinkstyle.hooks.lineage import JobLineage, as_openlineage
+
+        return as_openlineage(JobLineage(job=self.job))
+
+    def get_openlineage_facets_on_complete(
+        self,
+        task_instance: Any,  # noqa: ANN401 - Airflow's
+    ) -> OperatorLineage[Any, Any]:
+        """Tell OpenLineage what the job reads and writes, and which run and savepoint it was about."""
+        from airflow_flinkstyle.hooks.lineage import as_openlineage, job_lineage
+
+        return as_openlineage(job_lineage(self.hook, self.job, self._savepoint_id))
 
 
 class SavepointMaker(StreamingJobOperator):
@@ -69,7 +88,8 @@ class SavepointMaker(StreamingJobOperator):
 
     def announce(self, context: Context, savepoint_id: str) -> None:
         """Let the task's success publish an event of the job's savepoints."""
-        emit_savepoint(context, self.job, self.flinkstyle_conn_id, savepoint_id)
+        asset = savepoint_asset(self.job, self.flinkstyle_conn_id)
+        emit(context, SAVEPOINTS, asset, {"job": self.job, "savepoint_id": savepoint_id})
 
 
 __all__ = ["SavepointMaker", "StreamingJobOperator", "airflow_errors", "request_key", "run_key"]

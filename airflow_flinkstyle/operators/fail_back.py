@@ -20,7 +20,8 @@ class BeginFailBackOperator(MigrationOperator):
 
     Notes for a mirror back where it is to begin, takes down the fence that the migration left on the old
     topics, and fails while records are only on the cluster that the job reads now, counted by partition.
-    Returns ``migration_id``, the one it reverses, and ``rename`` for the operators of the migration back.
+    What ``migration`` leaves open is as the finished migration had it, clusters and aliases swapped.
+    Returns ``migration_id``, the one it reverses, and ``migration`` for the operators of the migration back.
 
     :param migration_id: The migration to reverse; None for the newest finished one. (templated)
     :param topics: ``original``: the job reads its old topics again; ``as_mirrored``: copies that the mirror
@@ -48,20 +49,23 @@ class BeginFailBackOperator(MigrationOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Prepare, and say what the fail-back is."""
-        from airflow_flinkstyle.jobs.migration.fail_back import begin_fail_back
+        from airflow_flinkstyle.jobs.migration.fail_back import begin_fail_back, fill_back, last_migration
 
         hook, form = self.hook, self.form()
         with airflow_errors():
+            reversed_ = last_migration(hook.store, self.job, self.migration_id, signer=hook.signer)
+            form = fill_back(form, reversed_)
             found = begin_fail_back(
                 hook.store,
                 form,
-                now=hook.kafka(form.source_kafka_conn_id),
+                now=hook.kafka(form.source_kafka_conn_id or ""),
                 then=hook.kafka(form.target_kafka_conn_id),
-                migration_id=self.migration_id,
+                migration_id=reversed_.migration_id,
                 topics=self.topics,
                 mirror_timeout_s=float(self.mirror_timeout_s),
                 signer=hook.signer,
             )
         context["ti"].xcom_push(key="markdown", value=found.as_markdown())
         self.log.info("Job %s may go back: %s", self.job, found.as_markdown())
-        return {"migration_id": found.migration_id, "rename": dict(found.rename)}
+        answers = {**form.answers(), "rename": dict(found.rename), "back": True}
+        return {"migration_id": found.migration_id, "migration": answers}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from airflow_flinkstyle.hooks.assets import MIGRATIONS, emit, migration_asset
 from airflow_flinkstyle.operators.base import StreamingJobOperator, airflow_errors, run_key
 
 if TYPE_CHECKING:
@@ -81,11 +82,13 @@ class PlanMigrationOperator(MigrationOperator):
         """Plan, show, store."""
         from airflow_flinkstyle.hooks.approval import plan_and_store
         from airflow_flinkstyle.rewrite import plan_json
+        from airflow_flinkstyle.rewrite.cost import choices
 
         with airflow_errors():
             self.show_savepoint(context, self.savepoint_id)
             plan, approved = plan_and_store(self.hook, self.form(), run_key(context), self.savepoint_id)
-        shown = f"{plan.as_markdown()}\n\n{approved.as_markdown()}"
+        cost = "\n".join(choices(plan.moves))
+        shown = f"{plan.as_markdown()}\n\n#### Your choice\n\n{cost}\n\n{approved.as_markdown()}"
         context["ti"].xcom_push(key="markdown", value=shown)
         self.log.info("To be approved:\n%s", shown)
         return plan_json.to_json(plan)
@@ -96,7 +99,8 @@ class MigrateStreamingJobOperator(MigrationOperator):
 
     Its phases are journalled: a retry continues behind the last one. If it has to give up before the new
     driver has taken over, the job runs on the old cluster again and the task fails saying so; afterwards
-    nothing goes back by itself. Returns positions, times and savepoints.
+    nothing goes back by itself. Returns positions, times and savepoints. A success is an event of
+    ``hooks.assets.migration_asset``.
 
     :param hot_savepoint_id: Restored by the next driver while it waits, so that only what is new is copied
         in the window. (templated)
@@ -104,8 +108,10 @@ class MigrateStreamingJobOperator(MigrationOperator):
 
     template_fields: Sequence[str] = (*MigrationOperator.template_fields, "hot_savepoint_id")
 
-    def __init__(self, *, hot_savepoint_id: str | None = None, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+    def __init__(
+        self, *, hot_savepoint_id: str | None = None, outlets: Sequence[Any] | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(outlets=[*(outlets or ()), MIGRATIONS], **kwargs)
         self.hot_savepoint_id = hot_savepoint_id
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -125,6 +131,7 @@ class MigrateStreamingJobOperator(MigrationOperator):
                 store(hook, approved, run_key(context))  # again, unless no task before it did
             report = moved.run()
             self.show_savepoint(context, report.rewritten_id)
+        emit(context, MIGRATIONS, migration_asset(self.job, self.flinkstyle_conn_id), report.as_event())
         context["ti"].xcom_push(key="markdown", value=report.as_markdown())
         self.log.info("Job %s has moved:\n%s", self.job, report.as_markdown())
         return report.as_dict()

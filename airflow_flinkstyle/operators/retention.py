@@ -125,14 +125,19 @@ class DisposeSavepointOperator(StreamingJobOperator):
     Returns ``{"savepoint_id": ..., "freed_blobs": ..., "freed_bytes": ..., "noncurrent_bytes": ...}``.
 
     :param savepoint_id: Which. (templated)
-    :param despite: Protections to override: ``pinned``, ``in_use``, ``last_good``.
+    :param despite: Protections to override: ``pinned``, ``in_use``, ``last_good``. (templated)
     :param wait_s: How long to wait for takes, restores and exports to end.
     """
 
-    template_fields: Sequence[str] = (*StreamingJobOperator.template_fields, "savepoint_id")
+    template_fields: Sequence[str] = (*StreamingJobOperator.template_fields, "savepoint_id", "despite")
 
     def __init__(
-        self, *, savepoint_id: str, despite: Sequence[str] = (), wait_s: float = 300.0, **kwargs: Any
+        self,
+        *,
+        savepoint_id: str,
+        despite: Sequence[str] | None = (),
+        wait_s: float = 300.0,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.savepoint_id = savepoint_id
@@ -148,7 +153,7 @@ class DisposeSavepointOperator(StreamingJobOperator):
                 self.job,
                 self.savepoint_id,
                 by=request_key(context),
-                despite=[one_of("despite", name, PROTECTIONS) for name in self.despite],
+                despite=[one_of("despite", name, PROTECTIONS) for name in self.despite or ()],
                 wait_s=self.wait_s,
             )
         self.log.info(

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow_flinkstyle.hooks.airflow_versions import conf
+from airflow_flinkstyle.hooks.deferral import is_deferrable
 from airflow_flinkstyle.hooks.failures import raise_failure
 from airflow_flinkstyle.operators.base import SavepointMaker, airflow_errors, request_key
 from airflow_flinkstyle.wording import batch_words, size
@@ -44,11 +44,7 @@ class TakeSavepointOperator(SavepointMaker):
         super().__init__(**kwargs)
         self.alignment = alignment
         self.timeout_s = timeout_s
-        self.deferrable = (
-            conf.getboolean("operators", "default_deferrable", fallback=False)
-            if deferrable is None
-            else deferrable
-        )
+        self.deferrable = is_deferrable(deferrable)
         self.poll_interval_s = poll_interval_s
 
     def execute(self, context: Context) -> str:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from airflow_flinkstyle.hooks.airflow_versions import AirflowFailException
+from airflow_flinkstyle.jobs.answers.values import is_true, one_of
 from airflow_flinkstyle.operators.base import SavepointMaker, airflow_errors, request_key
+from airflow_flinkstyle.types import Alignment, OnFailedSavepoint
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from collections.abc import Sequence
 
-    from airflow_flinkstyle.types import Alignment, OnFailedSavepoint
+    from airflow.sdk import Context
 
 SAVEPOINT_KEY = "savepoint_id"
 """XCom with the savepoint, pushed also where the stop itself failed."""
@@ -22,23 +24,29 @@ class StopStreamingJobOperator(SavepointMaker):
     Returns ``{"batches": ..., "savepoint_id": ..., "savepoint_error": ...}``. Where the savepoint exists but
     the run did not close, the task fails and says so, and the savepoint's id is in XCom ``savepoint_id``.
 
-    :param savepoint: Take a savepoint of the stopped job.
+    :param savepoint: Take a savepoint of the stopped job. (templated)
     :param alignment: ``none`` stops each query after its batch; ``aligned`` stops all of them at the same
-        Kafka offsets.
+        Kafka offsets. (templated)
     :param drain: Read to where the inputs end at that moment, and stop there; hold the producers first to
-        read everything. Implies ``aligned``. Windows that are open stay open in the state.
+        read everything. Implies ``aligned``. Windows that are open stay open in the state. (templated)
     :param on_failed_savepoint: What to do if the savepoint fails, for example because the store stays away.
         ``keep_running``: the queries resume, and the task fails. ``close``: the job stops without a
         savepoint, in its checkpoint, and the task succeeds with ``savepoint_error`` in its result.
+        (templated)
     :param timeout_s: How long draining and savepoint may take.
     """
+
+    template_fields: Sequence[str] = (
+        *SavepointMaker.template_fields,
+        *("savepoint", "alignment", "drain", "on_failed_savepoint"),
+    )
 
     def __init__(
         self,
         *,
-        savepoint: bool = True,
+        savepoint: bool | str = True,
         alignment: Alignment = "none",
-        drain: bool = False,
+        drain: bool | str = False,
         on_failed_savepoint: OnFailedSavepoint = "keep_running",
         timeout_s: float = 900.0,
         **kwargs: Any,
@@ -56,13 +64,19 @@ class StopStreamingJobOperator(SavepointMaker):
         from airflow_flinkstyle.jobs.running.client import SavepointOnly
 
         with airflow_errors():
+            drain = is_true("drain", self.drain)
             mode = CutMode(
-                alignment="aligned" if self.drain else self.alignment,
-                drain=self.drain,
-                on_failed_savepoint=self.on_failed_savepoint,
+                alignment="aligned" if drain else one_of("alignment", self.alignment, get_args(Alignment)),
+                drain=drain,
+                on_failed_savepoint=one_of(
+                    "on_failed_savepoint", self.on_failed_savepoint, get_args(OnFailedSavepoint)
+                ),
             )
             outcome = self.hook.client(self.job).stop(
-                request_key(context), savepoint=self.savepoint, mode=mode, timeout_s=self.timeout_s
+                request_key(context),
+                savepoint=is_true("savepoint", self.savepoint),
+                mode=mode,
+                timeout_s=self.timeout_s,
             )
             self.show_savepoint(context, outcome.savepoint_id)
         if outcome.savepoint_id is not None:

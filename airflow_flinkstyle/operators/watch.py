@@ -1,23 +1,17 @@
-"""Keep jobs up, and tell when one is not as it should be: an operator for a schedule, and a DAG of them."""
+"""Keep a job up, and tell when it is not as it should be: an operator for a schedule."""
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
-
-from airflow.sdk import DAG
 
 from airflow_flinkstyle.hooks.airflow_versions import AirflowSkipException
 from airflow_flinkstyle.jobs.answers.values import seconds_or_none
 from airflow_flinkstyle.operators.base import StreamingJobOperator, airflow_errors
-from airflow_flinkstyle.python_versions import UTC
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from airflow.sdk import Context
-
-    from airflow_flinkstyle.jobs.definition import SparkStreamingJob
 
 
 class WatchStreamingJobOperator(StreamingJobOperator):
@@ -59,34 +53,3 @@ class WatchStreamingJobOperator(StreamingJobOperator):
             "batches": dict(heartbeat.batches()) if heartbeat is not None else {},
             "savepoint_id": newest.savepoint_id if newest is not None else None,
         }
-
-
-def watch_dag(
-    jobs: Iterable[SparkStreamingJob],
-    *,
-    dag_id: str = "watch_jobs",
-    schedule: timedelta = timedelta(minutes=5),
-    **arguments: Any,
-) -> DAG:
-    """Return a DAG that looks after every job, each in a task of its name.
-
-    Args:
-        jobs: Definitions, as ``read_jobs(folder).values()``; ``fresh`` of each is watched too.
-        dag_id: The DAG's name.
-        schedule: How often.
-        arguments: Further arguments of ``DAG``, for example ``default_args`` with an
-            ``on_failure_callback`` that notifies somebody.
-    """
-    settings: dict[str, Any] = {
-        "start_date": datetime(2026, 1, 1, tzinfo=UTC),
-        "catchup": False,
-        "max_active_runs": 1,
-        "tags": ["flinkstyle"],
-        "doc_md": WatchStreamingJobOperator.__doc__,
-    }
-    with DAG(dag_id, schedule=schedule, **{**settings, **arguments}) as dag:
-        for job in jobs:
-            WatchStreamingJobOperator(
-                task_id=job.job, job=job.job, flinkstyle_conn_id=job.flinkstyle_conn_id, fresh=job.fresh
-            )
-    return dag

@@ -15,6 +15,8 @@ MOST_PARTS = 12
 """Of a batch's time."""
 MOST_CHARACTERS = 120
 """Of a source's description."""
+MOST_SERVERS_CHARACTERS = 1000
+"""Of a list of servers or a path; a longer one is left out."""
 
 
 @stored
@@ -26,6 +28,30 @@ class SourcePace:
     """As Spark names it, ``KafkaV2[Subscribe[orders]]``; at most 120 characters."""
     lag_records: Count | None
     """Records of a Kafka source behind the batch's end, when it was planned; None for other sources."""
+
+
+@stored
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """How a Kafka source reads, by the options that Spark was given; no login is among them."""
+
+    servers: str
+    """``kafka.bootstrap.servers``, after what the start has set over the script's own."""
+    isolation: str
+    """``kafka.isolation.level``."""
+
+
+@stored
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Writing:
+    """Where a query writes, as far as its script says it; for people and lineage, it decides nothing."""
+
+    servers: str | None = None
+    """``bootstrap.servers`` of a Kafka sink."""
+    topic: str | None = None
+    """Of a Kafka sink; None if each record names its own."""
+    path: str | None = None
+    """Of a sink that writes files or a table."""
 
 
 @stored

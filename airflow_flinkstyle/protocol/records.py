@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from airflow_flinkstyle.protocol.query_records import GroupStatus, Pace
+from airflow_flinkstyle.protocol.query_records import GroupStatus, Pace, Reading, Writing
 from airflow_flinkstyle.protocol.record import Record, SignedRecord
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from airflow_flinkstyle.protocol.sink_records import Sinks
@@ -76,6 +76,11 @@ class Claim(SignedRecord):
     """Whether its queries are tried on a copy of ``prepare_savepoint_id`` before the driver waits."""
     asked_by: Mapping[str, str] = field(default_factory=dict)
     """The task of Airflow that asks (``dag_id``, ``run_id``, ``task_id``), for people; empty for others."""
+
+    @property
+    def is_drill(self) -> bool:
+        """Whether its driver only rehearses and never holds the job."""
+        return self.rehearse is not None and self.rehearse.only
 
 
 @stored
@@ -231,6 +236,10 @@ class QueryStatus:
     """``append``, ``update`` or ``complete``; None from an agent that did not say."""
     failed: bool = False
     """An error has ended it, and its script has not ended the run for that: it may await another query."""
+    reads: Mapping[str, Reading] = field(default_factory=dict)
+    """How its Kafka sources read, by source as in ``sources``; empty from an agent that did not say."""
+    writes: Writing | None = None
+    """None if its script does not tell, or the agent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,6 +47,9 @@ class Rehearse:
     elsewhere: bool = False
     """Its sources reach another Kafka cluster than the savepoint's: the copy reads the newest records there,
     whatever the savepoint's positions mean."""
+    only: bool = False
+    """A drill: nothing follows. The driver restores the copies of all queries, never waits for a takeover
+    order, and ends as ``closed``; so it is in nobody's way."""
 
 
 @stored
@@ -56,6 +59,8 @@ class RehearsedQuery:
 
     batches: int = 0
     """Batches that were committed to the scratch copy."""
+    restore_s: float = 0.0
+    """How long its restore took."""
     input_rows: int = 0
     """Rows that its sources handed to these batches, as Spark counts them."""
     seconds: tuple[float, ...] = ()

@@ -13,6 +13,7 @@ from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.kafka.cluster import ClusterView
 from airflow_flinkstyle.kafka.verdict import Refused, Verdict, offsets_of
 from airflow_flinkstyle.offsets import Offsets
+from airflow_flinkstyle.rewrite.cost import verdict_line
 from airflow_flinkstyle.rewrite.errors import NOTHING_WRITTEN
 from airflow_flinkstyle.rewrite.render import markdown_table
 from airflow_flinkstyle.rewrite.rows import PartitionMove, SourceRef, SourceStrategy
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.rewrite.rows import SourceVerdicts
     from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest, QuerySnapshot
     from airflow_flinkstyle.types import TopicPartition
+
+
+_PREVIEW = "Preview: producers were at work. The offsets are proved again before any is used."
 
 
 @complete
@@ -76,8 +80,9 @@ class OffsetRewritePlan:
         return tuple(sorted({move.ref for move in self.moves}))
 
     def as_markdown(self) -> str:
-        """Render the table shown by the approval task, the dry run and the log."""
-        lines = markdown_table(self.moves)
+        """Render what the approval task, the dry run and the log show: the verdict in a line, then tables."""
+        preview = "" if self.settled else f" {_PREVIEW}"
+        lines = [verdict_line((*self.moves, *self.planned)) + preview, "", *markdown_table(self.moves)]
         if self.planned:
             lines += ["", "The end of the planned batch:", ""]
             lines += markdown_table(self.planned)
@@ -90,8 +95,6 @@ class OffsetRewritePlan:
         if self.tables:
             lines += ["", "| source | stays at |", "|---|---|"]
             lines += [row([source, str(position)]) for source, position in self.tables.items()]
-        if not self.settled:
-            lines += ["", "Preview: producers were at work. The offsets are proved again before any is used."]
         return "\n".join(lines)
 
 

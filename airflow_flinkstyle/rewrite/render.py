@@ -61,7 +61,7 @@ class Listing:
     """Which partitions are worth a line of their own."""
 
     moves: Sequence[PartitionMove]
-    """In the plan's order."""
+    """The gravest first, else in the plan's order."""
     left_out: Mapping[str, int] = field(default_factory=dict)
     """The others by kind."""
 
@@ -78,14 +78,15 @@ def by_topic(moves: Iterable[PartitionMove]) -> list[TopicSum]:
 
 
 def listing(moves: Sequence[PartitionMove]) -> Listing:
-    """Choose what is listed: everything of a small plan, of a large one what is not exact, gravest first."""
-    if len(moves) <= ALL_LISTED:
-        return Listing(moves=moves)
+    """Choose what is listed, the gravest first: all of a small plan, of a large one what is not exact."""
     rank = {kind: number for number, kind in enumerate(KINDS)}
-    problems = [index for index, move in enumerate(moves) if not isinstance(move.after, Exact)]
-    listed = set(sorted(problems, key=lambda index: rank[kind_of(moves[index].after)])[:MOST_LISTED])
-    left_out = Counter(kind_of(move.after) for index, move in enumerate(moves) if index not in listed)
-    return Listing(moves=[moves[index] for index in sorted(listed)], left_out=_in_order(left_out))
+    gravest_first = sorted(moves, key=lambda move: rank[kind_of(move.after)])
+    if len(moves) <= ALL_LISTED:
+        return Listing(moves=gravest_first)
+    problems = [move for move in gravest_first if not isinstance(move.after, Exact)]
+    rest = (*problems[MOST_LISTED:], *gravest_first[len(problems) :])
+    left_out = Counter(kind_of(move.after) for move in rest)
+    return Listing(moves=problems[:MOST_LISTED], left_out=_in_order(left_out))
 
 
 def in_words(kinds: Mapping[str, int]) -> str:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import BaseSensorOperator
 
-from airflow_flinkstyle.hooks.airflow_versions import AirflowSensorTimeout, conf
+from airflow_flinkstyle.hooks.airflow_versions import AirflowSensorTimeout
+from airflow_flinkstyle.hooks.deferral import is_deferrable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,11 +40,7 @@ class StreamingJobSensor(BaseSensorOperator):
         super().__init__(poke_interval=poke_interval, **kwargs)
         self.job = job
         self.flinkstyle_conn_id = flinkstyle_conn_id
-        self.deferrable = (
-            conf.getboolean("operators", "default_deferrable", fallback=False)
-            if deferrable is None
-            else deferrable
-        )
+        self.deferrable = is_deferrable(deferrable)
 
     @property
     def hook(self) -> StreamingJobHook:

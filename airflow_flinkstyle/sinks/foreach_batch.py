@@ -109,6 +109,11 @@ class TransactionalKafkaSink:
         """The lineage as it was given; None for the query's id."""
         return self._lineage
 
+    @property
+    def place(self) -> tuple[str, str | None]:
+        """Servers, and the topic; None if each record names its own."""
+        return self._cluster.bootstrap_servers, self._topic
+
     def foreach_batch(self, frame: DataFrame, batch_id: int) -> None:
         """Write one micro-batch; for ``writeStream.foreachBatch``."""
         query_id = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)

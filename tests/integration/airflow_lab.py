@@ -48,6 +48,7 @@ class Lab:
             "AIRFLOW_HOME": str(folder / "airflow"),
             "AIRFLOW__CORE__DAGS_FOLDER": str(paths.ROOT / "dags"),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "AIRFLOW__FLINKSTYLE__JOBS": str(folder / "jobs.yaml"),
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{folder / 'airflow.db'}",
         }
         self.connect(

@@ -67,8 +67,10 @@ def test_started_job_outlives_its_task_and_a_dag_takes_its_savepoint(lab: Lab):
 
 def test_rotation_takes_verifies_and_prunes_every_job_whatever_becomes_of_the_others(lab: Lab):
     (older,) = lab.client.repository.manifests()
-    rotation = [{"job": "nobody"}, {"job": "counts", "max_count": 1}]
-    rotated = lab.run_dag("rotate_savepoints", {"rotation": rotation})
+    (lab.folder / "jobs.yaml").write_text(
+        "job: nobody\nscript: none.py\n---\njob: counts\nscript: counts.py\nmax_count: 1\n"
+    )
+    rotated = lab.run_dag("rotate_savepoints", {})
     assert "JOB_NOT_RUNNING: Job nobody was expected to run" in rotated.stdout, rotated.stdout
     (newer,) = lab.client.repository.manifests()
     assert f"| {newer.savepoint_id} | keep | the newest complete and verified (quick) one |" in rotated.stdout
@@ -91,25 +93,52 @@ with DAG("on_savepoint", schedule=[COUNTS], catchup=False):
 """
 
 
+OUTSIDE = """
+from airflow.sdk import DAG, task
+from airflow_flinkstyle.triggers.new_savepoint import watched_savepoint_asset
+
+COUNTS = watched_savepoint_asset("counts", every_s=1)
+
+with DAG("on_any_savepoint", schedule=[COUNTS], catchup=False):
+    @task
+    def seen(triggering_asset_events):
+        return [event.extra["payload"]["savepoint_id"] for event in triggering_asset_events[COUNTS]]
+    seen()
+"""
+
+
+def runs_of(airflow: Airflow, dag_id: str, *, more_than: int = 0) -> list[str]:
+    """Wait for runs of a DAG that nobody triggers; returns their ids, the first one first."""
+    deadline_s = time.monotonic() + 120
+    while len(runs := airflow.api.call("GET", f"/dags/{dag_id}/dagRuns")["dag_runs"]) <= more_than:
+        assert time.monotonic() < deadline_s, f"DAG {dag_id} was never run"
+        time.sleep(0.3)
+    return sorted(run["dag_run_id"] for run in runs)
+
+
 def test_dag_scheduled_on_the_asset_of_a_job_runs_on_each_new_savepoint(lab: Lab, tmp_path: Path):
     dags = tmp_path / "dags"
     dags.mkdir()
     (dags / "take_savepoint.py").write_text((paths.ROOT / "dags" / "take_savepoint.py").read_text())
     (dags / "on_savepoint.py").write_text(CONSUMER)
+    (dags / "on_any_savepoint.py").write_text(OUTSIDE)
     with Airflow(tmp_path / "home", dags, connections=lab.connections) as airflow:
         api = airflow.api
-        for dag_id in ("on_savepoint", "take_savepoint"):
+        for dag_id in ("on_any_savepoint", "on_savepoint", "take_savepoint"):
             api.wait_for_dag(dag_id)
         run_id = api.trigger("take_savepoint", {"job": "counts"})
         assert api.wait_for_run("take_savepoint", run_id) == "success"
         taken = api.xcom("take_savepoint", run_id, "take_savepoint")
-        deadline_s = time.monotonic() + 60
-        while not (runs := api.call("GET", "/dags/on_savepoint/dagRuns")["dag_runs"]):
-            assert time.monotonic() < deadline_s, "the asset's DAG was never run"
-            time.sleep(0.3)
-        found = runs[0]["dag_run_id"]
+        (found,) = runs_of(airflow, "on_savepoint")
         assert api.wait_for_run("on_savepoint", found) == "success"
         assert api.xcom("on_savepoint", found, "seen") == [{"job": "counts", "savepoint_id": taken}]
+        before = runs_of(airflow, "on_any_savepoint")
+        client = lab.client
+        pending, _ = client.wait(client.request_savepoint("by hand"), timeout_s=60)  # outside of Airflow
+        newest = runs_of(airflow, "on_any_savepoint", more_than=len(before))[-1]
+        assert api.wait_for_run("on_any_savepoint", newest) == "success"
+        assert pending.savepoint_id in api.xcom("on_any_savepoint", newest, "seen")
+        assert len(runs_of(airflow, "on_savepoint")) == 1, "only operators make these events"
 
 
 def test_job_nobody_started_is_named_in_the_error(lab: Lab):

@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 from airflow_flinkstyle.cli.app import app
 from airflow_flinkstyle.kafka.errors import MirrorPositionMissingError, MirrorTopicMissingError
 from airflow_flinkstyle.kafka.groups import set_group_offsets
+from airflow_flinkstyle.kafka.mirror.found import FoundMirror, find_mirror
 from airflow_flinkstyle.kafka.mirror.lag import CaughtUp, wait_caught_up
 from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.mirror.status import mirror_status
@@ -76,6 +77,13 @@ def bed(kafka_pair: Any, mirror: Mirror, tmp_path_factory: pytest.TempPathFactor
     outcome = wait_caught_up(clusters["source"], clusters["target"], MIRROR, [TOPIC], timeout_s=PATIENCE_S)
     assert isinstance(outcome, CaughtUp)
     return Bed(old=clusters["source"], new=clusters["target"], files=files)
+
+
+def test_mirror_is_found_by_its_own_topics(bed: Bed):
+    aliases = {"source_aliases": ("old",), "target_aliases": ("new",)}
+    assert find_mirror(bed.old, bed.new, [TOPIC]) == FoundMirror(**aliases, replication_policy="identity")
+    back = find_mirror(bed.new, bed.old, [TOPIC])
+    assert back.source_aliases == (), "nothing is mirrored back"
 
 
 def test_topic_in_sync_shows_positions_syncs_and_ends_with_0(bed: Bed):

@@ -108,6 +108,21 @@ def test_rehearsal_that_never_ends_is_given_up_in_time(lab: Lab):
     require_uninterrupted(lab, before)
 
 
+def test_drill_restores_and_runs_a_copy_and_its_driver_ends_without_holding_the_job(lab: Lab):
+    before = lab.until_batch(1)
+    driver = rehearse(lab, 9, COUNT_JOB, only=True)
+    assert driver.wait() == 0
+    beat = lab.heartbeat(9)
+    assert beat is not None
+    assert (beat.state, dict(beat.queries)) == ("closed", {})
+    found = told(lab, 9)
+    require_rehearsed(found)
+    assert 0 < found.queries["counts"].restore_s < found.seconds
+    assert not scratch(lab, 9).exists()
+    assert not (lab.folder / "checkpoints-9").exists()
+    require_uninterrupted(lab, before)
+
+
 def test_killed_rehearsal_leaves_nothing_behind_the_next_one_which_then_takes_over(lab: Lab):
     killed = rehearse(lab, 7, NEVER_ENDS)
     lab.until("the copy runs a batch", lambda: list(scratch(lab, 7).glob("counts/offsets/[0-9]*")))

@@ -37,12 +37,23 @@ def sink_of(spark: PySpark, seen: StreamOptions) -> Sink:
     name = name if name in FOREACH else name.lower()
     if seen.table is not None:
         return _sink_of_table(spark, seen.table) or Sink(name=name, may_remember=may_remember(name))
+    servers, topic = _kafka_of(name, seen)
     return Sink(
         name=name,
         path=seen.options.get("path"),
         lineage=_lineage(seen.function),
         may_remember=_may_remember(name, seen.function),
+        servers=servers,
+        topic=topic,
     )
+
+
+def _kafka_of(name: str, seen: StreamOptions) -> tuple[str | None, str | None]:
+    """Return servers and topic of a sink that writes to Kafka, Spark's or ours."""
+    if name == "kafka":
+        return seen.options.get("kafka.bootstrap.servers"), seen.options.get("topic")
+    ours = getattr(seen.function, "__self__", None)
+    return ours.place if isinstance(ours, TransactionalKafkaSink) else (None, None)
 
 
 def _lineage(function: Any) -> str | None:  # noqa: ANN401  # the script's

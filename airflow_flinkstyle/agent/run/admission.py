@@ -10,6 +10,7 @@ from airflow_flinkstyle.agent.board import takeover
 from airflow_flinkstyle.agent.board.patience import patiently
 from airflow_flinkstyle.agent.guards import checks, compat, lineages, sinks, waiting
 from airflow_flinkstyle.agent.run import repartition, scratch
+from airflow_flinkstyle.agent.run.reasons import Drilled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,6 +78,9 @@ class Admission:
     def _take_over(self, first: JobQuery) -> None:
         """Wait for the order, restore, guard, and take ``current.json``: the protocol's sequence."""
         driver_run, board = self._driver_run, self._board
+        if driver_run.claim.is_drill:
+            self._driver.begin_end(Drilled())
+            self._driver.leave_if_ending()
         if (hot := self.to_prepare()) is not None:
             self.prepare(hot, first)
         self._patiently(lambda: self._heartbeat_writer.beat("standby"))

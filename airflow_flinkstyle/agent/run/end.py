@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.agent.errors import NoQueryError, ScriptFailedError, SupersededError
 from airflow_flinkstyle.agent.jvm.process import EXIT_DONE, EXIT_FAILED
 from airflow_flinkstyle.agent.queries.stopping import commit_planned, stop_at_boundary
-from airflow_flinkstyle.agent.run.reasons import Failure, ScriptEnded, Signalled, StopAsked
+from airflow_flinkstyle.agent.run.reasons import Drilled, Failure, ScriptEnded, Signalled, StopAsked
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.python_versions import assert_never
 from airflow_flinkstyle.storage.errors import StoreError
@@ -69,7 +69,7 @@ class RunEnd:
                 # An earlier incarnation ran batches: the next one continues from them.
                 heartbeat_writer.ended = True
                 return EXIT_FAILED
-            case Signalled():
+            case Signalled() | Drilled():
                 self._write(lambda: heartbeat_writer.end("closed"))
                 return EXIT_DONE
             case _:

@@ -16,6 +16,7 @@ from airflow_flinkstyle.agent.errors import QueryUnknownError
 from airflow_flinkstyle.agent.guards import checks, waiting
 from airflow_flinkstyle.agent.jvm.session_settings import SessionSettings
 from airflow_flinkstyle.agent.queries.stand_in import StandIn, stand_in_of
+from airflow_flinkstyle.agent.run.reasons import Drilled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,7 +88,7 @@ class Postponed:
             if not self._takes_more or self._rehearsal is None:
                 return None
             self._rehearsal.try_out(query)
-            if not self._starts:
+            if not self._starts and not self._driver.driver_run.claim.is_drill:
                 self._admission.prepare(self._of(), query)
             start = _Start(query, self._handle(query), SessionSettings.now(query.writer._spark))  # noqa: SLF001
             self._starts.append(start)
@@ -137,6 +138,9 @@ class Postponed:
     def _lead(self) -> None:
         """Wait for the savepoint's other queries, then take the job over and start them all."""
         self._await_others()
+        if self._driver.driver_run.claim.is_drill:
+            self._driver.begin_end(Drilled())
+            return
         for start in self._starts:
             with start.settings.again():
                 self._starter.start_now(start.query, partial(_begin, start))

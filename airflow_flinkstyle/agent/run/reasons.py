@@ -49,6 +49,11 @@ class ScriptEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class Drilled:
+    """The claim asked for a rehearsal only, and it has passed."""
+
+
+@dataclass(frozen=True, slots=True)
 class Signalled:
     """The process or its JVM was told to terminate."""
 
@@ -105,4 +110,4 @@ def own_lines(text: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-Ending = StopAsked | ScriptEnded | Signalled | Failure
+Ending = StopAsked | ScriptEnded | Drilled | Signalled | Failure

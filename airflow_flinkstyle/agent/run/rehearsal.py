@@ -88,15 +88,15 @@ class RehearsalRun:
         self._compared += with_state(compared, rehearsed)
 
     def leave_out(self, query: str, why: str) -> None:
-        """Note a query that is not rehearsed."""
-        self._found[query] = _untested(why)
+        """Note a query that is not rehearsed; a drill restores its files all the same."""
+        found = _restored(self._driver, self._manifest, query) if self._asked.only else RehearsedQuery()
+        self._found[query] = replace(found, untested=(f"Not rehearsed: {why}.",))
 
     def failed(self, query: str, error: BaseException) -> RehearsalError:
         """Record what a query failed of; returns the error that ends the run."""
         log.error("The rehearsal of query %s failed", query, exc_info=error)
         failure = Failure.of(error)
-        for name in self.missing():
-            self.leave_out(name, "the rehearsal had failed before")
+        self._found |= {name: _untested("the rehearsal had failed before") for name in self.missing()}
         self.write(failure)
         return RehearsalError.of(query, self._manifest.savepoint_id, failure.text)
 
@@ -127,7 +127,9 @@ def _one(
     spark, location = driver.queries.spark, scratch.location_of(driver.driver_run.claim.checkpoint_location)
     scratch.remove(spark, location)  # what an earlier driver of this generation has left
     try:
+        begun_s = time.monotonic()
         checkpoint, place = scratch.restore(spark, location, manifest, query.name, driver.repository)
+        restore_s = time.monotonic() - begun_s
         copy = replace(query, checkpoint=checkpoint, location=place, query=None, identities={})
         if asked.elsewhere:
             scratch.read_newest(driver.describe, copy, asked.records * asked.batches)
@@ -142,7 +144,21 @@ def _one(
     sink = query.sink.name
     left_out = f"The function of its {sink}." if sink in _FUNCTIONS else f"Its sink {sink}."
     untested = (*found.untested, left_out, *([_ELSEWHERE] if asked.elsewhere else []))
-    return replace(found, untested=untested)
+    return replace(found, restore_s=restore_s, untested=untested)
+
+
+def _restored(driver: Driver, manifest: Manifest, name: str) -> RehearsedQuery:
+    """Restore the copy of a query that is not run, so that its files are known to be whole."""
+    spark, location = driver.queries.spark, scratch.location_of(driver.driver_run.claim.checkpoint_location)
+    scratch.remove(spark, location)
+    begun_s = time.monotonic()
+    try:
+        scratch.restore(spark, location, manifest, name, driver.repository)
+        taken_s = time.monotonic() - begun_s
+    finally:
+        with suppress(Exception):  # the next driver removes it
+            scratch.remove(spark, location)
+    return RehearsedQuery(restore_s=taken_s)
 
 
 def _untested(why: str) -> RehearsedQuery:

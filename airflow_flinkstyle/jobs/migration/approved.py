@@ -185,8 +185,8 @@ class Approved:
         """Render for the approval."""
         rows = "\n".join(row(cells) for cells in self._rows())
         return (
-            f"What is approved has the digest `{self.digest}`. It is stored and applied exactly as shown "
-            "here, even if the form, its files or the DAG change later.\n\n"
+            f"#### What is approved\n\nIt has the digest `{self.digest}`. It is stored and applied exactly "
+            "as shown here, even if the form, its files or the DAG change later.\n\n"
             f"| | |\n|---|---|\n{rows}"
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from airflow_flinkstyle.errors import BadInputError
@@ -10,10 +10,12 @@ from airflow_flinkstyle.jobs.answers.mirror import mirror_settings
 from airflow_flinkstyle.jobs.errors import MirrorBehindError
 from airflow_flinkstyle.jobs.journal import CutoverJournal, read_phases
 from airflow_flinkstyle.jobs.migration import fence_phase
+from airflow_flinkstyle.jobs.migration.approved import Approved
 from airflow_flinkstyle.jobs.migration.form_reader import require_names
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError
 from airflow_flinkstyle.kafka.fence.fences import FenceRecord, PassiveFence
+from airflow_flinkstyle.kafka.mirror.found import UNNAMED
 from airflow_flinkstyle.kafka.mirror.lag import Behind
 from airflow_flinkstyle.kafka.mirror.start import set_mirror_start, wait_copied
 from airflow_flinkstyle.kafka.verdict import Bounded, Exact
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow_flinkstyle.jobs.journal import PhaseRecord
+    from airflow_flinkstyle.jobs.migration.approved import Migration
     from airflow_flinkstyle.jobs.migration.form import MigrationForm
     from airflow_flinkstyle.jobs.signing import Signer
     from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
@@ -53,6 +56,8 @@ class FinishedMigration:
     """With the ends of the target's logs when the job had stopped and producers were held."""
     fence: FenceRecord | None
     """What keeps producers away from the old topics since; None if it was not asked to."""
+    approved: Migration | None = None
+    """As it was approved; None if an older version of this package made it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,10 +108,34 @@ def last_migration(
     obeyed = ("translate", fence_phase.PHASE)
     journal = CutoverJournal(store, job, chosen, obeyed, signer=signer)
     translated, fenced = journal.result("translate") or {}, journal.read(fence_phase.PHASE)
+    approved = journal.approved()
     return FinishedMigration(
         migration_id=chosen,
         plan=plan_json.from_json(translated["plan"]),
         fence=FenceRecord.from_dict(fenced.intent) if fenced else None,
+        approved=Approved.from_fields(approved).migration if approved is not None else None,
+    )
+
+
+def fill_back(form: MigrationForm, finished: FinishedMigration) -> MigrationForm:
+    """Return the form of a migration back, with what the finished one says where it has no answer. Pure.
+
+    The clusters and the mirror's aliases are swapped. Where the finished one knew no alias of its target, the
+    form must.
+    """
+    before = finished.approved
+    if before is None:
+        return form
+    mirror = {name: value for name, value in (form.mirror or {}).items() if value not in (None, "")}
+    if before.mirror is not None:
+        swapped = {"source_alias": before.mirror.target_alias, "target_alias": before.mirror.source_alias}
+        mirror = {**{name: alias for name, alias in swapped.items() if alias != UNNAMED}, **mirror}
+    return replace(
+        form,
+        source_kafka_conn_id=form.source_kafka_conn_id or before.target.conn_id,
+        target_kafka_conn_id=form.target_kafka_conn_id or before.source.conn_id,
+        mirror=mirror,
+        isolation=form.isolation or before.isolation,
     )
 
 

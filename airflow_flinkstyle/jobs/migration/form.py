@@ -21,10 +21,12 @@ class MigrationForm:
     """What a person says about a migration; the operators' ``migration`` has these names."""
 
     job: str
-    source_kafka_conn_id: str = ""
+    source_kafka_conn_id: str | None = None
+    """The cluster to leave; None: the one that the job reads, among those that jobs may use."""
     target_kafka_conn_id: str = ""
     mirror: Mapping[str, Any] | None = None
-    """``MirrorSettings`` by its fields' names; without aliases no position can be proved."""
+    """``MirrorSettings`` by its fields' names. Aliases that are left out are found by MirrorMaker's internal
+    topics, where positions are to be proved; ``none`` as an alias says that there is no mirror."""
     rename: Mapping[str, str] | None = None
     """Source topic -> target topic, or several with commas, beyond what the mirror's policy says."""
     way: str = "proved"
@@ -41,12 +43,13 @@ class MigrationForm:
     """Principals that an ``acl`` fence leaves alone."""
     group: str | None = None
     """Consumer group whose offsets on the target are set after the move."""
-    isolation: str = "read_uncommitted"
-    """The job's own ``kafka.isolation.level``; this is Spark's default."""
+    isolation: str | None = None
+    """The job's own ``kafka.isolation.level``; None: as it reads now."""
     allow: Sequence[str] | str = ("exact",)
     producer_switch: str | None = None
     script_servers: str | None = None
-    """``kafka.bootstrap.servers`` as the script writes it; None: as the source's connection has it."""
+    """``kafka.bootstrap.servers`` as the script writes it; None: as the running job says, else as the
+    source's connection has it."""
     kafka_options: Mapping[str, str] | None = None
     """More options of Spark's Kafka source on the target; recorded, so no secrets."""
     timeouts: Mapping[str, float] | None = None
@@ -74,6 +77,14 @@ class MigrationForm:
             unknown={str(name): answer for name, answer in given.items() if name not in names},
             **{name: answer for name, answer in given.items() if name in names},
         )
+
+    def answers(self) -> dict[str, Any]:
+        """Return what is not as it is by default, by name; ``of`` takes it."""
+        given = ((item, getattr(self, item.name)) for item in fields(self) if item.name != "job")
+        return {
+            **{item.name: value for item, value in given if item.name != "unknown" and value != item.default},
+            **self.unknown,
+        }
 
     def told(self) -> dict[str, Any]:
         """Return the answers as plain values, the same for equal answers."""

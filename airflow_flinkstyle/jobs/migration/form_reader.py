@@ -44,7 +44,7 @@ def read_form(
     require_names(form)
     source, target = (
         ClusterRef(conn_id=conn_id, servers=servers(conn_id))
-        for conn_id in (form.source_kafka_conn_id, form.target_kafka_conn_id)
+        for conn_id in (form.source_kafka_conn_id or "", form.target_kafka_conn_id)
     )
     options = dict(form.kafka_options or {})
     require_no_secrets(options)
@@ -61,7 +61,7 @@ def read_form(
             sources=form.sources,
             savepoint=savepoint_offsets(repository),
         ),
-        isolation=isolation_of(form.isolation),
+        isolation=isolation_of(form.isolation or "read_uncommitted"),
         allow=parse_policies(form.allow),
         fence=parse_fence(form.fence, spare=names_of(form.fence_spare)),
         group=str(form.group) if form.group else None,

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     """By ``query/source``."""
 
 Level = Literal["ok", "warning", "refusal"]
+_GRAVEST_FIRST: tuple[Level, ...] = ("refusal", "warning", "ok")
 _MUCH_LAG = 100_000
 
 
@@ -61,8 +62,9 @@ class Preflight:
 
     def as_markdown(self) -> str:
         """Render the table for the log and the approval."""
-        rows = [row((f.check, f.level, f.detail)) for f in self.findings]
-        return "\n".join(["| check | result | detail |", "|---|---|---|", *rows])
+        gravest = sorted(self.findings, key=lambda f: _GRAVEST_FIRST.index(f.level))
+        rows = [row((f.check, f.level, f.detail)) for f in gravest]
+        return "\n".join(["#### Pre-flight", "", "| check | result | detail |", "|---|---|---|", *rows])
 
     def require_ok(self) -> None:
         """Raise ``PreflightError`` if anything was refused; all reasons are named."""

@@ -41,6 +41,8 @@ class CutoverReport:
     markdown; None without a rehearsal."""
     notes: tuple[str, ...]
     """What else there is to know: the fence, records left behind on the old cluster, group offsets."""
+    decided: Mapping[str, Any] | None
+    """Who approved it: ``by``, ``at`` (ISO 8601) and ``choice``; None if nobody was asked."""
     plan: OffsetRewritePlan
 
     def as_dict(self) -> dict[str, Any]:
@@ -50,16 +52,34 @@ class CutoverReport:
             name: getattr(self, name) for name in self.__slots__ if name not in ("plan", "downtime", *told)
         }
         downtime = asdict(self.downtime) if self.downtime is not None else None
-        whole = self.downtime.total_s if self.downtime is not None else None
-        return {**fields, **told, "downtime": downtime, "downtime_s": whole}
+        return {**fields, **told, "downtime": downtime, "downtime_s": self.downtime_s}
+
+    @property
+    def downtime_s(self) -> float | None:
+        """How long the job was down; None if it had nothing to read."""
+        return self.downtime.total_s if self.downtime is not None else None
+
+    def as_event(self) -> dict[str, Any]:
+        """Return what an asset's event says."""
+        return {
+            "job": self.job,
+            "migration_id": self.migration_id,
+            "source_cluster_id": self.plan.source_cluster_id,
+            "target_cluster_id": self.plan.target_cluster_id,
+            "savepoint_id": self.rewritten_id,
+            "held_s": self.held_s,
+            "downtime_s": self.downtime_s,
+        }
 
     def as_markdown(self) -> str:
         """Render the table of positions and the times."""
         times = ", ".join(f"{phase} {seconds:.1f} s" for phase, seconds in self.phases_s.items())
         downtime = "Downtime: nothing to read." if self.downtime is None else self.downtime.as_markdown()
         rehearsed = f"{self.rehearsal['table']}\n\n" if self.rehearsal else ""
+        who = self.decided
+        decided = f"Approved by {escape(str(who['by']))} at {escape(str(who['at']))}.\n\n" if who else ""
         return (
-            f"{self.plan.as_markdown()}\n\n{rehearsed}"
+            f"{self.plan.as_markdown()}\n\n{decided}{rehearsed}"
             f"{downtime} Producers held {self.held_s:.1f} s, "
             f"savepoint {size(self.savepoint_bytes)}. Phases: {times}."
             + "".join(f"\n\n{escape(note)}" for note in self.notes)
@@ -86,6 +106,7 @@ def build_report(client: JobClient, journal: CutoverJournal) -> CutoverReport:
         downtime=of_cutover(journal, old, new, began="hold", seen=running),
         rehearsal=standby.get("rehearsal"),
         notes=_notes(journal),
+        decided=journal.decided(),
         plan=plan_json.from_json(_result(journal, "translate")["plan"]),
     )
 

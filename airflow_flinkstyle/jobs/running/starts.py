@@ -310,7 +310,7 @@ class JobStarts(JobView):
         for generation in reversed(self.board.generations()):
             if current is not None and generation <= current.value.generation:
                 return
-            if _is_own(self.run(generation), claim_key):
+            if self.claim(generation).is_drill or _is_own(self.run(generation), claim_key):
                 continue
             run = self.settled_run(generation)
             end_stuck(self, run)

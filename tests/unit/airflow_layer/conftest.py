@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pytest
 
 from airflow_flinkstyle.hooks.job import StreamingJobHook
+from airflow_flinkstyle.jobs.migration.known import LookUps
+from airflow_flinkstyle.kafka.mirror.found import FoundMirror
 from testbed.keys import SIGNING_KEY
 from tests.unit.jobs.conftest import Mood, World
 
@@ -71,6 +73,16 @@ class WorldHook(StreamingJobHook):
         super().__init__()
         self.world, self.seen = world, []
         self.deployment, self.store = world, store or world.store
+
+    def look_ups(self) -> LookUps:
+        """Look in the world's logs; a connection is called as the cluster that it leads to."""
+        mirror = FoundMirror(source_aliases=("old",), target_aliases=("new",), replication_policy="identity")
+        return LookUps(
+            servers=lambda conn_id: self.kafka(conn_id).bootstrap_servers,
+            cluster_id=lambda conn_id: conn_id,
+            find_mirror=lambda *_, **__: mirror,
+            allowed=self.defaults.kafka_connections or (),
+        )
 
     def live_kafka(self, moving: Migration) -> Any:  # noqa: ANN401 - logs in memory
         """Note what a task works with."""

@@ -14,9 +14,11 @@ from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.hooks import approval, migration
 from airflow_flinkstyle.hooks.job import StreamingJobHook
 from airflow_flinkstyle.jobs.answers.mirror import mirror_settings
+from airflow_flinkstyle.jobs.migration.approved import Approved
 from airflow_flinkstyle.jobs.migration.fail_back import (
     FailBack,
     FinishedMigration,
+    fill_back,
     last_migration,
     mirror_begins,
     require_there,
@@ -25,6 +27,7 @@ from airflow_flinkstyle.jobs.migration.fail_back import (
 from airflow_flinkstyle.jobs.migration.form import MigrationForm
 from airflow_flinkstyle.jobs.migration.producers import StoreProducerSwitch
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
+from airflow_flinkstyle.kafka.mirror.found import UNNAMED
 from airflow_flinkstyle.kafka.verdict import Chosen, Exact, Verdict
 from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
 from airflow_flinkstyle.rewrite.rows import PartitionMove
@@ -129,6 +132,30 @@ def test_only_a_migration_that_has_finished_can_be_reversed(world: World):
         last_migration(world.store, world.job, "m2", signer=SIGNER)
 
 
+def test_finished_migration_answers_what_the_form_of_the_way_back_leaves_open(world: World):
+    world.start()
+    hook, mirror = WorldHook(world), {"source_alias": "dc1", "target_alias": "dc2"}
+    quick = {"steady_window_s": 0.01, "hold_timeout_s": 0.2, "first_commit_timeout_s": 0.2}
+    there = a_form(world, timeouts=quick, mirror=mirror, isolation="read_committed")
+    asked = Approved(migration=approval.read(hook, there), told=there.told())
+    approval.store(hook, asked, "m1")
+    migration.cutover(hook, asked.migration, "m1").run()
+    finished = last_migration(world.store, world.job, signer=SIGNER)
+
+    form = fill_back(MigrationForm(job=world.job, mirror={"replication_policy": None}), finished)
+    assert (form.source_kafka_conn_id, form.target_kafka_conn_id) == ("b", "a")
+    assert form.isolation == "read_committed"
+    assert form.mirror == {"source_alias": "dc2", "target_alias": "dc1"}
+    assert MigrationForm.of(world.job, form.answers()) == form
+    named = fill_back(replace(form, source_kafka_conn_id="c", mirror={"source_alias": "x"}), finished)
+    assert (named.source_kafka_conn_id, named.mirror["source_alias"]) == ("c", "x")
+
+    unnamed = replace(asked.migration, mirror=replace(asked.migration.mirror, target_alias=UNNAMED))
+    form = fill_back(MigrationForm(job=world.job), replace(finished, approved=unnamed))
+    assert form.mirror == {"target_alias": "dc1"}, "a person must say what that cluster is called"
+    assert fill_back(a_form(world), replace(finished, approved=None)) == a_form(world)
+
+
 def test_migration_whose_job_reads_another_cluster_by_now_is_not_reversed(world: World):
     world.start()
     plan = a_plan(a_move("orders", "orders"))
@@ -140,22 +167,22 @@ def test_migration_whose_job_reads_another_cluster_by_now_is_not_reversed(world:
 
 def test_forms_answers_and_the_topics_to_read_reach_the_window():
     dag = runpy.run_path(str(FOLDER / "fail_back.py"))["dag"]
-    answers = {
-        "job": "orders",
+    params = {**{name: dag.params[name] for name in dag.params if name != "job"}, "job": "orders"}
+    told = {
         "source_kafka_conn_id": "kafka_new",
         "target_kafka_conn_id": "kafka_old",
-        "source_alias": "new",
-        "target_alias": "old",
+        "mirror": {"source_alias": "new", "target_alias": "old"},
+        "rename": {"old.orders": "orders"},
+        "back": True,
     }
-    params = {**{name: dag.params[name] for name in dag.params if name not in answers}, **answers}
-    begun = {"migration_id": "m1", "rename": {"old.orders": "orders"}}
+    begun = {"migration_id": "m1", "migration": told}
     pulled = SimpleNamespace(xcom_pull=lambda task_ids, key=None: begun if task_ids == "begin" else "sp-1")
     tasks = {name: dag.get_task(name) for name in ("begin", "migrate", "plan")}
     for task in tasks.values():
         task.render_template_fields({"params": params, "ti": pulled})
     begin, form = tasks["begin"], tasks["migrate"].form()
     assert (begin.migration_id, begin.topics, begin.mirror_timeout_s) == (None, "original", 90)
-    assert begin.form().rename is None
+    assert (begin.form().rename, begin.form().source_kafka_conn_id) == (None, None)
     assert (form.rename, form.back, form.way) == ({"old.orders": "orders"}, True, "proved")
     assert (form.source_kafka_conn_id, form.target_kafka_conn_id) == ("kafka_new", "kafka_old")
     assert mirror_settings(form.mirror).positions_topic == "mm2-offsets.new.internal"

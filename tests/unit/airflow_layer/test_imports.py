@@ -25,8 +25,8 @@ def loaded_after(code: str) -> set[str]:
     [
         "import airflow_flinkstyle",
         "import airflow_flinkstyle.provider_info, airflow_flinkstyle.plugin",
-        "from airflow_flinkstyle import operators, sensors\n"
-        "[getattr(package, name) for package in (operators, sensors) for name in package._HOME]",
+        "from airflow_flinkstyle import dags, operators, sensors\n"
+        "[getattr(package, name) for package in (dags, operators, sensors) for name in package._HOME]",
         "from airflow_flinkstyle.hooks import StreamingJobHook",
         f"import runpy, pathlib\n[runpy.run_path(str(p)) for p in pathlib.Path({str(DAGS)!r}).glob('*.py')]",
     ],
@@ -40,8 +40,8 @@ def test_this_test_can_fail():
 
 
 def test_packages_refuse_names_they_do_not_have():
-    from airflow_flinkstyle import hooks, operators, sensors
+    from airflow_flinkstyle import dags, hooks, operators, sensors
 
-    for package in (hooks, operators, sensors):
+    for package in (dags, hooks, operators, sensors):
         with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
             _ = package.Nothing

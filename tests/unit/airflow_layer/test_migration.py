@@ -1,18 +1,23 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from airflow_flinkstyle.hooks.airflow_versions import AirflowFailException
+from airflow_flinkstyle.hooks.assets import MIGRATIONS, migration_asset
+from airflow_flinkstyle.jobs.journal import read_phases
 from airflow_flinkstyle.jobs.migration.producers import StoreProducerSwitch
 from airflow_flinkstyle.operators import (
+    ApproveMigrationOperator,
     MigrateStreamingJobOperator,
     PreflightMigrationOperator,
     SettleMigrationOperator,
     TakeSavepointOperator,
     VerifyMigrationOperator,
 )
+from testbed.keys import SIGNING_KEY
 from tests.unit.airflow_layer.conftest import WorldHook, a_context, with_hook
 from tests.unit.jobs.cutovers import DyingStore, Killed
 
@@ -58,6 +63,9 @@ def test_migration_moves_the_job_and_every_task_after_it_agrees(world: World, ho
     assert world.board.claim(report["generation"]).prepare_savepoint_id == hot
     assert "| orders |" in context["ti"].xcoms["markdown"]
     assert report["rewritten_id"] in context["ti"].xcoms["_link_SavepointLink"]
+    (event,) = context["outlet_events"][MIGRATIONS].asset_alias_events
+    assert event.dest_asset_key.to_asset() == migration_asset(world.job)
+    assert (event.extra["target_cluster_id"], event.extra["savepoint_id"]) == ("new", report["rewritten_id"])
     assert StoreProducerSwitch(world.store, f"{world.job}/producers.json").read() == "release_new"
     assert operator.execute(context)["generation"] == report["generation"], "a retry finds it done"
 
@@ -67,6 +75,26 @@ def test_migration_moves_the_job_and_every_task_after_it_agrees(world: World, ho
     world.judge()
     verified = a_task(VerifyMigrationOperator, hook, timeout_s=5)
     assert verified.execute(a_context("verify"))["cluster_id"] == "new"
+
+
+@pytest.mark.parametrize("answer", ["Approve", "Reject"])
+def test_who_approved_is_kept_and_in_the_report(world: World, hook: WorldHook, answer: str):
+    world.start()
+    approve = ApproveMigrationOperator(task_id="approve", subject="Move it?", job=world.job)
+    event = {
+        "chosen_options": [answer],
+        "params_input": {},
+        "responded_at": datetime(2026, 11, 21, 12, tzinfo=UTC),
+        "responded_by_user": {"id": "7", "name": "ann"},
+    }
+    approve.execute_complete(a_context("approve"), event)
+    journals = read_phases(world.store, world.job)
+    ((decided,),) = journals.values()
+    assert dict(decided.intent) == {"by": "ann", "at": "2026-11-21T12:00:00+00:00", "choice": answer}
+    if answer == "Approve":
+        context = a_context("migrate")
+        a_task(MigrateStreamingJobOperator, hook).execute(context)
+        assert "Approved by ann at 2026-11-21T12:00:00+00:00." in context["ti"].xcoms["markdown"]
 
 
 def test_refused_translation_goes_back_and_fails_the_task(world: World, hook: WorldHook):
@@ -148,8 +176,31 @@ def test_answer_that_the_form_has_no_field_for_is_refused_before_the_window(worl
     unknown = a_task(PreflightMigrationOperator, hook, told={"source_topics": "orders"})
     with pytest.raises(AirflowFailException, match=r"BAD_INPUT.*any of allow.*found source_topics='orders'"):
         unknown.execute(a_context("check"))
+    unnamed = a_task(PreflightMigrationOperator, hook, told={"target_kafka_conn_id": ""})
+    with pytest.raises(AirflowFailException, match=r"BAD_INPUT.*two connections; found 'old' and ''"):
+        unnamed.execute(a_context("check"))
+
+
+def test_migration_that_is_told_the_target_only_finds_the_rest_and_moves(
+    world: World, hook: WorldHook, connections: SimpleNamespace
+):
+    extra = {**connections.extra, "savepoint_root": "s3://savepoints/jobs", "kafka_connections": "new,old"}
+    connections.set("flinkstyle_default", "flinkstyle", extra, password=SIGNING_KEY)
+    world.start()
+    told = {"source_kafka_conn_id": None, "mirror": None, "way": "proved"}
+    report = a_task(MigrateStreamingJobOperator, hook, told=told).execute(a_context("migrate"))
+    moving = hook.seen[-1]
+    assert (moving.source.conn_id, moving.target.conn_id, moving.script_servers) == ("old", "new", "old:9092")
+    assert (moving.isolation, moving.mirror.source_alias, moving.mirror.target_alias) == (
+        *("read_committed", "old", "new"),
+    )
+    assert world.board.current().value.generation == report["generation"]
+
+
+def test_cluster_to_leave_that_nothing_leads_to_is_asked_for(world: World, hook: WorldHook):
+    world.start()
     unnamed = a_task(PreflightMigrationOperator, hook, told={"source_kafka_conn_id": ""})
-    with pytest.raises(AirflowFailException, match=r"BAD_INPUT.*two connections; found '' and 'new'"):
+    with pytest.raises(AirflowFailException, match=r"BAD_INPUT.*source_kafka_conn_id.*kafka_connections"):
         unnamed.execute(a_context("check"))
 
 

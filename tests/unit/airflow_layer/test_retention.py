@@ -1,14 +1,11 @@
 from __future__ import annotations
 
-import json
-import re
 from typing import TYPE_CHECKING
 
 import pytest
 
 from airflow_flinkstyle.hooks.airflow_versions import AirflowException, AirflowFailException
 from airflow_flinkstyle.hooks.assets import SAVEPOINTS, savepoint_asset
-from airflow_flinkstyle.hooks.rotation import require_all, rotation
 from airflow_flinkstyle.operators import (
     DisposeSavepointOperator,
     PruneSavepointsOperator,
@@ -129,58 +126,3 @@ def test_every_new_savepoint_is_an_event_of_its_jobs_asset(world: World):
     context = a_context("stop")
     StopStreamingJobOperator(task_id="stop", job=world.job).execute(context)
     assert len(context["outlet_events"][SAVEPOINTS].asset_alias_events) == 1
-
-
-def test_rotation_comes_from_the_form_or_the_variable(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("AIRFLOW_VAR_FLINKSTYLE_ROTATION", json.dumps([{"job": "a", "max_count": 3}]))
-    assert rotation(None).rows == [{"job": "a", "max_count": 3, "max_age_s": None, "level": "quick"}]
-    assert rotation([{"job": "b"}]).rows[0]["job"] == "b"
-
-
-@pytest.mark.parametrize(
-    ("fields", "seconds"),
-    [
-        ({"max_age": "7d"}, 604_800),
-        ({"max_age_s": 90}, 90),
-        ({"max_age": "1.5h"}, 5400),
-        ({"max_age": ""}, None),
-    ],
-)
-def test_rotation_understands_durations(fields: dict[str, object], seconds: float | None):
-    (row,) = rotation([{"job": "a", **fields}]).rows
-    assert row["max_age_s"] == seconds
-
-
-@pytest.mark.parametrize("wrong", [[], {"job": "a"}])
-def test_rotation_that_is_no_list_is_refused(wrong: object):
-    with pytest.raises(AirflowFailException, match="flinkstyle_rotation"):
-        rotation(wrong)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("wrong", "named"),
-    [
-        ("a", "a job, found 'a'"),
-        ({"max_count": 1}, "a job, found"),
-        ({"job": "b", "age": 1}, "found 'age'"),
-        ({"job": "b", "max_age": "7 moons"}, "found '7 moons'"),
-        ({"job": "b", "max_age": "7dd"}, "found '7dd'"),
-        ({"job": "b", "max_count": 0}, "found 0"),
-        ({"job": "b", "level": "deep"}, "found 'deep'"),
-        ({"job": "b", "max_age": "7d", "max_age_s": 7}, "found 'both'"),
-        ({"job": "good"}, "each job once, found 'good'"),
-    ],
-)
-def test_entry_that_cannot_be_used_is_named_and_keeps_no_other_job_from_its_savepoint(
-    wrong: object, named: str
-):
-    found = rotation([{"job": "good"}, wrong])
-    assert [row["job"] for row in found.rows] == ["good"]
-    with pytest.raises(
-        AirflowFailException, match=rf"Entry 2, .*{re.escape(named)}.*other entries are rotated"
-    ):
-        require_all(found.refused)
-
-
-def test_entries_that_can_all_be_used_fail_nothing():
-    require_all(rotation([{"job": "good"}]).refused)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_flinkstyle.dags import watch_dag
 from airflow_flinkstyle.hooks.airflow_versions import AirflowFailException, AirflowSkipException
 from airflow_flinkstyle.jobs.definition import SparkStreamingJob
 from airflow_flinkstyle.operators import (
@@ -13,7 +14,6 @@ from airflow_flinkstyle.operators import (
     TakeSavepointOperator,
     WatchStreamingJobOperator,
 )
-from airflow_flinkstyle.operators.watch import watch_dag
 from tests.unit.airflow_layer.conftest import a_context
 
 if TYPE_CHECKING:

@@ -38,6 +38,7 @@ from airflow_flinkstyle.kafka.translation.request import ProofRequest
 from airflow_flinkstyle.kafka.verdict import Exact, Refused
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.protocol.query_records import Reading
 from airflow_flinkstyle.protocol.records import (
     End,
     Heartbeat,
@@ -46,6 +47,7 @@ from airflow_flinkstyle.protocol.records import (
     QueryStatus,
     SourceIdentity,
 )
+from airflow_flinkstyle.protocol.rehearsal_records import Rehearsal, RehearsedQuery
 from airflow_flinkstyle.protocol.signatures import ORDER_KEYS_VARIABLE
 from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
 from airflow_flinkstyle.rewrite.apply import apply_plan
@@ -207,6 +209,8 @@ class Mood:
     slow_takes_s: float = 0.0
     slow_start_s: float = 0.0
     tells_no_sinks: bool = False
+    tells_no_reading: bool = False
+    """As agents of before."""
     sink: str = "kafka"
     """Another one has no transactional sink in it."""
     moves_sink: bool = False
@@ -282,6 +286,10 @@ class Driver(threading.Thread):
             raise RuntimeError("ImportError: no module named nonsense")
         self.application_id = "app"
         self.beat("standby")
+        if self.claim.is_drill:
+            self.drill()
+            self.beat("closed")
+            return
         while (order := takeover.signed_order(self.board, self.driver_run)) is None:
             self.wait()
         seen = self.driver_run.seen
@@ -308,6 +316,26 @@ class Driver(threading.Thread):
         if self.mood.loses_reach:
             raise ConnectionError("no broker answered any more")
         self.loop()
+
+    def drill(self) -> None:
+        """Restore a copy, and say what came of its batches."""
+        while self.mood.hangs_in_batch:
+            self.pause()
+            self.obey(standby=True)
+        savepoint_id, failure = self.claim.prepare_savepoint_id, None
+        manifest = self.world.repository.read(savepoint_id)
+        copy = LocalStore(Path(f"{self.claim.checkpoint_location}.rehearsal") / QUERY)
+        restore_query(manifest, manifest.queries[0], self.world.repository, copy)
+        if self.mood.fails_in_batch:
+            failure = ("SCRIPT_FAILED", "ZeroDivisionError: in the first batch")
+        ran = RehearsedQuery(batches=2, restore_s=0.5, input_rows=7, seconds=(0.1, 0.2))
+        told = Rehearsal(
+            incarnation=self.incarnation, savepoint_id=savepoint_id, queries={QUERY: ran},
+            failure=failure, seconds=1.0, ended_at_ms=1,
+        )  # fmt: skip
+        self.board.write_rehearsal(self.generation, told)
+        if failure is not None:
+            raise RuntimeError(failure[1])
 
     def logs(self) -> tuple[int, int, int]:
         """Return committed batch, planned batch and committed position."""
@@ -490,6 +518,7 @@ class Driver(threading.Thread):
                 },
                 sink=self.mood.sink,
                 sinks=self.sinks(),
+                reads={} if self.mood.tells_no_reading else {"0": self.reading()},
                 pace=self.mood.pace,
             )
         if self.mood.adds_query:
@@ -506,6 +535,11 @@ class Driver(threading.Thread):
             **last,
         )
         self.version = self.board.beat(self.generation, heartbeat, seen=self.version)
+
+    def reading(self) -> Reading:
+        rules = [rule.options for rule in self.claim.overrides]
+        servers = rules[0]["kafka.bootstrap.servers"] if rules else "old:9092"
+        return Reading(servers=servers, isolation="read_committed")
 
     def sinks(self) -> Sinks | None:
         if self.mood.tells_no_sinks:

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_flinkstyle.errors import SignatureError
 from airflow_flinkstyle.jobs.errors import AttemptSupersededError
-from airflow_flinkstyle.jobs.journal import CutoverJournal
+from airflow_flinkstyle.jobs.journal import CutoverJournal, has_ended, read_phases
 from airflow_flinkstyle.jobs.migration.producers import TokenCounter
 from testbed.keys import SIGNER
 from testbed.memory_store import MemoryStore
@@ -49,6 +50,22 @@ def test_retry_keeps_intent_and_result_of_the_attempt_before():
         "job/migrations/m1/1-hold.json",
         "job/migrations/m1/2-stop.json",
     ]
+
+
+def test_who_decided_is_kept_and_a_rejected_migration_has_ended():
+    store = MemoryStore()
+    journal = a_journal(store)
+    assert journal.decided() is None
+    journal.approve({"what": 1})
+    journal.decide({"by": "ann", "choice": "Reject"}, approved=False)
+    assert has_ended(read_phases(store, "job")["m1"])
+    journal.decide({"by": "bob", "choice": "Approve"}, approved=True)  # somebody cleared the task
+    assert journal.decided() == {"by": "bob", "choice": "Approve"}
+    assert not has_ended(read_phases(store, "job")["m1"])
+    key = "job/migrations/m1/0-decided.json"
+    store.write(key, store.read(key).replace(b"bob", b"eve"))
+    with pytest.raises(SignatureError):
+        journal.decided()
 
 
 def test_records_of_a_version_with_fewer_phases_are_found_by_name_and_completed_in_place():

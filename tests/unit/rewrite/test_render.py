@@ -10,6 +10,7 @@ import pytest
 
 from airflow_flinkstyle.kafka.cluster import ClusterView
 from airflow_flinkstyle.kafka.verdict import Bounded, Chosen, Exact, ExtraClass, Refused, Verdict
+from airflow_flinkstyle.rewrite.cost import choices
 from airflow_flinkstyle.rewrite.plan import OffsetRewritePlan
 from airflow_flinkstyle.rewrite.plot import svg_plot, text_plot
 from airflow_flinkstyle.rewrite.render import KINDS, MOST_LISTED, kind_of, markdown_table
@@ -63,11 +64,12 @@ def test_every_verdict_has_a_kind_that_is_counted_and_drawn():
 
 
 def test_a_small_plan_is_listed_whole():
-    lines = markdown_table([a_move(0), a_move(1, REFUSED)])
+    lines = markdown_table([a_move(0), a_move(1, REFUSED), a_move(2)])
     assert lines[2:] == [
-        "| totals | orders | 0 | 20 | 17 exact | -3 |",
         "| totals | orders | 1 | 20 | refused: 3 unread records are not on the target "
         "(source offsets 5 to 7) |  |",
+        "| totals | orders | 0 | 20 | 17 exact | -3 |",
+        "| totals | orders | 2 | 20 | 17 exact | -3 |",
     ]
 
 
@@ -77,7 +79,7 @@ def test_a_name_with_a_bar_stays_in_its_cell():
 
 def test_ten_thousand_partitions_are_summed_and_only_problems_listed():
     text = many([REFUSED, DUPLICATES, CHOSEN]).as_markdown()
-    assert text.startswith("10,000 partitions: 1 refused, 1 bounded: duplicate, 1 chosen, 9,997 exact.")
+    assert "\n10,000 partitions: 1 refused, 1 bounded: duplicate, 1 chosen, 9,997 exact.\n" in text
     assert "Not listed one by one: 9,997 exact." in text
     rows = [row for row in text.splitlines() if row.startswith("| totals | t")]
     listed = [row for row in rows if "| 20 |" in row]
@@ -139,8 +141,46 @@ def test_the_batch_that_was_planned_and_not_committed_has_a_table_of_its_own():
     )
     before, _, behind = plan.as_markdown().partition("The end of the planned batch:")
     assert "17 exact" in before
-    assert "refused" not in before
+    assert "| refused" not in before
+    assert before.startswith("**Refused**: 1 refused of 2 partitions")
     assert "refused" in behind
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "line"),
+    [
+        (
+            [EXACT, EXACT],
+            "**Exact**: all 2 partitions continue with their unread records; none lost, none read again.",
+        ),
+        (
+            [EXACT, DUPLICATES, DUPLICATES],
+            "**Bounded**: 2 bounded: duplicate of 3 partitions; records read again, at most: 8; left out: 0.",
+        ),
+        (
+            [CHOSEN, Chosen(NextOffset(3), skipped_records=1200, repeated_records=0), EXACT],
+            "**Chosen**: 2 chosen of 3 partitions; records read again, at most: not known for 1 partitions; "
+            "left out: 1,200 and not known for 1 partitions.",
+        ),
+        (
+            [REFUSED, Bounded(NextOffset(1), {"passed_over": 2, "new": 3}, {"superseded": 1})],
+            "**Refused**: 1 refused, 1 bounded: passed_over of 2 partitions; records read again, at most: 3; "
+            "left out: 3.",
+        ),
+    ],
+    ids=["exact", "bounded", "chosen", "refused"],
+)
+def test_verdict_is_one_line_with_its_cost_in_records(verdicts: Sequence[Verdict], line: str):
+    text = a_plan([a_move(n, verdict) for n, verdict in enumerate(verdicts)]).as_markdown()
+    assert text.splitlines()[0] == line
+
+
+def test_each_answer_to_the_approval_has_its_cost():
+    shown = choices([a_move(0), a_move(1, DUPLICATES)])
+    assert shown[2:] == [
+        "| Approve | the job moves | 4 | 0 |",
+        "| Reject | the job runs on where it is | 0 | 0 |",
+    ]
 
 
 @pytest.mark.parametrize("render", [OffsetRewritePlan.as_markdown, text_plot, svg_plot])

@@ -42,8 +42,8 @@ def test_table_shows_from_to_shift_and_verdict():
     shop = Shop()
     table = shop.plan({0: Exact(NextOffset(950)), 1: Refused("gone", (NextOffset(2040), NextOffset(2050)))})
     lines = table.as_markdown().splitlines()
-    assert lines[2] == "| totals | orders | 0 | 1050 | 950 exact | -100 |"
-    assert lines[3] == "| totals | orders | 1 | 2040 | refused: gone (source offsets 2040 to 2049) |  |"
+    assert lines[4] == "| totals | orders | 1 | 2040 | refused: gone (source offsets 2040 to 2049) |  |"
+    assert lines[5] == "| totals | orders | 0 | 1050 | 950 exact | -100 |"
 
 
 def test_table_names_renamed_topics_and_says_when_it_is_a_preview():

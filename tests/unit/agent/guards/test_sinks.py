@@ -8,6 +8,7 @@ import pytest
 from airflow_flinkstyle.agent.guards.sinks import admit, counted_on, left_out, sink_of
 from airflow_flinkstyle.agent.job_query import JobQuery, Sink
 from airflow_flinkstyle.agent.stream_options import StreamOptions
+from airflow_flinkstyle.protocol.query_records import Writing
 from airflow_flinkstyle.protocol.records import TakeoverOrder
 from airflow_flinkstyle.savepoint.capture.take import QuerySource, SavepointLabel, take_savepoint
 from airflow_flinkstyle.savepoint.errors import RenumberError, SinkSkipsError
@@ -80,6 +81,21 @@ def test_batches_that_the_sink_knows_are_refused_unless_accepted() -> None:
     assert "rewind='fork'" in refused.value.remedy
     admit(query, BatchId(5), an_order("re-emit", skip_known_batches=True), None, repository)
     admit(query, BatchId(2), an_order(), None, repository)
+
+
+def test_place_that_a_sink_writes_to_is_told_as_far_as_the_script_says_it() -> None:
+    seen = StreamOptions()
+    seen.format = "kafka"
+    seen.set_options({"kafka.bootstrap.servers": "a:9092", "topic": "totals", "kafka.sasl.jaas.config": "pw"})
+    assert sink_of(NOTHING, seen).writing() == Writing(servers="a:9092", topic="totals")
+    seen.set_options({"topic": "t" * 1001})
+    assert sink_of(NOTHING, seen).writing() == Writing(servers="a:9092")
+    seen = StreamOptions()
+    seen.format, seen.function = "foreachBatch", lambda _frame, _batch: None
+    assert sink_of(NOTHING, seen).writing() is None
+    ours = TransactionalKafkaSink({"bootstrap.servers": "b:9092"}, topic="totals", shards=1)
+    seen.function = ours.foreach_batch
+    assert sink_of(NOTHING, seen).writing() == Writing(servers="b:9092", topic="totals")
 
 
 def test_sink_is_known_by_what_the_script_set() -> None:

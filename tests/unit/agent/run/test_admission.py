@@ -16,8 +16,10 @@ from airflow_flinkstyle.agent.errors import (
     QueryNameError,
     QueryUnknownError,
 )
+from airflow_flinkstyle.agent.run.reasons import Drilled
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.protocol.records import Current
+from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from airflow_flinkstyle.protocol.sink_records import Sinks
 from tests.unit.agent.conftest import G1, G2, G3, I1
 from tests.unit.agent.drivers import SmallDriver, a_request, commit, end_run, plan
@@ -103,6 +105,19 @@ def test_driver_stands_by_until_it_is_told_to_go(tmp_path: Path) -> None:
     driver.tell_order()
     admitting.join(60)
     assert (state(driver), holder(driver)) == ("running", G1)
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_driver_of_a_drill_ends_behind_its_rehearsal_and_never_holds_the_job(
+    tmp_path: Path, *, ordered: bool
+) -> None:
+    driver = SmallDriver(tmp_path, rehearse=Rehearse(only=True))
+    if ordered:  # nobody gives it one; it would not be obeyed
+        driver.tell_order()
+    with pytest.raises(SystemExit):
+        driver.admission.admit(driver.register("orders"))
+    assert driver.ended_by == [Drilled()]
+    assert holder(driver) is None
 
 
 def test_waiting_driver_leaves_when_its_run_ends_or_another_generation_has_the_job(tmp_path: Path) -> None:

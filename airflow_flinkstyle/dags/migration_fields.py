@@ -1,4 +1,4 @@
-"""The form of the DAGs that migrate: its fields, and the templates that hand their answers to operators."""
+"""The fields of the DAGs that migrate, and the templates that hand their answers to operators."""
 
 from __future__ import annotations
 
@@ -6,9 +6,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk import Param
 
-if TYPE_CHECKING:
-    from collections.abc import Collection
+from airflow_flinkstyle.dags.fields import MORE, connection_fields, job_fields
 
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from airflow_flinkstyle.dags.form import Form
+
+CLUSTERS: Final = f"{MORE}: clusters"
+WAY: Final = f"{MORE}: sources"
+MIRROR: Final = f"{MORE}: MirrorMaker 2"
+WINDOW: Final = f"{MORE}: window"
 ISOLATION: Final = ["read_uncommitted", "read_committed"]
 _MIRROR: Final = {
     "source_alias": "source_alias",
@@ -26,85 +34,56 @@ _TIMEOUTS: Final = ("hold_timeout_s", "first_commit_timeout_s")
 _OF_THE_JOB: Final = ("job", "flinkstyle_conn_id")
 
 
-def migration_params(*, without: Collection[str] = (), needed: Collection[str] = ()) -> dict[str, Any]:
-    """Return the form's fields by name, as a DAG's ``params``.
+def migration_fields(
+    *, without: Collection[str] = (), of_job: Mapping[str, Param] | None = None
+) -> dict[str, Param]:
+    """Return the form's fields by name: first those that only a person can answer, then all others.
 
     Args:
         without: Fields that the DAG does not ask for.
-        needed: Fields that may not stay empty in this DAG.
+        of_job: Asked for right after the job, in place of where it moves and how.
     """
-    asked = {name: param for name, param in _params().items() if name not in without}
-    return asked | {
-        name: Param(**{**asked[name].schema, "type": "string", "minLength": 1}) for name in needed
-    }
+    asked = _first() if of_job is None else {**_job(), **of_job, **_optional_target()}
+    every = {**asked, **_clusters(), **_way(), **_mirror(), **_window()}
+    return {name: field for name, field in every.items() if name not in without}
 
 
-def migration_answers(*, without: Collection[str] = ()) -> dict[str, Any]:
-    """Return the operators' ``migration``: a template for every field that the DAG asks for."""
-    names = [name for name in _params() if name not in (*without, *_OF_THE_JOB)]
-    asked = {name: f"{{{{ params.{name} }}}}" for name in names}
+def migration_answers(form: Form) -> dict[str, Any]:
+    """Return the operators' ``migration``: a template for every answer that the form leads to."""
+    names = [name for name in migration_fields() if name in form and name not in _OF_THE_JOB]
+    asked = form.answers(*names)
     mirror = {own: asked.pop(name) for own, name in _MIRROR.items() if name in asked}
     timeouts = {name: asked.pop(name) for name in _TIMEOUTS if name in asked}
     return {**asked, "mirror": mirror, "timeouts": timeouts}
 
 
-def _params() -> dict[str, Any]:
-    return {**_job_and_clusters(), **_way(), **_mirror(), **_window()}
+def _job() -> dict[str, Param]:
+    return job_fields("Name of the running job.")
 
 
-def _job_and_clusters() -> dict[str, Any]:
+def _optional_target() -> dict[str, Param]:
+    """Return the field for the cluster to move to, in a DAG that knows it."""
     return {
-        "job": Param(
-            type="string", minLength=1, title="Job", description="Name of the running job.", section="Job"
-        ),
-        "flinkstyle_conn_id": Param(
-            "flinkstyle_default",
-            type="string",
-            title="Flinkstyle connection",
-            description="Connection with the savepoint root.",
-            section="Job",
-        ),
-        "spark_conn_id": Param(
+        "target_kafka_conn_id": Param(
             None,
             type=["null", "string"],
-            title="Spark connection",
-            description="Where the next driver runs; empty for where the job runs now.",
-            section="Job",
+            title="Cluster to move to",
+            description="Kafka connection; empty: the one that it came from.",
+            section=CLUSTERS,
         ),
-        "source_kafka_conn_id": Param(
-            type="string",
-            minLength=1,
-            title="Cluster to leave",
-            description="Kafka connection of the cluster the job reads now.",
-            section="Clusters",
-        ),
+    }
+
+
+def _first() -> dict[str, Param]:
+    """Return what only a person can say."""
+    return {
+        **_job(),
         "target_kafka_conn_id": Param(
             type="string",
             minLength=1,
             title="Cluster to move to",
             description="Kafka connection of the cluster to move to.",
-            section="Clusters",
         ),
-        "script_servers": Param(
-            None,
-            type=["null", "string"],
-            title="Servers in the script",
-            description="kafka.bootstrap.servers as the script writes it; empty if it is as in the "
-            "connection of the cluster to leave.",
-            section="Clusters",
-        ),
-        "isolation": Param(
-            "read_uncommitted",
-            enum=ISOLATION,
-            title="The job's isolation level",
-            description="kafka.isolation.level of the job's sources.",
-            section="Clusters",
-        ),
-    }
-
-
-def _way() -> dict[str, Any]:
-    return {
         "way": Param(
             "proved",
             enum=["proved", "new_identity", "producers_first"],
@@ -115,7 +94,6 @@ def _way() -> dict[str, Any]:
             },
             title="Way to migrate",
             description="The plan shows for each source what must hold and what follows.",
-            section="Way",
         ),
         "start": Param(
             None,
@@ -129,8 +107,48 @@ def _way() -> dict[str, Any]:
             ],
             title="Start position",
             description="For sources that drop their old position; a mapping sets it by topic or partition.",
-            section="Way",
         ),
+    }
+
+
+def _clusters() -> dict[str, Param]:
+    return {
+        **connection_fields(),
+        "spark_conn_id": Param(
+            None,
+            type=["null", "string"],
+            title="Spark connection",
+            description="Where the next driver runs; empty for where the job runs now.",
+            section=CLUSTERS,
+        ),
+        "source_kafka_conn_id": Param(
+            None,
+            type=["null", "string"],
+            title="Cluster to leave",
+            description="Kafka connection; empty: the cluster that the job reads, among the connections "
+            "that the Flinkstyle connection lists (kafka_connections).",
+            section=CLUSTERS,
+        ),
+        "script_servers": Param(
+            None,
+            type=["null", "string"],
+            title="Servers in the script",
+            description="kafka.bootstrap.servers as the script writes it; empty: the running job says it.",
+            section=CLUSTERS,
+        ),
+        "isolation": Param(
+            None,
+            type=["null", "string"],
+            enum=[None, *ISOLATION],
+            title="The job's isolation level",
+            description="kafka.isolation.level of the job's sources; empty: the running job says it.",
+            section=CLUSTERS,
+        ),
+    }
+
+
+def _way() -> dict[str, Param]:
+    return {
         "topology": Param(
             "refuse",
             enum=["refuse", "repartitioned"],
@@ -139,98 +157,100 @@ def _way() -> dict[str, Any]:
                 "repartitioned": "Begin such topics at the start position",
             },
             title="Other partition counts, split or merged topics",
-            section="Way",
+            section=WAY,
         ),
         "sources": Param(
             None,
             type=["null", "object"],
             title="Sources with their own way",
             description='For example {"totals/0": {"way": "new_identity", "start": "latest"}}: query/source.',
-            section="Way",
+            section=WAY,
         ),
         "rename": Param(
             None,
             type=["null", "object"],
             title="Renamed topics",
             description="Old topic -> new topic (several with commas), beyond the replication policy.",
-            section="Way",
+            section=WAY,
         ),
     }
 
 
-def _mirror() -> dict[str, Any]:
+def _mirror() -> dict[str, Param]:
     return {
         "source_alias": Param(
-            type="string",
-            minLength=1,
+            None,
+            type=["null", "string"],
             examples=["none"],
             title="Alias of the cluster to leave",
-            description="As MirrorMaker calls it; none where the mirror keeps offsets or nothing is proved.",
-            section="MirrorMaker 2",
+            description="As MirrorMaker calls it; empty: found by its topics; none: there is no MirrorMaker.",
+            section=MIRROR,
         ),
         "target_alias": Param(
-            type="string",
-            minLength=1,
+            None,
+            type=["null", "string"],
             examples=["none"],
             title="Alias of the cluster to move to",
-            description="As MirrorMaker calls it; none where the mirror keeps offsets or nothing is proved.",
-            section="MirrorMaker 2",
+            description="As MirrorMaker calls it; empty: found by its topics.",
+            section=MIRROR,
         ),
         "replication_policy": Param(
-            "identity",
-            enum=["identity", "default"],
+            None,
+            type=["null", "string"],
+            enum=[None, "identity", "default"],
             values_display={
                 "identity": "Topics keep their names",
                 "default": "Topics get the alias as prefix",
             },
             title="Replication policy",
-            section="MirrorMaker 2",
+            description="Empty: found by the names of the copies.",
+            section=MIRROR,
         ),
         "mirror_isolation": Param(
             "read_committed",
             enum=ISOLATION,
             title="MirrorMaker's isolation level",
             description="isolation.level of its consumer; read_uncommitted copies aborted records.",
-            section="MirrorMaker 2",
+            section=MIRROR,
         ),
         "sole_writer": Param(
             False,
             type="boolean",
             title="Only the mirror writes to its topics on the cluster to move to",
             description="Then records equal to mirrored ones count as second copies, not as new records.",
-            section="MirrorMaker 2",
+            section=MIRROR,
         ),
         "keeps_offsets": Param(
             False,
             type="boolean",
             title="The mirror keeps offsets",
             description="Cluster Linking and the like, in place of MirrorMaker; it is verified, not assumed.",
-            section="MirrorMaker 2",
+            section=MIRROR,
         ),
         "ignored_headers": Param(
             None,
             type=["null", "array"],
             title="Headers that the mirror adds or changes",
-            section="MirrorMaker 2",
+            section=MIRROR,
         ),
         "connector_name": Param(
             None,
             type=["null", "string"],
             title="Connector's name",
             description="Empty for MirrorSourceConnector, as in dedicated mode.",
-            section="MirrorMaker 2",
+            section=MIRROR,
         ),
         "offsets_topic": Param(
             None,
             type=["null", "string"],
             title="Topic with MirrorMaker's positions",
             description="Empty for mm2-offsets.<alias of the cluster to leave>.internal.",
-            section="MirrorMaker 2",
+            section=MIRROR,
         ),
     }
 
 
-def _window() -> dict[str, Any]:
+def _window() -> dict[str, Param]:
     return {
         "allow": Param(
             "exact",
@@ -238,7 +258,7 @@ def _window() -> dict[str, Any]:
             examples=["exact", "exact,bounded", "exact,duplicate<=100,superseded"],
             title="Positions to accept",
             description="Only exact ones, or also those that repeat a known number of records, by class.",
-            section="Window",
+            section=WINDOW,
         ),
         "fence": Param(
             "passive",
@@ -251,21 +271,21 @@ def _window() -> dict[str, Any]:
             },
             title="Fence",
             description="An ACL fence is removed if the migration is rolled back. It stays after a success.",
-            section="Window",
+            section=WINDOW,
         ),
         "fence_spare": Param(
             None,
             type=["null", "string"],
             title="Principals the fence leaves alone",
             description="With semicolons between, for example User:mirror.",
-            section="Window",
+            section=WINDOW,
         ),
         "group": Param(
             None,
             type=["null", "string"],
             title="Consumer group to keep up",
             description="Its offsets are set after the move, so that lag tools stay right.",
-            section="Window",
+            section=WINDOW,
         ),
         "producer_switch": Param(
             None,
@@ -274,7 +294,7 @@ def _window() -> dict[str, Any]:
             values_display={"store": "A record they poll", "manual": "People"},
             title="Producers are held by",
             description="Empty for what the Flinkstyle connection says.",
-            section="Window",
+            section=WINDOW,
         ),
         "rehearse_batches": Param(
             0,
@@ -282,16 +302,16 @@ def _window() -> dict[str, Any]:
             minimum=0,
             title="Batches to rehearse",
             description="On a copy and the target's newest records, before producers are held. 0: none.",
-            section="Window",
+            section=WINDOW,
         ),
         "hold_timeout_s": Param(
-            60, type="number", minimum=1, title="Seconds for producers to stop writing", section="Window"
+            60, type="number", minimum=1, title="Seconds for producers to stop writing", section=WINDOW
         ),
         "first_commit_timeout_s": Param(
             180,
             type="number",
             minimum=1,
             title="Seconds for the first batch after the move",
-            section="Window",
+            section=WINDOW,
         ),
     }

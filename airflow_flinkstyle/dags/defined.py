@@ -1,0 +1,65 @@
+"""DAGs of all jobs that are defined: what each does for one job, as often as there are jobs."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import DAG, task
+
+from airflow_flinkstyle.hooks.defined_jobs import defined_jobs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from datetime import timedelta
+
+    from airflow_flinkstyle.jobs.definition import SparkStreamingJob
+
+
+def dag_of_jobs(
+    jobs: Iterable[SparkStreamingJob] | None,
+    add_job: Callable[[SparkStreamingJob], object],
+    *,
+    dag_id: str,
+    schedule: timedelta,
+    doc: str | None,
+    arguments: dict[str, Any],
+) -> DAG:
+    """Return a DAG with the tasks of each job; none of them waits for those of another one.
+
+    Args:
+        jobs: Definitions; None: those that ``[flinkstyle] jobs`` names, and one more task, which fails while
+            one of them cannot be used.
+        add_job: Adds the tasks of a job.
+        dag_id: The DAG's name.
+        schedule: How often.
+        doc: What Airflow shows of it.
+        arguments: Further arguments of ``DAG``.
+    """
+    settings: dict[str, Any] = {
+        "start_date": datetime(2026, 1, 1, tzinfo=UTC),
+        "catchup": False,
+        "max_active_runs": 1,
+        "tags": ["flinkstyle"],
+        "doc_md": doc,
+    }
+    with DAG(dag_id, schedule=schedule, **{**settings, **arguments}) as dag:
+        for job in jobs if jobs is not None else defined_jobs().jobs.values():
+            add_job(job)
+        if jobs is None:
+            every_definition_is_used()
+    return dag
+
+
+@task
+def every_definition_is_used() -> None:
+    """Fail if a definition could not be used, and name it; the jobs of the others have their tasks."""
+    from airflow_flinkstyle.hooks.failures import airflow_errors
+
+    with airflow_errors():
+        defined_jobs().require_all()
+
+
+def group_of(job: SparkStreamingJob) -> str:
+    """Return the name of a job's group of tasks: the job's own, with what Airflow refuses there replaced."""
+    return job.job.replace(".", "--")

@@ -1,0 +1,90 @@
+"""Fields that several DAGs ask for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow.sdk import Param
+
+from airflow_flinkstyle.hooks.defined_jobs import defined_jobs
+
+MORE = "More"
+"""Section of the fields that most people leave as they are; below those without a section."""
+
+
+def job_fields(description: str) -> dict[str, Param]:
+    """Return the field for the job, which suggests those that are defined."""
+    names = sorted(defined_jobs().jobs)
+    suggested: dict[str, Any] = {"examples": names} if names else {}
+    return {"job": Param(type="string", minLength=1, title="Job", description=description, **suggested)}
+
+
+def savepoint_fields() -> dict[str, Param]:
+    """Return the field for one savepoint, by default the newest one."""
+    return {
+        "savepoint_id": Param(
+            "latest",
+            type="string",
+            minLength=1,
+            title="Savepoint",
+            description="Which one; 'latest' is the newest.",
+        ),
+    }
+
+
+def connection_fields() -> dict[str, Param]:
+    """Return the field for the savepoint root."""
+    return {
+        "flinkstyle_conn_id": Param(
+            "flinkstyle_default",
+            type="string",
+            title="Flinkstyle connection",
+            description="Connection with the savepoint root.",
+            section=MORE,
+        ),
+    }
+
+
+def skip_known_fields() -> dict[str, Param]:
+    """Return the field that accepts batches that a sink leaves out."""
+    return {
+        "skip_known_batches": Param(
+            False,
+            type="boolean",
+            title="Accept left-out batches",
+            description="A sink or a function may leave out batches whose ids it has seen.",
+            section=MORE,
+        ),
+    }
+
+
+def trial_fields() -> dict[str, Param]:
+    """Return the fields about the next version, before and right after it has taken the job over."""
+    return {
+        "standby": Param(
+            "warm",
+            type="string",
+            enum=["warm", "none"],
+            values_display={
+                "warm": "Bring it up beside the running version",
+                "none": "Start it once the running version has stopped",
+            },
+            title="Standby",
+            description="Beside the running version it needs the resources of a second driver meanwhile.",
+            section=MORE,
+        ),
+        "rehearse_batches": Param(
+            2,
+            type="integer",
+            minimum=0,
+            title="Batches to rehearse",
+            description="Run on a scratch copy before the running version stops, writing nothing. 0: none.",
+            section=MORE,
+        ),
+        "rehearse_records": Param(
+            10_000, type="integer", minimum=1, title="Records of a rehearsed batch", section=MORE
+        ),
+        "first_commit_timeout_s": Param(
+            180, type="number", minimum=1, title="Seconds for the first batch", section=MORE
+        ),
+    }

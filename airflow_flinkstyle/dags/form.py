@@ -1,0 +1,109 @@
+"""The form of a DAG: its fields, the answers that are known already, and templates that lead to both.
+
+A field that is known is not asked for. So one function makes the DAG that asks for everything and the DAG
+of one job that asks for nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import DAG, Param
+
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.jobs.definition import SparkStreamingJob
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_KNOWN = "known"
+"""Name of the known answers in templates."""
+
+Job = str | SparkStreamingJob | None
+"""Whose DAG it is: a name, or a definition, which also answers what else it knows; None: the form asks."""
+
+
+class Form:
+    """What a DAG asks for, and what it knows.
+
+    ``form["script"]`` is the template that leads to the answer, for an operator's argument.
+
+    Args:
+        fields: Everything that may be asked for, by name, in the order of the form.
+        job: Whose DAG it is.
+        given: By the name of a field: the answer, or a ``Param`` to ask otherwise. What has another name is
+            an argument of ``DAG``.
+    """
+
+    def __init__(self, fields: Mapping[str, Param], job: Job, given: Mapping[str, Any]) -> None:
+        self._job = job.job if isinstance(job, SparkStreamingJob) else job
+        defined = job.operator_arguments() if isinstance(job, SparkStreamingJob) else {}
+        told = {**defined, **({"job": self._job} if self._job else {}), **given}
+        asked = {name: answer for name, answer in told.items() if isinstance(answer, Param)}
+        self.known = {name: told[name] for name in fields if name in told and name not in asked}
+        for name, answer in self.known.items():
+            _require_offered(name, fields[name], answer)
+        self.params = {
+            name: asked.get(name, field) for name, field in fields.items() if name not in self.known
+        }
+        self._arguments = {name: value for name, value in given.items() if name not in fields}
+
+    def __contains__(self, name: object) -> bool:
+        """Return whether the form leads to an answer of this name."""
+        return name in self.known or name in self.params
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - stands for an answer of any type
+        """Return the template that leads to an answer."""
+        if name in self.known:
+            return f"{{{{ {_KNOWN}.{name} }}}}"
+        if name not in self:
+            raise KeyError(name)
+        return f"{{{{ params.{name} }}}}"
+
+    def answers(self, *names: str) -> dict[str, Any]:
+        """Return templates by name, for an operator's arguments of these names."""
+        return {name: self[name] for name in names}
+
+    @property
+    def job(self) -> dict[str, Any]:
+        """What every operator on a job is told."""
+        return self.answers("job", "flinkstyle_conn_id")
+
+    def dag(self, dag_id: str, given: str | None, doc: str | None, **defaults: Any) -> DAG:
+        """Return the DAG, still without tasks.
+
+        Args:
+            dag_id: What the DAG is called that asks for the job.
+            given: What its author calls it; None: ``dag_id``, with the job's name behind it if it is known.
+            doc: What Airflow shows of it.
+            defaults: Arguments of ``DAG``, where the author has given none.
+        """
+        arguments = {
+            "catchup": False,
+            "tags": ["flinkstyle", *([self._job] if self._job else [])],
+            "doc_md": doc,
+            "render_template_as_native_obj": True,  # an empty field arrives as None, not as "None"
+            **defaults,
+            **self._arguments,
+        }
+        usual = defaults.get("default_args", {})
+        arguments["default_args"] = {**usual, **self._arguments.get("default_args", {})}
+        macros = {**arguments.pop("user_defined_macros", {}), _KNOWN: self.known}
+        params = {**self.params, **arguments.pop("params", {})}
+        named = given or (f"{dag_id}_{self._job}" if self._job else dag_id)
+        schedule = arguments.pop("schedule", None)
+        return DAG(named, schedule=schedule, params=params, user_defined_macros=macros, **arguments)
+
+
+def _require_offered(name: str, field: Param, answer: object) -> None:
+    """Refuse an answer that the form would refuse, where the DAG's file is parsed."""
+    from airflow_flinkstyle.hooks.airflow_versions import ParamValidationError
+
+    try:
+        field.resolve(answer)
+    except ParamValidationError as error:
+        raise BadInputError(
+            f"Expected {name} to be an answer that the form of the DAG takes, found {answer!r}: {error}",
+            state_after="There is no such DAG.",
+            remedy="Correct the argument of the function that makes the DAG.",
+        ) from None

@@ -1,0 +1,53 @@
+"""Set the metrics of all jobs of a savepoint root, every 30 seconds, from the triggerer.
+
+They are Airflow's own metrics: StatsD, Datadog or OpenTelemetry, as `[metrics]` of its configuration says.
+`dashboards/grafana.json` shows them.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import DAG
+
+from airflow_flinkstyle.operators.measure import MeasureJobsOperator
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def measure_dag(
+    *,
+    flinkstyle_conn_id: str = "flinkstyle_default",
+    jobs: Sequence[str] | None = None,
+    every_s: float = 30.0,
+    dag_id: str = "measure_jobs",
+    **arguments: Any,
+) -> DAG:
+    """Return a DAG that measures jobs without end, an hour in each task.
+
+    Args:
+        flinkstyle_conn_id: Connection with the savepoint root.
+        jobs: Their names; None for all below the root.
+        every_s: From round to round.
+        dag_id: The DAG's name.
+        arguments: Further arguments of ``DAG``.
+    """
+    settings: dict[str, Any] = {
+        "start_date": datetime(2026, 1, 1, tzinfo=UTC),
+        "catchup": False,
+        "max_active_runs": 1,
+        "tags": ["flinkstyle"],
+        "doc_md": __doc__,
+    }
+    with DAG(dag_id, schedule="@continuous", **{**settings, **arguments}) as dag:
+        MeasureJobsOperator(
+            task_id="measure",
+            flinkstyle_conn_id=flinkstyle_conn_id,
+            jobs=jobs,
+            every_s=every_s,
+            retries=5,
+            retry_delay=timedelta(seconds=30),
+        )
+    return dag

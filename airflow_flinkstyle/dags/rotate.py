@@ -1,0 +1,70 @@
+"""Take a savepoint of every job that is defined on a schedule, verify it, and prune the old ones.
+
+Each job has its own tasks, so one that fails does not stop the others. How much history a job keeps is in its
+definition: `max_count` and `max_age`; `verify: full` reads every byte. The log of `prune_savepoints` says for
+every savepoint whether it was kept or disposed of, and why. Pinned savepoints, those that a run or an open
+migration needs, and the newest complete and verified one are always kept.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow.sdk import Param, TaskGroup
+
+from airflow_flinkstyle.dags.defined import dag_of_jobs, group_of
+from airflow_flinkstyle.operators.retention import PruneSavepointsOperator, VerifySavepointOperator
+from airflow_flinkstyle.operators.savepoint import TakeSavepointOperator
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from airflow.sdk import DAG
+
+    from airflow_flinkstyle.jobs.definition import SparkStreamingJob
+
+RETRIES: Final = {"retries": 2, "retry_delay": timedelta(seconds=10)}
+
+
+def rotation_dag(
+    jobs: Iterable[SparkStreamingJob] | None = None,
+    *,
+    dag_id: str = "rotate_savepoints",
+    schedule: timedelta = timedelta(hours=1),
+    **arguments: Any,
+) -> DAG:
+    """Return a DAG that takes, verifies and prunes savepoints of every job, each in a group of its name.
+
+    Args:
+        jobs: Definitions, as ``read_jobs(folder).values()``; None: those that ``[flinkstyle] jobs`` names.
+        dag_id: The DAG's name.
+        schedule: How often.
+        arguments: Further arguments of ``DAG``.
+    """
+    dry_run = Param(
+        False, type="boolean", title="Dry run", description="Only list what would be disposed of."
+    )
+    settings = {"params": {"dry_run": dry_run}, **arguments}
+    settings["default_args"] = {**RETRIES, **arguments.get("default_args", {})}
+    return dag_of_jobs(jobs, _rotate, dag_id=dag_id, schedule=schedule, doc=__doc__, arguments=settings)
+
+
+def _rotate(job: SparkStreamingJob) -> None:
+    known: dict[str, Any] = {"job": job.job, "flinkstyle_conn_id": job.flinkstyle_conn_id}
+    with TaskGroup(group_of(job)) as group:
+        taken = TakeSavepointOperator(task_id="take_savepoint", deferrable=True, **known)
+        verified = VerifySavepointOperator(
+            task_id="verify_savepoint",
+            savepoint_id=f"{{{{ ti.xcom_pull(task_ids='{group.group_id}.take_savepoint') }}}}",
+            level=job.verify,
+            **known,
+        )
+        pruned = PruneSavepointsOperator(
+            task_id="prune_savepoints",
+            max_count=job.max_count,
+            max_age_s=job.max_age,
+            dry_run="{{ params.dry_run }}",
+            **known,
+        )
+        taken >> verified >> pruned

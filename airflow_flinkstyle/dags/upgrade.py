@@ -1,0 +1,137 @@
+"""Replace a running streaming job by a new version: script, arguments or Spark settings.
+
+The new version is brought up beside the running one, which then stops with a savepoint. A version that does
+not come up never stops the running one. If it fails before its first commit, the old version is started
+again. If it fails later, your choice in the form decides.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import Param
+
+from airflow_flinkstyle.dags.fields import (
+    MORE,
+    connection_fields,
+    job_fields,
+    skip_known_fields,
+    trial_fields,
+)
+from airflow_flinkstyle.dags.form import Form, Job
+from airflow_flinkstyle.operators.upgrade import UpgradeStreamingJobOperator
+
+if TYPE_CHECKING:
+    from airflow.sdk import DAG
+
+
+def upgrade_dag(job: Job = None, *, dag_id: str | None = None, **given: Any) -> DAG:
+    """Return a DAG that replaces a running job by a new version of it.
+
+    Args:
+        job: A name; or a definition, whose script, arguments and settings are the new version (settings
+            that it does not name stay); None: the form asks.
+        dag_id: None for ``upgrade_job``, with the job's name behind it if it is known.
+        given: Answers by the names of the form's fields, or ``Param``s to ask otherwise; all others are
+            arguments of ``DAG``.
+    """
+    form = Form({**_version(), **_health(), **trial_fields(), **_places()}, job, given)
+    with form.dag("upgrade_job", dag_id, __doc__, max_active_runs=1) as dag:
+        UpgradeStreamingJobOperator(
+            task_id="upgrade",
+            retries=2,
+            retry_delay=timedelta(seconds=5),
+            **form.job,
+            **form.answers("spark_conn_id", "script", "args", "conf", "if_committed", "skip_known_batches"),
+            **form.answers("standby", "rehearse_batches", "rehearse_records", "observe_s", "max_lag"),
+            **form.answers("min_rate", "shuffle_partitions", "first_commit_timeout_s"),
+        )
+    return dag
+
+
+def _version() -> dict[str, Param]:
+    return {
+        **job_fields("Name of the running job."),
+        "script": Param(
+            None,
+            type=["null", "string"],
+            title="Script",
+            description="The new PySpark script, as the driver sees it; empty for the same.",
+        ),
+        "args": Param(
+            None,
+            type=["null", "array"],
+            title="Arguments",
+            description="All arguments of the script, one per line; empty for the same.",
+        ),
+        "conf": Param(
+            None,
+            type=["null", "object"],
+            title="Spark settings",
+            description="Settings to change; null takes one away.",
+        ),
+    }
+
+
+def _health() -> dict[str, Param]:
+    return {
+        "observe_s": Param(
+            0,
+            type="number",
+            minimum=0,
+            title="Seconds to observe it",
+            description="After its first batch. If it is not well, the old version continues where it is.",
+        ),
+        "max_lag": Param(
+            None,
+            type=["null", "integer"],
+            minimum=0,
+            title="Records it may be behind",
+            description="Per topic, or source of Kafka, when it was observed.",
+            section=MORE,
+        ),
+        "min_rate": Param(
+            0.5,
+            type=["null", "number"],
+            minimum=0,
+            maximum=1,
+            title="Part of the rate it must keep",
+            description="Of the old version's input rows per second, if it falls behind.",
+            section=MORE,
+        ),
+        "if_committed": Param(
+            None,
+            type=["null", "string"],
+            enum=[None, "fork", "re-emit"],
+            values_display={
+                "fork": "Roll back as a new query (fork)",
+                "re-emit": "Roll back and use batch ids again (re-emit)",
+            },
+            title="If it fails after it has committed",
+            description="Empty: leave the job stopped. Sinks that remember batch ids skip re-emitted ones.",
+            section=MORE,
+        ),
+        **skip_known_fields(),
+    }
+
+
+def _places() -> dict[str, Param]:
+    return {
+        "shuffle_partitions": Param(
+            None,
+            type=["null", "integer"],
+            minimum=1,
+            title="Shuffle partitions",
+            description="Spread the state over so many; empty for as many as it has. State in RocksDB only.",
+            section=MORE,
+        ),
+        **connection_fields(),
+        "spark_conn_id": Param(
+            None,
+            type=["null", "string"],
+            title="Spark connection",
+            description="Where the new version runs; empty for where the job runs now.",
+            section=MORE,
+        ),
+    }

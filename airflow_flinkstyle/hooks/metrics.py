@@ -1,0 +1,141 @@
+"""A job's numbers as Airflow's own metrics: StatsD, Datadog or OpenTelemetry, as Airflow is configured.
+
+They are read from the job's records, by whoever looks: the task that watches a job, or the trigger that
+measures all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+from airflow_flinkstyle.clock import now_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from airflow_flinkstyle.hooks.job import StreamingJobHook
+    from airflow_flinkstyle.jobs.status import JobStatus
+    from airflow_flinkstyle.protocol.query_records import Pace
+    from airflow_flinkstyle.savepoint.repository.summary import Summary
+
+PREFIX: Final = "flinkstyle"
+OF_A_JOB: Final[Mapping[str, str]] = {
+    "up": "1 while a driver runs the job, else 0",
+    "generation": "number of the run",
+    "savepoint_age_s": "seconds since the newest savepoint was taken",
+    "savepoint_bytes": "size of the newest savepoint",
+}
+"""Name -> meaning; tagged with ``streaming_job``."""
+OF_A_QUERY: Final[Mapping[str, str]] = {
+    "batch": "newest committed batch",
+    "batch_age_s": "seconds since that was committed",
+    "batch_ms": "how long the newest batch took",
+    "rows": "input rows of the newest batch",
+    "input_rows_per_s": "rows that arrive per second",
+    "processed_rows_per_s": "rows per second of the newest batch",
+    "lag_records": "records behind the ends of its Kafka sources",
+    "watermark_age_s": "seconds between the watermark and now",
+    "state_rows": "rows in all stores of state",
+}
+"""Name -> meaning; tagged with ``streaming_job`` and ``query``."""
+
+
+class Stats(Protocol):
+    """What is used of Airflow's metrics."""
+
+    def gauge(self, stat: str, value: float, *, tags: dict[str, str]) -> None:
+        """Set a number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """One number of a job."""
+
+    name: str
+    value: float
+    job: str
+    query: str | None = None
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """Whose it is; not called ``job``, which Prometheus keeps for itself."""
+        return {"streaming_job": self.job, **({"query": self.query} if self.query else {})}
+
+    @property
+    def flat_name(self) -> str:
+        """The name for a StatsD that knows no tags: whose it is stands in it."""
+        owners = [part.replace(".", "__") for part in (self.job, self.query) if part]
+        return ".".join((PREFIX, self.name, *owners))
+
+
+def measure(job: str, status: JobStatus, newest: Summary | None, *, now_ms: int) -> Iterator[Measured]:
+    """Yield a job's numbers; what nobody knows is left out. Pure."""
+    from airflow_flinkstyle.jobs.status import NeverStarted, Running
+
+    yield Measured(name="up", value=float(isinstance(status, Running)), job=job)
+    if newest is not None:
+        age_s = max(0, now_ms - newest.taken_at_ms) / 1000
+        yield Measured(name="savepoint_age_s", value=age_s, job=job)
+        yield Measured(name="savepoint_bytes", value=newest.size_bytes, job=job)
+    if isinstance(status, NeverStarted):
+        return
+    yield Measured(name="generation", value=int(status.run.generation), job=job)
+    heartbeat = status.run.heartbeat
+    for query, beat in heartbeat.queries.items() if heartbeat is not None else ():
+        known = {
+            "batch": beat.batch_id,
+            "batch_age_s": _age_s(beat.batch_committed_at_ms, now_ms),
+            **(_of_pace(beat.pace, now_ms) if beat.pace is not None else {}),
+        }
+        for name, value in known.items():
+            if value is not None:
+                yield Measured(name=name, value=value, job=job, query=query)
+
+
+def _of_pace(pace: Pace, now_ms: int) -> dict[str, float | None]:
+    return {
+        "batch_ms": pace.batch_ms,
+        "rows": pace.rows,
+        "input_rows_per_s": pace.input_rows_per_s,
+        "processed_rows_per_s": pace.processed_rows_per_s,
+        "lag_records": pace.lag_records,
+        "watermark_age_s": _age_s(pace.watermark_ms, now_ms),
+        "state_rows": pace.state_rows,
+    }
+
+
+def _age_s(at_ms: int | None, now_ms: int) -> float | None:
+    return None if at_ms is None else max(0, now_ms - at_ms) / 1000
+
+
+def emit(found: Iterator[Measured], stats: Stats, *, tagged: bool) -> int:
+    """Set each number; returns how many.
+
+    Args:
+        found: What was measured.
+        stats: Airflow's metrics.
+        tagged: Whether they keep tags apart; if not, the name says whose a number is.
+    """
+    count = 0
+    for one in found:
+        if tagged:
+            stats.gauge(f"{PREFIX}.{one.name}", one.value, tags=one.tags)
+        else:
+            stats.gauge(one.flat_name, one.value, tags={})
+        count += 1
+    return count
+
+
+def measure_job(hook: StreamingJobHook, job: str, stats: Stats, *, tagged: bool) -> int:
+    """Read a job's records once, and set its numbers; returns how many."""
+    status, newest = hook.client(job).status(), hook.newest_savepoint(job)
+    return emit(measure(job, status, newest, now_ms=now_ms()), stats, tagged=tagged)
+
+
+def knows_tags() -> bool:
+    """Return whether Airflow's metrics, as they are configured, keep tags apart."""
+    from airflow_flinkstyle.hooks.airflow_versions import conf
+
+    settings = ("otel_on", "statsd_datadog_enabled", "statsd_influxdb_enabled")
+    return any(conf.getboolean("metrics", name, fallback=False) for name in settings)

@@ -1,0 +1,169 @@
+"""Drill a restore: a driver beside the job restores a savepoint, runs some batches on the copy, and ends.
+
+It is a start like any other whose claim asks for a rehearsal only. So it needs the resources of a second
+driver for as long as it takes, and nothing of the job: it is told no takeover, writes to no sink, commits no
+offsets, and another start or upgrade does not wait for it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.jobs.errors import DrillFailedError, StepTimeoutError
+from airflow_flinkstyle.wording import size
+
+if TYPE_CHECKING:
+    from airflow_flinkstyle.jobs.running.client import JobClient
+    from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
+    from airflow_flinkstyle.protocol.rehearsal_records import Rehearsal, Rehearse
+    from airflow_flinkstyle.types import Generation
+
+START_S = 300.0
+"""How long the driver may take to come up, beside what the rehearsal may take."""
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drill:
+    """A restore that was tried."""
+
+    job: str
+    savepoint_id: str
+    generation: int
+    """Under which the driver ran; it never held the job."""
+    size_bytes: int
+    """Of the savepoint."""
+    rehearsal: Rehearsal
+
+    @property
+    def restore_s(self) -> float:
+        """How long the files of all queries took."""
+        return sum(query.restore_s for query in self.rehearsal.queries.values())
+
+    def as_dict(self) -> dict[str, object]:
+        """Return plain values, for XCom and for an asset's event."""
+        ran = self.rehearsal.queries.values()
+        return {
+            "job": self.job,
+            "savepoint_id": self.savepoint_id,
+            "generation": self.generation,
+            "size_bytes": self.size_bytes,
+            "restore_s": round(self.restore_s, 3),
+            "batches": sum(query.batches for query in ran),
+            "rows": sum(query.input_rows for query in ran),
+            "batch_s": [round(seconds, 3) for query in ran for seconds in query.seconds],
+            "seconds": round(self.rehearsal.seconds, 3),
+        }
+
+    def as_markdown(self) -> str:
+        """Render how long and how much, then a row for each query."""
+        return (
+            f"Savepoint {self.savepoint_id} of job {self.job} ({size(self.size_bytes)}) was restored in "
+            f"{self.restore_s:.1f} s; the drill took {self.rehearsal.seconds:.1f} s.\n\n"
+            f"{self.rehearsal.as_markdown()}"
+        )
+
+
+def begin_drill(
+    client: JobClient,
+    spec: JobSpec,
+    target: SubmitTarget,
+    *,
+    key: str,
+    savepoint_id: str,
+    rehearse: Rehearse,
+) -> Generation:
+    """Start the driver; a retry finds the one that an earlier try has started, unless that has ended.
+
+    Args:
+        client: The job; whether it runs does not matter.
+        spec: What to run, usually as the job ran last.
+        target: Where.
+        key: Who asks, without the try number.
+        savepoint_id: What to restore.
+        rehearse: How many batches, of how many records.
+
+    Raises:
+        SavepointMissingError: If there is no such savepoint.
+        DiesWithStarterError: If the driver would end with the task or the worker that starts it.
+    """
+    client.repository.read(savepoint_id)
+    handle = client.standby(
+        spec,
+        target,
+        claim_key=_claim_key(client, key),
+        prepare_savepoint_id=savepoint_id,
+        rehearse=replace(rehearse, only=True),
+    )
+    log.info("Generation %d of job %s drills the restore of %s", handle.generation, spec.name, savepoint_id)
+    return handle.generation
+
+
+def is_drilled(client: JobClient, generation: Generation) -> bool:
+    """Return whether a drill has come to its end, whichever: it said so, or its driver is gone."""
+    if client.board.rehearsal(generation) is not None:
+        return True
+    run = client.run(generation)
+    return run.is_over or not run.holds_the_job
+
+
+def finish_drill(client: JobClient, generation: Generation, *, timeout_s: float) -> Drill:
+    """Wait for the end of a drill, and see to it that its driver ends.
+
+    Raises:
+        DrillFailedError: If the savepoint could not be restored, or a batch failed on it.
+        StepTimeoutError: If that took too long.
+        DriverFailedError: If the driver did not come up, or ended without a word.
+    """
+    wait = client.waiting(timeout_s)
+    try:
+        while not is_drilled(client, generation):
+            if not wait.again():
+                raise StepTimeoutError(
+                    f"The drill of job {client.board.job} (generation {generation}) was expected to end "
+                    f"within {timeout_s:g} s.",
+                    state_after="Its driver was told to end; the job was not touched.",
+                    remedy="Look at its log; drill with fewer records, or give it more time.",
+                )
+        return _outcome(client, generation)
+    finally:
+        with suppress(FlinkstyleError):  # it ends by itself
+            client.dismiss(generation)
+
+
+def _outcome(client: JobClient, generation: Generation) -> Drill:
+    rehearsal = client.board.rehearsal(generation)
+    if rehearsal is None:
+        raise client.driver_failed(client.run(generation))
+    if rehearsal.failure is not None:
+        code, text = rehearsal.failure
+        raise DrillFailedError(
+            f"Savepoint {rehearsal.savepoint_id} of job {client.board.job} was expected to be restored "
+            f"and to run, found {code}: {text}",
+            state_after="The job was not touched, and the copy is gone.",
+            remedy="Do not rely on this savepoint: take another one and drill that. "
+            "If it fails too, correct what the error names.",
+        )
+    manifest = client.repository.find(rehearsal.savepoint_id)
+    return Drill(
+        job=client.board.job,
+        savepoint_id=rehearsal.savepoint_id,
+        generation=generation,
+        size_bytes=manifest.total_bytes if manifest is not None else 0,
+        rehearsal=rehearsal,
+    )
+
+
+def _claim_key(client: JobClient, key: str) -> str:
+    """Return the key of the caller's drill that has not ended."""
+    for attempt in itertools.count(1):
+        claim_key = f"{key}/drill-{attempt}"
+        own = client.own_claim(claim_key)
+        if own is None or not is_drilled(client, own):
+            return claim_key
+    raise AssertionError("count ended")

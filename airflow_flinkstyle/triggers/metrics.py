@@ -1,0 +1,89 @@
+"""Measuring all jobs of a savepoint root again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.hooks.airflow_versions import airflow_stats, in_thread
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from airflow_flinkstyle.hooks.job import StreamingJobHook
+
+
+class MetricsTrigger(BaseTrigger):
+    """Sets the metrics of jobs every ``every_s`` seconds, and fires after ``for_s``.
+
+    A job that cannot be read is left out of a round, which the log says.
+
+    Args:
+        flinkstyle_conn_id: Connection with the savepoint root.
+        jobs: Their names; None for all below the root.
+        every_s: From round to round.
+        for_s: How long; then a task begins the next one, so that its log does not grow for ever.
+    """
+
+    def __init__(
+        self,
+        *,
+        flinkstyle_conn_id: str,
+        jobs: Sequence[str] | None = None,
+        every_s: float = 30.0,
+        for_s: float = 3600.0,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.flinkstyle_conn_id = flinkstyle_conn_id
+        self.jobs = list(jobs) if jobs is not None else None
+        self.every_s = every_s
+        self.for_s = for_s
+        self._hook: StreamingJobHook | None = None
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the class path and every argument."""
+        return f"{type(self).__module__}.{type(self).__qualname__}", {
+            "flinkstyle_conn_id": self.flinkstyle_conn_id,
+            "jobs": self.jobs,
+            "every_s": self.every_s,
+            "for_s": self.for_s,
+        }
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Measure, round after round."""
+        stats, until_s, rounds = airflow_stats(in_triggerer=True), time.monotonic() + self.for_s, 0
+        while True:
+            begun_s = time.monotonic()
+            await in_thread(self._measure, stats)
+            rounds += 1
+            if time.monotonic() + self.every_s > until_s:
+                break
+            await asyncio.sleep(max(0.0, begun_s + self.every_s - time.monotonic()))
+        yield TriggerEvent({"rounds": rounds})  # type: ignore[no-untyped-call]
+
+    def _measure(self, stats: Any) -> None:  # noqa: ANN401 - Airflow's
+        from airflow_flinkstyle.hooks.metrics import knows_tags, measure_job
+        from airflow_flinkstyle.jobs.found import jobs_below
+
+        hook, tagged = self._opened(), knows_tags()
+        try:
+            jobs = self.jobs if self.jobs is not None else list(jobs_below(hook.store))
+        except FlinkstyleError as error:
+            self.log.warning("No job is measured in this round: %s", error.problem)
+            return
+        for job in jobs:
+            try:
+                measure_job(hook, job, stats, tagged=tagged)
+            except FlinkstyleError as error:
+                self.log.warning("Job %s is not measured in this round: %s", job, error.problem)
+
+    def _opened(self) -> StreamingJobHook:
+        if self._hook is None:
+            from airflow_flinkstyle.hooks.job import StreamingJobHook
+
+            self._hook = StreamingJobHook(self.flinkstyle_conn_id)
+        return self._hook

@@ -1,0 +1,5 @@
+"""The DAG `cut_jobs`."""
+
+from airflow_flinkstyle.dags import cut_dag
+
+dag = cut_dag()

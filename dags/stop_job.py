@@ -1,0 +1,5 @@
+"""The DAG `stop_job`."""
+
+from airflow_flinkstyle.dags import stop_dag
+
+dag = stop_dag()

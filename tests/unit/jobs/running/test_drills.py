@@ -1,0 +1,122 @@
+"""A restore that is tried beside the job, which does not notice."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_flinkstyle.jobs.errors import DrillFailedError, DriverFailedError, StepTimeoutError
+from airflow_flinkstyle.jobs.retention import savepoints_in_use
+from airflow_flinkstyle.jobs.running.drills import begin_drill, finish_drill
+from airflow_flinkstyle.jobs.running.recorded import recorded_launch
+from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
+from airflow_flinkstyle.savepoint.errors import SavepointMissingError
+from tests.unit.jobs.conftest import Mood, World
+
+if TYPE_CHECKING:
+    from airflow_flinkstyle.jobs.running.drills import Drill
+    from airflow_flinkstyle.types import Generation
+
+
+def save(world: World, key: str = "save") -> str:
+    client = world.client()
+    pending, _ = client.wait(client.request_savepoint(key), timeout_s=10)
+    assert pending.savepoint_id is not None
+    return pending.savepoint_id
+
+
+def begin(world: World, savepoint_id: str, key: str = "dag-run") -> Generation:
+    client = world.client()
+    spec, target = recorded_launch(client)
+    return begin_drill(
+        client, spec, target, key=key, savepoint_id=savepoint_id, rehearse=Rehearse(batches=2, records=100)
+    )
+
+
+def drill(world: World, savepoint_id: str, **more: Any) -> Drill:
+    return finish_drill(world.client(), begin(world, savepoint_id, **more), timeout_s=10)
+
+
+def test_drill_says_how_long_and_how_much_while_the_job_runs_on(world: World):
+    client = world.start()
+    savepoint_id = save(world)
+    found = drill(world, savepoint_id)
+    manifest = world.repository.read(savepoint_id)
+    assert found.as_dict() == {
+        "job": world.job,
+        "savepoint_id": savepoint_id,
+        "generation": 2,
+        "size_bytes": manifest.total_bytes,
+        "restore_s": 0.5,
+        "batches": 2,
+        "rows": 7,
+        "batch_s": [0.1, 0.2],
+        "seconds": 1.0,
+    }
+    assert "was restored in 0.5 s; the drill took 1.0 s" in found.as_markdown()
+    world.until(lambda: world.alive() == [1])
+    assert client.status().run.generation == 1
+    world.logs.produce(5)
+    world.judge()
+
+
+def test_stopped_job_is_drilled_too_and_starts_as_if_nothing_had_been(world: World):
+    client = world.start()
+    stopped = client.stop("stop", savepoint=True, timeout_s=10)
+    drill(world, stopped.savepoint_id)
+    handle = client.start(world.spec(), world.target(), claim_key="again")
+    client.wait_running(handle.generation, timeout_s=10)
+    world.logs.produce(5)
+    world.judge()
+
+
+def test_drill_that_still_runs_keeps_no_start_and_no_prune_waiting(world: World):
+    client = world.start()
+    savepoint_id = save(world)
+    client.stop("stop", savepoint=False, timeout_s=10)
+    world.moods["v1.py"] = Mood(hangs_in_batch=True)
+    drilled = begin(world, savepoint_id)
+    assert savepoint_id not in savepoints_in_use(world.board, world.repository)
+    world.until(lambda: world.board.heartbeat(drilled) is not None)
+    world.moods.clear()
+    handle = client.start(world.spec("v2.py"), world.target(), claim_key="again")
+    client.wait_running(handle.generation, timeout_s=10)
+    assert drilled in world.alive()
+    with pytest.raises(StepTimeoutError, match="generation 2"):
+        finish_drill(client, drilled, timeout_s=0.05)
+    world.until(lambda: drilled not in world.alive())
+
+
+def test_savepoint_that_cannot_be_run_fails_the_drill_alone_and_a_retry_drills_anew(world: World):
+    world.start()
+    savepoint_id = save(world)
+    world.moods["v1.py"] = Mood(fails_in_batch=True)
+    with pytest.raises(DrillFailedError, match=r"SCRIPT_FAILED: ZeroDivisionError"):
+        drill(world, savepoint_id)
+    world.until(lambda: world.alive() == [1])
+    world.moods.clear()
+    assert drill(world, savepoint_id).generation == 3
+
+
+def test_retry_waits_for_the_drill_that_an_earlier_try_has_begun(world: World):
+    world.start()
+    savepoint_id = save(world)
+    world.moods["v1.py"] = Mood(slow_start_s=0.2)
+    assert begin(world, savepoint_id) == begin(world, savepoint_id)
+    assert drill(world, savepoint_id).generation == 2
+
+
+def test_script_that_does_not_come_up_is_told(world: World):
+    world.start()
+    savepoint_id = save(world)
+    world.moods["v1.py"] = Mood(fails_at_import=True)
+    with pytest.raises(DriverFailedError, match="no module named nonsense"):
+        drill(world, savepoint_id)
+
+
+def test_savepoint_that_is_not_there_starts_no_driver(world: World):
+    world.start()
+    with pytest.raises(SavepointMissingError):
+        drill(world, "sp-none")
+    assert world.alive() == [1]
