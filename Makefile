@@ -74,6 +74,9 @@ soak: setup ## Savepoints under load, judged (SOAK=hot, cycles, or faults: an ho
 chaos: setup ## Kill everything around the transactional sink 300 times and count what it wrote; KILLS=n, SEED=n
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m testbed.chaos $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED))
 
+kills: setup ## kill -9 the driver that runs, or the next one, at each phase of upgrades and migrations (40 minutes)
+	@FLINKSTYLE_KILLS=all $(GUARDED) $(AIRFLOW_BIN)/python -m pytest -q tests/e2e/test_cutover_kills.py tests/e2e/test_kills.py
+
 faults: setup ## Take, stop, relaunch and migrate while S3 stalls, cuts, throttles, answers late (RUNS=1000 SEED=1 LANES=4)
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m tests.bad_minutes --runs $(or $(RUNS),1000) $(if $(SEED),--seed $(SEED)) $(if $(LANES),--lanes $(LANES))
 

@@ -90,7 +90,7 @@ class Yarn:
             "NodeManager",
             self.daemon(f"{_SERVERS}.nodemanager.NodeManager", self.conf_dir),
             log_file=folder / "nodemanager.log",
-            ready=self._has_node,
+            ready=self.has_node,
             env=self.env(),
         )
 
@@ -159,7 +159,8 @@ class Yarn:
         )
         wait_until(f"{manager.rm_id} leads", lambda: manager.state() == "ACTIVE")
 
-    def _has_node(self) -> bool:
+    def has_node(self) -> bool:
+        """Return whether the ResourceManager that leads has a node that runs."""
         try:
             nodes_of = f"{self.leader.url}/ws/v1/cluster/nodes"
             with urllib.request.urlopen(nodes_of, timeout=10) as answer:  # noqa: S310

@@ -139,6 +139,7 @@ def lint() -> list[Outcome]:
         "ruff check": [tools / "ruff", "check", "--quiet", "."],
         "ruff format": [tools / "ruff", "format", "--check", "--quiet", "."],
         "mypy": [tools / "mypy", *code],
+        "mypy, as 3.10": [tools / "mypy", "--python-version", "3.10", "airflow_flinkstyle"],
         "layers": [tools / "lint-imports", "--no-cache"],
     }
     with ThreadPoolExecutor() as pool:  # side by side: mypy needs about as long as the others together

@@ -5,6 +5,7 @@
 import logging
 from typing import Any
 
+from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from airflow.api_fastapi.core_api.security import GetUserDep
 from airflow.models.dag import DagModel
 from airflow.utils.session import create_session
@@ -16,7 +17,8 @@ from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.plugin import access, answers
 from airflow_flinkstyle.plugin.access import Looked, Readable, Triggerable, may, require_same_origin
 from airflow_flinkstyle.plugin.reading import ERRORS, SAVEPOINT
-from airflow_flinkstyle.protocol.board import check_name
+from airflow_flinkstyle.plugin.roots import Root
+from airflow_flinkstyle.protocol.board import check_job_name, check_name
 from airflow_flinkstyle.savepoint.blobs.pins import pin, unpin
 
 ACTIONS = (
@@ -32,7 +34,7 @@ ACTIONS = (
     "export_savepoint",
     "dispose_savepoints",
 )
-"""DAGs that the page's buttons open, if they are there and the user may trigger them."""
+"""What the page's buttons do, by the DAG that each opens if it is there and the user may trigger it."""
 PIN_WAIT_S = 5.0
 """How long a pin waits for a prune that is at work: a person waits for the answer."""
 log = logging.getLogger(__name__)
@@ -44,21 +46,35 @@ CHANGES: dict[str, Any] = {**ANSWER, "dependencies": [Depends(require_same_origi
 @router.get(
     "/roots/{conn_id}/actions", **ANSWER, responses={200: {"model": answers.Actions}, 403: ERRORS[403]}
 )
-def actions(root: Readable, user: GetUserDep) -> JSONResponse:
-    """Return what this user may do, and the DAGs that the page's buttons may open for them."""
+def actions(root: Readable, user: GetUserDep, job: str | None = None) -> JSONResponse:
+    """Return what this user may do, and the DAGs that the page's buttons may open for them.
+
+    With ``job`` a DAG made for that job alone, ``<action>_<job>``, is preferred to the one for any job.
+    """
+    own = f"_{check_job_name(job)}" if job is not None else ""
+    wanted = {action: (f"{action}{own}", action) for action in ACTIONS}
     with create_session() as session:
-        known = set(session.scalars(select(DagModel.dag_id).where(DagModel.dag_id.in_(ACTIONS))))
-    there = [dag_id for dag_id in ACTIONS if dag_id in known]
-    may_trigger = may(user, root.page, trigger=True)
+        named = [dag_id for pair in wanted.values() for dag_id in pair]
+        known = set(session.scalars(select(DagModel.dag_id).where(DagModel.dag_id.in_(named))))
+    found = {
+        action: next((one for one in pair if one in known and may_trigger(user, root, one)), None)
+        for action, pair in wanted.items()
+    }
+    may_act = may_trigger(user, root)
     return JSONResponse(
         {
-            "dags": [dag_id for dag_id in there if may(user, root.page, trigger=True, dag_id=dag_id)],
-            "refresh": may_trigger,
-            "pin": may_trigger,
-            "kafka": may_trigger,
+            "dags": {action: dag_id for action, dag_id in found.items() if dag_id is not None},
+            "refresh": may_act,
+            "pin": may_act,
+            "kafka": may_act,
             "logs": access.may_read_logs(user, root.page),
         }
     )
+
+
+def may_trigger(user: BaseUser, root: Root, dag_id: str | None = None) -> bool:
+    """Return whether a user may trigger a DAG, the root's by default."""
+    return may(user, root.page, trigger=True, dag_id=dag_id)
 
 
 @router.post(

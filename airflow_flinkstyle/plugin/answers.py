@@ -338,13 +338,15 @@ class DriverLog(Answer):
     host: str | None
     file: Annotated[str | None, Field(description="On that host; null on a cluster.")]
     cluster_page: Annotated[str | None, Field(description="The cluster manager's page of the driver.")]
+    log_page: Annotated[str | None, Field(description="Where the cluster shows the whole log.")]
+    spark_ui: Annotated[str | None, Field(description="Spark's UI, as the cluster leads to it.")]
     text: str
 
 
 class Actions(Answer):
     """What this user may do."""
 
-    dags: Annotated[list[str], Field(description="DAGs that the page's buttons may open.")]
+    dags: Annotated[dict[str, str], Field(description="What a button does -> the DAG that it opens.")]
     refresh: bool
     pin: bool
     logs: bool

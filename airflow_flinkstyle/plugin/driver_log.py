@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def driver_log(root: Root, job: str, generation: Generation, lines: int) -> dict[str, Any]:
-    """Return the end of a run's log and the cluster's page of its driver.
+    """Return the end of a run's log and what its cluster shows of the driver.
 
     A file is read, and a cluster asked, only as a claim says that a caller has signed.
     """
@@ -20,10 +20,13 @@ def driver_log(root: Root, job: str, generation: Generation, lines: int) -> dict
     run = client.run(generation)
     text = client.log_tail(run, lines=lines)
     native_id = run.submit.native_id if run.submit is not None else {}
+    pages = client.pages(run)
     return {
         "generation": generation,
         "host": native_id.get("host"),
         "file": native_id.get("log") or None,
-        "cluster_page": web_address(client.pages(run).cluster),
+        "cluster_page": web_address(pages.cluster),
+        "log_page": web_address(pages.log),
+        "spark_ui": web_address(pages.spark_ui),
         "text": text,
     }

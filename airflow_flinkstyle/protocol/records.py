@@ -230,6 +230,8 @@ class QueryStatus:
     """The run continues it, and its script has not started it yet."""
     pace: Pace | None = None
     """What Spark says of its newest batch; None before the first, and from an agent that did not say."""
+    started_at_ms: int | None = None
+    """When Spark was told to start it last, epoch milliseconds; None if it was not, or nobody said."""
     output_mode: str | None = None
     """``append``, ``update`` or ``complete``; None from an agent that did not say."""
     failed: bool = False
@@ -303,6 +305,8 @@ class Request(Record):
     """How long the agent holds its queries for the others of a cut, before all continue uncut."""
     on_failed_savepoint: OnFailedSavepoint = "keep_running"
     """Stops with a savepoint only: what to do if that fails. ``close`` stops the job without it."""
+    attend_s: float = 0.0
+    """``none`` only: a stop will follow within so long, so the agent looks at the slot more often."""
     timeout_s: float | None = None
     """How long the caller waits. By then the agent gives up a savepoint, and a stop that may be undone; None:
     nobody said, and the agent's own patience decides."""

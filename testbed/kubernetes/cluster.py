@@ -117,6 +117,7 @@ class Kubernetes:
     def stop(self) -> None:
         """End everything on the node; the cgroups that it leaves are removed."""
         self.service.kill()
+        wait_until("the link to the node is gone", lambda: not _has_link(), timeout_s=30)
         for group in _GROUPS:
             for place in Path("/sys/fs/cgroup").glob(f"*/{group}"):
                 wait_until("the node's processes have ended", partial(_removed, place), timeout_s=30)
@@ -219,6 +220,11 @@ def _removed(group: Path) -> bool:
         with contextlib.suppress(OSError):
             Path(folder).rmdir()
     return not group.exists()
+
+
+def _has_link() -> bool:
+    """Return whether this machine's end is there; it goes with the node's namespaces."""
+    return Path("/sys/class/net", _OWN_LINK).exists()
 
 
 def _call(*command: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -53,28 +54,30 @@ def test_account_without_rights_is_refused_before_anything_is_claimed(cluster: C
     assert lab.client.board.generations() == before
 
 
-@pytest.mark.parametrize(
-    ("conf", "words"),
-    [
-        ({IMAGE: "localhost/none:1"}, r"image cannot be pulled .*localhost/none:1"),
-        ({"spark.driver.memory": "100g"}, r"no node can take it .*Insufficient memory"),
-    ],
-    ids=["image", "room"],
-)
-def test_pod_that_can_never_run_is_told_and_then_ended_and_the_next_start_runs(
-    conf: dict[str, str], words: str, cluster: Cluster, lab: ClusterLab
-):
-    assert cluster.kubernetes is not None
-    client, target = lab.client, lab.target()
-    key = f"never-{words[:5]}"
-    handle = client.start(lab.spec(), replace(target, conf={**target.conf, **conf}), claim_key=key)
+def test_pod_whose_image_is_not_there_is_told_so_and_then_ended(cluster: Cluster, lab: ClusterLab):
+    words = r"image cannot be pulled .*localhost/none:1"
+    _never_runs(cluster, lab, {IMAGE: "localhost/none:1"}, words)
+
+
+def test_pod_that_no_node_can_take_is_told_so_and_then_ended(cluster: Cluster, lab: ClusterLab):
+    _never_runs(cluster, lab, {"spark.driver.memory": "100g"}, r"no node can take it .*Insufficient memory")
+
+
+def _never_runs(cluster: Cluster, lab: ClusterLab, conf: dict[str, str], words: str) -> None:
+    """Start a driver that cannot begin, and let the time pass that it is waited for."""
+    client, target, kubernetes = lab.client, lab.target(), cluster.kubernetes
+    assert kubernetes is not None
+    target = replace(target, conf={**target.conf, **conf})
+    handle = client.start(lab.spec(), target, claim_key=f"never-{words[:5]}")
+    run = client.run(handle.generation)
+    wait_until("the cluster says why", lambda: re.search(words, client.log_tail(run)), timeout_s=TIMEOUT_S)
     with pytest.raises(StepTimeoutError, match=words):
-        client.wait_running(handle.generation, timeout_s=20)
+        client.wait_running(handle.generation, timeout_s=1)
     _asked_earlier(lab, handle.generation, STUCK_S)
     with pytest.raises(DriverFailedError, match=rf"could not be started: .*{words}"):
         client.wait_running(handle.generation, timeout_s=3 * STUCK_LOOK_S)
     assert isinstance(client.status(), Dead)
-    wait_until("nothing of it is left", lambda: not _living_pods(cluster.kubernetes), timeout_s=60)
+    wait_until("nothing of it is left", lambda: not _living_pods(kubernetes), timeout_s=60)
 
 
 def _start(lab: ClusterLab) -> None:

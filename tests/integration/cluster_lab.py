@@ -152,6 +152,13 @@ class Cluster:
         assert self.yarn is not None
         return self.yarn.node_manager
 
+    def has_lost_its_node(self) -> bool:
+        """Return whether the cluster has given up its one node."""
+        if self.standalone is not None:
+            return self.standalone.alive_workers() == 0
+        assert self.yarn is not None
+        return not self.yarn.has_node()
+
     def told(self) -> str:
         """Return what the cluster says of its drivers, for a test that fails."""
         if self.kubernetes is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import urllib.error
 import urllib.request
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,13 @@ HOSTILE_FOLDER = "<script>globalThis.hacked=1<&script>"
 SECRETS = {"password": SIGNING_KEY, "secret_key": "pw-of-the-store"}
 """In the connections; nothing of them may leave."""
 ASKED = {"dag_id": "start_job", "run_id": "manual__1", "task_id": "start"}
+OWN_DAG = """
+from airflow.sdk import DAG, task
+
+with DAG("take_savepoint_payments", schedule=None) as dag:
+    task(lambda: None, task_id="take")()
+"""
+"""A DAG that one job has of its own."""
 _MINUTE_MS = 60_000
 
 
@@ -129,7 +137,11 @@ def an_airflow(folder: Path) -> Airflow:
         "flinkstyle_default": connection(folder / "shop" / "root"),
         "flinkstyle_hostile": connection(folder / "hostile" / "root"),
     }
-    return an_airflow_of(folder, connections, "flinkstyle_default, flinkstyle_hostile, lost:start_job")
+    dags = folder / "dags"
+    shutil.copytree(paths.ROOT / "dags", dags, ignore=shutil.ignore_patterns("__pycache__"))
+    (dags / "own.py").write_text(OWN_DAG)
+    page = "flinkstyle_default, flinkstyle_hostile, lost:start_job"
+    return an_airflow_of(folder, connections, page, dags=dags)
 
 
 def an_airflow_of(
@@ -138,6 +150,7 @@ def an_airflow_of(
     page: str,
     *,
     roles: Mapping[str, str] = USERS,
+    dags: Path = paths.ROOT / "dags",
     env: Mapping[str, str] | None = None,
 ) -> Airflow:
     """Return an Airflow with these connections and this setting of the page.
@@ -147,6 +160,7 @@ def an_airflow_of(
         connections: By id, as JSON.
         page: ``[flinkstyle] page``.
         roles: User -> role, with a team behind a colon.
+        dags: Where its DAGs are.
         env: More of its environment.
     """
     home = folder / "airflow"
@@ -156,7 +170,7 @@ def an_airflow_of(
     users = ",".join(f"{user}:{role}" for user, role in roles.items())
     return Airflow(
         home,
-        paths.ROOT / "dags",
+        dags,
         connections=connections,
         all_admins=False,
         env={

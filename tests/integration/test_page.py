@@ -181,7 +181,10 @@ def test_savepoint_that_goes_while_the_form_is_open_is_a_sentence_and_nothing_is
     page = open_page(browser, url, "admin")
     page.goto(url + SAVEPOINT + "/sp-2")
     press(page, "Bring the job back to it")
-    page.wait_for_selector("dialog input[name=savepoint_id]")
+    page.wait_for_selector("dialog [name=savepoint_id]")
+    page.click("dialog button:has-text('Trigger')")  # nothing is chosen about the batches since
+    assert page.evaluate("document.querySelector('dialog form').checkValidity()") is False
+    page.select_option("dialog [name=rewind]", "fork")
     manifest = airflow.folder.parent / "shop" / "root" / "orders" / "savepoints" / "sp-2.json"
     manifest.rename(manifest.with_suffix(".gone"))
     try:

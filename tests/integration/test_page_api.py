@@ -9,6 +9,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from testbed import paths
+from testbed.waiting import wait_until
 from tests import hearts
 from tests.integration.page_lab import SECRETS, Caller, an_airflow
 
@@ -65,7 +66,7 @@ def test_root_that_is_not_there_answers_as_one_that_may_not_be_read(airflow: Air
 
 def test_viewer_reads_and_changes_nothing(viewer: Caller, admin: Caller):
     status, told = viewer.ask("GET", f"{ROOT}/actions")
-    nothing = {"dags": [], "refresh": False, "pin": False, "kafka": False, "logs": True}
+    nothing = {"dags": {}, "refresh": False, "pin": False, "kafka": False, "logs": True}
     assert (status, told) == (200, nothing)
     assert viewer.ask("POST", f"{ROOT}/refresh")[0] == 403
     status, refused = viewer.ask("PUT", f"{ORDERS}/savepoints/sp-3/pin", body={"reason": "mine"})
@@ -161,6 +162,15 @@ def test_clusters_are_asked_only_for_who_may_trigger(viewer: Caller):
         "No right to trigger DAG take_savepoint, so no cluster is asked.",
     )
     assert viewer.ask("GET", f"{ORDERS}/savepoints/sp-3/start")[0] == 200
+
+
+def test_button_of_a_job_opens_the_dag_that_it_has_of_its_own(admin: Caller):
+    def opened(job: str) -> str | None:
+        return admin.ask("GET", f"{ROOT}/actions?job={job}")[1]["dags"].get("take_savepoint")
+
+    wait_until("DAGs parsed", lambda: opened("payments") == "take_savepoint_payments")
+    wait_until("DAGs parsed", lambda: opened("orders") == "take_savepoint")
+    assert admin.ask("GET", f"{ROOT}/actions?job=..%2fx")[0] == 400
 
 
 def test_refusals_are_logged_with_whom_they_met(viewer: Caller, airflow: Airflow):

@@ -43,7 +43,9 @@ class Admission:
         self.relaunched = seen is not None and seen.value.generation == self._driver_run.generation
         self.starting = False
         """The job was taken over for a query that Spark has not started yet."""
-        self._taking = self._prepared = False
+        self._taking = False
+        self._prepared: Manifest | None = None
+        """The hot savepoint that was copied to the checkpoint."""
         self._lock = threading.Lock()
         self._order: TakeoverOrder  # once it was given
         self._expected: checks.Expected = {}
@@ -119,7 +121,7 @@ class Admission:
     def to_prepare(self) -> Manifest | None:
         """Return the hot savepoint that this driver restores while it waits; None if it does not wait."""
         savepoint_id = self._driver_run.claim.prepare_savepoint_id
-        if savepoint_id is None or self.relaunched or self._prepared:
+        if savepoint_id is None or self.relaunched or self._prepared is not None:
             return None
         if self._board.takeover_order(self._driver_run.generation) is not None:
             return None
@@ -129,7 +131,7 @@ class Admission:
         """Copy a hot savepoint while waiting, so that little is left for the window."""
         compat.require_for_savepoint(self._queries.spark, hot, first.name)
         checks.restore(hot, self._repository, self._queries.checkpoint, complete=False)
-        self._prepared = True
+        self._prepared = hot
 
     def _wait_for_order(self) -> TakeoverOrder:
         log.info("Waiting for the takeover order")
@@ -171,6 +173,7 @@ class Admission:
                 carry_planned=order.carry_planned,
                 claim_mode=order.claim_mode,
                 generation=self._driver_run.generation,
+                precopied=self._prepared,
             )
         self._expected = checks.expected_identities(order, self.manifest, None)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.errors import RehearsalTimeoutError
@@ -14,6 +13,7 @@ from airflow_flinkstyle.checkpoint import state_columns
 from airflow_flinkstyle.checkpoint.inventory import list_batches
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.protocol.rehearsal_records import RehearsedQuery
+from airflow_flinkstyle.python_versions import moment_of
 from airflow_flinkstyle.types import NextOffset
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class _Seen:
         self.seconds.append(progress["durationMs"].get("triggerExecution", 0) / 1000)
         told = progress["eventTime"].get("watermark") if progress["eventTime"] else None
         if told:
-            self.watermark_ms = int(datetime.fromisoformat(told).timestamp() * 1000)
+            self.watermark_ms = int(moment_of(told).timestamp() * 1000)
 
 
 class ScratchBatches:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import FlinkstyleError, MessageFormatError
 from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
@@ -27,6 +27,8 @@ from airflow_flinkstyle.wording import row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from typing_extensions import Self
 
     from airflow_flinkstyle.kafka.settings import Isolation
     from airflow_flinkstyle.kafka.start.kinds import Start, StartRules

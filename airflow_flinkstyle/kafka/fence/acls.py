@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from airflow_flinkstyle.kafka.errors import NOTHING_CHANGED, ClusterDeniedError, NoAuthorizerError
 from airflow_flinkstyle.kafka.patience import patient
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from confluent_kafka.admin import AclBinding, AclBindingFilter, AdminClient
+    from typing_extensions import Self
 
     from airflow_flinkstyle.kafka.settings import KafkaCluster
 

@@ -1,9 +1,10 @@
-// The buttons: which DAG each opens, what it is called, and where it makes sense.
+// The buttons: what each does, what it is called, and where it makes sense; the API says which DAG that opens.
 import { TriggerForm } from "./trigger.js";
 
 const { createElement: h, Fragment, useState } = globalThis.React;
 
-// DAG -> words, and whether it is for a job that runs (true), for one that does not (false), or for both.
+// Action, words; whether it is for a job that runs (true), for one that does not (false), or for both; and what
+// else is filled in: empty for what a person must choose.
 const OF_A_JOB = [
   ["start_job", "Start", false],
   ["take_savepoint", "Take a savepoint"],
@@ -12,13 +13,13 @@ const OF_A_JOB = [
   ["roll_back", "Bring back to the version before", true],
   ["migrate_kafka_cluster", "Migrate to another Kafka cluster", true],
   ["fail_back", "Migrate back", true],
-  ["drill_restore", "Rehearse a restore"],
+  ["drill_restore", "Drill a restore"],
 ];
 const OF_A_SAVEPOINT = [
   ["start_job", "Start from it", false],
-  ["roll_back", "Bring the job back to it", true],
+  ["roll_back", "Bring the job back to it", true, { rewind: "" }],
   ["verify_savepoint", "Verify"],
-  ["drill_restore", "Rehearse a restore"],
+  ["drill_restore", "Drill a restore"],
   ["export_savepoint", "Export"],
   ["dispose_savepoints", "Dispose of it"],
 ];
@@ -26,7 +27,8 @@ const RUNS = ["running", "starting"];
 
 function fitting(actions, dags, state) {
   const known = state && state !== "unknown";
-  return actions.filter(([dag, , runs]) => dags.includes(dag) && (!known || runs === undefined || runs === RUNS.includes(state)));
+  return actions.filter(([action, , runs]) => action in dags && (!known || runs === undefined || runs === RUNS.includes(state)))
+    .map(([action, words, , filled]) => ({ dag: dags[action], words, filled }));
 }
 
 const isMigration = (journal) => journal.ended && !journal.went_back && journal.phases.some((one) => one.phase === "hold");
@@ -34,8 +36,8 @@ const isMigration = (journal) => journal.ended && !journal.went_back && journal.
 export const StartOfAJob = ({ conn, dags }) => h(Actions, { conn, known: {}, actions: fitting([["start_job", "Start a job"]], dags) });
 
 export function JobActions({ conn, dags, value }) {
-  const possible = value.journals.some(isMigration) ? dags : dags.filter((dag) => dag !== "fail_back");
-  return h(Actions, { conn, known: { job: value.job }, actions: fitting(OF_A_JOB, possible, value.state) });
+  const possible = value.journals.some(isMigration) ? OF_A_JOB : OF_A_JOB.filter(([action]) => action !== "fail_back");
+  return h(Actions, { conn, known: { job: value.job }, actions: fitting(possible, dags, value.state) });
 }
 
 export function SavepointActions({ conn, dags, job, state, savepoint, children }) {
@@ -48,7 +50,7 @@ function Actions({ conn, known, savepoint, actions, children }) {
   if (!actions.length && !children) return null;
   return h(Fragment, null,
     h("p", { className: "actions" },
-      actions.map(([dag, words]) => h("button", { key: dag, type: "button", onClick: () => setOpen([dag, words]) }, words)),
+      actions.map((action) => h("button", { key: action.words, type: "button", onClick: () => setOpen(action) }, action.words)),
       children),
-    open && h(TriggerForm, { dag: open[0], words: open[1], conn, savepoint, known: { ...known, flinkstyle_conn_id: conn }, close: () => setOpen(null) }));
+    open && h(TriggerForm, { dag: open.dag, words: open.words, conn, savepoint, known: { ...known, ...open.filled, flinkstyle_conn_id: conn }, close: () => setOpen(null) }));
 }

@@ -50,3 +50,10 @@ export function useAnswer(url, { again = true } = {}) {
   }, [read, again, loading]);
   return { ...state, read };
 }
+
+// What the user may do, and the DAGs of a job's buttons.
+export function useActions(conn, job) {
+  const url = ownUrl("roots", conn, "actions");
+  if (job) url.searchParams.set("job", job);
+  return useAnswer(url, { again: false });
+}

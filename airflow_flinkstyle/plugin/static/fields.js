@@ -1,5 +1,5 @@
 // One parameter of a DAG as a field of a form, and what is typed there as the DAG expects it.
-const { createElement: h } = globalThis.React;
+const { createElement: h, Fragment } = globalThis.React;
 
 const typesOf = (param) => [param.schema?.type].flat();
 
@@ -14,11 +14,18 @@ export function Field({ name, param, value, set }) {
 }
 
 function input(schema, types, common) {
-  if (schema.enum) {
-    return h("select", common, schema.enum.map((one) => h("option", { key: String(one), value: one ?? "" }, schema.values_display?.[one] || one || "–")));
-  }
-  if (types.includes("boolean")) return h("select", common, h("option", { value: "false" }, "no"), h("option", { value: "true" }, "yes"));
-  return h("input", { ...common, autoComplete: "off" });
+  if (schema.enum) return choice(common, schema.enum.map((one) => [one ?? "", schema.values_display?.[one] || one || "–"]));
+  if (types.includes("boolean")) return choice(common, [["false", "no"], ["true", "yes"]]);
+  const suggested = (schema.examples || []).filter((one) => typeof one === "string"), list = `suggested-${common.name}`;
+  return h(Fragment, null, h("input", { ...common, autoComplete: "off", list: suggested.length ? list : undefined }),
+    suggested.length > 0 && h("datalist", { id: list }, suggested.map((one) => h("option", { key: one, value: one }))));
+}
+
+// What must be chosen has an empty choice first, which the browser does not let through.
+function choice(common, options) {
+  const open = common.value === "" && !options.some(([value]) => value === "");
+  return h("select", { ...common, required: common.required || open }, open && h("option", { value: "" }, "choose …"),
+    options.map(([value, words]) => h("option", { key: String(value), value }, words)));
 }
 
 // Only what was filled in or changed is sent, in the type that the DAG expects; the rest has the DAG's defaults.

@@ -1,7 +1,7 @@
 // One job: what it does, what it did, its savepoints, how fast it was.
 import { JobActions } from "./actions.js";
 import { AskedBy, DagRun } from "./dagruns.js";
-import { ownUrl, useAnswer } from "./fetching.js";
+import { ownUrl, useActions, useAnswer } from "./fetching.js";
 import { Lineage } from "./lineage.js";
 import { Badge, Checked, Facts, Fault, Outside, Table, Time, keptBecause } from "./parts.js";
 import { Plots } from "./plots.js";
@@ -14,7 +14,7 @@ const { createElement: h, Fragment } = globalThis.React;
 
 export function JobView({ conn, job }) {
   const { value, error } = useAnswer(ownUrl("roots", conn, "jobs", job));
-  const { value: allowed } = useAnswer(ownUrl("roots", conn, "actions"), { again: false });
+  const { value: allowed } = useActions(conn, job);
   return h(Fragment, null,
     h("nav", { "aria-label": "Breadcrumb" }, h("a", { href: linkTo() }, "Savepoints"), " / ", job),
     h("h1", null, job, " ", value && h(Badge, { state: value.state })),

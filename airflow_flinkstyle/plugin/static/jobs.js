@@ -1,5 +1,5 @@
 // The table of all jobs.
-import { ask, ownUrl, useAnswer } from "./fetching.js";
+import { ask, ownUrl, useActions, useAnswer } from "./fetching.js";
 import { Badge, Checked, Fault, Table, Time } from "./parts.js";
 import { linkTo } from "./route.js";
 import { StartOfAJob } from "./actions.js";
@@ -18,7 +18,7 @@ export function JobsView() {
 }
 
 function Root({ root }) {
-  const { value: allowed } = useAnswer(ownUrl("roots", root.conn_id, "actions"), { again: false });
+  const { value: allowed } = useActions(root.conn_id);
   const fault = root.error && `${root.error.problem} ${root.error.state_after} ${root.error.remedy}`;
   return h("section", null,
     h("h2", null, root.conn_id),

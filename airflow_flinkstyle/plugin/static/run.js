@@ -1,5 +1,5 @@
 // One run of a job: who asked for it, where it runs, and the end of its driver's log.
-import { ownUrl, useAnswer } from "./fetching.js";
+import { ownUrl, useActions, useAnswer } from "./fetching.js";
 import { AskedBy } from "./dagruns.js";
 import { Badge, Facts, Fault, Outside, Time } from "./parts.js";
 import { linkTo } from "./route.js";
@@ -9,7 +9,7 @@ const { createElement: h, Fragment } = globalThis.React;
 
 export function RunView({ conn, job, run }) {
   const { value, error } = useAnswer(ownUrl("roots", conn, "jobs", job));
-  const { value: allowed } = useAnswer(ownUrl("roots", conn, "actions"), { again: false });
+  const { value: allowed } = useActions(conn, job);
   const found = value?.runs.find((one) => String(one.generation) === run);
   const isNewest = value && String(value.generation) === run;
   return h(Fragment, null,
@@ -40,7 +40,7 @@ function Log({ conn, job, run }) {
   return h("section", null,
     h("h2", null, "End of the driver's log"),
     h(Fault, { text: error }),
-    value && h(Facts, { rows: [["Host", value.host], ["File", value.file], ["Cluster", h(Outside, { href: value.cluster_page })]] }),
+    value && h(Facts, { rows: [["Host", value.host], ["File", value.file], ...[["Cluster", value.cluster_page], ["Whole log", value.log_page], ["Spark UI", value.cluster_page && value.spark_ui]].map(([name, href]) => [name, h(Outside, { href })])] }),
     value && h("pre", { tabIndex: 0, "aria-label": "End of the driver's log" }, value.text),
     value?.text === "(no log)" && value.file && h("p", { className: "quiet" }, `The API server cannot read it from here. On ${value.host}: tail ${value.file}`));
 }

@@ -1,6 +1,6 @@
 // One savepoint, and what changed since another one.
 import { SavepointActions } from "./actions.js";
-import { ownUrl, useAnswer } from "./fetching.js";
+import { ownUrl, useActions, useAnswer } from "./fetching.js";
 import { Checked, Facts, Fault, Table, Time, keptBecause } from "./parts.js";
 import { Positions } from "./positions.js";
 import { Pin } from "./pin.js";
@@ -13,7 +13,7 @@ const { createElement: h, Fragment } = globalThis.React;
 export function SavepointView({ conn, job, savepoint, other }) {
   const { value, error, read } = useAnswer(ownUrl("roots", conn, "jobs", job, "savepoints", savepoint));
   const { value: running } = useAnswer(ownUrl("roots", conn, "jobs", job));
-  const { value: allowed } = useAnswer(ownUrl("roots", conn, "actions"), { again: false });
+  const { value: allowed } = useActions(conn, job);
   return h(Fragment, null,
     h("nav", { "aria-label": "Breadcrumb" }, h("a", { href: linkTo() }, "Savepoints"), " / ", h("a", { href: linkTo(conn, job) }, job), " / ", savepoint),
     h("h1", null, savepoint),

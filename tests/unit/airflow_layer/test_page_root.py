@@ -41,8 +41,11 @@ def test_log_is_shown_with_the_page_of_the_cluster(world: World):
 
 def test_page_that_is_no_address_of_the_web_is_left_out(world: World, monkeypatch: pytest.MonkeyPatch):
     world.start()
-    monkeypatch.setattr(world, "pages", lambda native_id: DriverPages(cluster="javascript:alert(1)"))
-    assert driver_log(root_of(world), world.job, Generation(1), 10)["cluster_page"] is None
+    script = "javascript:alert(1)"
+    hostile = DriverPages(cluster=script, log=script, spark_ui=script)
+    monkeypatch.setattr(world, "pages", lambda native_id: hostile)
+    found = driver_log(root_of(world), world.job, Generation(1), 10)
+    assert (found["cluster_page"], found["log_page"], found["spark_ui"]) == (None, None, None)
 
 
 def test_log_of_a_claim_that_nobody_signed_is_not_shown(world: World):

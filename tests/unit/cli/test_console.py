@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from testbed.waiting import PATIENCE_S, wait_until
+from testbed.waiting import PATIENCE_S
 
 SCRIPT = Path(sys.executable).with_name("flinkstyle")
 Root = Any
@@ -75,7 +75,7 @@ def test_ctrl_c_cancels_the_savepoint_that_was_asked_for(root: Root):
         [SCRIPT, "savepoint", "take"], env=env, stderr=subprocess.PIPE, text=True
     ) as process:
         try:
-            wait_until("a request", lambda: root.board.request(1) is not None)
+            assert process.stderr.readline().startswith("Asked for savepoint sp-")
             slot = root.board.request(1)
             assert (slot.value.command, slot.value.state) == ("savepoint", "sent")
             process.send_signal(signal.SIGINT)

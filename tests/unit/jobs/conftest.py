@@ -218,6 +218,8 @@ class Mood:
     """One that Spark does not start."""
     pace: Any = None
     """What Spark tells of its batches."""
+    finds_no_room: bool = False
+    """The cluster has taken it and never starts it."""
 
 
 class _Leave(Exception):
@@ -246,6 +248,9 @@ class Driver(threading.Thread):
         self.incarnation: Any = None
 
     def run(self) -> None:
+        if self.mood.finds_no_room:
+            self.killed.wait()
+            return
         with contextlib.suppress(_Leave, takeover.NotOursError, ObjectChangedError, ObjectExistsError):
             self.driver_run = takeover.begin(
                 self.board, self.generation, self.process, submit=self.submit, order_keys=self.order_keys

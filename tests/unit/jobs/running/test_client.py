@@ -300,6 +300,27 @@ def test_cancel_closes_an_empty_slot_against_a_late_sender(world: World):
     assert isinstance(client.status(), Running)
 
 
+def test_notice_of_a_stop_takes_no_slot_that_is_in_use_and_keeps_none_from_being_used(
+    world: World, mood: type[Mood]
+):
+    world.moods["v1.py"] = mood(slow_takes_s=0.3)
+    client = world.start()
+
+    def attends() -> float:
+        return client.board.request(1).value.attend_s
+
+    client.ask_to_attend(1, 60)
+    assert attends() == 60
+    pending = client.request_savepoint("s1")
+    client.ask_to_attend(1, 60)
+    assert attends() == 0, "the savepoint has not ended"
+    _, ended = client.wait(pending, timeout_s=10)
+    assert ended.outcome == "done"
+    client.ask_to_attend(1, 60)
+    assert attends() == 60
+    assert isinstance(client.stop("stop", savepoint=True, timeout_s=10), Stopped)
+
+
 def test_sender_that_slept_between_look_and_write_is_refused(world: World):
     client = world.start()
     late = request_for("stop", "stop_with_savepoint", 1, 1)

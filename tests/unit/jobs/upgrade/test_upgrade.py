@@ -64,6 +64,23 @@ def test_new_version_with_nothing_to_read_is_a_success(world: World):
     world.judge()
 
 
+def test_standby_for_which_there_is_no_room_is_given_up_and_the_old_version_never_stopped(
+    world: World, mood: type[Mood]
+):
+    world.moods["v2.py"] = mood(finds_no_room=True)
+    world.start()
+    upgrade = an_upgrade(world)
+    upgrade.settings = replace(upgrade.settings, standby_timeout_s=0.3)
+    with pytest.raises(
+        UpgradeRolledBackError, match=r"(?s)no room for a second driver.*never stopped"
+    ) as failed:
+        upgrade.run()
+    assert "standby='none'" in str(failed.value)
+    assert world.alive() == [1]
+    world.logs.produce(5)
+    world.judge()
+
+
 @pytest.mark.parametrize("standby", ["warm", "none"])
 @pytest.mark.parametrize("how", ["fails_at_import", "fails_in_batch", "hangs_in_batch", "fails_guard"])
 def test_version_that_fails_before_it_commits_goes_back_by_itself(
