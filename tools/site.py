@@ -21,16 +21,22 @@ if TYPE_CHECKING:
 VENV_DOCS = HOME / "venv-docs"
 PAGES = HOME / "site-pages"
 SITE = HOME / "site"
-FOLLOWED = ("examples", "dags")
+FOLLOWED = ("dags", "dashboards", "examples")
 """Folders whose files pages link to."""
 FRONT = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docker-compose.yml")
 REFERENCE = {
     "operators": (
         *("savepoint", "start", "stop", "upgrade", "roll_back", "migrate", "fail_back"),
-        *("rewrite", "sources", "approval", "retention", "watch"),
+        *("rewrite", "sources", "approval", "choice", "retention", "exchange", "drill", "cut"),
+        *("watch", "measure"),
     ),
+    "dags": (
+        *("start", "stop", "take", "upgrade", "roll_back", "migrate", "fail_back", "verify", "drill"),
+        *("export", "dispose", "cut", "rotate", "watch", "drill_jobs", "measure"),
+    ),
+    "triggers": ("new_savepoint",),
     "sensors": ("freshness", "progress"),
-    "hooks": ("job",),
+    "hooks": ("job", "assets"),
     "state": ("reader", "changes", "repartition"),
     "sinks": ("foreach_batch",),
     "jobs": ("definition",),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.airflow_names import ParamValidationError
+from tools import forms
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG
@@ -76,6 +77,10 @@ def test_form_asks_for_five_things_at_most_and_has_the_others_below_more(path: P
     assert len(asked) <= 5
     assert sections[: len(asked)] == asked, "they come first"
     assert all(section.startswith("More") for section in sections[len(asked) :])
+
+
+def test_page_about_the_forms_is_as_they_are():
+    assert forms.PAGE.read_text(encoding="utf-8") == forms.text(), "run python -m tools.forms"
 
 
 @pytest.mark.parametrize("name", ["migrate_kafka_cluster", "fail_back"])
