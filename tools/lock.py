@@ -9,11 +9,11 @@ from pathlib import Path
 from tools import jars
 from tools.common import (
     HOME,
-    ICEBERG,
     JAVA_HOME_FILE,
     KAFKA_VERSIONS,
     LOCKS,
     ROOT,
+    TABLES,
     remove,
     run,
     say,
@@ -44,7 +44,7 @@ def main() -> int:
         lock_airflow(own)
     lock_jars(jars.LOCK)
     lock_jars(KAFKA_VERSIONS)
-    lock_jars(ICEBERG)
+    lock_jars(TABLES)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""`make test-airflow-versions`, `test-kafka-versions`, `test-python-versions`: tests on other versions.
+"""`make test-airflow-versions`, `test-kafka-versions`, `test-kafka-leaders`, `test-python-versions`.
 
 Each run rewrites its section of docs/compatibility.md from the reports of its tests, with date and versions.
 """
@@ -14,6 +14,7 @@ import time
 import xml.etree.ElementTree as ET
 from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tools import jars
 from tools.common import (
@@ -28,13 +29,19 @@ from tools.common import (
     run,
     say,
 )
+from tools.run_tests import LANES
 from tools.setup import UV
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 PAGE = ROOT / "docs" / "compatibility.md"
 AIRFLOWS = tuple(path.stem.removeprefix("airflow-") for path in sorted(LOCKS.glob("airflow-*.in")))
-"""Versions beside the one of ``locks/airflow.txt``."""
+"""Versions beside the one of ``locks/airflow.txt``, which has no name here."""
 PYTHONS = ("python3.11", "python3.12", "python3.13", "python3.14")
 """What is tried where no interpreter is named."""
+LEADERS = "tests/e2e/test_lost_leaders.py"
+"""Clusters of three brokers."""
 SERVER = "tests/integration/test_airflow_versions.py"
 FEATURES = {
     "imports, none of them heavy": "test_imports",
@@ -56,7 +63,7 @@ FEATURES = {
 def main() -> int:
     """Run what is asked for; the exit code counts the versions that failed."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=["airflow", "kafka", "python"])
+    parser.add_argument("what", choices=["airflow", "kafka", "leaders", "python"])
     parser.add_argument("versions", nargs="*", help="of Airflow, default: all; interpreters of Python")
     parser.add_argument("--area", default="", help="of Airflow: a word in the path of what is run")
     parser.add_argument("--write-only", action="store_true", help="write the page from the last reports")
@@ -64,12 +71,15 @@ def main() -> int:
     if asked.what == "kafka":
         failed = 0 if asked.write_only else run_kafka()
         write_section("kafka", kafka_section())
+    elif asked.what == "leaders":
+        failed = 0 if asked.write_only else run_tests("leaders", VENV_AIRFLOW, [LEADERS], "versions")
+        write_section("leaders", leaders_section())
     elif asked.what == "python":
         interpreters = asked.versions or [found for name in PYTHONS if (found := shutil.which(name))]
         failed = 0 if asked.write_only else sum(run_python(interpreter) for interpreter in interpreters)
         write_section("python", python_section())
     else:
-        versions = asked.versions or [*AIRFLOWS, ""]
+        versions = [airflow_named(minor) for minor in asked.versions] or [*AIRFLOWS, ""]
         failed = 0 if asked.write_only else sum(run_airflow(version, asked.area) for version in versions)
         write_section("airflow", airflow_section())
     return min(failed, 1)
@@ -81,6 +91,16 @@ def run_airflow(version: str, area: str) -> int:
     names = [name for name in ("tests/unit/airflow_layer", SERVER) if area in name]
     report = f"airflow-{version or 'default'}"
     return run_tests(f"{report}+{area}" if area else report, venv, names, "not spark")
+
+
+def airflow_named(minor: str) -> str:
+    """Return the version that was asked for, empty for the default one."""
+    if minor in AIRFLOWS:
+        return minor
+    default = locked(LOCKS / "airflow.txt", "apache-airflow").rpartition(".")[0]
+    if minor != default:
+        sys.exit(f"AIRFLOW={minor} was asked for; there are {', '.join((*AIRFLOWS, default))}. No test ran.")
+    return ""
 
 
 def run_kafka() -> int:
@@ -95,7 +115,8 @@ def run_python(interpreter: str) -> int:
     done = subprocess.run([interpreter, "-c", said], capture_output=True, text=True, check=True)  # noqa: S603
     name = f"python-{done.stdout.strip()}"
     venv = make_venv(HOME / f"venv-airflow-{name}", interpreter, LOCKS / "build.txt", LOCKS / "airflow.txt")
-    return run_tests(name, venv, ["tests/unit", "tests/model", "tests/golden"], "not spark and not bench")
+    tests = ["tests/unit", "tests/model", "tests/golden"]
+    return run_tests(name, venv, tests, "not spark and not bench", LANES)
 
 
 def environment(version: str) -> Path:
@@ -126,12 +147,21 @@ def make_venv(folder: Path, interpreter: str, *locks: Path) -> Path:
     return folder
 
 
-def run_tests(name: str, venv: Path, tests: list[str], markers: str) -> int:
-    """Run tests in an environment; return 1 if any failed."""
+def run_tests(name: str, venv: Path, tests: list[str], markers: str, lanes: Sequence[str] = ()) -> int:
+    """Run tests in an environment, side by side if told how; return 1 if any failed."""
     say(f"--- {name}")
     python = venv / "bin" / "python"
     # What older dependencies warn of is theirs.
-    options = ("-W", "default", "-m", markers, "-o", "junit_family=xunit1", f"--junitxml={_report(name)}")
+    options = (
+        *lanes,
+        "-W",
+        "default",
+        "-m",
+        markers,
+        "-o",
+        "junit_family=xunit1",
+        f"--junitxml={_report(name)}",
+    )
     command = [python, ROOT / "testbed" / "guard.py", "--", python, "-m", "pytest", "-q", *options, *tests]
     return int(subprocess.run([str(part) for part in command], cwd=ROOT).returncode != 0)  # noqa: S603
 
@@ -213,6 +243,16 @@ def kafka_section() -> str:
             said = "**test failed**" if counts["failed"] else "exact"
             rows.append([*(_full(minor) for minor in pair.groups()), said])
     return f"Run on {_day('kafka')}.\n\n{_table(rows)}"
+
+
+def leaders_section() -> str:
+    """Return the table of what was shown on clusters of three brokers."""
+    rows = [["On three brokers each", "Result"], ["---"] * 2]
+    for key, counts in sorted(_outcomes("leaders").items()):
+        _, _, test = key.partition("::")
+        if test:
+            rows.append([test.removeprefix("test_").replace("_", " "), _cell(counts)])
+    return f"Run on {_day('leaders')}, brokers {_full('4.3')}.\n\n{_table(rows)}"
 
 
 def python_section() -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -34,6 +33,7 @@ from airflow_flinkstyle.agent.run.rehearsal import RehearsalRun
 from airflow_flinkstyle.agent.run.serving import Serving
 from airflow_flinkstyle.agent.run.taking import Taking
 from airflow_flinkstyle.agent.script.wrapping import refuse_unsupported
+from airflow_flinkstyle.clock import CLOCK
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from airflow_flinkstyle.sinks import resume
@@ -206,7 +206,9 @@ class Runtime:
             self.jvm, self.spark_version = spark._jvm, spark.version  # noqa: SLF001
             self.queries.spark = spark
             self.heartbeat_writer.spark_is_up(
-                spark_version=spark.version, application_id=context.applicationId
+                spark_version=spark.version,
+                application_id=context.applicationId,
+                ui_url=context.uiWebUrl,  # None with spark.ui.enabled=false
             )
             self._hook = JvmShutdownHook(context._gateway, lambda: self.finish(Signalled()))  # noqa: SLF001
             self.commits.begin(self.jvm, CommitSetting.of(spark))
@@ -217,9 +219,9 @@ class Runtime:
 
     def _note_sink(self, query_id: str) -> None:
         """Write where a sink has opened before it writes there: whoever continues must know of the place."""
-        until_s = time.monotonic() + _STARTED_S
-        while time.monotonic() < until_s and not self.queries.has_started(query_id):
-            time.sleep(_LOOK_S)  # a first batch may be faster than the return of Spark's start
+        wait = CLOCK.wait(_STARTED_S, every_s=_LOOK_S)
+        while not self.queries.has_started(query_id) and wait.again():
+            pass  # a first batch may be faster than the return of Spark's start
         driver_run = self.driver_run
         patiently(self.heartbeat_writer.beat, for_s=driver_run.claim.lease_s, clock=driver_run.clock)
 

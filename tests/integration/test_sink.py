@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark import InheritableThread
 
 from airflow_flinkstyle.kafka.errors import GroupInUseError, GroupMissingError
 from airflow_flinkstyle.kafka.groups import group_offsets
 from airflow_flinkstyle.sinks.control_topic import default_name
 from airflow_flinkstyle.sinks.errors import (
     ControlTopicError,
+    InputCutError,
     LineageError,
     PlanChangedError,
     RecordRefusedError,
@@ -31,6 +34,7 @@ from airflow_flinkstyle.sinks.settings import SinkSettings
 from airflow_flinkstyle.sinks.shard import Chunk
 from airflow_flinkstyle.sinks.spread import Spread
 from airflow_flinkstyle.sinks.task import write_shards
+from testbed.waiting import PATIENCE_S, wait_until
 from tests.integration.sink_lab import ROWS, Lab, as_records, die, once, refused, topic_of
 
 if TYPE_CHECKING:
@@ -277,6 +281,43 @@ def test_task_whose_rows_break_off_answers_nothing(two_tasks: SparkSession, tmp_
         spread(95_000).answers(work)
     assert not told.exists()
     assert spread(100_000).answers(work) == [100_000]
+
+
+def test_task_that_is_killed_while_it_reads_does_not_take_its_rows_for_whole(
+    two_tasks: SparkSession, tmp_path: Path
+):
+    """As when another task of the batch fails, and Spark ends those that still run."""
+    begun, told = tmp_path / "begun", tmp_path / "told"
+
+    def work(batches: Iterator[pa.RecordBatch], _: range) -> None:
+        rows = next(batches).num_rows
+        begun.touch()
+        try:
+            rows += sum(batch.num_rows for batch in batches)
+            told.write_text(f"{rows} rows, whole")
+        except InputCutError:
+            told.write_text("cut")
+            raise
+
+    def run() -> None:
+        two_tasks.sparkContext.setJobGroup("to be cut", "to be cut")
+        with suppress(Exception):
+            Spread(records=slow, tasks=1, shards=1).answers(work)
+
+    slow = two_tasks.range(0, 5_000, 1, 1).selectExpr(
+        "reflect('java.lang.Thread', 'sleep', 20L)", "repeat('x', 100) value"
+    )
+    two_tasks.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "10")
+    reader = InheritableThread(target=run)
+    reader.start()
+    try:
+        wait_until("the task reads", begun.exists)
+        two_tasks.sparkContext.cancelJobGroup("to be cut")
+        reader.join(PATIENCE_S)
+        wait_until("the task has ended", lambda: told.exists() and bool(told.read_text()))
+    finally:
+        two_tasks.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    assert told.read_text() == "cut"
 
 
 def test_nothing_of_a_task_is_written_whose_rows_break_off(lab: Lab):

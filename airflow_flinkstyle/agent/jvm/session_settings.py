@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from airflow_flinkstyle.agent.jvm.versions import as_dict
+from airflow_flinkstyle.spark_versions import as_dict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.agent.jvm.versions import engine_states
+from airflow_flinkstyle.spark_versions import engine_states
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.agent.jvm.untyped import Java

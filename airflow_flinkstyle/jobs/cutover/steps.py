@@ -6,15 +6,16 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.jobs.cutover.context import late
-from airflow_flinkstyle.jobs.errors import DriverFailedError, RequestFailedError, StepTimeoutError
+from airflow_flinkstyle.jobs.cutover.room import require_room
+from airflow_flinkstyle.jobs.errors import DriverFailedError, RequestFailedError
 from airflow_flinkstyle.jobs.running.client import SavepointOnly
+from airflow_flinkstyle.jobs.running.stuck import end_stuck
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow_flinkstyle.jobs.cutover.context import CutoverContext
     from airflow_flinkstyle.jobs.running.client import JobClient
-    from airflow_flinkstyle.jobs.status import Run
     from airflow_flinkstyle.types import Generation
 
 log = logging.getLogger(__name__)
@@ -27,6 +28,8 @@ def start_standby(context: CutoverContext) -> Mapping[str, Any]:
         Generations ``old`` and ``new``; ``rehearsal``, what came of one as a line and as a table, or None.
     """
     client, rehearse = context.client, context.rehearse
+    if context.new is None:
+        require_room(client, context.spec, context.target)
     timeout_s = context.settings.standby_timeout_s + (rehearse.timeout_s if rehearse is not None else 0)
     handle = client.standby(
         context.spec,
@@ -45,22 +48,9 @@ def start_standby(context: CutoverContext) -> Mapping[str, Any]:
             return {"old": context.old(), "new": handle.generation, "rehearsal": told}
         if run.is_over or not run.holds_the_job:
             _rehearsal(client, handle.generation)
-            raise client.driver_failed(run)
+            raise client.driver_failed(end_stuck(client, run))
         if not wait.again():
-            raise _not_up(client, run, timeout_s)
-
-
-def _not_up(client: JobClient, run: Run, timeout_s: float) -> StepTimeoutError:
-    """Build the error for a driver that does not get ready; one that has not begun may have no room."""
-    if run.incarnation is not None:
-        return late("The next driver", "come up and wait", timeout_s)
-    return StepTimeoutError(
-        f"The next driver (generation {run.generation}) was expected to come up and wait within "
-        f"{timeout_s:g} s, found that none has begun: there may be no room for a second driver beside the "
-        "one that runs (standby='none' needs none).",
-        state_after=f"It was asked for. End of its log:\n{client.log_tail(run)}",
-        remedy="Give the cluster room for it while the old one runs, or do without a standby.",
-    )
+            raise late("The next driver", "come up and wait", timeout_s, found=run.successor)
 
 
 def _rehearsal(client: JobClient, generation: Generation) -> Mapping[str, str] | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from airflow_flinkstyle.errors import FlinkstyleError, MessageFormatError
@@ -80,7 +80,8 @@ class Migration:
     """Producers know the two clusters by each other's names: it reverses an earlier migration."""
 
     def on(self, *, old: KafkaCluster, new: KafkaCluster) -> LiveKafka:
-        """Return both clusters, and the rules between them."""
+        """Return both clusters, asked as patiently as the window may wait, and the rules between them."""
+        old, new = (replace(one, patience_s=self.settings.broker_timeout_s) for one in (old, new))
         return LiveKafka(
             old=old,
             new=new,

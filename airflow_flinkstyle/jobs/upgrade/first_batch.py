@@ -8,7 +8,7 @@ from airflow_flinkstyle.checkpoint.inventory import list_batches
 from airflow_flinkstyle.jobs.cutover.downtime import batch_ms
 from airflow_flinkstyle.jobs.errors import DriverFailedError
 from airflow_flinkstyle.jobs.running import last_run
-from airflow_flinkstyle.jobs.status import Dead, Running
+from airflow_flinkstyle.jobs.status import Closed, Running
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,7 +51,8 @@ def await_first(context: CutoverContext, new: Generation, before: Mapping[str, i
                 "first_commit_at_ms": min(at_ms, default=None),
                 "first_batch_ms": batch_ms(run.heartbeat, before) if run.heartbeat else {},
             }
-        if status is None or (run.is_over and not isinstance(status, Dead)):
+        # The status decides, not the later look: a driver that failed between the two is asked for its error.
+        if status is None or isinstance(status, Closed):
             return _failed(failure if status is None else "its script ended.")
         if not wait.again():
             idle = isinstance(status, Running) and not _has_planned(context, new, before)

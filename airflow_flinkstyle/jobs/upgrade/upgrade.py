@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.cutover import beside, steps
+from airflow_flinkstyle.jobs.cutover.room import require_room
 from airflow_flinkstyle.jobs.errors import (
     AttemptSupersededError,
     UpgradeRolledBackError,
@@ -162,6 +163,8 @@ class Upgrade(UpgradeContext):
             require_allowed(self.client, self.back_to)
         require_fitting(self.client, self.spec, self.target)
         self.client.deployment_for(self.target).require_able()
+        if self.standby != "none":
+            require_room(self.client, self.spec, self.target)
 
     # --- until the new version runs -----------------------------------------------------------
 

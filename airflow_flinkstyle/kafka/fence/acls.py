@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 from airflow_flinkstyle.kafka.errors import NOTHING_CHANGED, ClusterDeniedError, NoAuthorizerError
+from airflow_flinkstyle.kafka.patience import patient
 from airflow_flinkstyle.kafka.settings import admin_client
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class AclRule:
         return f"{self.permission} {self.principal} {self.operation} on {place}"
 
 
+@patient
 def rules_on(cluster: KafkaCluster, topics: Collection[str]) -> dict[str, frozenset[AclRule]]:
     """Return per topic every entry that applies to it, wildcards and prefixes included.
 
@@ -88,6 +90,7 @@ def rules_on(cluster: KafkaCluster, topics: Collection[str]) -> dict[str, frozen
         return {topic: frozenset(map(_rule_of, found)) for topic, found in answers.items()}
 
 
+@patient
 def topics_are_open(cluster: KafkaCluster) -> bool | None:
     """Return whether topics without any entry are open to all; None if the brokers do not tell.
 
@@ -133,6 +136,7 @@ def _require_rights(cluster: KafkaCluster, admin: AdminClient, wanted: Collectio
         )
 
 
+@patient
 def create_rules(cluster: KafkaCluster, rules: Collection[AclRule]) -> None:
     """Create the entries; those that exist stay as they are."""
     if not rules:
@@ -143,6 +147,7 @@ def create_rules(cluster: KafkaCluster, rules: Collection[AclRule]) -> None:
             future.result(cluster.request_timeout_s)
 
 
+@patient
 def delete_rules(cluster: KafkaCluster, rules: Collection[AclRule]) -> None:
     """Delete exactly these entries; those that do not exist are no error."""
     if not rules:

@@ -26,7 +26,7 @@ from airflow_flinkstyle.agent.errors import PredecessorError
 from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.clock import CLOCK, Clock
 from airflow_flinkstyle.errors import FlinkstyleError, SignatureError
-from airflow_flinkstyle.jobs.deployments.base import Alive, Gone
+from airflow_flinkstyle.jobs.deployments.base import Alive, DriverPages, Gone
 from airflow_flinkstyle.jobs.errors import MirrorBehindError
 from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.spec import JobSpec, Submission, SubmitTarget
@@ -346,11 +346,11 @@ class Driver(threading.Thread):
             planned = committed + 1
             text = f'v1\n{_CONFS}\n{{"{TOPIC}":{{"0":{end}}}}}'
             self.checkpoint.write(f"offsets/{planned}", text.encode())
-        if self.mood.fails_in_batch:
-            raise RuntimeError("ZeroDivisionError: in the first batch")
         while self.mood.hangs_in_batch:
             self.beat("running")
             self.pause()
+        if self.mood.fails_in_batch:
+            raise RuntimeError("ZeroDivisionError: in the first batch")
         base, end = logs.base(self.cluster), self.position(planned)
         with logs.lock:
             logs.counted.update(logs.records[at - base : end - base])
@@ -605,6 +605,9 @@ class World:
 
     def log_tail(self, native_id: Any, *, lines: int = 30) -> str:
         return "the end of the log"
+
+    def pages(self, native_id: Any) -> DriverPages:
+        return DriverPages(cluster=f"https://cluster/drivers/{native_id['pid']}")
 
     # tests
 

@@ -23,7 +23,7 @@ from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
 from airflow_flinkstyle.jobs.upgrade.ways import as_markdown, ways_back
 from testbed.keys import SIGNER
 from tests.unit.jobs.cutovers import QUICK
-from tests.unit.jobs.upgrade.test_keeping_up import a_pace
+from tests.unit.jobs.upgrade.paces import a_pace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tests.unit.jobs.conftest import Mood, World
 
 OBSERVED = Bounds(observe_s=0.5)
-SHORT = replace(QUICK, stop_timeout_s=1.0, first_commit_timeout_s=10.0)
+SHORT = replace(QUICK, stop_timeout_s=4.0, first_commit_timeout_s=10.0)
 
 
 def an_upgrade(world: World, *, meanwhile: Callable[[], None] = lambda: None, **settings: object) -> Upgrade:

@@ -7,25 +7,10 @@ from dataclasses import replace
 from airflow_flinkstyle.jobs.upgrade.keeping_up import Bounds, Rates, behind, rate_before, slower, unknown
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.history import History, Sample
-from airflow_flinkstyle.protocol.query_records import GroupStatus, Pace, SourcePace
+from airflow_flinkstyle.protocol.query_records import GroupStatus, Pace
 from airflow_flinkstyle.protocol.records import Heartbeat, QueryStatus
 from airflow_flinkstyle.types import BatchId, Incarnation
-
-KAFKA = "KafkaV2[Subscribe[orders]]"
-
-
-def a_pace(batch: int = 1, *, rate: float | None = 100.0, lag: int | None = 0) -> Pace:
-    return Pace(
-        batch_id=BatchId(batch),
-        begun_at_ms=1000 * batch,
-        batch_ms=100,
-        rows=100,
-        input_rows_per_s=rate,
-        processed_rows_per_s=1000.0,
-        watermark_ms=None,
-        state_rows=0,
-        sources=(SourcePace(description=KAFKA if lag is not None else "Rate", lag_records=lag),),
-    )
+from tests.unit.jobs.upgrade.paces import KAFKA, a_pace
 
 
 def a_beat(pace: Pace | None = None, *, topics: dict[str, int] | None = None, at_ms: int = 0) -> Heartbeat:
