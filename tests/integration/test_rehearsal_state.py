@@ -1,4 +1,4 @@
-"""Versions that keep other columns in their state: what Spark accepts, and what the rehearsal says of each."""
+"""Versions that keep other columns in their state: what Spark accepts, and what is said of each."""
 
 from __future__ import annotations
 
