@@ -203,7 +203,7 @@ def test_markup_from_the_store_is_text_and_errors_are_sentences(url: str, browse
     page.wait_for_selector("text=No job can be shown. Add the connection")
     text = page.inner_text(".flinkstyle")
     assert f"no job can have such a name: {HOSTILE_FOLDER}" in text
-    assert text.count(MARKUP) >= 2
+    assert MARKUP in text
     page.click("a:text-is('hostile')")
     page.wait_for_selector("text=Migrations and upgrades")
     assert page.inner_text(".flinkstyle").count(MARKUP) >= 5
