@@ -8,7 +8,7 @@ export TMPDIR := $(CURDIR)/.flinkstyle/tmp
 export JDK_JAVA_OPTIONS := "-Djava.io.tmpdir=$(TMPDIR)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint test test-unit test-versions test-airflow-versions test-kafka-versions test-kafka-leaders test-python-versions fuzz demo demo-ui tutorial docs bench soak chaos faults mutants pictures page-load worlds differential test-clusters test-kubernetes lock clean
+.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*/\1/p' Makefile)
 
 help: ## Print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,7 +47,7 @@ test-clusters: setup ## Run every deployment through one contract, on real daemo
 
 test-kubernetes: setup ## The same on a real Kubernetes of one node, which is built once (as root on Debian); AGAIN=words for some tests
 	@$(PYTHON) -m tools.kubernetes
-	@$(GUARDED) $(AIRFLOW_BIN)/python -m tools.clusters kubernetes $(if $(AGAIN),--again "$(AGAIN)")
+	@$(GUARDED) $(AIRFLOW_BIN)/python -m tools.clusters kubernetes spark-application $(if $(AGAIN),--again "$(AGAIN)")
 
 fuzz: setup ## Give bad bytes to everything that parses, guided by coverage (FUZZ_SECONDS=600)
 	@$(AIRFLOW_BIN)/python -m tools.fuzz --seconds $(or $(FUZZ_SECONDS),600)
@@ -80,8 +80,11 @@ faults: setup ## Take, stop, relaunch and migrate while S3 stalls, cuts, throttl
 mutants: setup ## Change what must not be wrong, a place at a time, and see that a unit test fails; MODULE=name
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m tools.mutants $(MODULE)
 
+test-page: setup ## Click whole stories through on the Savepoints page, in Chromium, with a real job on real Kafka (15 minutes)
+	@$(GUARDED) $(AIRFLOW_BIN)/python -m pytest -q tests/page
+
 pictures: setup ## Take the pictures of docs/page.md anew, from a real Airflow in Chromium
-	@PAGE_PICTURES=docs $(GUARDED) $(AIRFLOW_BIN)/python -m pytest -q tests/integration/test_page.py -k admin_triggers
+	@PAGE_PICTURES=docs $(GUARDED) $(AIRFLOW_BIN)/python -m pytest -q tests/integration/test_page.py::test_admin_triggers_a_dag_with_the_fields_filled_in tests/page/test_stories.py
 
 page-load: setup ## 200 viewers of the Savepoints page, 100 jobs, 10,000 savepoints: answers and requests to the store
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m tests.integration.page_load

@@ -22,7 +22,13 @@ def get_provider_info() -> dict[str, Any]:
         "description": "Flink-style savepoints for PySpark Structured Streaming jobs.",
         "versions": [__version__],
         "hooks": [{"integration-name": "Flinkstyle", "python-modules": ["airflow_flinkstyle.hooks.job"]}],
-        "extra-links": ["airflow_flinkstyle.links.savepoint.SavepointLink"],
+        "extra-links": [
+            "airflow_flinkstyle.links.savepoint.SavepointLink",
+            *(
+                f"airflow_flinkstyle.links.driver.{name}"
+                for name in ("SparkUiLink", "DriverLogLink", "ClusterLink")
+            ),
+        ],
         "config": {
             "flinkstyle": {
                 "description": "The Savepoints page.",

@@ -7,12 +7,16 @@ import os
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from testbed import paths
 from testbed.jvm import QUICK
-from testbed.ports import free_port
+from testbed.ports import LOOPBACK, free_port
 from testbed.process import Service
+from testbed.zookeeper import ZooKeeper
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def jar_sets(minor: str) -> tuple[str, ...]:
@@ -83,43 +87,73 @@ def spark_paths(*, java_options: str = "", minor: str = paths.SPARK) -> SparkPat
     )
 
 
+class SparkMaster:
+    """One master of a standalone cluster: its addresses, and its process."""
+
+    def __init__(self, number: int, folder: Path, options: Sequence[str]) -> None:
+        self.port, self.web_port, self.rest_port = free_port(), free_port(), free_port()
+        rest = ("-Dspark.master.rest.enabled=true", f"-Dspark.master.rest.port={self.rest_port}")
+        self.service = Service(
+            f"Spark master {number}",
+            [
+                *_daemon("org.apache.spark.deploy.master.Master"),
+                *("--host", LOOPBACK, "--port", str(self.port), "--webui-port", str(self.web_port)),
+            ],
+            log_file=folder / ("master.log" if number == 1 else f"master-{number}.log"),
+            ready=lambda: self.status() in ("ALIVE", "STANDBY"),
+            env=_daemon_env(*rest, *options),
+        )
+
+    def state(self) -> dict[str, Any]:
+        """Return what its web page tells as JSON: workers, active and completed applications."""
+        with urllib.request.urlopen(f"http://{LOOPBACK}:{self.web_port}/json/", timeout=10) as answer:
+            found: dict[str, Any] = json.load(answer)
+        return found
+
+    def status(self) -> str:
+        """Return ``ALIVE`` if it leads, ``STANDBY``, ``RECOVERING``, or nothing if it does not answer."""
+        try:
+            return str(self.state()["status"])
+        except (OSError, ValueError):  # a master that recovers answers before it knows anything
+            return ""
+
+
 class SparkCluster:
-    """A standalone master with workers; client and, through the REST port, cluster deploy mode."""
+    """A standalone cluster with workers; client and, through the REST port, cluster deploy mode."""
 
     def __init__(
-        self, folder: Path, *, workers: int = 2, cores_per_worker: int = 1, memory_per_worker_mb: int = 1024
+        self,
+        folder: Path,
+        *,
+        workers: int = 2,
+        cores_per_worker: int = 1,
+        memory_per_worker_mb: int = 1024,
+        masters: int = 1,
     ) -> None:
-        self.port, self.web_port, self.rest_port = free_port(), free_port(), free_port()
-        self._spark = spark_paths()
+        """Describe a cluster; two masters keep what they know in a ZooKeeper, one in a folder."""
         self._worker_count = workers
+        self._keeper = ZooKeeper(folder / "zookeeper", spark_paths().spark_home) if masters > 1 else None
         recovery = (
-            "-Dspark.deploy.recoveryMode=FILESYSTEM",
-            f"-Dspark.deploy.recoveryDirectory={folder / 'recovery'}",
-            "-Dspark.master.rest.enabled=true",
-            f"-Dspark.master.rest.port={self.rest_port}",
+            ("-Dspark.deploy.recoveryMode=ZOOKEEPER", f"-Dspark.deploy.zookeeper.url={self._keeper.address}")
+            if self._keeper is not None
+            else (
+                "-Dspark.deploy.recoveryMode=FILESYSTEM",
+                f"-Dspark.deploy.recoveryDirectory={folder / 'recovery'}",
+            )
         )
-        self.master_service = Service(
-            "Spark master",
-            [
-                *self._daemon("org.apache.spark.deploy.master.Master"),
-                *("--host", "127.0.0.1", "--port", str(self.port), "--webui-port", str(self.web_port)),
-            ],
-            log_file=folder / "master.log",
-            ready=self._answers,
-            env=self._env(*recovery),
-        )
+        self.masters = tuple(SparkMaster(number, folder, recovery) for number in range(1, masters + 1))
         self.worker_services = tuple(
             Service(
                 f"Spark worker {number}",
                 [
-                    *self._daemon("org.apache.spark.deploy.worker.Worker"),
-                    *("--host", "127.0.0.1", "--webui-port", str(free_port())),
+                    *_daemon("org.apache.spark.deploy.worker.Worker"),
+                    *("--host", LOOPBACK, "--webui-port", str(free_port())),
                     *("--cores", str(cores_per_worker), "--memory", f"{memory_per_worker_mb}m"),
                     *("--work-dir", str(folder / f"worker-{number}"), self.master),
                 ],
                 log_file=folder / f"worker-{number}.log",
                 ready=lambda: True,
-                env=self._env(),
+                env=_daemon_env(),
             )
             for number in range(1, workers + 1)
         )
@@ -134,22 +168,35 @@ class SparkCluster:
     @property
     def master(self) -> str:
         """The master URL for ``--master``."""
-        return f"spark://127.0.0.1:{self.port}"
+        return "spark://" + ",".join(f"{LOOPBACK}:{one.port}" for one in self.masters)
 
     @property
     def rest_url(self) -> str:
-        """Where submissions in cluster deploy mode go."""
-        return f"http://127.0.0.1:{self.rest_port}"
+        """Where submissions in cluster deploy mode go, separated by commas."""
+        return ",".join(f"http://{LOOPBACK}:{one.rest_port}" for one in self.masters)
 
     @property
     def web_url(self) -> str:
-        """Of the master's page."""
-        return f"http://127.0.0.1:{self.web_port}"
+        """Of the masters' pages, separated by commas."""
+        return ",".join(f"http://{LOOPBACK}:{one.web_port}" for one in self.masters)
+
+    @property
+    def leader(self) -> SparkMaster:
+        """The master that leads."""
+        return next(one for one in self.masters if one.status() == "ALIVE")
+
+    @property
+    def master_service(self) -> Service:
+        """The process of the first master."""
+        return self.masters[0].service
 
     def start(self) -> None:
-        """Start master and workers and wait until all workers are registered."""
+        """Start masters and workers and wait until all workers are registered."""
         try:
-            self.master_service.start()
+            if self._keeper is not None:
+                self._keeper.service.start()
+            for master in self.masters:
+                master.service.start()
             for worker in self.worker_services:
                 worker.start()
             self.wait_for_workers(self._worker_count)
@@ -158,36 +205,35 @@ class SparkCluster:
             raise
 
     def stop(self) -> None:
-        """Stop the workers, then the master."""
-        for service in (*self.worker_services, self.master_service):
+        """Stop the workers, then the masters."""
+        for service in (*self.worker_services, *(master.service for master in self.masters)):
             service.stop()
+        if self._keeper is not None:
+            self._keeper.service.stop()
 
     def state(self) -> dict[str, Any]:
-        """Return what the master's web page tells as JSON: workers, active and completed applications."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.web_port}/json/", timeout=10) as answer:
-            found: dict[str, Any] = json.load(answer)
-        return found
+        """Return what the leading master's page tells as JSON: workers, active and completed applications."""
+        return self.leader.state()
 
     def wait_for_workers(self, count: int) -> None:
         """Wait until that many workers are alive."""
         self.master_service.wait_ready_with(lambda: self._alive_workers() >= count)
 
     def _alive_workers(self) -> int:
-        return sum(worker["state"] == "ALIVE" for worker in self.state()["workers"])
-
-    def _answers(self) -> bool:
         try:
-            return bool(self.state()["status"] == "ALIVE")
-        except (OSError, ValueError):  # a master that recovers answers before it knows anything
-            return False
+            return sum(worker["state"] == "ALIVE" for worker in self.state()["workers"])
+        except StopIteration:  # nobody leads yet
+            return 0
 
-    def _daemon(self, main_class: str) -> tuple[Path | str, ...]:
-        return self._spark.spark_home / "bin" / "spark-class", main_class
 
-    def _env(self, *options: str) -> dict[str, str]:
-        return {
-            **os.environ,
-            **self._spark.env,
-            "SPARK_DAEMON_MEMORY": "384m",
-            "SPARK_DAEMON_JAVA_OPTS": " ".join((*QUICK, *options)),
-        }
+def _daemon(main_class: str) -> tuple[Path | str, ...]:
+    return spark_paths().spark_home / "bin" / "spark-class", main_class
+
+
+def _daemon_env(*options: str) -> dict[str, str]:
+    return {
+        **os.environ,
+        **spark_paths().env,
+        "SPARK_DAEMON_MEMORY": "384m",
+        "SPARK_DAEMON_JAVA_OPTS": " ".join((*QUICK, *options)),
+    }

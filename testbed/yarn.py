@@ -1,12 +1,12 @@
-"""A YARN of its own, without HDFS: both daemons, of the version of Spark's Hadoop client."""
+"""A YARN of its own, without HDFS: its daemons, of the version of Spark's Hadoop client."""
 
 from __future__ import annotations
 
 import json
 import os
-import urllib.error
+import subprocess
 import urllib.request
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 from xml.sax.saxutils import escape
 
 from testbed import paths
@@ -14,6 +14,7 @@ from testbed.jvm import QUICK
 from testbed.ports import free_port
 from testbed.process import Service
 from testbed.spark import spark_paths
+from testbed.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,27 +22,76 @@ if TYPE_CHECKING:
 
 _OPEN = ("--add-opens=java.base/java.lang=ALL-UNNAMED", "--add-opens=java.base/java.util=ALL-UNNAMED")
 
+_SERVERS = "org.apache.hadoop.yarn.server"
+
+
+class ResourceManager:
+    """One ResourceManager: its addresses, and its process."""
+
+    def __init__(self, rm_id: str, yarn: Yarn) -> None:
+        self.rm_id, self.conf_dir = rm_id, yarn.folder / f"conf-{rm_id}"
+        self.web_port = free_port()
+        self.service = Service(
+            f"ResourceManager {rm_id}",
+            yarn.daemon(f"{_SERVERS}.resourcemanager.ResourceManager", self.conf_dir),
+            log_file=yarn.folder / f"resourcemanager-{rm_id}.log",
+            ready=lambda: self.state() in ("ACTIVE", "STANDBY"),
+            env=yarn.env(),
+        )
+
+    @property
+    def url(self) -> str:
+        """Of its web page and REST API."""
+        return f"http://127.0.0.1:{self.web_port}"
+
+    def state(self) -> str:
+        """Return ``ACTIVE`` if it leads, ``STANDBY``, or nothing if it does not answer."""
+        try:
+            with urllib.request.urlopen(f"{self.url}/ws/v1/cluster/info", timeout=10) as answer:  # noqa: S310
+                told: dict[str, str] = json.load(answer)["clusterInfo"]
+        except (OSError, ValueError):
+            return ""
+        return told["haState"] if told["state"] == "STARTED" else ""
+
+    def settings(self) -> dict[str, str]:
+        """Return what everybody must know of it."""
+        manager = "yarn.resourcemanager"
+        kinds = ("address", "scheduler.address", "resource-tracker.address", "admin.address")
+        return {
+            **{f"{manager}.{kind}.{self.rm_id}": f"127.0.0.1:{free_port()}" for kind in kinds},
+            f"{manager}.hostname.{self.rm_id}": "127.0.0.1",
+            f"{manager}.webapp.address.{self.rm_id}": f"127.0.0.1:{self.web_port}",
+        }
+
 
 class Yarn:
-    """One ResourceManager that recovers, one NodeManager; files stand on this machine's disk."""
+    """ResourceManagers that recover, one NodeManager; files stand on this machine's disk."""
 
-    def __init__(self, folder: Path, *, memory_mb: int = 4096, cores: int = 8, heap_mb: int = 256) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        memory_mb: int = 4096,
+        cores: int = 8,
+        heap_mb: int = 256,
+        queues: Mapping[str, int] | None = None,
+        managers: int = 1,
+    ) -> None:
+        """Describe a YARN; with queues, by their shares in percent, it has a CapacityScheduler.
+
+        Of two ResourceManagers one leads, as an administrator says: what ZooKeeper's election needs is not
+        among Hadoop's shaded jars.
+        """
+        self._queues, self._heap_mb = queues or {}, heap_mb
         self.folder, self.conf_dir = folder, folder / "conf"
-        self._web_port, self._heap_mb = free_port(), heap_mb
+        self.managers = tuple(ResourceManager(f"rm{number}", self) for number in range(1, managers + 1))
         self._settings = self._site(memory_mb, cores)
-        self.resource_manager = Service(
-            "ResourceManager",
-            self._daemon("org.apache.hadoop.yarn.server.resourcemanager.ResourceManager"),
-            log_file=folder / "resourcemanager.log",
-            ready=self._answers,
-            env=self._env(),
-        )
         self.node_manager = Service(
             "NodeManager",
-            self._daemon("org.apache.hadoop.yarn.server.nodemanager.NodeManager"),
+            self.daemon(f"{_SERVERS}.nodemanager.NodeManager", self.conf_dir),
             log_file=folder / "nodemanager.log",
             ready=self._has_node,
-            env=self._env(),
+            env=self.env(),
         )
 
     def __enter__(self) -> Self:
@@ -53,8 +103,18 @@ class Yarn:
 
     @property
     def url(self) -> str:
-        """Of the ResourceManager's web page and REST API."""
-        return f"http://127.0.0.1:{self._web_port}"
+        """Of the ResourceManagers' web pages and REST APIs, separated by commas."""
+        return ",".join(one.url for one in self.managers)
+
+    @property
+    def leader(self) -> ResourceManager:
+        """The one that leads."""
+        return next(one for one in self.managers if one.state() == "ACTIVE")
+
+    @property
+    def resource_manager(self) -> Service:
+        """The process of the first one."""
+        return self.managers[0].service
 
     @property
     def conf(self) -> dict[str, str]:
@@ -70,41 +130,52 @@ class Yarn:
         }
 
     def start(self) -> None:
-        """Start both daemons and wait until the node is registered."""
+        """Start all daemons and wait until the node is registered."""
         self._write_conf()
         try:
-            self.resource_manager.start()
+            for manager in self.managers:
+                manager.service.start()
+            if len(self.managers) > 1:
+                self.let_lead(self.managers[0])
             self.node_manager.start()
         except BaseException:
             self.stop()
             raise
 
     def stop(self) -> None:
-        """Stop the node with its containers, then the ResourceManager."""
+        """Stop the node with its containers, then the ResourceManagers."""
         self.node_manager.stop()
-        self.resource_manager.stop()
+        for manager in self.managers:
+            manager.service.stop()
 
-    def ask(self, path: str) -> Any:  # noqa: ANN401 - JSON
-        """Return what the ResourceManager's REST API tells at a path below ``/ws/v1/cluster``."""
-        with urllib.request.urlopen(f"{self.url}/ws/v1/cluster/{path}", timeout=10) as answer:  # noqa: S310
-            return json.load(answer)
-
-    def _answers(self) -> bool:
-        try:
-            return bool(self.ask("info")["clusterInfo"]["state"] == "STARTED")
-        except (OSError, urllib.error.URLError):
-            return False
+    def let_lead(self, manager: ResourceManager) -> None:
+        """Make one of two ResourceManagers the leader, by the administrator's command."""
+        command = self.daemon("org.apache.hadoop.yarn.client.cli.RMAdminCLI", self.conf_dir)
+        subprocess.run(  # noqa: S603 - Hadoop's own command
+            [*command, "-transitionToActive", "--forceactive", manager.rm_id],
+            env=self.env(),
+            check=True,
+            capture_output=True,
+        )
+        wait_until(f"{manager.rm_id} leads", lambda: manager.state() == "ACTIVE")
 
     def _has_node(self) -> bool:
-        nodes = (self.ask("nodes")["nodes"] or {}).get("node", ())
+        try:
+            nodes_of = f"{self.leader.url}/ws/v1/cluster/nodes"
+            with urllib.request.urlopen(nodes_of, timeout=10) as answer:  # noqa: S310
+                nodes = (json.load(answer)["nodes"] or {}).get("node", ())
+        except (OSError, StopIteration):
+            return False
         return any(node["state"] == "RUNNING" for node in nodes)
 
-    def _daemon(self, main_class: str) -> list[str | Path]:
+    def daemon(self, main_class: str, conf_dir: Path) -> list[str | Path]:
+        """Return the command line of one of Hadoop's programs."""
         spark_jars = spark_paths().spark_home / "jars"
-        class_path = f"{self.conf_dir}:{paths.class_path('hdfs', 'yarn')}:{spark_jars}/*"
+        class_path = f"{conf_dir}:{paths.class_path('hdfs', 'yarn')}:{spark_jars}/*"
         return [paths.java(), f"-Xmx{self._heap_mb}m", *QUICK, *_OPEN, "-cp", class_path, main_class]
 
-    def _env(self) -> dict[str, str]:
+    def env(self) -> dict[str, str]:
+        """Return the environment of a daemon."""
         return {**os.environ, "JAVA_HOME": str(paths.java_home()), "HADOOP_CONF_DIR": str(self.conf_dir)}
 
     def _site(self, memory_mb: int, cores: int) -> Mapping[str, str]:
@@ -112,22 +183,18 @@ class Yarn:
         ports = {
             name: f"127.0.0.1:{free_port()}"
             for name in (
-                f"{manager}.address",
-                f"{manager}.scheduler.address",
-                f"{manager}.resource-tracker.address",
-                f"{manager}.admin.address",
                 f"{node}.address",
                 f"{node}.localizer.address",
                 f"{node}.webapp.address",
             )
         }
-        scheduler = "org.apache.hadoop.yarn.server.resourcemanager.scheduler.fifo.FifoScheduler"
+        kind = "capacity.CapacityScheduler" if self._queues else "fifo.FifoScheduler"
+        scheduler = f"org.apache.hadoop.yarn.server.resourcemanager.scheduler.{kind}"
         store = "org.apache.hadoop.yarn.server.resourcemanager.recovery.FileSystemRMStateStore"
         return {
             **ports,
-            f"{manager}.hostname": "127.0.0.1",
+            **self._leadership(),
             f"{manager}.bind-host": "127.0.0.1",
-            f"{manager}.webapp.address": f"127.0.0.1:{self._web_port}",
             f"{manager}.scheduler.class": scheduler,
             f"{manager}.recovery.enabled": "true",
             f"{manager}.store.class": store,
@@ -135,6 +202,7 @@ class Yarn:
             f"{manager}.connect.max-wait.ms": "600000",
             f"{manager}.connect.retry-interval.ms": "500",
             "yarn.scheduler.minimum-allocation-mb": "128",
+            "yarn.nm.liveness-monitor.expiry-interval-ms": "20000",
             f"{node}.hostname": "127.0.0.1",
             f"{node}.bind-host": "127.0.0.1",
             f"{node}.resource.memory-mb": str(memory_mb),
@@ -147,13 +215,48 @@ class Yarn:
             f"{node}.disk-health-checker.max-disk-utilization-per-disk-percentage": "99",
         }
 
+    def _leadership(self) -> dict[str, str]:
+        """Return where the ResourceManagers are, and how one of them leads."""
+        manager = "yarn.resourcemanager"
+        told = {name: value for one in self.managers for name, value in one.settings().items()}
+        if len(self.managers) == 1:
+            return {name.removesuffix(".rm1"): value for name, value in told.items()}
+        return {
+            **told,
+            f"{manager}.ha.enabled": "true",
+            f"{manager}.ha.rm-ids": ",".join(one.rm_id for one in self.managers),
+            f"{manager}.cluster-id": "test",
+            f"{manager}.ha.automatic-failover.enabled": "false",
+        }
+
     def _write_conf(self) -> None:
-        self.conf_dir.mkdir(parents=True, exist_ok=True)
+        self._write_into(self.conf_dir, {})
+        for manager in self.managers:
+            own = {"yarn.resourcemanager.ha.id": manager.rm_id} if len(self.managers) > 1 else {}
+            self._write_into(manager.conf_dir, own)
+
+    def _write_into(self, conf_dir: Path, own: Mapping[str, str]) -> None:
+        conf_dir.mkdir(parents=True, exist_ok=True)
         (self.folder / "staging").mkdir(exist_ok=True)
         core = {"fs.defaultFS": "file:///", "hadoop.tmp.dir": str(self.folder / "tmp")}
-        for name, settings in (("yarn-site.xml", self._settings), ("core-site.xml", core)):
+        files = {
+            "yarn-site.xml": {**self._settings, **own},
+            "core-site.xml": core,
+            "capacity-scheduler.xml": _shares(self._queues),
+        }
+        for name, settings in files.items():
             rows = (
                 f"<property><name>{escape(key)}</name><value>{escape(value)}</value></property>"
                 for key, value in settings.items()
             )
-            (self.conf_dir / name).write_text(f"<configuration>{''.join(rows)}</configuration>\n")
+            (conf_dir / name).write_text(f"<configuration>{''.join(rows)}</configuration>\n")
+
+
+def _shares(queues: Mapping[str, int]) -> dict[str, str]:
+    """Return settings by which no queue gets more than its share."""
+    root = "yarn.scheduler.capacity.root"
+    settings = {f"{root}.queues": ",".join(queues)}
+    for name, percent in queues.items():
+        for kind in ("capacity", "maximum-capacity"):
+            settings[f"{root}.{name}.{kind}"] = str(percent)
+    return settings

@@ -14,10 +14,12 @@ import time
 import xml.etree.ElementTree as ET
 from typing import TYPE_CHECKING
 
+from tools import bare_worker
 from tools.common import LOGS, ROOT, VENV_AIRFLOW, VENV_SPARK, say
 from tools.jars import read_lock
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 PAGE = ROOT / "docs" / "deployments.md"
@@ -28,10 +30,12 @@ PLACES = {
     "standalone": "standalone",
     "yarn": "YARN",
     "kubernetes": "Kubernetes",
+    "spark-application": "Kubernetes, SparkApplication",
     "ssh": "example plugin",
 }
 """Parameter of the tests -> head of a column."""
-_WITHOUT_BUILDING = [place for place in PLACES if place != "kubernetes"]
+_WITHOUT_BUILDING = [place for place in PLACES if place not in ("kubernetes", "spark-application")]
+_WITH_BARE_WORKERS = {"standalone", "spark-application"}
 BEGIN, END = "<!-- contract: written by its tests -->", "<!-- contract: end -->"
 _DAYS = "run on (UTC)"
 _CASE = re.compile(r"test_(\w+)\[([\w-]+)\]")
@@ -44,6 +48,8 @@ def main() -> int:
     parser.add_argument("--again", help="only tests with these words, as -k of pytest; in the table with a *")
     parser.add_argument("--write-only", action="store_true", help="write the page from the last reports")
     asked = parser.parse_args()
+    if not asked.write_only:
+        _prepare(asked.places or _WITHOUT_BUILDING)
     failed = (
         []
         if asked.write_only
@@ -52,6 +58,12 @@ def main() -> int:
     write()
     say(f"Failed on: {', '.join(failed) or 'none'}")
     return min(len(failed), 1)
+
+
+def _prepare(places: Iterable[str]) -> None:
+    """Make what some tests of these deployments need beside ``make setup``."""
+    if _WITH_BARE_WORKERS.intersection(places):
+        bare_worker.ensure()
 
 
 def run(place: str, again: str | None = None) -> bool:

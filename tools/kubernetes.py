@@ -13,20 +13,22 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tarfile
 import time
 from typing import TYPE_CHECKING
 
-from tools.common import HOME, LOGS, ROOT, Stamp, fail, remove, run, say
-from tools.go import go_program
+from tools.common import HOME, ROOT, Stamp, fail, remove, run, say
+from tools.go import Go
+from tools.spark_operator import build_operator
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 VERSION = "1.34.4"
 SOURCES = ROOT / "testbed" / "kubernetes"
+ENTRYPOINT = ROOT / "examples" / "kubernetes" / "entrypoint.sh"
+"""The one of the image that users build."""
 CACHE = HOME / "kubernetes"
 BIN, PACKAGES, IMAGES, _SCRATCH = (CACHE / name for name in ("bin", "packages", "images", "scratch"))
 _OLDEST_GO = (1, 24)
@@ -59,9 +61,15 @@ def main() -> int:
             "Nothing was built.",
             "Run it as root on Debian 12, in a virtual machine or a container with all privileges.",
         )
-    stamp = Stamp("kubernetes", VERSION, *DEBIAN, *sorted(SOURCES.glob("*.[gs][oh]")))
+    _build_node()
+    build_operator(BIN, CACHE / "spark-operator")
+    return 0
+
+
+def _build_node() -> None:
+    stamp = Stamp("kubernetes", VERSION, *DEBIAN, *sorted(SOURCES.glob("*.go")), ENTRYPOINT)
     if stamp.is_current:
-        return 0
+        return
     started_s = time.monotonic()
     say(f"set-up: Kubernetes {VERSION}, built with Go (12 minutes of one core, once) ...")
     _build_programs()
@@ -69,7 +77,6 @@ def main() -> int:
     _make_images()
     stamp.set()
     say(f"set-up: Kubernetes done in {time.monotonic() - started_s:.0f} s")
-    return 0
 
 
 def _build_programs() -> None:
@@ -78,62 +85,22 @@ def _build_programs() -> None:
         return
     remove(_SCRATCH)
     BIN.mkdir(parents=True, exist_ok=True)
-    go = _Go(_SCRATCH)
+    go = Go(_SCRATCH, oldest=_OLDEST_GO, what=f"Kubernetes {VERSION}")
     module = f"k8s.io/kubernetes@v{VERSION}"
     go.run("mod", "download", module)
     staged = _STAGED.findall((go.modules / module / "go.mod").read_text())
     staging = VERSION.replace("1.", "0.", 1)
     replaced = "".join(f"replace {name} => {name} v{staging}\n" for name in staged)
-    project = go.project("hyperkube", f"require k8s.io/kubernetes v{VERSION}\n{replaced}")
+    project = go.project(SOURCES / "hyperkube.go", f"require k8s.io/kubernetes v{VERSION}\n{replaced}")
     go.run("mod", "tidy", folder=project)
     major, minor, _ = VERSION.split(".")
     told = {"gitVersion": f"v{VERSION}", "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
     flags = "".join(f" -X k8s.io/component-base/version.{name}={value}" for name, value in told.items())
     go.run("build", "-trimpath", "-ldflags", f"-s -w{flags}", "-o", BIN / "hyperkube", ".", folder=project)
-    go.run("build", "-trimpath", "-o", BIN / "pause", ".", folder=go.project("pause", ""))
+    pause = go.project(SOURCES / "pause.go", "")
+    go.run("build", "-trimpath", "-o", BIN / "pause", ".", folder=pause)
     remove(_SCRATCH)
     stamp.set()
-
-
-class _Go:
-    """Go's program, with modules and cache in a folder that is gone when everything is built."""
-
-    def __init__(self, scratch: Path) -> None:
-        self._scratch, self.modules = scratch, scratch / "path" / "pkg" / "mod"
-        scratch.mkdir(parents=True)
-        self._program = go_program(scratch, oldest=_OLDEST_GO)
-        folders = {"GOPATH": scratch / "path", "GOCACHE": scratch / "cache"}
-        flags = {"GOFLAGS": "-mod=mod -modcacherw", "GOTOOLCHAIN": "local", "CGO_ENABLED": "0"}
-        self._env = {**os.environ, **{name: str(place) for name, place in folders.items()}, **flags}
-
-    def project(self, name: str, requires: str) -> Path:
-        """Return a folder with one of our sources as a module."""
-        folder = self._scratch / name
-        folder.mkdir()
-        shutil.copy(SOURCES / f"{name}.go", folder / "main.go")
-        (folder / "go.mod").write_text(f"module {name}\n\ngo 1.24.0\n\n{requires}")
-        return folder
-
-    def run(self, *arguments: object, folder: Path | None = None) -> None:
-        """Run a command of Go, its output in a log."""
-        LOGS.mkdir(parents=True, exist_ok=True)
-        log = LOGS / "setup-kubernetes.log"
-        command = [str(self._program), *map(str, arguments)]
-        with log.open("ab") as out:
-            code = subprocess.run(  # noqa: S603
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                cwd=folder or self._scratch,
-                env=self._env,
-            ).returncode
-        if code:
-            fail(
-                f"Kubernetes {VERSION} could not be built: go {arguments[0]} ended with exit code {code}.",
-                f"Nothing else was changed; what Go said is in {log.relative_to(ROOT)}.",
-                "Check that the Go module proxy is reachable, then run the same command again.",
-            )
 
 
 def _unpack_packages() -> None:
@@ -161,8 +128,8 @@ def _make_images() -> None:
         spark.folder(name)
     spark.file("etc/passwd", _USERS.encode())
     spark.file("tini", (PACKAGES / "usr/bin/tini-static").read_bytes())
-    spark.file("opt/entrypoint.sh", (SOURCES / "entrypoint.sh").read_bytes())
-    path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    spark.file("opt/entrypoint.sh", ENTRYPOINT.read_bytes())
+    path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/"  # tini is in its root
     _write_image("spark", {"Entrypoint": ["/opt/entrypoint.sh"], "Env": [path]}, spark)
 
 

@@ -55,10 +55,18 @@ ALLOWED_SKIPS = (
         f"tests/integration/test_page.py::{name}"
         for name in (
             "test_viewer_sees_jobs_and_savepoints_and_can_trigger_nothing",
+            "test_job_leads_to_the_runs_the_graph_and_what_was_asked",
+            "test_dry_run_says_what_a_start_would_meet",
             "test_admin_triggers_a_dag_with_the_fields_filled_in",
+            "test_savepoint_is_pinned_with_a_reason_and_let_go",
+            "test_savepoint_that_goes_while_the_form_is_open_is_a_sentence_and_nothing_is_triggered",
             "test_markup_from_the_store_is_text_and_errors_are_sentences",
             "test_who_has_no_right_finds_no_page_and_no_job",
             "test_narrow_window_scrolls_tables_and_not_the_page",
+            "test_keyboard_alone_opens_a_job_fills_in_a_form_and_leaves_it",
+            # And axe-core, which npm brings.
+            "test_axe_finds_nothing_serious[light]",
+            "test_axe_finds_nothing_serious[dark]",
         )
     )
 )

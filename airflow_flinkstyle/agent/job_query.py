@@ -41,6 +41,9 @@ class Sink:
     """Spark's name of it; None if it is not known."""
     path: str | None = None
     """Where its files go; None for a sink without."""
+    lineage: str | None = None
+    """Of a transactional sink, as the script names it; empty for the query's id; None for another sink, or if
+    it is not known."""
     may_remember: bool = False
     """Whether it is handed batch ids, and only its author knows if it leaves out those that it has seen."""
 
@@ -176,6 +179,7 @@ class JobQuery:
             sinks=self.written(),
             declared=self.declared.recorded(),
             pace=self.pace,
+            output_mode=self.output_mode,
             failed=self.failure is not None,
         )
 

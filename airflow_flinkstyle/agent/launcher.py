@@ -161,6 +161,7 @@ def _brought(script: str) -> Path:
 
 def _await_queries(runtime: Runtime) -> None:
     """Wait for queries and threads that the script left behind."""
+    runtime.await_turn()
     while not runtime.ending.is_set():
         queries = runtime.queries.all()
         failed = next((query.failure for query in queries if query.failure is not None), None)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.jobs.deployments.kubernetes_api import CONTEXT, IN_CLUSTER, NAMESPACE
+from airflow_flinkstyle.jobs.deployments.kubernetes.api import CONTEXT, IN_CLUSTER, NAMESPACE
 from airflow_flinkstyle.jobs.deployments.standalone import REST_PORT
 from airflow_flinkstyle.jobs.target import INSTALLED
 
@@ -26,6 +26,11 @@ class OnCluster:
     web_url: str | None = None
     proxy_user: str | None = None
     kube_config: str | None = None
+    spark_operator: str = ""
+    page_url: str | None = None
+    ui_url: str | None = None
+    standby_cores: float | None = None
+    standby_memory: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -37,13 +42,15 @@ def on_cluster(
     Args:
         conn_id: Of the connection, for messages.
         extra: ``agent``, ``agent-path``, ``master-web-url``, ``proxy-user``, ``kubernetes-conn-id``,
+            ``spark-operator``, ``page-url``, ``ui-url``, ``standby-cores``, ``standby-memory``,
             ``cluster-url`` for deployments of other packages, and the provider's ``queue``, ``principal``,
             ``namespace``, ``rest-scheme``, ``rest-port``, ``yarn_resourcemanager_webapp_address``.
         master: As Spark writes it.
         connections: Returns a connection by its id.
 
     Raises:
-        BadInputError: If the connection holds a keytab: a relaunch would not have it.
+        BadInputError: If the connection holds a keytab: a relaunch would not have it; or ``standby-cores`` is
+            no number.
     """
     if extra.get("keytab"):
         raise BadInputError(
@@ -67,6 +74,11 @@ def on_cluster(
         web_url=extra.get("master-web-url") or None,
         proxy_user=extra.get("proxy-user") or None,
         kube_config=kube_config,
+        spark_operator=extra.get("spark-operator") or "",
+        page_url=extra.get("page-url") or None,
+        ui_url=extra.get("ui-url") or None,
+        standby_cores=_cores(conn_id, extra.get("standby-cores")),
+        standby_memory=extra.get("standby-memory") or None,
         conf={name: str(value) for name, value in settings.items() if value},
     )
 
@@ -103,3 +115,16 @@ def _rest_urls(extra: Mapping[str, Any], master: str) -> str | None:
     scheme, port = extra.get("rest-scheme") or "http", extra.get("rest-port") or REST_PORT
     hosts = (address.rsplit(":", 1)[0] for address in master.removeprefix("spark://").split(","))
     return ",".join(f"{scheme}://{host}:{port}" for host in hosts)
+
+
+def _cores(conn_id: str, said: object) -> float | None:
+    if said is None or said == "":
+        return None
+    try:
+        return float(str(said))
+    except ValueError as error:
+        raise BadInputError(
+            f"A number was expected as standby-cores of connection {conn_id}, found {said!r}.",
+            state_after="Nothing was started or changed.",
+            remedy="Correct it in the connection's extra.",
+        ) from error

@@ -80,6 +80,13 @@ class DriverFailedError(JobError):
     code = "DRIVER_FAILED"
 
 
+class NoRoomError(JobError):
+    """A cluster, a queue or a quota is too full for a driver beside the one that runs."""
+
+    code = "NO_ROOM"
+    retryable = True
+
+
 class SigningKeyError(JobError):
     """What starts a process would have to be signed or verified, and there is no key for it."""
 

@@ -98,6 +98,20 @@ class JobSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """What Spark runs, however it is told: the launcher with the user's script."""
+
+    conf: Mapping[str, str] = field(default_factory=dict)
+    """The driver's settings."""
+    application: str = ""
+    """The launcher, as Spark finds it where the driver runs."""
+    arguments: tuple[str, ...] = ()
+    py_files: tuple[str, ...] = ()
+    jars: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
     """One driver process to start: everything a deployment needs."""
 
@@ -110,10 +124,10 @@ class Submission:
     log_path: str
     name: str = ""
     """For people: the job with its generation."""
-    conf: Mapping[str, str] = field(default_factory=dict)
-    """The driver's settings, which ``argv`` holds too."""
     submitter_env: Mapping[str, str] = field(default_factory=dict, repr=False)
     """For a program that submits a driver to a cluster; the driver gets none of it."""
+    program: Program = field(default_factory=Program)
+    """What ``argv`` makes Spark run, for who submits it without a command line."""
 
 
 def require_recordable(spec: JobSpec, target: SubmitTarget) -> None:
@@ -157,7 +171,7 @@ def from_launch(launch: Mapping[str, Any], *, secret_env: Mapping[str, str]) -> 
         ) from error
 
 
-def submit_argv(
+def program_of(
     spec: JobSpec,
     target: SubmitTarget,
     *,
@@ -167,30 +181,38 @@ def submit_argv(
     digest: str = "",
     submit: int = 0,
     env: Mapping[str, str],
-) -> tuple[str, ...]:
-    """Return the spark-submit command line of one driver with this environment."""
-    # A worker of a standalone cluster runs this command as it stands: there it is in client mode.
-    argv = [target.spark_submit, "--master", target.master]
-    argv += [
-        "--deploy-mode",
-        "cluster" if target.is_on_yarn or target.is_on_kubernetes else "client",
-        "--name",
-        f"{spec.name}-{generation}",
-    ]
+) -> Program:
+    """Return what Spark runs for one driver with this environment."""
     conf = _conf(spec, target, env)
-    py_files = [*filter(None, conf.pop(_OWN_PY_FILES, "").split(",")), *shipped(spec.script, target)]
-    for name, value in sorted(conf.items()):
-        argv += ["--conf", f"{name}={value}"]
-    if py_files:
-        argv += ["--py-files", ",".join(py_files)]
-    if target.jars:
-        argv += ["--jars", ",".join(target.jars)]
-    if target.packages:
-        argv += ["--packages", ",".join(target.packages)]
-    argv += [launcher_of(target), *_marker(spec, root, generation, claim_id), "--submit", str(submit)]
-    argv += ["--digest", digest] if digest else []
-    argv += ["--", script_argument(spec.script), *spec.args]
-    return tuple(argv)
+    own_files = filter(None, conf.pop(_OWN_PY_FILES, "").split(","))
+    arguments = [*_marker(spec, root, generation, claim_id), "--submit", str(submit)]
+    arguments += ["--digest", digest] if digest else []
+    arguments += ["--", script_argument(spec.script), *spec.args]
+    return Program(
+        conf=conf,
+        application=launcher_of(target),
+        arguments=tuple(arguments),
+        py_files=(*own_files, *shipped(spec.script, target)),
+        jars=target.jars,
+        packages=target.packages,
+    )
+
+
+def submit_argv(program: Program, target: SubmitTarget, *, name: str) -> tuple[str, ...]:
+    """Return the spark-submit command line that runs a program."""
+    # A worker of a standalone cluster runs this command as it stands: there it is in client mode.
+    mode = "cluster" if target.is_on_yarn or target.is_on_kubernetes else "client"
+    argv = [target.spark_submit, "--master", target.master, "--deploy-mode", mode, "--name", name]
+    for setting, value in sorted(program.conf.items()):
+        argv += ["--conf", f"{setting}={value}"]
+    files = (
+        ("--py-files", program.py_files),
+        ("--jars", program.jars),
+        ("--packages", program.packages),
+    )
+    for option, values in files:
+        argv += [option, ",".join(values)] if values else []
+    return (*argv, program.application, *program.arguments)
 
 
 def _conf(spec: JobSpec, target: SubmitTarget, env: Mapping[str, str]) -> dict[str, str]:
@@ -258,23 +280,24 @@ def submission_of(
     submit: int = 0,
 ) -> Submission:
     """Put together one driver process; all incarnations of a generation append to one log."""
-    env = driver_env(spec, target, base_env)
+    env, name = driver_env(spec, target, base_env), f"{spec.name}-{generation}"
+    program = program_of(
+        spec,
+        target,
+        root=root,
+        generation=generation,
+        claim_id=claim_id,
+        digest=digest,
+        submit=submit,
+        env=env,
+    )
     return Submission(
-        argv=submit_argv(
-            spec,
-            target,
-            root=root,
-            generation=generation,
-            claim_id=claim_id,
-            digest=digest,
-            submit=submit,
-            env=env,
-        ),
+        argv=submit_argv(program, target, name=name),
         marker=_marker(spec, root, generation, claim_id),
         env=env,
         cwd=target.working_dir,
         log_path=str(Path(target.log_dir) / f"{spec.name}-{generation:06d}.log"),
-        name=f"{spec.name}-{generation}",
-        conf=_conf(spec, target, env) if target.is_remote else {},
+        name=name,
         submitter_env=_of_this_machine(target, base_env) if target.is_remote else {},
+        program=program,
     )

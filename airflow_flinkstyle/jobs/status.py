@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.jobs.deployments.base import Alive, DriverState, Gone, Unknown
+from airflow_flinkstyle.jobs.deployments.base import Alive, DriverState, Gone, Unknown, Waiting
 from airflow_flinkstyle.python_versions import assert_never
 from airflow_flinkstyle.wording import batch_words
 
@@ -22,6 +22,8 @@ CLAIM_GRACE_S = 60.0
 """How long a claim, or a submit that was asked for, counts as a start although nothing comes of it."""
 START_GRACE_S = 300.0
 """How long a driver that was submitted where nobody here can see it counts as starting without a word."""
+STUCK_LOOK_S = 30.0
+"""How long a process looks itself at a driver that its cluster cannot begin, before it ends it."""
 FROZEN_S = 60.0
 """How long a process that is seen here may be silent at least: its own watchdog had to end it long before."""
 
@@ -33,6 +35,8 @@ class Successor:
     state: DriverState
     grace_s: float
     """How long it may take to its next sign of life where it cannot be seen."""
+    asked_s_ago: float = 0.0
+    """When it was asked for, by the clock of who asked, which may be minutes off; 0 if nobody did."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,10 +111,25 @@ class Run:
                 return False
             case Alive():
                 return True
+            case Waiting():
+                return self.why_stuck is None
             case Unknown():
                 return self.stillness.still_s <= self.successor.grace_s
             case _:
                 assert_never(self.successor.state)
+
+    @property
+    def why_stuck(self) -> str | None:
+        """Why its cluster cannot begin its newest driver, once that has been so for too long; else None.
+
+        Nothing but patience depends on the clock of who asked: a driver that begins later is fenced.
+        """
+        if self.successor is None or not isinstance(self.successor.state, Waiting):
+            return None
+        state = self.successor.state
+        if self.stillness.still_s <= STUCK_LOOK_S or self.successor.asked_s_ago <= state.grace_s:
+            return None
+        return f"it had not begun {self.successor.asked_s_ago:.0f} s after it was asked for: {state.reason}"
 
     @property
     def holds_the_job(self) -> bool:
@@ -122,7 +141,8 @@ class Run:
         """Whether a longer look would tell nothing more: it has ended, or was seen to do something."""
         if self.speaks:
             return self.silence.changed
-        seen_here = self.successor is not None and isinstance(self.successor.state, Alive)
+        state = self.successor.state if self.successor is not None else None
+        seen_here = isinstance(state, Alive) or (isinstance(state, Waiting) and state.may_pass)
         return seen_here or not self.comes_up or self.stillness.changed
 
     @property
@@ -221,6 +241,8 @@ def _how_it_died(run: Run) -> str:
     if submit is not None and submit.state == "dead":
         return f"was declared dead: {submit.detail}"
     newest = run.successor.state if run.successor is not None else run.speaker
+    if run.why_stuck is not None:
+        return f"never came up: {run.why_stuck}"
     if isinstance(newest, Gone):
         return "has ended without a word"
     if run.successor is not None:

@@ -26,6 +26,11 @@ _UNSAID: Final[Mapping[str, object]] = {
     "web_url": None,
     "proxy_user": None,
     "kube_config": None,
+    "spark_operator": "",
+    "page_url": None,
+    "ui_url": None,
+    "standby_cores": None,
+    "standby_memory": None,
 }
 
 
@@ -64,6 +69,17 @@ class SubmitTarget:
     """As whom YARN runs the driver."""
     kube_config: str | None = None
     """Path of a kubeconfig, or ``in-cluster``; None: KUBECONFIG, ~/.kube/config or the pod's own account."""
+    spark_operator: str = ""
+    """What makes pods on Kubernetes: ``kubeflow`` or ``apache``, whose operator takes a ``SparkApplication``;
+    empty for ``spark-submit``, which runs here."""
+    page_url: str | None = None
+    """Of a page about a driver's pod, with ``{namespace}`` and ``{pod}`` in it; None if there is none."""
+    ui_url: str | None = None
+    """The same of Spark's own pages."""
+    standby_cores: float | None = None
+    """How many cores a driver and its executors may take that wait beside the job's own; None: any number."""
+    standby_memory: str | None = None
+    """The same of memory, as Spark writes it: ``16g``."""
 
     def __post_init__(self) -> None:
         """Refuse deploy modes and ways of the agent by name."""

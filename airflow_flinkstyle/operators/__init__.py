@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.operators.approval import ApproveMigrationOperator as ApproveMigrationOperator
+    from airflow_flinkstyle.operators.exchange import ExportSavepointOperator as ExportSavepointOperator
     from airflow_flinkstyle.operators.fail_back import BeginFailBackOperator as BeginFailBackOperator
     from airflow_flinkstyle.operators.migrate import (
         MigrateStreamingJobOperator as MigrateStreamingJobOperator,
@@ -40,6 +41,7 @@ _HOME = {
     "BeginFailBackOperator": "fail_back",
     "ChangeSourcesOperator": "sources",
     "DisposeSavepointOperator": "retention",
+    "ExportSavepointOperator": "exchange",
     "MigrateStreamingJobOperator": "migrate",
     "PlanMigrationOperator": "migrate",
     "PlanOffsetRewriteOperator": "rewrite",

@@ -17,7 +17,7 @@ from airflow_flinkstyle.links.savepoint import SavepointLink
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from airflow.sdk import Context
+    from airflow.sdk import BaseOperatorLink, Context
 
     from airflow_flinkstyle.hooks.job import StreamingJobHook
 
@@ -33,7 +33,7 @@ class StreamingJobOperator(BaseOperator):
     """
 
     template_fields: Sequence[str] = ("job", "flinkstyle_conn_id")
-    operator_extra_links: Sequence[SavepointLink] = (SavepointLink(),)
+    operator_extra_links: Sequence[BaseOperatorLink] = (SavepointLink(),)
     ui_color = "#e6ddf4"
 
     def __init__(self, *, job: str, flinkstyle_conn_id: str = "flinkstyle_default", **kwargs: Any) -> None:

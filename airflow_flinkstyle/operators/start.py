@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.answers.values import is_true, one_of
+from airflow_flinkstyle.links.driver import LINKS, show_driver
+from airflow_flinkstyle.links.savepoint import SavepointLink
 from airflow_flinkstyle.operators.base import StreamingJobOperator, airflow_errors, request_key
 from airflow_flinkstyle.types import ClaimMode
 
@@ -50,6 +52,7 @@ class StartStreamingJobOperator(StreamingJobOperator):
     :param stop_on_kill: Stop the job, at a batch boundary, when a person kills the task while it starts.
     """
 
+    operator_extra_links = (SavepointLink(), *LINKS)
     template_fields: Sequence[str] = (
         *StreamingJobOperator.template_fields,
         *("spark_conn_id", "script", "args", "conf", "env", "kafka_overrides"),
@@ -113,7 +116,8 @@ class StartStreamingJobOperator(StreamingJobOperator):
             handle = client.start(spec, hook.target(self.spark_conn_id), claim_key=key, origin=origin)
             order = client.board.takeover_order(handle.generation)
             self.show_savepoint(context, order.savepoint_id if order is not None else None)
-            client.wait_running(handle.generation, timeout_s=self.running_timeout_s)
+            running = client.wait_running(handle.generation, timeout_s=self.running_timeout_s)
+            show_driver(context, client.pages(running.run))
         self.log.info("Job %s runs as generation %d", self.job, handle.generation)
         return {"generation": handle.generation, "checkpoint_location": handle.checkpoint_location}
 

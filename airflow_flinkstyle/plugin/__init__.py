@@ -6,6 +6,7 @@ from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
 
+from airflow_flinkstyle.links.driver import LINKS
 from airflow_flinkstyle.links.savepoint import SavepointLink
 from airflow_flinkstyle.plugin.lazy_app import LazyApp
 
@@ -13,10 +14,10 @@ PREFIX = "/flinkstyle"
 
 
 class FlinkstylePlugin(AirflowPlugin):
-    """Registers the extra link, so that the UI shows it for serialised DAGs, and the Savepoints page."""
+    """Registers the extra links, so that the UI shows them for serialised DAGs, and the Savepoints page."""
 
     name = "flinkstyle"
-    operator_extra_links: list[Any] = [SavepointLink()]  # noqa: RUF012 - Airflow's signature
+    operator_extra_links: list[Any] = [SavepointLink(), *LINKS]  # noqa: RUF012 - Airflow's signature
     fastapi_apps: list[Any] = [  # noqa: RUF012 - Airflow's signature
         {
             "name": "Flinkstyle",

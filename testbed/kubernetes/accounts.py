@@ -1,51 +1,59 @@
-"""Who may do what: the accounts of docs/deployments.md, for drivers and for whoever submits them."""
+"""Who may do what: the roles of ``examples/kubernetes``, given to users of the test's cluster."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
+import yaml
+
+from testbed import paths
+
+ROLES = paths.ROOT / "examples" / "kubernetes" / "roles.yaml"
 _RBAC = "rbac.authorization.k8s.io"
-_POLICIES = "networking.k8s.io"
-"""Spark makes a NetworkPolicy for its executors."""
 _NAMESPACE = "default"
 
 
-def _role(name: str, *rules: tuple[list[str], list[str]]) -> dict[str, Any]:
+def accounts() -> list[dict[str, Any]]:
+    """Return what users apply, and for each role of Airflow a user of its name who has it."""
+    given: list[dict[str, Any]] = [
+        {**one, "metadata": {**one["metadata"], "namespace": _NAMESPACE}}
+        for one in yaml.safe_load_all(ROLES.read_text())
+    ]
+    for one in given:
+        for subject in one.get("subjects", ()):
+            subject["namespace"] = _NAMESPACE
+    names = [one["metadata"]["name"] for one in given if one["kind"] == "Role"]
+    users = [name for name in names if name.startswith("airflow")]
+    return [*given, *(binding(name, {"apiGroup": _RBAC, "kind": "User", "name": name}) for name in users)]
+
+
+def role(
+    name: str,
+    *rules: tuple[list[str], list[str], list[str]],
+    kind: str = "Role",
+    namespace: str = _NAMESPACE,
+) -> dict[str, Any]:
+    """Return a role: for each rule its groups, resources and verbs."""
     return {
         "apiVersion": f"{_RBAC}/v1",
-        "kind": "Role",
-        "metadata": {"name": name, "namespace": _NAMESPACE},
-        "rules": [{"apiGroups": ["", _POLICIES], "resources": what, "verbs": verbs} for what, verbs in rules],
+        "kind": kind,
+        "metadata": {"name": name, **_of(kind, namespace)},
+        "rules": [{"apiGroups": of, "resources": what, "verbs": verbs} for of, what, verbs in rules],
     }
 
 
-def _binding(role: str, subject: dict[str, str]) -> dict[str, Any]:
+def binding(
+    name: str, subject: dict[str, str], *, kind: str = "Role", namespace: str = _NAMESPACE
+) -> dict[str, Any]:
+    """Return what gives a role to an account."""
     return {
         "apiVersion": f"{_RBAC}/v1",
-        "kind": "RoleBinding",
-        "metadata": {"name": role, "namespace": _NAMESPACE},
-        "roleRef": {"apiGroup": _RBAC, "kind": "Role", "name": role},
+        "kind": f"{kind}Binding",
+        "metadata": {"name": name, **_of(kind, namespace)},
+        "roleRef": {"apiGroup": _RBAC, "kind": kind, "name": name},
         "subjects": [subject],
     }
 
 
-_METADATA = {"name": "spark", "namespace": _NAMESPACE}
-_OF_SPARK = ["pods", "services", "configmaps", "persistentvolumeclaims"]
-_EVERY_VERB = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"]
-ACCOUNTS: Final[list[dict[str, Any]]] = [
-    {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _METADATA},
-    _role("spark", (_OF_SPARK, _EVERY_VERB)),
-    _binding("spark", {"kind": "ServiceAccount", **_METADATA}),
-    _role(
-        "airflow",
-        (["pods"], ["get", "list", "watch", "create", "delete"]),
-        (
-            ["services", "configmaps", "networkpolicies"],
-            ["get", "list", "create", "update", "patch", "delete"],
-        ),
-        (["secrets"], ["create", "update", "delete"]),
-        (["pods/log"], ["get"]),
-        (["events"], ["list"]),
-    ),
-    _binding("airflow", {"apiGroup": _RBAC, "kind": "User", "name": "airflow"}),
-]
+def _of(kind: str, namespace: str) -> dict[str, str]:
+    return {} if kind == "ClusterRole" else {"namespace": namespace}

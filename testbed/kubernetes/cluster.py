@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from testbed import paths
-from testbed.kubernetes.accounts import ACCOUNTS
+from testbed.kubernetes import operator
+from testbed.kubernetes.accounts import accounts
 from testbed.kubernetes.layout import API, BIN, HOST, NODE, NODE_NAME, PODS, SPARK_IMAGE, kubeconfig
 from testbed.kubernetes.node import LINK
 from testbed.process import Service
@@ -92,13 +93,14 @@ class Kubernetes:
         places = ["/usr", *settings_of_java, sys.base_prefix, str(paths.ROOT), str(self.folder.parent)]
         return list(dict.fromkeys(place for place in places if not _is_below("/usr", place)))
 
-    def told(self) -> str:
+    def told(self, namespace: str = "default") -> str:
         """Return what the API server and the pods say, for a test that fails."""
-        parts = [self.kubectl("get", "pods", "-o", "wide"), self.kubectl("get", "events")[-4000:]]
-        for pod in self.get("pods")["items"]:
+        of = ("-n", namespace)
+        parts = [self.kubectl("get", "pods", "-o", "wide", *of), self.kubectl("get", "events", *of)[-4000:]]
+        for pod in self.get("pods", *of)["items"]:
             name = pod["metadata"]["name"]
             with contextlib.suppress(subprocess.CalledProcessError):
-                parts.append(f"{name}\n{self.kubectl('logs', name)[-4000:]}")
+                parts.append(f"{name}\n{self.kubectl('logs', name, *of)[-4000:]}")
         return "\n".join(parts)
 
     def start(self) -> None:
@@ -107,7 +109,7 @@ class Kubernetes:
         try:
             self._link()
             self.service.wait_ready()
-            self.apply(*ACCOUNTS)
+            self.apply(*accounts())
         except BaseException:
             self.stop()
             raise
@@ -137,6 +139,19 @@ class Kubernetes:
         """Make objects be as they are given."""
         for one in objects:
             self.kubectl("apply", "-f", "-", text=json.dumps(one))
+
+    def install_operator(self) -> None:
+        """Install Kubeflow's Spark operator, and return when it is ready."""
+        for definition in operator.definitions():
+            self.kubectl("apply", "--server-side", "-f", str(definition))
+        self.apply(*operator.objects(self._seen_by_pods()))
+        try:
+            self.kubectl(
+                *("rollout", "status", "deployment", operator.NAME, "-n", operator.NAMESPACE),
+                "--timeout=180s",
+            )
+        except subprocess.CalledProcessError as error:
+            raise AssertionError(f"the operator is not ready: {self.told(operator.NAMESPACE)}") from error
 
     def kill(self, program: str) -> None:
         """Kill a program of the node, which starts it again."""

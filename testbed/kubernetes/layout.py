@@ -28,9 +28,10 @@ USERS: Final = {
     "system:kube-proxy": "",
     f"system:node:{NODE_NAME}": "system:nodes",
     "airflow": "",
+    "airflow-without-java": "",
     "nobody": "",
 }
-"""User -> group. ``airflow`` may what its role says, ``nobody`` nothing."""
+"""User -> group. ``airflow`` and ``airflow-without-java`` may what their roles say, ``nobody`` nothing."""
 
 
 def kubeconfig(folder: Path, user: str) -> Path:

@@ -24,7 +24,7 @@ from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
 from airflow_flinkstyle.jobs.status import Dead, Failed, Running
 from testbed.waiting import wait_until
 from tests.clusters.conftest import SECRET_NAME
-from tests.integration.cluster_lab import ON_CLUSTERS, PLACES
+from tests.integration.cluster_lab import ON_CLUSTERS, ON_KUBERNETES, PLACES
 from tests.integration.detached_lab import COUNTS, TIMEOUT_S
 
 if TYPE_CHECKING:
@@ -53,10 +53,13 @@ HOLDERS = {
         r"yarn/local/\S+/launch_container\.sh",
         r"yarn/containers/application_\S+/launch_container\.sh",
     ],
-    "kubernetes": [
-        r"kubernetes/etcd/member/\S+",
-        r"kubernetes/containerd/io\.containerd\.metadata\.v1\.bolt/meta\.db",
-    ],
+    **dict.fromkeys(
+        ON_KUBERNETES,
+        (
+            r"kubernetes/etcd/member/\S+",
+            r"kubernetes/containerd/io\.containerd\.metadata\.v1\.bolt/meta\.db",
+        ),
+    ),
 }
 """Files in which a driver's environment may stand, as docs/security.md tells."""
 

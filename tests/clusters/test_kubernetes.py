@@ -8,22 +8,26 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.jobs.deployments.base import STUCK_S
 from airflow_flinkstyle.jobs.errors import DriverFailedError, StepTimeoutError
-from airflow_flinkstyle.jobs.status import Closed, Dead
+from airflow_flinkstyle.jobs.status import STUCK_LOOK_S, Closed, Dead
 from testbed.waiting import wait_until
+from tests.integration.cluster_lab import ON_KUBERNETES
 from tests.integration.detached_lab import TIMEOUT_S
 
 if TYPE_CHECKING:
+    from airflow_flinkstyle.types import Generation
+    from testbed.kubernetes.cluster import Kubernetes
     from tests.integration.cluster_lab import Cluster, ClusterLab
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.parametrize("cluster", ["kubernetes"], indirect=True, scope="module"),
+    pytest.mark.parametrize("cluster", ON_KUBERNETES, indirect=True, scope="module"),
 ]
 IMAGE = "spark.kubernetes.container.image"
 
 
-def test_pod_that_a_full_quota_refuses_is_an_error_at_once_and_leaves_no_secret(
+def test_pod_that_a_full_quota_refuses_is_an_error_and_leaves_no_secret_without_an_owner(
     cluster: Cluster, lab: ClusterLab
 ):
     assert cluster.kubernetes is not None
@@ -32,8 +36,10 @@ def test_pod_that_a_full_quota_refuses_is_an_error_at_once_and_leaves_no_secret(
     wait_until("the quota holds", lambda: "used" in cluster.kubernetes.get("quota", "full")["status"])
     try:
         with pytest.raises(DriverFailedError, match=r"quota is full: .*exceeded quota"):
-            lab.client.start(lab.spec(), lab.target(), claim_key="quota")
-        assert cluster.kubernetes.get("secrets")["items"] == []
+            _start(lab)
+        left = [secret["metadata"] for secret in cluster.kubernetes.get("secrets")["items"]]
+        owners = {one["ownerReferences"][0]["kind"] for one in left if cluster.place == "spark-application"}
+        assert (left, owners) == ([], set()) or owners == {"SparkApplication"}
     finally:
         cluster.kubernetes.kubectl("delete", "quota", "full")
 
@@ -47,15 +53,47 @@ def test_account_without_rights_is_refused_before_anything_is_claimed(cluster: C
     assert lab.client.board.generations() == before
 
 
-def test_image_that_is_not_there_is_told_by_its_name(cluster: Cluster, lab: ClusterLab):
-    target = lab.target()
-    target = replace(target, conf={**target.conf, IMAGE: "localhost/none:1"})
-    handle = lab.client.start(lab.spec(), target, claim_key="image")
-    with pytest.raises(StepTimeoutError, match=r"image cannot be pulled .*localhost/none:1"):
-        lab.client.wait_running(handle.generation, timeout_s=20)
-    lab.client.end_driver(handle.generation)
-    lab.client.declare_dead(handle.generation, reason="its image is not there", by="a person")
-    assert isinstance(lab.client.status(), Dead)
+@pytest.mark.parametrize(
+    ("conf", "words"),
+    [
+        ({IMAGE: "localhost/none:1"}, r"image cannot be pulled .*localhost/none:1"),
+        ({"spark.driver.memory": "100g"}, r"no node can take it .*Insufficient memory"),
+    ],
+    ids=["image", "room"],
+)
+def test_pod_that_can_never_run_is_told_and_then_ended_and_the_next_start_runs(
+    conf: dict[str, str], words: str, cluster: Cluster, lab: ClusterLab
+):
+    assert cluster.kubernetes is not None
+    client, target = lab.client, lab.target()
+    key = f"never-{words[:5]}"
+    handle = client.start(lab.spec(), replace(target, conf={**target.conf, **conf}), claim_key=key)
+    with pytest.raises(StepTimeoutError, match=words):
+        client.wait_running(handle.generation, timeout_s=20)
+    _asked_earlier(lab, handle.generation, STUCK_S)
+    with pytest.raises(DriverFailedError, match=rf"could not be started: .*{words}"):
+        client.wait_running(handle.generation, timeout_s=3 * STUCK_LOOK_S)
+    assert isinstance(client.status(), Dead)
+    wait_until("nothing of it is left", lambda: not _living_pods(cluster.kubernetes), timeout_s=60)
+
+
+def _start(lab: ClusterLab) -> None:
+    """Start the job, and wait: an operator tries first, and says why not afterwards."""
+    handle = lab.client.start(lab.spec(), lab.target(), claim_key="quota")
+    lab.client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
+
+
+def _asked_earlier(lab: ClusterLab, generation: Generation, seconds: float) -> None:
+    """Let a driver have been asked for so much earlier."""
+    slot = lab.client.board.submit(generation)
+    assert slot is not None
+    earlier = replace(slot.value, asked_at_ms=slot.value.asked_at_ms - int(seconds * 1000))
+    lab.client.board.put_submit(generation, earlier, seen=slot.version)
+
+
+def _living_pods(kubernetes: Kubernetes) -> list[str]:
+    pods = kubernetes.get("pods")["items"]
+    return [pod["metadata"]["name"] for pod in pods if pod["status"]["phase"] in ("Pending", "Running")]
 
 
 def test_pod_that_is_deleted_ends_its_batch_and_closes_the_job(cluster: Cluster, lab: ClusterLab):

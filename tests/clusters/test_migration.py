@@ -1,4 +1,4 @@
-"""A migration between two Kafka clusters with the driver on a cluster, judged order by order."""
+"""The migration DAG in Airflow with the driver on a cluster, from one Kafka cluster to another, judged."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from testbed import paths
+from testbed.airflow import Airflow
 from testbed.drivers import state_reader
 from testbed.kafka import Broker
 from testbed.kubernetes.layout import HOST
@@ -15,6 +17,7 @@ from testbed.mirror import Mirror, MirrorSettings
 from testbed.ports import LOOPBACK
 from testbed.scenario import OrdersScenario
 from testbed.waiting import wait_until
+from tests.clusters.connections import connections_of
 from tests.conftest import KafkaPair
 from tests.integration.cluster_lab import ON_CLUSTERS, Cluster, Place
 
@@ -24,7 +27,8 @@ if TYPE_CHECKING:
 
     from testbed.judge import StateReader
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.airflow]
+DAG = "migrate_kafka_cluster"
 
 
 class OnCluster(OrdersScenario):
@@ -34,6 +38,9 @@ class OnCluster(OrdersScenario):
         """Let a cluster run all drivers from now on."""
         self.target = cluster.target(self.target)
         self.client = replace(self.client, base_env={**self.client.base_env, **cluster.env})
+
+    def connections(self) -> dict[str, str]:
+        return {**super().connections(), **connections_of(self.target)}
 
     def end_drivers(self) -> None:
         for generation in self.board.generations():
@@ -60,28 +67,40 @@ def mirrored_pair(folder: Path, host: str) -> Iterator[KafkaPair]:
 
 
 @pytest.mark.parametrize("place", ON_CLUSTERS)
-def test_migration_with_the_driver_on_a_cluster_loses_no_order_and_counts_none_twice(
+def test_migration_by_the_dag_with_the_driver_on_a_cluster_loses_no_order_and_counts_none_twice(
     place: Place, tmp_path_factory: pytest.TempPathFactory, reader: StateReader
 ):
     folder = tmp_path_factory.mktemp(place)  # the kubelet's sockets have room for a short name only
     with (
         Cluster(place, folder) as cluster,
         mirrored_pair(folder, LOOPBACK if cluster.kubernetes is None else HOST) as (old_broker, new_broker),
-        OnCluster(
-            folder=folder / "job", old=old_broker, new=new_broker, topic=f"orders-on-{place}"
-        ) as scenario,
+        OnCluster(folder=folder / "job", old=old_broker, new=new_broker, topic=f"orders-on-{place}") as job,
     ):
-        scenario.hold_drivers_on(cluster)
-        scenario.create_topic(deleted={0: 100, 1: 40, 2: 250})
-        scenario.start_producer()
-        old = scenario.start()
-        report = scenario.cutover(hot=scenario.hot_savepoint()).run()
-        assert report.generation != old
-        assert not report.plan.refused
-        wait_until("orders go to new", lambda: scenario.producer_is_at() == "new")
-        scenario.wait_commits(2)
-        submit = scenario.board.submit(report.generation)
-        assert submit is not None
-        assert submit.value.deployment == place
-        judgement = scenario.judge(reader, scenario.new)
+        job.hold_drivers_on(cluster)
+        job.create_topic(deleted={0: 100, 1: 40, 2: 250})
+        job.start_producer()
+        airflow = Airflow(
+            folder / "airflow", paths.ROOT / "dags", connections=job.connections(), env=cluster.env
+        )
+        with airflow:
+            api = airflow.api
+            for dag in ("start_job", DAG):
+                api.wait_for_dag(dag)
+            started = api.trigger("start_job", job.start_form())
+            assert api.wait_for_run("start_job", started) == "success", cluster.told()
+            old = job.running().run.generation
+            job.wait_commits(2)
+
+            run = api.trigger(DAG, job.migration_form())
+            api.wait_for_task(DAG, run, "approve", ("awaiting_input", "deferred"))
+            api.respond(DAG, run, "approve", ["Approve"])
+            assert api.wait_for_run(DAG, run) == "success", api.logs(DAG, run, "migrate")
+            assert "refused" not in api.xcom(DAG, run, "migrate")["table"]
+            wait_until("orders go to new", lambda: job.producer_is_at() == "new")
+            job.wait_commits(2)
+        new = job.running().run
+        assert new.generation > old
+        assert new.submit is not None
+        assert new.submit.deployment == place
+        judgement = job.judge(reader, job.new)
         assert judgement.right, judgement

@@ -24,8 +24,19 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.jobs.spec import SubmitTarget
     from airflow_flinkstyle.protocol.records import IncarnationRecord
+    from airflow_flinkstyle.types import Generation
+    from testbed.process import Service
 
-Place = Literal["detached", "standalone-client", "yarn-client", "standalone", "yarn", "kubernetes", "ssh"]
+Place = Literal[
+    "detached",
+    "standalone-client",
+    "yarn-client",
+    "standalone",
+    "yarn",
+    "kubernetes",
+    "spark-application",
+    "ssh",
+]
 """A driver of this machine: alone, with executors on either cluster; one on either cluster; by the plugin."""
 PLACES: tuple[Place, ...] = (
     "detached",
@@ -34,9 +45,12 @@ PLACES: tuple[Place, ...] = (
     "standalone",
     "yarn",
     "kubernetes",
+    "spark-application",
     "ssh",
 )
-ON_CLUSTERS: tuple[Place, ...] = ("standalone", "yarn", "kubernetes")
+ON_CLUSTERS: tuple[Place, ...] = ("standalone", "yarn", "kubernetes", "spark-application")
+ON_KUBERNETES: tuple[Place, ...] = ("kubernetes", "spark-application")
+"""By ``spark-submit``, and by Kubeflow's operator for an account and a machine without Java."""
 PLUGIN = paths.ROOT / "examples" / "deployment_plugin"
 _SSH = """#!/bin/sh
 # In place of ssh: what would be done on another host is done here.
@@ -48,20 +62,32 @@ exec sh -s
 class Cluster:
     """What holds drivers; nothing is started for drivers of this machine."""
 
-    def __init__(self, place: Place, folder: Path) -> None:
+    def __init__(self, place: Place, folder: Path, *, leaders: int = 1) -> None:
         self.place, self.folder = place, folder
         self.standalone = (
-            SparkCluster(folder / "spark", workers=1, cores_per_worker=4, memory_per_worker_mb=4096)
+            SparkCluster(
+                folder / "spark",
+                workers=1,
+                cores_per_worker=4,
+                memory_per_worker_mb=4096,
+                masters=leaders,
+            )
             if place.startswith("standalone")
             else None
         )
-        self.yarn = Yarn(folder / "yarn") if place.startswith("yarn") else None
-        self.kubernetes = Kubernetes(folder / "kubernetes") if place == "kubernetes" else None
+        self.yarn = Yarn(folder / "yarn", managers=leaders) if place.startswith("yarn") else None
+        self.kubernetes = Kubernetes(folder / "kubernetes") if place in ON_KUBERNETES else None
         self._plugin = InstalledPlugin(folder / "plugin") if place == "ssh" else None
 
     def __enter__(self) -> Self:
         for one in self._parts():
             one.start()
+        if self.kubernetes is not None and self.place == "spark-application":
+            try:
+                self.kubernetes.install_operator()
+            except BaseException:
+                self.kubernetes.stop()
+                raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -100,11 +126,15 @@ class Cluster:
                 conf={**conf, **self.yarn.conf},
             )
         if self.kubernetes is not None:
+            by_operator = self.place == "spark-application"
+            user = "airflow-without-java" if by_operator else "airflow"
             return replace(
                 local,
                 master=self.kubernetes.master,
                 deploy_mode=mode,
-                kube_config=str(self.kubernetes.kubeconfig()),
+                kube_config=str(self.kubernetes.kubeconfig(user)),
+                spark_operator="kubeflow" if by_operator else "",
+                spark_home="/nonexistent" if by_operator else local.spark_home,
                 conf={**conf, **self.kubernetes.conf},
             )
         return local
@@ -113,6 +143,21 @@ class Cluster:
     def env(self) -> dict[str, str]:
         """What the caller's environment must hold."""
         return {} if self.yarn is None else {"HADOOP_CONF_DIR": str(self.yarn.conf_dir)}
+
+    @property
+    def node_daemon(self) -> Service:
+        """The daemon that starts drivers on the one node: a worker, or a NodeManager."""
+        if self.standalone is not None:
+            return self.standalone.worker_services[0]
+        assert self.yarn is not None
+        return self.yarn.node_manager
+
+    def told(self) -> str:
+        """Return what the cluster says of its drivers, for a test that fails."""
+        if self.kubernetes is not None:
+            return self.kubernetes.told()
+        files = self.folder.glob("**/std*")
+        return "\n".join(f"{path}\n{path.read_text()[-4000:]}" for path in files if path.is_file())
 
     def restart_manager(self) -> None:
         """Kill the master, the ResourceManager or the API server, and start it again."""
@@ -208,16 +253,19 @@ class ClusterLab(Lab):
                     return int(status.parent.name)
         raise ProcessLookupError(f"no process of claim {claim.decode()} has number {pid} in its pod")
 
+    def newest_generation(self) -> Generation:
+        """Return the generation that was claimed last."""
+        return self.client.board.generations()[-1]
+
     def newest_claim(self) -> str:
         """Return the claim of the newest generation."""
-        claim = self.client.board.claim(self.client.board.generations()[-1])
+        claim = self.client.board.claim(self.newest_generation())
         assert claim is not None
         return claim.claim_id
 
     def newest(self) -> IncarnationRecord:
         """Return what the newest driver said of itself."""
-        board = self.client.board
-        generation = board.generations()[-1]
+        board, generation = self.client.board, self.newest_generation()
         record = board.incarnation(generation, board.incarnations(generation)[-1])
         assert record is not None
         return record

@@ -167,7 +167,7 @@ def test_evidence_names_both_logs_and_counts(bed: Bed):
     translation = translated(bed, {("c.plain", 0): 150})
     evidence = translation.evidence["c.plain", 0]
     assert (evidence.unread_records, evidence.matched_records, evidence.context_records) == (250, 250, 32)
-    assert evidence.mirrored_to == 399
+    assert evidence.mirrored_to == 400
     assert evidence.source_topic_id == describe(bed.old, ["c.plain"]).topics["c.plain"].topic_id
     assert evidence.target_topic_id == translation.target.topics["c.plain"].topic_id
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.requests import CutMode
     from airflow_flinkstyle.jobs.running.client import JobClient
     from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
+    from airflow_flinkstyle.jobs.status import Successor
     from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 
 log = logging.getLogger(__name__)
@@ -115,10 +116,11 @@ class CutoverContext:
         return f"{self.journal.migration_id}/stop"
 
 
-def late(who: str, what: str, timeout_s: float) -> StepTimeoutError:
-    """Return the error for something that was waited for too long."""
+def late(who: str, what: str, timeout_s: float, *, found: Successor | None = None) -> StepTimeoutError:
+    """Return the error for something that was waited for too long; with what is ``found`` of a driver."""
+    said = f", found that {found.state}" if found is not None else ""
     return StepTimeoutError(
-        f"{who} was expected to {what} within {timeout_s:g} s.",
+        f"{who} was expected to {what} within {timeout_s:g} s{said}.",
         state_after="It may still be starting.",
         remedy="Look at its log, then try again with a longer time-out.",
     )

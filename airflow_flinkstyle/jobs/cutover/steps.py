@@ -6,8 +6,10 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.jobs.cutover.context import late
+from airflow_flinkstyle.jobs.cutover.room import require_room
 from airflow_flinkstyle.jobs.errors import DriverFailedError, RequestFailedError
 from airflow_flinkstyle.jobs.running.client import SavepointOnly
+from airflow_flinkstyle.jobs.running.stuck import end_stuck
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,6 +28,8 @@ def start_standby(context: CutoverContext) -> Mapping[str, Any]:
         Generations ``old`` and ``new``; ``rehearsal``, what came of one as a line and as a table, or None.
     """
     client, rehearse = context.client, context.rehearse
+    if context.new is None:
+        require_room(client, context.spec, context.target)
     timeout_s = context.settings.standby_timeout_s + (rehearse.timeout_s if rehearse is not None else 0)
     handle = client.standby(
         context.spec,
@@ -43,9 +47,9 @@ def start_standby(context: CutoverContext) -> Mapping[str, Any]:
             return {"old": context.old(), "new": handle.generation, "rehearsal": told}
         if run.is_over or not run.holds_the_job:
             _rehearsal(client, handle.generation)
-            raise client.driver_failed(run)
+            raise client.driver_failed(end_stuck(client, run))
         if not wait.again():
-            raise late("The next driver", "come up and wait", timeout_s)
+            raise late("The next driver", "come up and wait", timeout_s, found=run.successor)
 
 
 def _rehearsal(client: JobClient, generation: Generation) -> Mapping[str, str] | None:

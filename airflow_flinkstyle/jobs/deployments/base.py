@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from airflow_flinkstyle.jobs.errors import DriverFailedError
 
@@ -13,6 +13,11 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.spec import Submission
     from airflow_flinkstyle.protocol.records import IncarnationRecord
 
+STUCK_S: Final = 300.0
+"""How long a driver may lack what its cluster does not have: an image, room on a node or in a queue."""
+PREPARING_S: Final = 1800.0
+"""How long a cluster may prepare a driver, for example pull a large image."""
+
 
 @dataclass(frozen=True, slots=True)
 class Alive:
@@ -21,6 +26,24 @@ class Alive:
     def __str__(self) -> str:
         """Return the state in words."""
         return "it runs"
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The cluster has taken the driver, and its process has not begun."""
+
+    reason: str
+    may_pass: bool = False
+    """Whether the cluster is at work on it: without, what is missing may never come, such as an image."""
+
+    @property
+    def grace_s(self) -> float:
+        """How long it is waited for until it is ended."""
+        return PREPARING_S if self.may_pass else STUCK_S
+
+    def __str__(self) -> str:
+        """Return the state in words."""
+        return f"it has not begun: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +66,25 @@ class Unknown:
         return f"nobody here can tell whether it runs: {self.reason}"
 
 
-DriverState = Alive | Gone | Unknown
+DriverState = Alive | Waiting | Gone | Unknown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverPages:
+    """Addresses for people; empty where there is none."""
+
+    cluster: str = ""
+    """What the cluster manager says of the driver."""
+    log: str = ""
+    spark_ui: str = ""
 
 
 class Deployment(Protocol):
-    """Starts drivers, and says what became of them."""
+    """Starts drivers, and says what became of them.
+
+    Two methods more may be left out: ``pages(native_id) -> DriverPages``, and ``room() -> Room | None``
+    (``jobs.placement``) for what its cluster still has.
+    """
 
     @property
     def name(self) -> str:

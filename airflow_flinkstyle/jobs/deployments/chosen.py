@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.deployments.base import OutOfSight
-from airflow_flinkstyle.jobs.deployments.kubernetes import KubernetesDeployment
+from airflow_flinkstyle.jobs.deployments.kubernetes.deployment import KubernetesDeployment
 from airflow_flinkstyle.jobs.deployments.standalone import StandaloneDeployment
 from airflow_flinkstyle.jobs.deployments.yarn import YarnDeployment
 from airflow_flinkstyle.jobs.errors import DeployModeError

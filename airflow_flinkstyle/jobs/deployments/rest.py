@@ -8,7 +8,7 @@ import urllib.error
 import urllib.request
 from typing import TYPE_CHECKING, Any
 
-from airflow_flinkstyle.jobs.deployments.base import Alive, Unknown
+from airflow_flinkstyle.jobs.deployments.base import Alive, Unknown, Waiting
 
 if TYPE_CHECKING:
     import ssl
@@ -123,7 +123,7 @@ class Remembered:
         deadline = time.monotonic() + _KILL_TIMEOUT_S
         while True:
             self._said.pop(driver, None)
-            if not isinstance(state := look(), Alive):
+            if not isinstance(state := look(), (Alive, Waiting)):
                 return state
             if time.monotonic() > deadline:
                 return Unknown(f"it did not end within {_KILL_TIMEOUT_S:g} s of its kill")

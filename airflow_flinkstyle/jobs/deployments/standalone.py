@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.jobs.deployments.base import Alive, DriverState, Gone, Unknown
+from airflow_flinkstyle.jobs.deployments.base import Alive, DriverPages, DriverState, Gone, Unknown, Waiting
 from airflow_flinkstyle.jobs.deployments.rest import (
     NoAnswerError,
     NotDeliveredError,
@@ -21,19 +21,22 @@ from airflow_flinkstyle.jobs.deployments.rest import (
     both_ends,
     read,
 )
+from airflow_flinkstyle.jobs.deployments.room import of_standalone
 from airflow_flinkstyle.jobs.errors import DriverFailedError
 from airflow_flinkstyle.jobs.target import PY_FILES, SUPERVISE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from airflow_flinkstyle.jobs.placement import Room
     from airflow_flinkstyle.jobs.spec import Submission
     from airflow_flinkstyle.jobs.target import SubmitTarget
     from airflow_flinkstyle.protocol.records import IncarnationRecord
 
 REST_PORT: Final = 6066
 WEB_PORT: Final = 8080
-_LIVING = ("SUBMITTED", "RUNNING", "RELAUNCHING")
+_QUEUED = "SUBMITTED"
+_LIVING = ("RUNNING", "RELAUNCHING")
 _ENDED = ("FINISHED", "KILLED", "FAILED")
 """A worker says so once the driver's process has ended."""
 _LOG_BYTES = 64 << 10
@@ -151,9 +154,23 @@ class StandaloneDeployment:
             ends.append(text.partition("\n")[2])  # the first line tells which bytes these are
         return both_ends(ends[0], ends[1], lines)
 
-    def page(self, native_id: Mapping[str, str]) -> str | None:
-        """Return the address of the cluster's own page."""
-        return next(iter(self._web_urls()), None)
+    def room(self) -> Room | None:
+        """Return what the workers have free, as the master's page tells."""
+        for url in self._web_urls():
+            try:
+                return of_standalone(ask(f"{url}/json/"))
+            except (NotDeliveredError, NoAnswerError) as error:
+                log.info("The master's page is not readable from here: %s", error)
+        return None
+
+    def pages(self, native_id: Mapping[str, str]) -> DriverPages:
+        """Return the master's page, and the worker's of what Python writes."""
+        driver = native_id.get("driver", "")
+        said = self._status(driver)[0] if driver else {}
+        worker = self._worker_page(str(said.get("workerId") or ""))
+        query = urlencode({"driverId": driver, "logType": "stdout"})
+        log_page = f"{worker}/logPage/?{query}" if worker else ""
+        return DriverPages(cluster=next(self._web_urls(), ""), log=log_page)
 
     def _status(self, driver: str) -> tuple[Mapping[str, Any], str]:
         """Return what the master that knows the driver says, or why there is none."""
@@ -201,6 +218,8 @@ def _addresses(master: str) -> list[str]:
 def _judge(said: Mapping[str, Any], reason: str) -> DriverState:
     """Return what a master's words mean; what it does not know is no end."""
     state = said.get("driverState")
+    if state == _QUEUED:
+        return Waiting("no worker of the cluster has the memory and the cores that the driver asks for")
     if state in _LIVING:
         return Alive()
     if state in _ENDED:
@@ -218,7 +237,7 @@ def _request(submission: Submission, target: SubmitTarget) -> dict[str, Any]:
     """
     jvm = {
         name: value
-        for name, value in submission.conf.items()
+        for name, value in submission.program.conf.items()
         if name.startswith("spark.driver.") and name != SUPERVISE
     }
     return {

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit
 
-from airflow_flinkstyle.jobs.deployments.base import Alive, DriverState, Gone, Unknown
+from airflow_flinkstyle.jobs.deployments.base import Alive, DriverPages, DriverState, Gone, Unknown, Waiting
 from airflow_flinkstyle.jobs.deployments.rest import (
     NoAnswerError,
     NotDeliveredError,
@@ -25,6 +25,7 @@ from airflow_flinkstyle.jobs.deployments.rest import (
     both_ends,
     read,
 )
+from airflow_flinkstyle.jobs.deployments.room import of_yarn
 from airflow_flinkstyle.jobs.errors import DriverFailedError
 from airflow_flinkstyle.jobs.packing import pack_agent
 from airflow_flinkstyle.jobs.target import PY_FILES, YARN_ATTEMPTS
@@ -33,6 +34,7 @@ from airflow_flinkstyle.kafka.login.driver import scrub
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from airflow_flinkstyle.jobs.placement import Room
     from airflow_flinkstyle.jobs.spec import Submission
     from airflow_flinkstyle.jobs.target import SubmitTarget
     from airflow_flinkstyle.protocol.records import IncarnationRecord
@@ -41,6 +43,7 @@ TAGS: Final = "spark.yarn.tags"
 _TAG: Final = "flinkstyle-"
 _DRIVER_ENV: Final = "spark.yarn.appMasterEnv."
 _LIVING = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
+_QUEUED = "ACCEPTED"
 _APPLICATION = re.compile(r"\bapplication_\d+_\d+\b")
 _EXITED = re.compile(r"exitCode:\s*\d+")
 """A node has reported the exit of the driver's process; a lost node reports none, or a negative one."""
@@ -172,10 +175,27 @@ class YarnDeployment:
                 return both_ends(_contents(ends[0]), _contents(ends[1]), lines)
         return "\n".join(said.splitlines()[-lines:])
 
-    def page(self, native_id: Mapping[str, str]) -> str | None:
-        """Return the address of the application's page."""
+    def room(self) -> Room | None:
+        """Return what the queue may still take, as the ResourceManager tells."""
+        queue = self._target.conf.get("spark.yarn.queue") or "default"
+        try:
+            return of_yarn(self._ask("metrics"), self._ask("scheduler"), queue)
+        except NoAnswerError as error:
+            log.info("How much room there is cannot be read from here: %s", error)
+            return None
+
+    def pages(self, native_id: Mapping[str, str]) -> DriverPages:
+        """Return the application's page, its log at its node, and Spark's pages as YARN passes them on."""
         url, application = next(self._urls(), None), native_id.get("application")
-        return f"{url}/cluster/app/{application}" if url and application else None
+        if not url or not application:
+            return DriverPages()
+        try:
+            log_page = str((self._app(native_id) or {}).get("amContainerLogs") or "")
+        except (NotDeliveredError, NoAnswerError):
+            log_page = ""
+        return DriverPages(
+            cluster=f"{url}/cluster/app/{application}", log=log_page, spark_ui=f"{url}/proxy/{application}/"
+        )
 
     def _command(self, submission: Submission, tag: str, folder: Path) -> list[str]:
         """Return the command line; what is secret stands in a file that only this user can read."""
@@ -183,7 +203,7 @@ class YarnDeployment:
             **{f"{_DRIVER_ENV}{name}": value for name, value in submission.env.items()},
             YARN_ATTEMPTS: "1",
             "spark.yarn.submit.waitAppCompletion": "false",
-            TAGS: ",".join(filter(None, (submission.conf.get(TAGS, ""), tag))),
+            TAGS: ",".join(filter(None, (submission.program.conf.get(TAGS, ""), tag))),
         }
         file = folder / "driver.properties"
         file.touch(mode=0o600)
@@ -205,6 +225,8 @@ class YarnDeployment:
         if app is None:
             return Unknown("the ResourceManager does not know it")
         state, said = app.get("state"), str(app.get("diagnostics"))
+        if state == _QUEUED:
+            return Waiting(f"YARN has not given it a container in queue {app.get('queue')}: {said.strip()}")
         if state in _LIVING:
             return Alive()
         if state == "FINISHED" or (state == "FAILED" and _EXITED.search(said)):

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.jobs.cutover.room import require_room
 from airflow_flinkstyle.jobs.errors import PreflightError
 from airflow_flinkstyle.jobs.migration import control_topics
 from airflow_flinkstyle.jobs.running.compat import spark_findings
 from airflow_flinkstyle.jobs.spec import from_launch
-from airflow_flinkstyle.jobs.status import Running, describe_status
+from airflow_flinkstyle.jobs.status import NeverStarted, Running, describe_status
 from airflow_flinkstyle.kafka.mirror.lag import mirror_lag
 from airflow_flinkstyle.kafka.mirror.retention import retention_findings
 from airflow_flinkstyle.rewrite.route import incompatible_topics
@@ -100,6 +101,7 @@ def run_preflight(
     if sources is not None:
         checks = [
             ("spark", lambda: spark_finding(client, target)),
+            ("standby", lambda: _standby(client, target)),
             ("clusters", lambda: _clusters(kafka, sources)),
             ("topics", lambda: _topics(kafka, sources)),
             ("mirror", lambda: _mirror(kafka, sources)),
@@ -131,6 +133,16 @@ def spark_finding(client: JobClient, target: SubmitTarget | None) -> Finding:
         findings = spark_findings(client, spec, target)
     detail = " ".join(map(str, findings)) or "The next driver's Spark can resume from the checkpoint."
     return Finding(check="spark", level="refusal" if findings else "ok", detail=detail)
+
+
+def _standby(client: JobClient, target: SubmitTarget | None) -> Finding:
+    """Say what the next driver takes beside the one that runs."""
+    status = client.settled_status(at_most_s=0)
+    if isinstance(status, NeverStarted):
+        return Finding(check="standby", level="warning", detail="The job never ran: nothing tells its size.")
+    spec, at = client.launch_of(status.run.generation)
+    told, is_free = require_room(client, spec, target or at)
+    return Finding(check="standby", level="ok" if is_free else "warning", detail=told)
 
 
 def _sources(client: JobClient) -> Sources | None:

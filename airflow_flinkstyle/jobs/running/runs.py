@@ -19,6 +19,7 @@ from airflow_flinkstyle.jobs.errors import (
     StillBeatingError,
 )
 from airflow_flinkstyle.jobs.running.starts import JobStarts
+from airflow_flinkstyle.jobs.running.stuck import end_stuck
 from airflow_flinkstyle.jobs.status import (
     Closed,
     Dead,
@@ -59,12 +60,14 @@ class JobRuns(JobStarts):
 
         Raises:
             DriverFailedError: If the driver failed with an error, which would happen again, or did so too
-                often in a row of a cause that may pass.
+                often in a row of a cause that may pass; or its cluster could not begin it, and it was ended.
             SignatureError: If no caller has signed what would be started.
             DiesWithStarterError: If the next driver would end with the task or the worker that starts it.
         """
         status, retry = status or self.status(), 0
         match status:
+            case Dead(run) if run.why_stuck is not None:
+                raise self.driver_failed(end_stuck(self, run))
             case Dead(run) if run.claim.launch:
                 log.warning("The driver of generation %d is gone, starting it again", run.generation)
             case Failed(run) if relaunch_failed and run.claim.launch:
@@ -122,7 +125,7 @@ class JobRuns(JobStarts):
             if named is not None and named != generation and named != run.claim.follows:
                 raise self._running(f"generation {named} took over before generation {generation}")
             if isinstance(status, (Failed, Dead, Closed)):
-                raise self.driver_failed(run)
+                raise self.driver_failed(end_stuck(self, run))
             if not wait.again():
                 raise StepTimeoutError(
                     f"Generation {generation} of job {self.board.job} was expected to take over within "
@@ -211,6 +214,8 @@ class JobRuns(JobStarts):
         said = f"it failed with {code}: {text}" if code else "it ended without a word"
         if heartbeat is not None and heartbeat.state == "closed":
             said = f"its script ended at {batch_words(heartbeat.batches())}"
+        if run.was_given_up and run.submit is not None and not run.is_over:
+            return self._not_begun(run, run.submit.detail)
         problem = (
             f"Generation {run.generation} of job {self.board.job} was expected to run, found that {said}."
         )
@@ -223,3 +228,11 @@ class JobRuns(JobStarts):
             return DriverLostError(problem, left, remedy)
         remedy = "Correct the cause, then start the job again from its checkpoint or a savepoint."
         return DriverFailedError(problem, left, remedy)
+
+    def _not_begun(self, run: Run, why: str) -> DriverFailedError:
+        return DriverFailedError(
+            f"Generation {run.generation} of job {self.board.job} was expected to run, found that its driver "
+            f"could not be started: {why}",
+            state_after=f"No driver runs; its checkpoint {run.claim.checkpoint_location} is as it was.",
+            remedy="Correct the cause, then do the same again: it starts the next driver.",
+        )

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.jobs.deployments.base import Alive
+from airflow_flinkstyle.jobs.deployments.base import Alive, Waiting
 from airflow_flinkstyle.jobs.errors import JobRunningError
 from airflow_flinkstyle.jobs.requests import key_of_kill, request_for
 from airflow_flinkstyle.jobs.running import start_choice, start_plan, stopped
+from airflow_flinkstyle.jobs.running.stuck import end_stuck
 from airflow_flinkstyle.jobs.spec import from_launch, launch_of, require_recordable
-from airflow_flinkstyle.jobs.status import Running, Starting, describe_status
+from airflow_flinkstyle.jobs.status import Dead, Running, Starting, describe_status
 from airflow_flinkstyle.jobs.view import JobView
 from airflow_flinkstyle.kafka.login.driver import named_connections, require_logins
 from airflow_flinkstyle.protocol.records import Claim, Submit
@@ -51,6 +52,8 @@ class JobStarts(JobView):
     kafka_logins: Callable[[Collection[str]], Mapping[str, str]] | None = None
     """From the connections that overrides name to the environment that brings their logins; None: they
     must stand in this process's own environment."""
+    asked_by: Mapping[str, str] = field(default_factory=dict)
+    """Written into each claim that this caller makes, so that people find the task that asked."""
 
     def start(
         self, spec: JobSpec, target: SubmitTarget, *, claim_key: str, origin: Origin | None = None
@@ -204,6 +207,7 @@ class JobStarts(JobView):
             lease_s=spec.lease_s,
             launch=launch_of(spec, target),
             claimed_at_ms=now_ms(),
+            asked_by=self.asked_by,
         )
         try:
             self.board.create_claim(generation, self.signer.sign(claim, self.board.claim_place(generation)))
@@ -297,6 +301,8 @@ class JobStarts(JobView):
         status = self.settled_status(unless=lambda run: _is_own(run, claim_key))
         if isinstance(status, (Starting, Running)) and not _is_own(status.run, claim_key):
             raise self._running(describe_status(status))
+        if isinstance(status, Dead):
+            end_stuck(self, status.run)
         self._require_no_waiting_run(claim_key)
 
     def _require_no_waiting_run(self, claim_key: str) -> None:
@@ -307,6 +313,7 @@ class JobStarts(JobView):
             if _is_own(self.run(generation), claim_key):
                 continue
             run = self.settled_run(generation)
+            end_stuck(self, run)
             if run.holds_the_job:
                 raise self._running(f"generation {generation} is waiting or starting ({run.claim.claim_key})")
 
@@ -324,7 +331,7 @@ def _is_own(run: Run, claim_key: str) -> bool:
 
 
 def _is_seen(run: Run) -> bool:
-    return run.successor is not None and isinstance(run.successor.state, Alive)
+    return run.successor is not None and isinstance(run.successor.state, (Alive, Waiting))
 
 
 def _as_recorded(launch: Mapping[str, Any]) -> dict[str, Any]:

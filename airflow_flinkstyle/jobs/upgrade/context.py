@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from airflow_flinkstyle.jobs.cutover.context import CutoverContext
-from airflow_flinkstyle.jobs.upgrade.health import UNWATCHED, Bounds
+from airflow_flinkstyle.jobs.upgrade.keeping_up import UNWATCHED, Bounds
 from airflow_flinkstyle.types import Generation
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_flinkstyle.checkpoint.inventory import list_batches
 from airflow_flinkstyle.jobs.errors import DriverFailedError
 from airflow_flinkstyle.jobs.running import last_run
-from airflow_flinkstyle.jobs.status import Dead, Running
+from airflow_flinkstyle.jobs.status import Closed, Running
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,7 +48,8 @@ def await_first(context: CutoverContext, new: Generation, before: Mapping[str, i
                 "batches": batches,
                 "first_commit_at_ms": min(at_ms, default=None),
             }
-        if status is None or (run.is_over and not isinstance(status, Dead)):
+        # The status decides, not the later look: a driver that failed between the two is asked for its error.
+        if status is None or isinstance(status, Closed):
             return _failed(failure if status is None else "its script ended.")
         if not wait.again():
             idle = isinstance(status, Running) and not _has_planned(context, new, before)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.cutover import beside, steps
+from airflow_flinkstyle.jobs.cutover.room import require_room
 from airflow_flinkstyle.jobs.errors import (
     AttemptSupersededError,
     UpgradeRolledBackError,
@@ -24,9 +25,10 @@ from airflow_flinkstyle.jobs.running.compat import require_fitting
 from airflow_flinkstyle.jobs.running.savepoints import begin_savepoint, finish_savepoint
 from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint, plan_savepoint, require_allowed
 from airflow_flinkstyle.jobs.status import Closed, Dead, Failed, Starting
-from airflow_flinkstyle.jobs.upgrade import first_batch, way_back
+from airflow_flinkstyle.jobs.upgrade import first_batch, repartition, way_back
 from airflow_flinkstyle.jobs.upgrade.context import UpgradeContext
-from airflow_flinkstyle.jobs.upgrade.health import UNWATCHED, observe, summary
+from airflow_flinkstyle.jobs.upgrade.health import observe, summary
+from airflow_flinkstyle.jobs.upgrade.keeping_up import UNWATCHED
 from airflow_flinkstyle.jobs.upgrade.report import UpgradeReport, build_report
 from airflow_flinkstyle.storage.errors import StoreError
 from airflow_flinkstyle.types import Generation
@@ -127,6 +129,7 @@ class Upgrade(UpgradeContext):
         If it does not, what was chosen counts; where nothing was, the new version runs on.
         """
         spec, target = self.client.launch_of(self.old())
+        spec = repartition.undone(spec, self.spec, self._saved())
         back = replace(
             self,
             journal=self.journal.part("back"),
@@ -160,6 +163,8 @@ class Upgrade(UpgradeContext):
             require_allowed(self.client, self.back_to)
         require_fitting(self.client, self.spec, self.target)
         self.client.deployment_for(self.target).require_able()
+        if self.standby != "none":
+            require_room(self.client, self.spec, self.target)
 
     # --- until the new version runs -----------------------------------------------------------
 
@@ -244,6 +249,9 @@ class Upgrade(UpgradeContext):
         health = observe(self, self._taken(), self.bounds).as_result()
         log.info("The new version is %s", summary(health))
         return health
+
+    def _saved(self) -> Manifest:
+        return self.client.repository.read((self.journal.result("stop") or {})["savepoint_id"])
 
     def _taken(self) -> Generation:
         return Generation((self.journal.result("takeover") or {})["generation"])

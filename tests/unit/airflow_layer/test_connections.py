@@ -92,6 +92,15 @@ def test_drivers_get_the_keys_of_a_connection_of_their_own(connections: SimpleNa
     assert StreamingJobHook().secret_env["AWS_ACCESS_KEY_ID"] == "worker"
 
 
+def test_client_tells_which_task_it_works_for(connections: SimpleNamespace, monkeypatch: pytest.MonkeyPatch):
+    assert StreamingJobHook().client("orders").asked_by == {}
+    task = {"DAG_ID": "start_job", "DAG_RUN_ID": "manual__1", "TASK_ID": "start"}
+    for name, value in task.items():
+        monkeypatch.setenv(f"AIRFLOW_CTX_{name}", value)
+    asked = {"dag_id": "start_job", "run_id": "manual__1", "task_id": "start"}
+    assert StreamingJobHook().client("orders").asked_by == asked
+
+
 def test_signing_keys_of_the_connection_are_masked_and_the_first_one_signs(
     connections: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ):
@@ -279,6 +288,24 @@ def test_kubernetes_connection_that_a_relaunch_could_not_use_is_refused(
     monkeypatch.setenv("AIRFLOW_CONN_CLUSTER", json.dumps(said))
     extra = {"python": "p", "deploy-mode": "cluster", "kubernetes-conn-id": "cluster"}
     with pytest.raises(BadInputError, match=words):
+        submit_target(a_connection("spark", extra=extra, host="k8s://https://api"), defaults(), secret_env={})
+
+
+def test_operator_pages_and_limits_of_a_standby_are_read():
+    extra = {
+        "python": "p",
+        "deploy-mode": "cluster",
+        "spark-operator": "kubeflow",
+        "ui-url": "https://spark.example/{pod}",
+        "standby-cores": 8,
+        "standby-memory": "16g",
+    }
+    connection = a_connection("spark", extra=extra, host="k8s://https://api")
+    target = submit_target(connection, defaults(), secret_env={})
+    assert (target.spark_operator, target.ui_url) == ("kubeflow", "https://spark.example/{pod}")
+    assert (target.standby_cores, target.standby_memory) == (8, "16g")
+    extra["standby-cores"] = "many"
+    with pytest.raises(BadInputError, match="standby-cores of connection"):
         submit_target(a_connection("spark", extra=extra, host="k8s://https://api"), defaults(), secret_env={})
 
 

@@ -35,6 +35,9 @@ def a_dag(name: str) -> DAG:
         ("roll_back", {"job": "orders"}),
         ("migrate_kafka_cluster", MIGRATION),
         ("fail_back", MIGRATION),
+        ("verify_savepoint", {"job": "orders"}),
+        ("stop_job", {"job": "orders"}),
+        ("export_savepoint", {"job": "orders", "to": "/backups/orders"}),
     ],
 )
 def test_form_is_complete_with_its_required_fields(name: str, filled: dict[str, str]):

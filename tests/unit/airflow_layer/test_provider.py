@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_flinkstyle.jobs.deployments.base import DriverPages
+from airflow_flinkstyle.links.driver import ClusterLink, DriverLogLink, SparkUiLink, show_driver
 from airflow_flinkstyle.links.savepoint import SavepointLink
 from airflow_flinkstyle.provider_info import get_provider_info
 from tests.unit.airflow_layer.conftest import a_context
@@ -21,7 +23,12 @@ def test_both_entry_points_lead_to_the_package():
     ]
     (plugin,) = [p for p in entry_points(group="airflow.plugins") if p.name == "flinkstyle"]
     assert info.load()() == get_provider_info()
-    assert [type(link) for link in plugin.load().operator_extra_links] == [SavepointLink]
+    assert [type(link) for link in plugin.load().operator_extra_links] == [
+        SavepointLink,
+        SparkUiLink,
+        DriverLogLink,
+        ClusterLink,
+    ]
 
 
 def hooks_in_tasks() -> Mapping[str, Any]:
@@ -65,3 +72,12 @@ def test_link_shows_while_the_task_runs():
     context = a_context()
     SavepointLink.show(context, "http://store/sp-1.json")
     assert context["ti"].xcoms == {SavepointLink().xcom_key: "http://store/sp-1.json"}
+
+
+def test_links_to_the_driver_show_what_its_cluster_has():
+    context = a_context()
+    show_driver(context, DriverPages(cluster="http://rm/app", spark_ui="http://rm/proxy"))
+    assert context["ti"].xcoms == {
+        "_link_ClusterLink": "http://rm/app",
+        "_link_SparkUiLink": "http://rm/proxy",
+    }

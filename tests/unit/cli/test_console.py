@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from testbed.waiting import PATIENCE_S
+
 SCRIPT = Path(sys.executable).with_name("flinkstyle")
 Root = Any
 
@@ -22,7 +24,7 @@ def run(*command: object, env: dict[str, str]) -> subprocess.CompletedProcess[st
         capture_output=True,
         text=True,
         env={**os.environ, **env},
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
 
@@ -77,7 +79,7 @@ def test_ctrl_c_cancels_the_savepoint_that_was_asked_for(root: Root):
             slot = root.board.request(1)
             assert (slot.value.command, slot.value.state) == ("savepoint", "sent")
             process.send_signal(signal.SIGINT)
-            _, said = process.communicate(timeout=30)
+            _, said = process.communicate(timeout=PATIENCE_S)
         finally:
             process.kill()
     assert process.returncode == 130

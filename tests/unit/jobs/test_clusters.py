@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_flinkstyle.errors import BadInputError, SignatureError
-from airflow_flinkstyle.jobs.deployments.base import Alive, Gone, Unknown
+from airflow_flinkstyle.jobs.deployments.base import Alive, Gone, Unknown, Waiting
 from airflow_flinkstyle.jobs.deployments.chosen import Deployments, deployment_for
 from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
 from airflow_flinkstyle.jobs.deployments.rest import both_ends
@@ -79,7 +79,7 @@ def test_submission_goes_to_the_master_that_leads_and_fails_where_none_takes_it(
     ("said", "state"),
     [
         ({"success": True, "driverState": "RUNNING"}, Alive),
-        ({"success": True, "driverState": "SUBMITTED"}, Alive),
+        ({"success": True, "driverState": "SUBMITTED"}, Waiting),
         ({"success": True, "driverState": "RELAUNCHING"}, Alive),
         ({"success": True, "driverState": "FINISHED"}, Gone),
         ({"success": True, "driverState": "FAILED"}, Gone),
@@ -138,7 +138,7 @@ def on_yarn(url: str | None, **changes: object) -> SubmitTarget:
 @pytest.mark.parametrize(
     ("app", "state"),
     [
-        ({"state": "ACCEPTED"}, Alive),
+        ({"state": "ACCEPTED"}, Waiting),
         ({"state": "RUNNING"}, Alive),
         ({"state": "FINISHED", "finalStatus": "FAILED"}, Gone),
         ({"state": "FAILED", "diagnostics": "AM Container exited with  exitCode: 137"}, Gone),

@@ -10,26 +10,20 @@ from urllib.parse import quote
 import pytest
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.jobs.deployments.base import Alive, Gone, Unknown
+from airflow_flinkstyle.jobs.deployments.base import Alive, Gone, Unknown, Waiting
 from airflow_flinkstyle.jobs.deployments.chosen import deployment_for
-from airflow_flinkstyle.jobs.deployments.kubernetes import CLAIM_LABEL, KubernetesDeployment
-from airflow_flinkstyle.jobs.deployments.pods import refusal_words, state_of, words_of
+from airflow_flinkstyle.jobs.deployments.kubernetes.deployment import KubernetesDeployment
+from airflow_flinkstyle.jobs.deployments.kubernetes.driver import CLAIM_LABEL
+from airflow_flinkstyle.jobs.deployments.kubernetes.pods import refusal_words, state_of, words_of
 from airflow_flinkstyle.jobs.errors import DriverFailedError
 from testbed.ports import free_port
 from tests.unit.jobs.managers import Manager, a_manager, a_submission
+from tests.unit.jobs.pods import FORBIDDEN, IMAGE, MISSING, POD, PODS, SECRETS, on_kubernetes
 from tests.unit.jobs.specs import SECRET, a_target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-    from airflow_flinkstyle.jobs.spec import SubmitTarget
-
-PODS, SECRETS = "/api/v1/namespaces/default/pods", "/api/v1/namespaces/default/secrets"
-POD = "flinkstyle-claim-1-0"
-IMAGE = "spark.kubernetes.container.image"
-FORBIDDEN = {"kind": "Status", "status": "Failure", "code": 403, "message": 'cannot list resource "pods"'}
-MISSING = {"kind": "Status", "status": "Failure", "code": 404, "message": "not found"}
 
 
 @pytest.fixture
@@ -37,13 +31,6 @@ def api() -> Iterator[Manager]:
     with a_manager() as manager:
         manager.says(f"{PODS}/{POD}", MISSING, status=404)
         yield manager
-
-
-def on_kubernetes(url: str, folder: Path, **changes: Any) -> SubmitTarget:
-    (folder / "token").write_text("a-token")
-    login = {"spark.kubernetes.authenticate.submission.oauthTokenFile": str(folder / "token")}
-    conf = {IMAGE: "spark:1", **login, **changes.pop("conf", {})}
-    return a_target(master=f"k8s://{url}", deploy_mode="cluster", conf=conf, **changes)
 
 
 def a_pod(phase: str, **status: Any) -> dict[str, Any]:
@@ -61,7 +48,7 @@ PENDING = in_state(waiting={"reason": "ErrImagePull", "message": "no such image 
 @pytest.mark.parametrize(
     ("pod", "state"),
     [
-        (a_pod("Pending"), Alive),
+        (a_pod("Pending"), Waiting),
         (a_pod("Running"), Alive),
         (a_pod("Succeeded", **in_state(terminated={"exitCode": 0})), Gone),
         (a_pod("Failed", **ENDED), Gone),
@@ -74,12 +61,9 @@ PENDING = in_state(waiting={"reason": "ErrImagePull", "message": "no such image 
             Unknown,
         ),
         (a_pod("Unknown"), Unknown),
-        (None, Unknown),  # it may have been removed by force
     ],
 )
-def test_what_the_api_server_says_of_a_pod_ends_it_only_if_its_node_says_so(
-    pod: dict[str, Any] | None, state: type
-):
+def test_what_the_api_server_says_of_a_pod_ends_it_only_if_its_node_says_so(pod: dict[str, Any], state: type):
     assert isinstance(state_of(pod), state)
 
 
@@ -108,10 +92,9 @@ def test_what_the_api_server_says_of_a_pod_ends_it_only_if_its_node_says_so(
         (a_pod("Failed", **ENDED), "killed by signal 9"),
         (a_pod("Failed", **in_state(terminated={"exitCode": 2})), "ended with exit code 2"),
         (a_pod("Failed", reason="Evicted", message="low on disk"), "the node evicted it (low on disk)"),
-        (None, "knows no such pod"),
     ],
 )
-def test_why_a_pod_does_not_run_is_told_in_words(pod: dict[str, Any] | None, words: str):
+def test_why_a_pod_does_not_run_is_told_in_words(pod: dict[str, Any], words: str):
     assert words in words_of(pod)
 
 

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,15 +15,23 @@ from airflow_flinkstyle.jobs.spec import (
     from_launch,
     launch_of,
     launcher_path,
+    program_of,
     submit_argv,
 )
 from airflow_flinkstyle.kafka.login.driver import CONNECTION
 from airflow_flinkstyle.protocol.records import KafkaOverride
 from tests.unit.jobs.specs import SECRET, a_spec, a_target
 
+if TYPE_CHECKING:
+    from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
+
+
+def argv_of(spec: JobSpec, target: SubmitTarget, **more: Any) -> tuple[str, ...]:
+    return submit_argv(program_of(spec, target, **more), target, name="orders-1")
+
 
 def test_argv_runs_the_launcher_with_the_script_behind_it():
-    argv = submit_argv(a_spec(), a_target(), root="s3://b/p", generation=7, claim_id="c1", submit=2, env={})
+    argv = argv_of(a_spec(), a_target(), root="s3://b/p", generation=7, claim_id="c1", submit=2, env={})
     assert argv[0] == "/venv/bin/spark-submit"
     assert argv[argv.index("--jars") + 1] == "/a.jar,/b.jar"
     assert "spark.sql.shuffle.partitions=4" in argv
@@ -34,12 +43,12 @@ def test_argv_runs_the_launcher_with_the_script_behind_it():
 
 def test_driver_that_logs_in_to_kafka_hides_logins_in_spark_plans_too():
     rule = KafkaOverride(role="source", servers="old:9092", options={CONNECTION: "kafka_new"})
-    argv = submit_argv(a_spec(overrides=(rule,)), a_target(), root="/r", generation=1, claim_id="c", env={})
+    argv = argv_of(a_spec(overrides=(rule,)), a_target(), root="/r", generation=1, claim_id="c", env={})
     (redaction,) = [part for part in argv if part.startswith("spark.redaction.regex=")]
     for name in ("kafka.ssl.keystore.key", "kafka.sasl.jaas.config", "password"):
         assert re.search(redaction.partition("=")[2].replace("(?i)", ""), name)
     own = a_spec(overrides=(rule,), conf={"spark.redaction.regex": "mine"})
-    argv = submit_argv(own, a_target(), root="/r", generation=1, claim_id="c", env={})
+    argv = argv_of(own, a_target(), root="/r", generation=1, claim_id="c", env={})
     assert any(part.startswith("spark.redaction.regex=mine|") for part in argv)
 
 
@@ -61,7 +70,7 @@ def test_launch_round_trips_through_json_without_the_secrets():
 def test_secrets_are_in_no_repr_and_not_on_the_command_line():
     assert SECRET not in repr(a_target())
     assert SECRET not in " ".join(
-        submit_argv(a_spec(), a_target(), root="r", generation=1, claim_id="c1", env={})
+        argv_of(a_spec(), a_target(), root="r", generation=1, claim_id="c1", env={})
     )
 
 
@@ -104,7 +113,7 @@ def test_each_generation_has_its_own_checkpoint():
 
 
 def test_module_is_run_as_by_python_and_needs_a_name():
-    argv = submit_argv(
+    argv = argv_of(
         a_spec(script="-m", args=("shop.orders", "--fast")),
         a_target(),
         root="/r",

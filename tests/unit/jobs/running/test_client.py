@@ -45,6 +45,13 @@ def test_start_runs_the_job_and_a_retry_finds_the_same_driver(world: World):
     assert world.alive() == [1]
 
 
+def test_claim_names_the_task_that_asked_for_the_start(world: World):
+    client = world.client()
+    client.asked_by = {"dag_id": "start_job", "run_id": "manual__1", "task_id": "start"}
+    client.start(world.spec(), world.target(), claim_key="start")
+    assert client.signed_claim(1).claim.asked_by == client.asked_by
+
+
 def test_retry_after_a_crash_between_submit_and_handle_submits_nothing_twice(world: World):
     client = world.start()
     submit = client.board.submit(1)

@@ -1,0 +1,5 @@
+"""A driver as a pod of Kubernetes: how it is made (``makers``), and what its pod says.
+
+``deployment`` is what callers use. A maker makes the pod: ``spark-submit`` here, or an operator of the
+cluster from a ``SparkApplication``. From then on a pod is a pod, whoever made it.
+"""

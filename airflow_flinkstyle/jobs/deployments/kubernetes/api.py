@@ -1,0 +1,240 @@
+"""Asking a Kubernetes API server, with the login that Spark's own submission takes.
+
+That is files named in the settings, a kubeconfig, or the account of the pod that this runs in. Plain HTTPS:
+some eight requests need no client library, and a worker needs no package more.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import ssl
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.jobs.deployments.rest import NoAnswerError, NotDeliveredError, ask, read
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_flinkstyle.jobs.target import SubmitTarget
+
+IN_CLUSTER: Final = "in-cluster"
+"""In place of a kubeconfig: the account of the pod that this runs in."""
+NAMESPACE: Final = "spark.kubernetes.namespace"
+CONTEXT: Final = "spark.kubernetes.context"
+SUBMISSION: Final = "spark.kubernetes.authenticate.submission."
+_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_LOGIN_KEPT_S = 60.0
+"""Tokens change while a triggerer runs."""
+_PLUGIN_TIMEOUT_S = 30.0
+_NOT_FOUND = 404
+CONFLICT: Final = 409
+
+
+class RefusedError(NoAnswerError):
+    """The API server answered, and refused."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Login:
+    """Who asks, and whom it trusts."""
+
+    trust: ssl.SSLContext
+    token: str = field(default="", repr=False)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Those that say who asks."""
+        return {"Authorization": f"Bearer {self.token}"} if self.token else {}
+
+
+class KubernetesApi:
+    """The API server of a target."""
+
+    def __init__(self, target: SubmitTarget) -> None:
+        self._target = target
+        address = target.master.removeprefix("k8s://")
+        self.url = (address if "://" in address else f"https://{address}").rstrip("/")
+        self.namespace = target.conf.get(NAMESPACE) or "default"
+        self._login: tuple[float, Login] | None = None
+
+    def pod(self, name: str) -> str:
+        """Return the path of a pod."""
+        return self.path("pods", name)
+
+    def path(self, kind: str, name: str = "", *, of: str = "") -> str:
+        """Return the path of an object of the namespace, or of all of its kind.
+
+        Args:
+            kind: In the plural, as paths have it.
+            name: Of the object; empty for all of its kind.
+            of: Group and version of a kind that is not Kubernetes' own core.
+        """
+        root = f"apis/{of}" if of else "api/v1"
+        below = f"/{root}/namespaces/{quote(self.namespace, safe='')}/{kind}"
+        return f"{below}/{quote(name, safe='')}" if name else below
+
+    def get(self, path: str) -> dict[str, Any] | None:
+        """Return an object, or a list; None if there is none; raises as ``ask``."""
+        try:
+            return self.ask(path)
+        except RefusedError as error:
+            if error.code == _NOT_FOUND:
+                return None
+            raise
+
+    def ask(self, path: str, *, method: str = "GET", body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return what the API server answers.
+
+        Raises:
+            NotDeliveredError: If it was not asked: nobody listens there, or there is no login.
+            RefusedError: If it refused.
+            NoAnswerError: If it did not answer, or not with an object.
+        """
+        login = self._logged_in()
+        said = ask(f"{self.url}{path}", method=method, body=body, headers=login.headers, trust=login.trust)
+        if said.get("kind") == "Status" and said.get("status") == "Failure":
+            raise RefusedError(str(said.get("message") or said.get("reason")), int(said.get("code") or 0))
+        return said
+
+    def text(self, path: str) -> str:
+        """Return what is no object, such as a log; raises as ``ask``."""
+        login = self._logged_in()
+        said = read(f"{self.url}{path}", headers=login.headers, trust=login.trust)
+        if said.startswith('{"kind":"Status"'):
+            raise NoAnswerError(str(json.loads(said).get("message")))
+        return said
+
+    def login(self) -> Login:
+        """Read who this is.
+
+        Raises:
+            BadInputError: If nothing says so, or what does cannot be used.
+        """
+        files = {
+            name: self._target.conf.get(f"{SUBMISSION}{name}")
+            for name in ("oauthTokenFile", "caCertFile", "clientCertFile", "clientKeyFile")
+        }
+        try:
+            if any(files.values()):
+                return _of_files(files)
+            if self._target.kube_config != IN_CLUSTER and (place := self._kubeconfig()) is not None:
+                return _of_kubeconfig(place, self._target.conf.get(CONTEXT))
+            if (_ACCOUNT / "token").exists():
+                return _of_files(
+                    {"oauthTokenFile": str(_ACCOUNT / "token"), "caCertFile": str(_ACCOUNT / "ca.crt")}
+                )
+        except (OSError, ValueError, KeyError, TypeError, subprocess.SubprocessError) as error:
+            raise _no_login(f"one that cannot be used: {type(error).__name__}: {error}") from error
+        raise _no_login("none")
+
+    def _logged_in(self) -> Login:
+        at_s, login = self._login or (0.0, None)
+        if login is None or time.monotonic() - at_s > _LOGIN_KEPT_S:
+            try:
+                login = self.login()
+            except BadInputError as error:
+                raise NotDeliveredError(error.problem) from error
+            self._login = time.monotonic(), login
+        return login
+
+    def _kubeconfig(self) -> Path | None:
+        if self._target.kube_config:
+            return Path(self._target.kube_config)
+        named = os.environ.get("KUBECONFIG", "").split(os.pathsep)[0] or "~/.kube/config"
+        place = Path(named).expanduser()
+        return place if place.is_file() and place.stat().st_size else None
+
+
+def _of_files(files: Mapping[str, str | None]) -> Login:
+    trust = ssl.create_default_context(cafile=files["caCertFile"])
+    if certificate := files.get("clientCertFile"):
+        trust.load_cert_chain(certificate, files.get("clientKeyFile"))
+    token = files.get("oauthTokenFile")
+    return Login(trust=trust, token=Path(token).read_text().strip() if token else "")
+
+
+def _of_kubeconfig(place: Path, context_name: str | None) -> Login:
+    import yaml
+
+    config = yaml.safe_load(place.read_text())
+    context = _named(config["contexts"], context_name or config["current-context"])["context"]
+    cluster = _named(config["clusters"], context["cluster"])["cluster"]
+    user = _named(config["users"], context["user"])["user"]
+    file = cluster.get("certificate-authority")
+    trust = ssl.create_default_context(
+        cafile=str(place.parent / file) if file else None,
+        cadata=_decoded(cluster, "certificate-authority-data"),
+    )
+    if cluster.get("insecure-skip-tls-verify"):
+        trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
+    said = _of_plugin(user["exec"]) if "exec" in user else user
+    _show_certificate(trust, said, place.parent)
+    token = said.get("token") or ""
+    if not token and (file := said.get("tokenFile")):
+        token = (place.parent / file).read_text().strip()
+    return Login(trust=trust, token=token)
+
+
+def _of_plugin(named: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the program says that a kubeconfig names for logging in, as those of clouds do."""
+    env = {**os.environ, **{one["name"]: one["value"] for one in named.get("env") or ()}}
+    info = {"apiVersion": named["apiVersion"], "kind": "ExecCredential", "spec": {"interactive": False}}
+    said = subprocess.run(  # noqa: S603 - what the user's own kubeconfig names
+        [named["command"], *(named.get("args") or ())],
+        env={**env, "KUBERNETES_EXEC_INFO": json.dumps(info)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=True,
+        timeout=_PLUGIN_TIMEOUT_S,
+    ).stdout
+    status = json.loads(said)["status"]
+    pem = {"client-certificate": "clientCertificateData", "client-key": "clientKeyData"}
+    encoded = {
+        f"{name}-data": base64.b64encode(status[key].encode()) for name, key in pem.items() if status.get(key)
+    }
+    return {"token": status.get("token"), **encoded}
+
+
+def _show_certificate(trust: ssl.SSLContext, user: Mapping[str, Any], folder: Path) -> None:
+    certificate, key = _decoded(user, "client-certificate-data"), _decoded(user, "client-key-data")
+    if certificate and key:
+        with tempfile.NamedTemporaryFile("w") as file:  # of this user only; ssl reads files alone
+            file.write(f"{certificate}\n{key}")
+            file.flush()
+            trust.load_cert_chain(file.name)
+    elif user.get("client-certificate"):
+        trust.load_cert_chain(folder / user["client-certificate"], folder / user["client-key"])
+
+
+def _decoded(said: Mapping[str, Any], name: str) -> str | None:
+    return base64.b64decode(said[name]).decode() if said.get(name) else None
+
+
+def _named(items: list[dict[str, Any]], name: str) -> dict[str, Any]:
+    found = next((item for item in items if item["name"] == name), None)
+    if found is None:
+        raise ValueError(f"{name!r} is not among {', '.join(str(item['name']) for item in items)}")
+    return found
+
+
+def _no_login(found: str) -> BadInputError:
+    return BadInputError(
+        "A login to the Kubernetes API server was expected in a kubeconfig (kube_config_path of the "
+        f"kubernetes connection, KUBECONFIG or ~/.kube/config), in files that the settings name "
+        f"({SUBMISSION}oauthTokenFile), or in this pod's account, found {found}.",
+        state_after="Nothing was started or changed.",
+        remedy="Name one that can be read on every Airflow worker and triggerer.",
+    )

@@ -1,0 +1,198 @@
+"""Drivers on Kubernetes: each one pod that is never restarted.
+
+The driver's environment, with all that is secret in it, is a Secret beside the pod, which names it by
+reference. Callers start the next driver, as everywhere; a pod's name is made of its claim and its number, so
+that the API server itself refuses a second one.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode
+
+from airflow_flinkstyle.jobs.deployments.base import DriverPages, DriverState, Gone, Unknown
+from airflow_flinkstyle.jobs.deployments.kubernetes.api import KubernetesApi, RefusedError
+from airflow_flinkstyle.jobs.deployments.kubernetes.applications import SparkApplications
+from airflow_flinkstyle.jobs.deployments.kubernetes.driver import (
+    CLAIM_LABEL,
+    PREFIX,
+    claim_of,
+    pod_name,
+    wrong,
+)
+from airflow_flinkstyle.jobs.deployments.kubernetes.environment import SECRETS, let_own, put_secret
+from airflow_flinkstyle.jobs.deployments.kubernetes.pods import CONTAINER, state_of, words_of
+from airflow_flinkstyle.jobs.deployments.kubernetes.submitting import SparkSubmit
+from airflow_flinkstyle.jobs.deployments.rest import NoAnswerError, NotDeliveredError, Remembered
+from airflow_flinkstyle.jobs.deployments.room import of_quotas
+from airflow_flinkstyle.jobs.errors import DriverFailedError
+from airflow_flinkstyle.jobs.target import PY_FILES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_flinkstyle.jobs.deployments.kubernetes.makers import Maker
+    from airflow_flinkstyle.jobs.placement import Room
+    from airflow_flinkstyle.jobs.spec import Submission
+    from airflow_flinkstyle.jobs.target import SubmitTarget
+    from airflow_flinkstyle.protocol.records import IncarnationRecord
+
+_IMAGES: Final = ("spark.kubernetes.container.image", "spark.kubernetes.driver.container.image")
+_END_GRACE_S = 1
+"""Not 0: then the API server forgets a pod before its node has ended it."""
+log = logging.getLogger(__name__)
+
+
+class KubernetesDeployment:
+    """A driver is one pod."""
+
+    def __init__(self, target: SubmitTarget) -> None:
+        """Prepare; ``target.kube_config`` names the login, ``target.spark_operator`` what makes pods."""
+        self._target, self._api = target, KubernetesApi(target)
+        self._maker: Maker = (
+            SparkApplications(target, self._api) if target.spark_operator else SparkSubmit(target, self._api)
+        )
+        self.name = self._maker.name
+        self._remembered = Remembered()
+
+    def require_able(self) -> None:
+        """Refuse what the API server, or no node, could take; drivers end with nothing of this host.
+
+        Raises:
+            BadInputError: If there is no image, no way for the agent, or no login that may look at pods.
+        """
+        if not any(self._target.conf.get(name) for name in _IMAGES):
+            raise wrong(
+                f"An image for driver and executors was expected ({_IMAGES[0]}), found none.",
+                "Set it in conf of the Spark connection's extra.",
+            )
+        if self._target.agent == PY_FILES and not self._target.agent_path:
+            raise wrong(
+                "The place of the agent's zip was expected with agent 'py-files' on Kubernetes, found none: "
+                "nothing of this machine is uploaded there.",
+                "Run `flinkstyle agent pack FOLDER`, put both files into the image or at an address, and "
+                "name the zip as 'agent-path' in the Spark connection's extra.",
+            )
+        self._api.login()
+        try:
+            self._api.ask(f"{self._api.path('pods')}?limit=1")
+            self._maker.require_able()
+        except RefusedError as error:
+            raise wrong(
+                f"An account that may use pods of namespace {self._api.namespace} was expected, found that "
+                f"{self._api.url} says: {error}.",
+                "Give it the role of docs/deployments.md.",
+            ) from error
+        except (NotDeliveredError, NoAnswerError) as error:
+            log.warning("The API server does not answer yet: %s", error)
+
+    def submit(self, submission: Submission) -> Mapping[str, str]:
+        """Let the driver's pod be made, and return once the API server has it, or what makes it.
+
+        Raises:
+            DriverFailedError: If there is none.
+        """
+        pod = pod_name(submission)
+        secret = put_secret(self._api, pod, submission)
+        try:
+            owner = self._maker.make(submission, pod)
+        except DriverFailedError:
+            self._delete(SECRETS, pod)
+            raise
+        if owner is not None:
+            let_own(self._api, secret, owner)
+            log.info("Submitted driver pod %s of namespace %s", pod, self._api.namespace)
+        return {"pod": pod}
+
+    def find(self, submission: Submission) -> Mapping[str, str] | None:
+        """Look for a living pod with the label of the submission's claim, or one that is still to be made."""
+        selector = f"{CLAIM_LABEL}={claim_of(submission)}"
+        query = urlencode({"labelSelector": f"{selector},spark-role=driver"})
+        try:
+            pods = self._api.ask(f"{self._api.path('pods')}?{query}").get("items") or []
+            living = [pod["metadata"] for pod in pods if not isinstance(state_of(pod), Gone)]
+            newest = max(living, key=lambda pod: str(pod["creationTimestamp"]), default=None)
+            name = self._maker.find(selector) if newest is None else str(newest["name"])
+        except (NotDeliveredError, NoAnswerError):
+            return None
+        return None if name is None else {"pod": name}
+
+    def native_id(self, record: IncarnationRecord) -> Mapping[str, str]:
+        """Return the pod that the driver says it is in."""
+        return {"pod": record.cluster_id, "said_by": "driver"}
+
+    def state(self, native_id: Mapping[str, str]) -> DriverState:
+        """Return what the API server says of the pod."""
+        pod = native_id.get("pod", "")
+        return self._remembered.state(pod, lambda: self._look(pod)) if pod else Unknown("it has no pod")
+
+    def end(self, native_id: Mapping[str, str]) -> DriverState:
+        """Delete the pod, and wait until it has ended; only one that a caller submitted."""
+        pod, state = native_id.get("pod", ""), self.state(native_id)
+        if not pod or isinstance(state, Gone):
+            return state
+        if native_id.get("said_by") or not pod.startswith(PREFIX):
+            return Unknown("only a driver that a caller submitted is killed")
+        self._delete("pods", f"{pod}?gracePeriodSeconds={_END_GRACE_S}")
+        self._maker.withdraw(pod)
+        return self._remembered.until_ended(pod, lambda: self.state(native_id))
+
+    def log_tail(self, native_id: Mapping[str, str], *, lines: int = 30) -> str:
+        """Return why the pod does not run, or how it ended, and the end of its log."""
+        pod = native_id.get("pod", "")
+        if not pod:
+            return ""
+        query = urlencode({"fieldSelector": f"involvedObject.name={pod}"})
+        try:
+            record = self._api.get(self._api.pod(pod))
+            if record is None:
+                return self._maker.words_without_pod(pod)
+            events = self._api.ask(f"{self._api.path('events')}?{query}").get("items") or []
+        except (NotDeliveredError, NoAnswerError) as error:
+            return f"(not readable from here: {error})"
+        return "\n".join(filter(None, (words_of(record, events), self._log(pod, record, lines))))
+
+    def room(self) -> Room | None:
+        """Return what the namespace's quotas leave; None if they may not be read, or limit nothing."""
+        try:
+            quotas = self._api.ask(self._api.path("resourcequotas")).get("items") or []
+        except (NotDeliveredError, NoAnswerError) as error:
+            log.info("The namespace's quotas cannot be read: %s", error)
+            return None
+        return of_quotas(quotas, self._api.namespace)
+
+    def pages(self, native_id: Mapping[str, str]) -> DriverPages:
+        """Return what the connection names: Kubernetes has no page of its own, and Spark's are inside."""
+        pod = native_id.get("pod", "")
+        named = (self._target.page_url, self._target.ui_url)
+        cluster, spark_ui = (
+            (place or "").replace("{namespace}", self._api.namespace).replace("{pod}", pod) for place in named
+        )
+        return DriverPages(cluster=cluster, spark_ui=spark_ui) if pod else DriverPages()
+
+    def _log(self, pod: str, record: Mapping[str, Any], lines: int) -> str:
+        containers = [one["name"] for one in (record.get("spec") or {}).get("containers") or ()]
+        if not containers:
+            return ""
+        container = CONTAINER if CONTAINER in containers else containers[0]
+        query = urlencode({"container": container, "tailLines": lines})
+        try:
+            return self._api.text(f"{self._api.pod(pod)}/log?{query}").strip()
+        except (NotDeliveredError, NoAnswerError) as error:
+            log.info("There is no log yet: %s", error)
+            return ""
+
+    def _look(self, pod: str) -> DriverState:
+        try:
+            record = self._api.get(self._api.pod(pod))
+            return self._maker.without_pod(pod) if record is None else state_of(record)
+        except (NotDeliveredError, NoAnswerError) as error:
+            return Unknown(str(error))
+
+    def _delete(self, kind: str, name: str) -> None:
+        name, _, query = name.partition("?")
+        try:
+            self._api.ask(f"{self._api.path(kind, name)}?{query}", method="DELETE")
+        except (NotDeliveredError, NoAnswerError) as error:
+            log.info("%s %s is not deleted: %s", kind, name, error)

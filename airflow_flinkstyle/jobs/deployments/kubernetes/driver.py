@@ -1,0 +1,89 @@
+"""What a driver's pod is called, how it is labelled, and what Spark is told to make it so. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.jobs.errors import DriverFailedError
+
+if TYPE_CHECKING:
+    from airflow_flinkstyle.jobs.spec import Submission
+
+CLAIM_LABEL: Final = "airflow-flinkstyle/claim"
+JOB_LABEL: Final = "airflow-flinkstyle/job"
+GENERATION_LABEL: Final = "airflow-flinkstyle/generation"
+PREFIX: Final = "flinkstyle-"
+_PYTHONS: Final = {
+    "PYSPARK_PYTHON": "spark.pyspark.python",
+    "PYSPARK_DRIVER_PYTHON": "spark.pyspark.driver.python",
+}
+"""Spark writes them into a pod by itself, from these settings."""
+_NAME_CHARACTERS: Final = 24
+_LABEL_CHARACTERS: Final = 63
+
+
+def claim_of(submission: Submission) -> str:
+    """Return the id of a driver's claim."""
+    return _said(submission, "--claim")
+
+
+def pod_name(submission: Submission) -> str:
+    """Return the pod's name: one for each driver that a caller asks for."""
+    return f"{PREFIX}{claim_of(submission)[:_NAME_CHARACTERS].lower()}-{_said(submission, '--submit')}"
+
+
+def labels(submission: Submission) -> dict[str, str]:
+    """Return the labels of a driver's pod, and of those of its executors."""
+    return {
+        CLAIM_LABEL: claim_of(submission),
+        JOB_LABEL: _label(_said(submission, "--job")),
+        GENERATION_LABEL: _said(submission, "--generation"),
+    }
+
+
+def environment(submission: Submission) -> dict[str, str]:
+    """Return what is kept in the driver's Secret: its environment but for what Spark writes itself."""
+    return {name: value for name, value in submission.env.items() if name not in _PYTHONS}
+
+
+def settings(submission: Submission, pod: str) -> dict[str, str]:
+    """Return the settings that name and label the pod, and take its environment from the Secret.
+
+    Nothing in them is secret.
+    """
+    conf = {"spark.kubernetes.driver.pod.name": pod}
+    for role in ("driver", "executor"):
+        for label, value in labels(submission).items():
+            conf[f"spark.kubernetes.{role}.label.{label}"] = value
+    for name in environment(submission):
+        conf[f"spark.kubernetes.driver.secretKeyRef.{name}"] = f"{pod}:{name}"
+    for variable, name in _PYTHONS.items():
+        if variable in submission.env and name not in submission.program.conf:
+            conf[name] = submission.env[variable]
+    return conf
+
+
+def wrong(problem: str, remedy: str) -> BadInputError:
+    """Build the error for a connection from which no driver could be started."""
+    return BadInputError(problem, state_after="Nothing was started or changed.", remedy=remedy)
+
+
+def failed(found: str) -> DriverFailedError:
+    """Build the error for a driver that Kubernetes did not take."""
+    return DriverFailedError(
+        f"Kubernetes was expected to take the driver, found that {found}",
+        state_after="No driver runs; the generation stays claimed.",
+        remedy="Correct the Spark connection, the account's role or the quota, and try again.",
+    )
+
+
+def _said(submission: Submission, option: str) -> str:
+    arguments = submission.program.arguments
+    return arguments[arguments.index(option) + 1]
+
+
+def _label(text: str) -> str:
+    """Return a text as a label's value: shortened, with letters and digits at its ends."""
+    kept = "".join(sign if sign.isascii() and (sign.isalnum() or sign in "-_.") else "-" for sign in text)
+    return kept[:_LABEL_CHARACTERS].strip("-_.")

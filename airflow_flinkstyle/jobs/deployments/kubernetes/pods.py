@@ -1,0 +1,143 @@
+"""What a pod's record and events mean: whether the driver lives, and in words why it does not. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow_flinkstyle.jobs.deployments.base import Alive, DriverState, Gone, Unknown, Waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+CONTAINER: Final = "spark-kubernetes-driver"
+"""Spark's name for the driver's container; one of a pod template may bear another."""
+_ENDED = ("Succeeded", "Failed")
+_NO_IMAGE = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError")
+_NOT_MADE = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
+_SHOWN_EVENTS = 3
+_PASSING_EVENTS = ("FailedMount",)
+"""Spark makes a pod before the ConfigMap that it mounts: for about a second this is no fault."""
+_SIGNALLED = 128
+_SAID_BY_API = re.compile(r"Message: (.+?)\.? (?:Received status|Failure executing)|Message: (.+)")
+_QUOTA = "exceeded quota"
+NO_POD: Final = "The API server knows no such pod: it was deleted, or was never made."
+
+
+def state_of(pod: Mapping[str, Any]) -> DriverState:
+    """Return what the API server's record of a driver's pod says of its process.
+
+    Only the node's own word ends it. One whose node is lost is set to ``Failed`` by the control plane, while
+    its process may run.
+    """
+    status = pod.get("status") or {}
+    phase = status.get("phase")
+    if phase == "Pending":
+        why, may_pass = _why_waiting(pod)
+        return Waiting(why, may_pass=may_pass)
+    if phase == "Running":
+        return Alive()
+    if phase not in _ENDED:
+        return Unknown(f"its pod is in phase {phase}: the node does not report")
+    if _disrupted_by(status) == "DeletionByPodGC":
+        return Unknown("its node is lost: Kubernetes gave the pod up and does not know whether it runs")
+    if any("running" in (one.get("state") or {}) for one in status.get("containerStatuses") or ()):
+        return Unknown(f"its pod is {phase}, but the node did not report that the container ended")
+    return Gone()
+
+
+def words_of(pod: Mapping[str, Any], events: Sequence[Mapping[str, Any]] = ()) -> str:
+    """Return why a driver's pod does not run, or how it ended; empty if it runs.
+
+    Args:
+        pod: As the API server has it.
+        events: Of the pod, in any order.
+    """
+    status = pod.get("status") or {}
+    phase, name = status.get("phase"), pod.get("metadata", {}).get("name")
+    if phase == "Running":
+        return ""
+    said = _why_waiting(pod)[0] if phase == "Pending" else _how_ended(pod)
+    warnings = _warnings(events) if phase == "Pending" or not _driver(pod) else []
+    return " ".join([f"Pod {name} is {phase}: {said}.", *warnings])
+
+
+def refusal_words(said: str) -> str:
+    """Return why the API server took no pod, from what spark-submit printed; empty if it does not say."""
+    found = _SAID_BY_API.search(said)
+    if found is None:
+        return ""
+    message = (found[1] or found[2]).strip()
+    if _QUOTA in message:
+        return f"the namespace's quota is full: {message}"
+    return f"the API server refused the pod: {message}"
+
+
+def _why_waiting(pod: Mapping[str, Any]) -> tuple[str, bool]:
+    """Return why a pod has not begun, and whether the cluster is at work on it."""
+    status = pod.get("status") or {}
+    for one in status.get("conditions") or ():
+        if one.get("type") == "PodScheduled" and one.get("status") == "False":
+            return f"no node can take it ({one.get('reason')}: {one.get('message')})", False
+    waiting = next(_states(pod, "waiting"), {})
+    reason, message = waiting.get("reason"), waiting.get("message") or "no more is said"
+    if reason in _NO_IMAGE:
+        return f"its image cannot be pulled ({reason}: {message})", False
+    if reason in _NOT_MADE:
+        return f"its container cannot be made ({reason}: {message})", False
+    return f"it is being prepared ({reason or 'not scheduled yet'})", True
+
+
+def _how_ended(pod: Mapping[str, Any]) -> str:
+    status = pod.get("status") or {}
+    if status.get("reason") == "Evicted":
+        return f"the node evicted it ({status.get('message') or 'no more is said'})"
+    if disrupted := _disrupted_by(status):
+        return f"it was disrupted ({disrupted})"
+    ended = next(_states(pod, "terminated"), {})
+    code = ended.get("exitCode")
+    if ended.get("reason") == "OOMKilled":
+        return (
+            f"its container used more memory than its limit (OOMKilled, exit code {code}): raise "
+            "spark.driver.memory or spark.driver.memoryOverhead"
+        )
+    if code is None:
+        return (
+            f"{status.get('reason') or 'no reason is given'} ({status.get('message') or 'no more is said'})"
+        )
+    if code > _SIGNALLED:
+        return f"it was killed by signal {code - _SIGNALLED} (exit code {code}): by whom is not recorded"
+    return f"it ended with exit code {code}"
+
+
+def _disrupted_by(status: Mapping[str, Any]) -> str:
+    for one in status.get("conditions") or ():
+        if one.get("type") == "DisruptionTarget" and one.get("status") == "True":
+            return str(one.get("reason") or "")
+    return ""
+
+
+def _warnings(events: Sequence[Mapping[str, Any]]) -> list[str]:
+    bad = [
+        event
+        for event in events
+        if event.get("type") == "Warning" and event.get("reason") not in _PASSING_EVENTS
+    ]
+    newest = sorted(bad, key=_time)[-_SHOWN_EVENTS:]
+    return [f"{event.get('reason')}: {str(event.get('message') or '').strip()}" for event in newest]
+
+
+def _time(event: Mapping[str, Any]) -> str:
+    return str(event.get("lastTimestamp") or event.get("eventTime") or "")
+
+
+def _states(pod: Mapping[str, Any], kind: str) -> Iterator[Mapping[str, Any]]:
+    """Yield what containers of a pod are in, the driver's first."""
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    for one in sorted(statuses, key=lambda one: one.get("name") != CONTAINER):
+        if kind in (one.get("state") or {}):
+            yield one["state"][kind]
+
+
+def _driver(pod: Mapping[str, Any]) -> bool:
+    return any(True for _ in _states(pod, "terminated"))

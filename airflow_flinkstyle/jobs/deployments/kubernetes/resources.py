@@ -1,0 +1,163 @@
+"""The ``SparkApplication`` resources of the two Spark operators: what they are told, what they say. Pure.
+
+Both make the driver's pod with Spark's own code from Spark's own settings. So nearly all stands in
+``sparkConf``, as on a command line, and a pod is the same whoever made it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from airflow_flinkstyle.jobs.deployments.base import DriverState, Gone, Unknown, Waiting
+from airflow_flinkstyle.jobs.deployments.kubernetes.api import CONTEXT, NAMESPACE, SUBMISSION
+from airflow_flinkstyle.jobs.deployments.kubernetes.driver import labels, settings
+from airflow_flinkstyle.jobs.deployments.kubernetes.pods import refusal_words
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_flinkstyle.jobs.spec import Submission
+
+_SPARK_VERSION: Final = "4"
+"""Required; Kubeflow's operator asks only whether it is 3 or newer, Apache's writes it into a label."""
+_NEVER_MS: Final = 10 * 365 * 24 * 3600 * 1000
+_PYTHON_RUNNER: Final = "org.apache.spark.deploy.PythonRunner"
+"""So Apache's operator takes the first of the Python files for the script."""
+_IMAGE: Final = "spark.kubernetes.container.image"
+
+
+class Resource(Protocol):
+    """One operator's ``SparkApplication``."""
+
+    group: str
+    version: str
+
+    def body(self, submission: Submission, name: str) -> dict[str, Any]:
+        """Return the resource that makes a driver's pod of the same name."""
+
+    def without_pod(self, application: Mapping[str, Any]) -> DriverState:
+        """Return what the operator's words mean while the API server knows no pod of it."""
+
+
+class Kubeflow:
+    """``sparkoperator.k8s.io/v1beta2``, of Kubeflow's operator."""
+
+    group, version = "sparkoperator.k8s.io", "v1beta2"
+
+    def body(self, submission: Submission, name: str) -> dict[str, Any]:
+        """Return the resource; the operator never restarts it."""
+        program, conf = submission.program, _conf(submission, name)
+        deps = {"jars": program.jars, "pyFiles": program.py_files, "packages": program.packages}
+        spec = {
+            "type": "Python",
+            "mode": "cluster",
+            "sparkVersion": f"{_SPARK_VERSION}.0.0",
+            "image": conf.get(_IMAGE),
+            "mainApplicationFile": program.application,
+            "arguments": list(program.arguments),
+            "sparkConf": conf,
+            "deps": {kind: list(files) for kind, files in deps.items() if files},
+            "driver": {"podName": name},
+            "executor": {},
+            "restartPolicy": {"type": "Never"},
+        }
+        return _resource(self, submission, name, spec)
+
+    def without_pod(self, application: Mapping[str, Any]) -> DriverState:
+        """Return that it has ended only if the operator's ``spark-submit`` failed: then there was no pod."""
+        status = application.get("status") or {}
+        told = status.get("applicationState") or {}
+        state, said = str(told.get("state") or ""), str(told.get("errorMessage") or "")
+        if not state:
+            return Waiting(_NOT_SEEN)
+        if state == "SUBMITTED":
+            return Waiting("its operator has submitted it", may_pass=True)
+        never_submitted = not status.get("executionAttempts")
+        if state in ("SUBMISSION_FAILED", "FAILED") and never_submitted and "already exist" not in said:
+            return Gone()
+        return Unknown(f"its SparkApplication is {state} ({said}), and it has no pod")
+
+
+class Apache:
+    """``spark.apache.org/v1``, of the Apache Spark project's operator."""
+
+    group, version = "spark.apache.org", "v1"
+
+    def body(self, submission: Submission, name: str) -> dict[str, Any]:
+        """Return the resource; the operator neither restarts it, nor gives it up, nor deletes its pod."""
+        program = submission.program
+        conf = _conf(submission, name)
+        if program.jars:
+            conf["spark.jars"] = ",".join(program.jars)
+        if program.packages:
+            conf["spark.jars.packages"] = ",".join(program.packages)
+        timeouts = ("driverStartTimeoutMillis", "driverReadyTimeoutMillis", "executorStartTimeoutMillis")
+        spec = {
+            "runtimeVersions": {"sparkVersion": _SPARK_VERSION},
+            "mainClass": _PYTHON_RUNNER,
+            "pyFiles": ",".join((program.application, *program.py_files)),
+            "driverArgs": list(program.arguments),
+            "sparkConf": conf,
+            "applicationTolerations": {
+                "restartConfig": {"restartPolicy": "Never"},
+                "applicationTimeoutConfig": dict.fromkeys(timeouts, _NEVER_MS),
+                "resourceRetainPolicy": "Always",
+            },
+        }
+        return _resource(self, submission, name, spec)
+
+    def without_pod(self, application: Mapping[str, Any]) -> DriverState:
+        """Return that it has ended only if the operator could not ask for a pod."""
+        states = _told_by_apache(application)
+        if not states or states == ["Submitted"]:
+            return Waiting(_NOT_SEEN)
+        if states[-1] == "DriverRequested":
+            return Waiting("its operator has asked for a pod", may_pass=True)
+        if "SchedulingFailure" in states and "DriverStarted" not in states:
+            return Gone()
+        return Unknown(f"its SparkApplication is {states[-1]}, and it has no pod")
+
+
+_NOT_SEEN: Final = "no operator has taken up its SparkApplication: none runs, or none watches its namespace"
+RESOURCES: Final[dict[str, Resource]] = {"kubeflow": Kubeflow(), "apache": Apache()}
+"""By the name of the operator, as a Spark connection chooses it."""
+
+
+def words_of(application: Mapping[str, Any]) -> str:
+    """Return what an operator says of an application that has no pod; empty if it says nothing."""
+    status = application.get("status") or {}
+    told = status.get("applicationState") or status.get("currentState") or {}
+    state = told.get("state") or told.get("currentStateSummary") or "not taken up by an operator"
+    history = status.get("stateTransitionHistory") or {}
+    said = [told.get("errorMessage"), *(one.get("message") for one in history.values()), told.get("message")]
+    message = next((text for text in map(str, filter(None, said)) if text.strip()), "")
+    name = application["metadata"]["name"]
+    return f"SparkApplication {name} is {state}: {refusal_words(message) or message or 'no more is said'}"
+
+
+def _conf(submission: Submission, name: str) -> dict[str, str]:
+    """Return Spark's settings, without those that say who submits from here."""
+    of_submitter = (NAMESPACE, CONTEXT)
+    given = {
+        setting: value
+        for setting, value in submission.program.conf.items()
+        if setting not in of_submitter and not setting.startswith(SUBMISSION)
+    }
+    return {**given, **settings(submission, name)}
+
+
+def _resource(kind: Resource, submission: Submission, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "apiVersion": f"{kind.group}/{kind.version}",
+        "kind": "SparkApplication",
+        "metadata": {"name": name, "labels": labels(submission)},
+        "spec": spec,
+    }
+
+
+def _told_by_apache(application: Mapping[str, Any]) -> list[str]:
+    """Return the states that an application has been in, the newest last."""
+    status = application.get("status") or {}
+    history = status.get("stateTransitionHistory") or {}
+    told = [history[number] for number in sorted(history, key=int)] or [status.get("currentState") or {}]
+    return [str(one["currentStateSummary"]) for one in told if one.get("currentStateSummary")]

@@ -1,0 +1,102 @@
+"""How much room a cluster has, from what its manager says. Pure; None where nothing is said of a limit."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow_flinkstyle.jobs.placement import Room
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+_QUANTITY: Final = re.compile(r"([\d.]+)([EPTGMk]i?|m)?")
+_POWERS: Final = {"k": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
+_CPU, _MEMORY = ("requests.cpu", "cpu"), ("requests.memory", "memory")
+
+
+def of_standalone(said: Mapping[str, Any]) -> Room | None:
+    """Return what the living workers of a master have free, from its page as JSON."""
+    workers = [worker for worker in said.get("workers") or () if worker.get("state") == "ALIVE"]
+    if not workers:
+        return None
+    return Room(
+        where=f"the cluster's {len(workers)} workers",
+        cores=sum(float(worker["coresfree"]) for worker in workers),
+        memory_mb=sum(int(worker["memoryfree"]) for worker in workers),
+    )
+
+
+def of_yarn(metrics: Mapping[str, Any], scheduler: Mapping[str, Any], queue: str) -> Room | None:
+    """Return what a queue may still take, from a ResourceManager's metrics and its scheduler's page.
+
+    What a queue may take is told by the CapacityScheduler only; with others it is what the cluster has.
+    """
+    told = metrics.get("clusterMetrics") or {}
+    if "availableMB" not in told:
+        return None
+    cores, memory_mb = float(told.get("availableVirtualCores") or 0), int(told["availableMB"])
+    of_cluster = cores, memory_mb
+    info = (scheduler.get("scheduler") or {}).get("schedulerInfo") or {}
+    for one in _queues(info):
+        if queue in (one.get("queueName"), one.get("queuePath")):
+            for most, used in _limits(one):
+                cores = min(cores, float(most.get("vCores", cores)) - float(used.get("vCores", 0)))
+                memory_mb = min(memory_mb, int(most.get("memory", memory_mb)) - int(used.get("memory", 0)))
+    return Room(
+        where=f"queue {queue} of YARN",
+        cores=max(0.0, cores),
+        memory_mb=max(0, memory_mb),
+        is_limit=(cores, memory_mb) != of_cluster,
+    )
+
+
+def of_quotas(quotas: Iterable[Mapping[str, Any]], namespace: str) -> Room | None:
+    """Return what a namespace's quotas leave of requested cores and memory; None if none limits them."""
+    cores: list[float] = []
+    memory_mb: list[float] = []
+    for quota in quotas:
+        status = quota.get("status") or {}
+        hard, used = status.get("hard") or {}, status.get("used") or {}
+        cores += [quantity(hard[name]) - quantity(used.get(name, "0")) for name in _CPU if name in hard]
+        memory_mb += [
+            (quantity(hard[name]) - quantity(used.get(name, "0"))) / 2**20 for name in _MEMORY if name in hard
+        ]
+    if not cores and not memory_mb:
+        return None
+    return Room(
+        where=f"the quota of namespace {namespace}",
+        cores=max(0.0, min(cores)) if cores else None,
+        memory_mb=max(0, int(min(memory_mb))) if memory_mb else None,
+        is_limit=True,
+    )
+
+
+def quantity(text: str) -> float:
+    """Return a quantity as Kubernetes writes it: ``500m``, ``2``, ``1Gi``, ``1500M``."""
+    found = _QUANTITY.fullmatch(str(text))
+    if found is None:
+        return 0.0
+    unit = found[2] or ""
+    if unit == "m":
+        return float(found[1]) / 1000
+    base = 1024 if unit.endswith("i") else 1000
+    return float(found[1]) * (base ** _POWERS[unit[0]] if unit else 1)
+
+
+def _queues(info: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield info
+    below = (info.get("queues") or {}).get("queue") or []
+    for one in below if isinstance(below, list) else [below]:
+        yield from _queues(one)
+
+
+def _limits(queue: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """Yield what a queue may have at most, and what it has, for the nodes without a label."""
+    capacities = (queue.get("capacities") or {}).get("queueCapacitiesByPartition") or ()
+    used = (queue.get("resources") or {}).get("resourceUsagesByPartition") or ()
+    for most in capacities:
+        if most.get("partitionName"):
+            continue
+        taken = next((one.get("used") for one in used if not one.get("partitionName")), None)
+        yield most.get("effectiveMaxResource") or {}, taken or {}

@@ -1,0 +1,159 @@
+"""The jobs below one savepoint root, read once for everybody who looks.
+
+Nothing is read while nobody looks. A look never waits for the store: it gets what was read last, and begins
+the next reading in the background if that is old. How soon the next one may begin depends on what the last
+cost, so that the store gets at most ``MOST_PER_MINUTE`` requests a minute, however many people look. The
+views of single jobs have a budget of their own, so that a large table does not shut them.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from airflow_flinkstyle.clock import now_ms
+from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.jobs.lease import Sightings
+from airflow_flinkstyle.plugin.cache.meter import BURST_MINUTES, Meter, MeteredStore
+from airflow_flinkstyle.plugin.cache.pieces import Pieces
+from airflow_flinkstyle.plugin.looks.documents import error_document
+from airflow_flinkstyle.plugin.looks.job_look import JobLook
+from airflow_flinkstyle.savepoint.ids import is_job_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_flinkstyle.storage.base import ObjectStore
+
+ROUND_S = 10.0
+"""The least time between two readings of all jobs."""
+NAMES_S = 60.0
+"""How long the names of the jobs count."""
+MOST_NOT_JOBS = 5
+"""So many folders with names that no job can have are named."""
+FIRST_ANSWER_S = 0.25
+"""How long the first look waits, before it answers that the jobs are being read."""
+_THREADS = 8
+_NOTHING_YET: dict[str, Any] = {
+    "loading": True,
+    "jobs": [],
+    "not_jobs": [],
+    "read_at_ms": None,
+    "error": None,
+}
+log = logging.getLogger(__name__)
+
+
+class RootWatch:
+    """Holds what was read last of one root; safe to ask from many threads."""
+
+    def __init__(self, connect: Callable[[], ObjectStore], meter: Meter | None = None) -> None:
+        """Args: ``connect``: opens the store; called in the background, again after an error."""
+        self.meter = meter or Meter()
+        """Of the table."""
+        self.views = Meter(burst_minutes=BURST_MINUTES)
+        self.pieces = Pieces(self.views)
+        self._connect = connect
+        self._lock, self._opening = threading.Lock(), threading.Lock()
+        self._store: ObjectStore | None = None
+        self._sightings = Sightings()
+        self._looks: dict[str, JobLook] = {}
+        self._views: dict[str, JobLook] = {}
+        self._not_jobs: list[str] = []
+        self._names_at_s = float("-inf")
+        self._newest: dict[str, Any] | None = None
+        self._next_s, self._reading = float("-inf"), False
+        self._first = threading.Event()
+
+    def jobs(self) -> dict[str, Any]:
+        """Return the jobs as read last (``loading``: not yet), and when; ``reading``: again.
+
+        ``requests`` were made to the store since the API server began.
+        """
+        now_s = time.monotonic()
+        with self._lock:
+            begin = not self._reading and now_s >= self._next_s
+            self._reading = self._reading or begin
+        if begin:
+            threading.Thread(target=self._read, name="flinkstyle-page", daemon=True).start()
+        self._first.wait(FIRST_ANSWER_S)
+        newest = self._newest or _NOTHING_YET
+        return {**newest, "reading": self._reading, "requests": self.meter.requests + self.views.requests}
+
+    def look_again(self) -> bool:
+        """Let the next look begin a reading at once; return whether the store may be asked so soon."""
+        allowed = self.meter.may_ask()
+        if allowed:
+            with self._lock:
+                self._next_s = float("-inf")
+        return allowed
+
+    def look(self, job: str) -> JobLook | None:
+        """Return a job below the root; None if there is none of that name."""
+        known = self._views.get(job)
+        if known is None and is_job_name(job):
+            store = self.store(self.views)
+            if _is_job(store, job):
+                known = self._views.setdefault(job, JobLook(store, job, self._sightings))
+        return known
+
+    def store(self, meter: Meter) -> ObjectStore:
+        """Return the store, opened once, and counted by a meter.
+
+        Raises:
+            FlinkstyleError: If the connection cannot be used.
+        """
+        with self._opening:
+            if self._store is None:
+                self._store = self._connect()
+            metered: Any = MeteredStore(self._store, meter)
+            return metered  # type: ignore[no-any-return]
+
+    # --- one reading --------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        begun_s, asked = time.monotonic(), self.meter.requests
+        before = self._newest or _NOTHING_YET
+        found: dict[str, Any] = {**before, "loading": False, "error": None}
+        try:
+            found["jobs"], found["not_jobs"] = self._rows(begun_s), self._not_jobs
+        except FlinkstyleError as error:
+            found["error"] = error_document(error)
+            log.warning("The Savepoints page cannot read a savepoint root: %s", error)
+        except Exception:
+            log.exception("The Savepoints page cannot read a savepoint root")
+            found["error"] = {
+                "code": "UNEXPECTED",
+                "problem": "The jobs could not be read for an unexpected reason.",
+                "state_after": "What is shown was read before.",
+                "remedy": "The API server's log has the details.",
+            }
+        cost = self.meter.requests - asked
+        with self._lock:
+            # An error keeps the time of the last good reading, so that the page can say how old it is.
+            at_ms = now_ms() if found["error"] is None else before["read_at_ms"]
+            self._newest = {**found, "read_at_ms": at_ms}
+            self._next_s = begun_s + max(ROUND_S, cost * 60 / self.meter.per_minute)
+            self._reading = False
+        self._first.set()
+
+    def _rows(self, now_s: float) -> list[dict[str, Any]]:
+        if now_s - self._names_at_s >= NAMES_S:
+            store = self.store(self.meter)
+            folders = [name for name in store.folders() if not name.startswith((".", "_"))]
+            names = [name for name in folders if is_job_name(name)]
+            self._not_jobs = [name for name in folders if not is_job_name(name)][:MOST_NOT_JOBS]
+            known = {name: self._looks[name] for name in names if name in self._looks}
+            new = [name for name in names if name not in known and _is_job(store, name)]
+            self._looks = known | {name: JobLook(store, name, self._sightings) for name in new}
+            self._names_at_s = now_s
+        looks = [self._looks[name] for name in sorted(self._looks)]
+        with ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="flinkstyle-page") as pool:
+            return list(pool.map(lambda look: look.row(now_s), looks))
+
+
+def _is_job(store: ObjectStore, name: str) -> bool:
+    return not {"runs", "savepoints"}.isdisjoint(store.folders(f"{name}/"))

@@ -1,0 +1,195 @@
+"""What the page shows of a job's runs, as plain values for JSON (``answers`` has the types). Pure.
+
+Names and errors are texts: the page puts them into text nodes, never into markup.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from airflow_flinkstyle.jobs.status import (
+    Closed,
+    Dead,
+    Failed,
+    JobStatus,
+    NeverStarted,
+    Running,
+    Starting,
+    describe_status,
+)
+from airflow_flinkstyle.protocol.history import is_idle
+from airflow_flinkstyle.typed_json import encode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from airflow_flinkstyle.errors import FlinkstyleError
+    from airflow_flinkstyle.jobs.journal import PhaseRecord
+    from airflow_flinkstyle.protocol.records import Claim, Heartbeat, IncarnationRecord, QueryStatus
+
+_STATES = {
+    NeverStarted: "never started",
+    Starting: "starting",
+    Running: "running",
+    Closed: "closed",
+    Failed: "failed",
+    Dead: "dead",
+}
+_ASKED_BY = ("dag_id", "run_id", "task_id")
+_FAILURE_SHOWN = 500
+_UNKNOWN: dict[str, Any] = {
+    "is_certain": None,
+    "generation": None,
+    "incarnation": None,
+    "started_by": None,
+    "asked_by": None,
+    "host": None,
+    "since_ms": None,
+    "heartbeat_at_ms": None,
+    "spark_version": None,
+    "application_id": None,
+    "spark_ui": None,
+    "queries": [],
+    "error": None,
+}
+
+
+def status_document(status: JobStatus, process: IncarnationRecord | None) -> dict[str, Any]:
+    """Return what a job is doing, since when, and where."""
+    document = {"state": _STATES[type(status)], "reason": describe_status(status), **_UNKNOWN}
+    if isinstance(status, NeverStarted):
+        return {**document, **totals_document(None)}
+    run, heartbeat = status.run, status.run.heartbeat
+    lives = isinstance(status, Running | Starting)
+    return {
+        **document,
+        "is_certain": run.is_certain,
+        "generation": run.generation,
+        "incarnation": run.incarnation,
+        "started_by": run.claim.claim_key,
+        "asked_by": asked_by(run.claim),
+        "host": process.host if process is not None else None,
+        "since_ms": _since_ms(status, process),
+        "heartbeat_at_ms": heartbeat.written_at_ms if heartbeat is not None else None,
+        "spark_version": heartbeat.spark_version if heartbeat is not None else None,
+        "application_id": heartbeat.application_id if heartbeat is not None else None,
+        "spark_ui": web_address(heartbeat.ui_url) if heartbeat is not None and lives else None,
+        "queries": queries_document(heartbeat) if heartbeat is not None else [],
+        **totals_document(heartbeat),
+    }
+
+
+def unreadable_document(error: FlinkstyleError) -> dict[str, Any]:
+    """Return the status of a job whose records cannot be read."""
+    return {
+        "state": "unknown",
+        "reason": error.problem,
+        **_UNKNOWN,
+        **totals_document(None),
+        "error": error_document(error),
+    }
+
+
+def _since_ms(status: JobStatus, process: IncarnationRecord | None) -> int | None:
+    if isinstance(status, NeverStarted):
+        return None
+    heartbeat = status.run.heartbeat
+    if isinstance(status, Closed | Failed | Dead) and heartbeat is not None:
+        return heartbeat.written_at_ms
+    return process.started_at_ms if process is not None else status.run.claim.claimed_at_ms
+
+
+def asked_by(claim: Claim) -> dict[str, str] | None:
+    """Return the task of Airflow that asked for a start; None if none did, or none was told."""
+    told = {name: claim.asked_by.get(name, "") for name in _ASKED_BY}
+    return told if all(told.values()) else None
+
+
+def web_address(url: str | None) -> str | None:
+    """Return an address that may become a link: who can write the store must not choose what a click runs."""
+    try:
+        return url if url and urlsplit(url).scheme in ("http", "https") else None
+    except ValueError:
+        return None
+
+
+def queries_document(heartbeat: Heartbeat) -> list[dict[str, Any]]:
+    """Return the queries of a heartbeat, by name."""
+    return [_query(name, query) for name, query in sorted(heartbeat.queries.items())]
+
+
+def _query(name: str, query: QueryStatus) -> dict[str, Any]:
+    return {
+        "name": name,
+        "batch_id": query.batch_id,
+        "committed_at_ms": query.batch_committed_at_ms,
+        "sink": query.sink,
+        "waiting": query.waiting,
+        "failed": query.failed,
+        "clusters": sorted({source.cluster_id for source in query.sources.values()}),
+        "pace": encode(query.pace) if query.pace is not None else None,
+    }
+
+
+def totals_document(heartbeat: Heartbeat | None) -> dict[str, Any]:
+    """Return the rates of all queries together; of one without input for a minute they are 0."""
+    queries = list(heartbeat.queries.values()) if heartbeat is not None else []
+    known = [query.pace for query in queries if query.pace is not None]
+    at_ms = heartbeat.written_at_ms if heartbeat is not None else 0
+    busy = [pace for pace in known if not is_idle(pace, now_ms=at_ms)]
+    lags = [pace.lag_records for pace in known if pace.lag_records is not None]
+    commits = [query.batch_committed_at_ms for query in queries if query.batch_committed_at_ms is not None]
+    return {
+        "input_rows_per_s": sum(pace.input_rows_per_s or 0 for pace in busy) if known else None,
+        "processed_rows_per_s": sum(pace.processed_rows_per_s or 0 for pace in busy) if known else None,
+        "batch_ms": max((pace.batch_ms for pace in known), default=None),
+        "lag_records": sum(lags) if lags else None,
+        "last_batch_at_ms": max(commits, default=None),
+    }
+
+
+def journal_document(
+    migration_id: str,
+    phases: Sequence[PhaseRecord],
+    *,
+    ended: bool,
+    asked_by: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Return how far a migration or an upgrade is, and whether it went back."""
+    in_order = sorted(phases, key=lambda phase: phase.intent_at_ms)
+    newest = in_order[-1]
+    told = [_phase(one) for one in in_order]
+    went_back = any(one.phase == "rollback" for one in in_order)
+    return {
+        "id": migration_id,
+        "phase": newest.phase,
+        "is_done": newest.result is not None,
+        "ended": ended,
+        "went_back": went_back,
+        "failure": next((one["failure"] for one in reversed(told) if one["failure"]), None),
+        "asked_by": asked_by,
+        "begun_at_ms": in_order[0].intent_at_ms,
+        "newest_at_ms": newest.result_at_ms or newest.intent_at_ms,
+        "phases": told,
+    }
+
+
+def _phase(one: PhaseRecord) -> dict[str, Any]:
+    failure = (one.result or {}).get("failure") or one.intent.get("failure")
+    return {
+        "phase": one.phase,
+        "begun_at_ms": one.intent_at_ms,
+        "done_at_ms": one.result_at_ms,
+        "failure": str(failure)[:_FAILURE_SHOWN] if failure else None,
+    }
+
+
+def error_document(error: FlinkstyleError) -> dict[str, Any]:
+    """Return an error as three sentences."""
+    return {
+        "code": error.code,
+        "problem": error.problem,
+        "state_after": error.state_after,
+        "remedy": error.remedy,
+    }

@@ -1,0 +1,113 @@
+"""What a cluster does to a driver that it holds: a daemon that dies, a limit of memory, an eviction."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import urllib.request
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_flinkstyle.jobs.running.client import Stopped
+from airflow_flinkstyle.jobs.status import Closed, Dead, Running
+from testbed.waiting import wait_until
+from tests.integration.cluster_lab import ON_CLUSTERS, ON_KUBERNETES
+from tests.integration.detached_lab import COUNTS, TIMEOUT_S
+
+if TYPE_CHECKING:
+    from airflow_flinkstyle.jobs.spec import SubmitTarget
+    from tests.integration.cluster_lab import Cluster, ClusterLab
+
+pytestmark = pytest.mark.integration
+on_clusters = pytest.mark.parametrize("cluster", ON_CLUSTERS, indirect=True, scope="module")
+on_kubernetes = pytest.mark.parametrize("cluster", ON_KUBERNETES, indirect=True, scope="module")
+with_daemons = pytest.mark.parametrize("cluster", ["standalone", "yarn"], indirect=True, scope="module")
+EATS = COUNTS.replace(
+    "query.awaitTermination()",
+    """import pathlib, time
+while not pathlib.Path(out + ".eat").exists():
+    time.sleep(0.1)
+held = []
+while True:
+    held.append(b"x" * (64 << 20))
+    time.sleep(0.05)""",
+)
+"""Takes memory without end, once it is told to."""
+_LIMIT_S = 600
+
+
+@on_clusters
+def test_pages_about_a_driver_open(cluster: Cluster, lab: ClusterLab):
+    handle = lab.client.start(lab.spec(), _with_ui(lab), claim_key="pages")
+    lab.client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
+    lab.until_committed_beyond(1)
+    pages = lab.client.pages(lab.client.run(handle.generation))
+    told = {"cluster": pages.cluster, "log": pages.log, "spark_ui": pages.spark_ui}
+    there = {"spark_ui"} if cluster.kubernetes is not None else {"cluster", "log", "spark_ui"}
+    assert {name for name, url in told.items() if url} == there, told
+    for url in filter(None, told.values()):
+        with urllib.request.urlopen(url, timeout=60) as page:  # noqa: S310 - of this machine
+            assert page.status == 200, url
+
+
+@with_daemons
+def test_daemon_of_the_node_that_dies_leaves_one_driver_which_loses_nothing(
+    cluster: Cluster, lab: ClusterLab
+):
+    batch = lab.until_committed_beyond(0)
+    daemon = cluster.node_daemon
+    os.kill(daemon.pid, signal.SIGKILL)  # the process alone: what it has started is on its own
+    wait_until("the daemon is gone", lambda: not daemon.is_running, timeout_s=60)
+    daemon.start()
+    _runs_again(lab, batch)
+
+
+@on_kubernetes
+def test_driver_that_needs_more_memory_than_its_limit_is_told_so(cluster: Cluster, lab: ClusterLab):
+    assert isinstance(lab.client.stop("before-memory", savepoint=True, timeout_s=TIMEOUT_S), Stopped)
+    handle = lab.client.start(lab.spec(EATS, "eats.py"), lab.target(), claim_key="eats")
+    lab.client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
+    lab.until_committed_beyond(lab.until_committed_beyond(0) + 1)
+    Path(f"{lab.out}.eat").touch()
+    wait_until("it is dead", lambda: isinstance(lab.client.status(), Dead), timeout_s=_LIMIT_S)
+    tail = lab.client.log_tail(lab.client.run(handle.generation))
+    assert "used more memory than its limit (OOMKilled" in tail, tail
+    Path(f"{lab.out}.eat").unlink()
+    lab.client.ensure_running()
+    lab.client.wait_running(handle.generation, timeout_s=TIMEOUT_S)
+    lab.until_committed_beyond(lab.until_committed_beyond(0) + 1)
+    lab.judge()
+
+
+@on_kubernetes
+def test_driver_that_is_evicted_ends_its_batch_and_closes_the_job(cluster: Cluster, lab: ClusterLab):
+    assert cluster.kubernetes is not None
+    slot = lab.client.board.submit(lab.newest_generation())
+    assert slot is not None
+    pod = slot.value.native_id["pod"]
+    asked = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
+    path = f"/api/v1/namespaces/default/pods/{pod}/eviction"
+    cluster.kubernetes.kubectl("create", "--raw", path, "-f", "-", text=json.dumps(asked))
+    assert isinstance(lab.client.settled_status(), Closed)
+    lab.judge()
+
+
+def _with_ui(lab: ClusterLab) -> SubmitTarget:
+    target = lab.target()
+    return replace(target, conf={**target.conf, "spark.ui.enabled": "true", "spark.ui.port": "0"})
+
+
+def _runs_again(lab: ClusterLab, batch: int) -> None:
+    """Let the job be looked after, as a sensor does, until it has committed more batches."""
+    client = lab.client
+
+    def looked_after() -> bool:
+        status = client.ensure_running(client.settled_status())
+        return isinstance(status, Running) and status.heartbeat.batches().get("counts", -1) > batch + 2
+
+    wait_until("the job commits batches again", looked_after, timeout_s=_LIMIT_S)
+    lab.judge()

@@ -1,0 +1,35 @@
+"""What a queue of a real ResourceManager still has, and a driver that it does not begin."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_flinkstyle.jobs.cutover.room import require_room
+from airflow_flinkstyle.jobs.deployments.yarn import YarnDeployment
+from airflow_flinkstyle.jobs.errors import NoRoomError
+from airflow_flinkstyle.jobs.placement import Room
+from testbed.yarn import Yarn
+from tests.integration.detached_lab import Lab
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.mark.parametrize("place", ["yarn"])
+def test_queue_without_room_for_a_standby_is_an_error_before_anything_is_started(place: str, tmp_path: Path):
+    with Yarn(tmp_path / place, memory_mb=8192, cores=8, queues={"default": 75, "streams": 25}) as yarn:
+        lab = Lab(tmp_path)
+        conf = {"spark.yarn.queue": "streams", "spark.executor.instances": "1"}
+        target = replace(lab.target(), master="yarn", deploy_mode="cluster", cluster_url=yarn.url, conf=conf)
+        room = YarnDeployment(target).room()
+        assert room is not None
+        assert replace(room, cores=None) == Room(where="queue streams of YARN", memory_mb=2048, is_limit=True)
+        with pytest.raises(NoRoomError, match=r"queue streams of YARN has 2\.0 GiB of 2\.8 GiB free"):
+            require_room(lab.client, lab.spec(), target)
+        other = replace(target, conf={**conf, "spark.yarn.queue": "default"})
+        assert require_room(lab.client, lab.spec(), other)[1]

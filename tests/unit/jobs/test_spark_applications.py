@@ -1,0 +1,205 @@
+"""Drivers whose pods an operator makes: what it is told, and what its words mean."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import pytest
+
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.jobs.deployments.base import Gone, Unknown, Waiting
+from airflow_flinkstyle.jobs.deployments.chosen import deployment_for
+from airflow_flinkstyle.jobs.errors import DriverFailedError
+from tests.unit.jobs.managers import Manager, a_manager, a_submission
+from tests.unit.jobs.pods import (
+    FORBIDDEN,
+    IMAGE,
+    MISSING,
+    POD,
+    PODS,
+    SECRETS,
+    on_kubernetes,
+)
+from tests.unit.jobs.specs import SECRET
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from airflow_flinkstyle.jobs.deployments.base import Deployment
+
+KUBEFLOW = "/apis/sparkoperator.k8s.io/v1beta2/namespaces/default/sparkapplications"
+APACHE = "/apis/spark.apache.org/v1/namespaces/default/sparkapplications"
+PATHS = {"kubeflow": KUBEFLOW, "apache": APACHE}
+QUOTA = 'Message: pods "x" is forbidden: exceeded quota: full. Received status: Status(code=403)'
+
+
+@pytest.fixture
+def api() -> Iterator[Manager]:
+    with a_manager() as manager:
+        manager.says(f"{PODS}/{POD}", MISSING, status=404)
+        manager.says(f"{PODS}?limit=1", {"kind": "PodList", "items": []})
+        manager.says(SECRETS, {"kind": "Secret", "metadata": {"name": POD}})
+        manager.says(f"{SECRETS}/{POD}", {"kind": "Secret"})
+        yield manager
+
+
+def by(operator: str, api: Manager, folder: Path, **changes: Any) -> Deployment:
+    conf = {"spark.kubernetes.namespace": "default", "spark.kubernetes.context": "here"}
+    changes["conf"] = {**conf, **changes.pop("conf", {})}
+    return deployment_for(on_kubernetes(api.url, folder, spark_operator=operator, **changes))
+
+
+def application(**status: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "sparkoperator.k8s.io/v1beta2",
+        "kind": "SparkApplication",
+        "metadata": {"name": POD, "uid": "u", "creationTimestamp": "1"},
+        "status": status,
+    }
+
+
+def kubeflow(state: str, attempts: int = 0, message: str = "") -> dict[str, Any]:
+    told = {"state": state, "errorMessage": message}
+    return application(applicationState=told, executionAttempts=attempts)
+
+
+def apache(*states: str, message: str = "") -> dict[str, Any]:
+    history = {str(at): {"currentStateSummary": state, "message": message} for at, state in enumerate(states)}
+    return application(stateTransitionHistory=history)
+
+
+def submitted(operator: str, api: Manager, folder: Path) -> dict[str, Any]:
+    """Submit a driver, and return the resource that was made."""
+    api.says(PATHS[operator], application())
+    deployment = by(operator, api, folder)
+    target = on_kubernetes(api.url, folder, spark_operator=operator)
+    assert deployment.submit(a_submission(target)) == {"pod": POD}
+    bodies = {(method, path): json.loads(body) for method, path, body in api.asked if body}
+    secret = bodies["POST", SECRETS]["data"]
+    assert base64.b64decode(secret["AWS_SECRET_ACCESS_KEY"]).decode() == SECRET
+    owner = bodies["PUT", f"{SECRETS}/{POD}"]["metadata"]["ownerReferences"][0]
+    assert (owner["kind"], owner["uid"]) == ("SparkApplication", "u")
+    made: dict[str, Any] = bodies["POST", PATHS[operator]]
+    return made
+
+
+@pytest.mark.parametrize("operator", ["kubeflow", "apache"])
+def test_application_has_the_pods_name_its_labels_and_its_environment_by_reference(
+    operator: str, api: Manager, tmp_path: Path
+):
+    made = submitted(operator, api, tmp_path)
+    conf = made["spec"]["sparkConf"]
+    assert made["metadata"]["name"] == conf["spark.kubernetes.driver.pod.name"] == POD
+    assert made["metadata"]["labels"] == {
+        "airflow-flinkstyle/claim": "Claim-1",
+        "airflow-flinkstyle/job": "orders",
+        "airflow-flinkstyle/generation": "1",
+    }
+    for role in ("driver", "executor"):
+        assert conf[f"spark.kubernetes.{role}.label.airflow-flinkstyle/claim"] == "Claim-1"
+    reference = f"{POD}:AWS_SECRET_ACCESS_KEY"
+    assert conf["spark.kubernetes.driver.secretKeyRef.AWS_SECRET_ACCESS_KEY"] == reference
+    assert SECRET not in json.dumps(made)
+    assert conf[IMAGE] == "spark:1"
+    assert not [name for name in conf if "submission" in name or name.endswith(("namespace", "context"))]
+
+
+def test_kubeflows_operator_is_told_to_run_the_launcher_once(api: Manager, tmp_path: Path):
+    spec = submitted("kubeflow", api, tmp_path)["spec"]
+    assert spec["restartPolicy"] == {"type": "Never"}
+    assert spec["driver"] == {"podName": POD}
+    assert spec["mainApplicationFile"].startswith("local:///")
+    assert spec["arguments"][:2] == ["--root", "/root"]
+    assert spec["arguments"][-3:] == ["/jobs/orders.py", "--topic", "orders"]
+    assert spec["deps"] == {"jars": ["/a.jar", "/b.jar"]}
+
+
+def test_apaches_operator_is_told_to_run_the_launcher_once_and_to_keep_its_pod(api: Manager, tmp_path: Path):
+    spec = submitted("apache", api, tmp_path)["spec"]
+    assert spec["applicationTolerations"]["restartConfig"] == {"restartPolicy": "Never"}
+    assert spec["applicationTolerations"]["resourceRetainPolicy"] == "Always"
+    assert spec["mainClass"] == "org.apache.spark.deploy.PythonRunner"
+    assert spec["pyFiles"].startswith("local:///")
+    assert spec["driverArgs"][:2] == ["--root", "/root"]
+    assert spec["sparkConf"]["spark.jars"] == "/a.jar,/b.jar"
+
+
+@pytest.mark.parametrize(
+    ("operator", "said", "state"),
+    [
+        ("kubeflow", kubeflow(""), Waiting),
+        ("kubeflow", kubeflow("SUBMITTED", 1), Waiting),
+        ("kubeflow", kubeflow("SUBMISSION_FAILED", message="Exception"), Gone),
+        ("kubeflow", kubeflow("FAILED", message="Exception"), Gone),
+        ("kubeflow", kubeflow("FAILED", message="driver pod already exist"), Unknown),
+        ("kubeflow", kubeflow("FAILED", 1, message="driver pod not found"), Unknown),
+        ("kubeflow", kubeflow("RUNNING", 1), Unknown),
+        ("apache", application(), Waiting),
+        ("apache", apache("Submitted"), Waiting),
+        ("apache", apache("Submitted", "DriverRequested"), Waiting),
+        ("apache", apache("Submitted", "SchedulingFailure", "TerminatedWithoutReleaseResources"), Gone),
+        ("apache", apache("Submitted", "DriverRequested", "DriverStarted", "Failed"), Unknown),
+    ],
+)
+def test_application_without_a_pod_has_ended_only_if_there_was_never_one(
+    operator: str, said: dict[str, Any], state: type, api: Manager, tmp_path: Path
+):
+    api.says(f"{PATHS[operator]}/{POD}", said)
+    assert isinstance(by(operator, api, tmp_path).state({"pod": POD}), state)
+
+
+def test_why_the_operator_made_no_pod_is_told_in_words(api: Manager, tmp_path: Path):
+    for operator, said, words in (
+        ("kubeflow", kubeflow("FAILED", message=QUOTA), "FAILED: the namespace's quota is full"),
+        ("apache", apache("SchedulingFailure", message="no rights"), "no rights"),
+        ("kubeflow", application(), "not taken up by an operator"),
+    ):
+        api.says(f"{PATHS[operator]}/{POD}", said)
+        assert words in by(operator, api, tmp_path).log_tail({"pod": POD})
+
+
+def test_operator_that_is_not_known_not_installed_or_not_allowed_is_refused(api: Manager, tmp_path: Path):
+    with pytest.raises(BadInputError, match="'kubeflow' or 'apache' was expected, found 'mine'"):
+        by("mine", api, tmp_path)
+    api.says(f"{KUBEFLOW}?limit=1", {**MISSING, "message": "the server could not find it"}, status=404)
+    with pytest.raises(BadInputError, match=r"sparkapplications\.sparkoperator\.k8s\.io of version v1beta2"):
+        by("kubeflow", api, tmp_path).require_able()
+    api.says(f"{KUBEFLOW}?limit=1", FORBIDDEN, status=403)
+    with pytest.raises(BadInputError, match="cannot list resource"):
+        by("kubeflow", api, tmp_path).require_able()
+
+
+def test_application_that_is_refused_fails_and_leaves_no_secret(api: Manager, tmp_path: Path):
+    refusal = {"kind": "Status", "status": "Failure", "code": 422, "message": "spec.type is invalid"}
+    api.says(KUBEFLOW, refusal, status=422)
+    target = on_kubernetes(api.url, tmp_path, spark_operator="kubeflow")
+    with pytest.raises(DriverFailedError, match=r"spec\.type is invalid"):
+        by("kubeflow", api, tmp_path).submit(a_submission(target))
+    assert [path for method, path, _ in api.asked if method == "DELETE"] == [f"{SECRETS}/{POD}?"]
+
+
+def test_application_that_may_have_been_made_is_not_made_again(api: Manager, tmp_path: Path):
+    target = on_kubernetes(api.url, tmp_path, spark_operator="kubeflow")
+    api.says(KUBEFLOW, b"<html>", status=502)
+    assert by("kubeflow", api, tmp_path).submit(a_submission(target)) == {"pod": POD}
+    assert not [path for method, path, _ in api.asked if method == "DELETE"], "the pod may need its Secret"
+
+
+def test_driver_whose_pod_is_still_to_be_made_is_found(api: Manager, tmp_path: Path):
+    label = "airflow-flinkstyle/claim=Claim-1"
+    pods = f"{PODS}?labelSelector={quote(f'{label},spark-role=driver', safe='')}"
+    api.says(pods, {"kind": "PodList", "items": []})
+    ended = {**kubeflow("FAILED"), "metadata": {"name": "old", "creationTimestamp": "2"}}
+    api.says(f"{KUBEFLOW}?labelSelector={quote(label, safe='')}", {"items": [ended, kubeflow("")]})
+    target = on_kubernetes(api.url, tmp_path, spark_operator="kubeflow")
+    assert by("kubeflow", api, tmp_path).find(a_submission(target)) == {"pod": POD}
+
+
+def test_driver_that_is_ended_gets_no_pod_later(api: Manager, tmp_path: Path):
+    api.says_once(f"{KUBEFLOW}/{POD}", kubeflow(""))
+    assert isinstance(by("kubeflow", api, tmp_path).end({"pod": POD}), Unknown)
+    assert ("DELETE", f"{KUBEFLOW}/{POD}") in {(method, path) for method, path, _ in api.asked}
