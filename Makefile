@@ -8,7 +8,7 @@ export TMPDIR := $(CURDIR)/.flinkstyle/tmp
 export JDK_JAVA_OPTIONS := "-Djava.io.tmpdir=$(TMPDIR)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint test test-unit test-versions test-airflow-versions test-kafka-versions test-python-versions fuzz demo demo-ui tutorial docs bench soak chaos faults mutants pictures page-load worlds differential test-clusters test-kubernetes lock clean
+.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*/\1/p' Makefile)
 
 help: ## Print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +35,9 @@ test-airflow-versions: setup ## Test on Airflow 3.1, 3.2 and 3.3, into docs/comp
 
 test-kafka-versions: setup ## Translate positions between Kafka 2.8, 3.9 and 4.3, into docs/compatibility.md
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m tools.versions kafka
+
+test-kafka-leaders: setup ## Migrate between clusters of three brokers whose leaders die, into docs/compatibility.md (5 minutes)
+	@$(GUARDED) $(AIRFLOW_BIN)/python -m tools.versions leaders
 
 test-python-versions: setup ## Run the tests without a JVM on each Python found (PYTHONS="/path/to/python3.13 ...")
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m tools.versions python $(PYTHONS)
@@ -71,14 +74,20 @@ soak: setup ## Savepoints under load, judged (SOAK=hot, cycles, or faults: an ho
 chaos: setup ## Kill everything around the transactional sink 300 times and count what it wrote; KILLS=n, SEED=n
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m testbed.chaos $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED))
 
+kills: setup ## kill -9 the driver that runs, or the next one, at each phase of upgrades and migrations (40 minutes)
+	@FLINKSTYLE_KILLS=all $(GUARDED) $(AIRFLOW_BIN)/python -m pytest -q tests/e2e/test_cutover_kills.py tests/e2e/test_kills.py
+
 faults: setup ## Take, stop, relaunch and migrate while S3 stalls, cuts, throttles, answers late (RUNS=1000 SEED=1 LANES=4)
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m tests.bad_minutes --runs $(or $(RUNS),1000) $(if $(SEED),--seed $(SEED)) $(if $(LANES),--lanes $(LANES))
 
 mutants: setup ## Change what must not be wrong, a place at a time, and see that a unit test fails; MODULE=name
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m tools.mutants $(MODULE)
 
+test-page: setup ## Click whole stories through on the Savepoints page, in Chromium, with a real job on real Kafka (15 minutes)
+	@$(GUARDED) $(AIRFLOW_BIN)/python -m pytest -q tests/page
+
 pictures: setup ## Take the pictures of docs/page.md anew, from a real Airflow in Chromium
-	@PAGE_PICTURES=docs $(GUARDED) $(AIRFLOW_BIN)/python -m pytest -q tests/integration/test_page.py -k admin_triggers
+	@PAGE_PICTURES=docs $(GUARDED) $(AIRFLOW_BIN)/python -m pytest -q tests/integration/test_page.py::test_admin_triggers_a_dag_with_the_fields_filled_in tests/page/test_stories.py
 
 page-load: setup ## 200 viewers of the Savepoints page, 100 jobs, 10,000 savepoints: answers and requests to the store
 	@$(GUARDED) $(AIRFLOW_BIN)/python -m tests.integration.page_load

@@ -20,7 +20,8 @@ NAMES = (
     *("copy_speed", "many_files", "flink_native", "slowdown", "copies_people_make"),
     *("translation_accuracy", "translation_speed"),
     *("commit_cost", "sink_speed"),
-    *("downtime", "state_reader"),
+    *("downtime", "downtime_beside_flink", "downtime_migration", "rehearsal_cost"),
+    *("state_reader",),
 )
 """Modules of this package with ``run(*, quick: bool) -> Report``, in the order of the docs."""
 

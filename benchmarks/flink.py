@@ -58,6 +58,8 @@ class FlinkCluster:
 
     def __init__(self, folder: Path) -> None:
         self._conf = folder / "conf"
+        self.printed = folder / "task-manager.log"
+        """What the tasks' sinks of kind ``print`` have written, among the task manager's own words."""
         self._conf.mkdir(parents=True)
         self._port = free_port()
         settings = {
@@ -84,7 +86,7 @@ class FlinkCluster:
         self._worker = Service(
             "Flink task manager",
             [*self._java(*jvm), worker, "--configDir", str(self._conf), *dynamic],
-            log_file=folder / "task-manager.log",
+            log_file=self.printed,
             ready=lambda: bool(self._get("/overview")["slots-total"] == SLOTS),
         )
 
@@ -103,9 +105,14 @@ class FlinkCluster:
         self._worker.stop()
         self._manager.stop()
 
-    def submit(self, statements: Sequence[str]) -> str:
-        """Run SQL statements, the last of which starts a job; returns its id."""
-        settings = {"java": self._java("-Xmx512m"), "conf": str(self._conf), "statements": list(statements)}
+    def submit(self, statements: Sequence[str], *, restore: str = "") -> str:
+        """Run SQL statements, the last of which starts a job, perhaps from a savepoint; returns its id."""
+        settings = {
+            "java": self._java("-Xmx512m"),
+            "conf": str(self._conf),
+            "statements": list(statements),
+            "restore": restore,
+        }
         done = subprocess.run(  # noqa: S603  (our own program)
             [str(SPARK_PYTHON), str(SUBMIT), json.dumps(settings)],
             capture_output=True,
@@ -125,17 +132,8 @@ class FlinkCluster:
         """Take a native savepoint of the running job into a folder."""
         began_s = time.monotonic()
         asked = {"target-directory": folder.as_uri(), "formatType": "NATIVE", "cancel-job": False}
-        trigger = self._post(f"/jobs/{job}/savepoints", asked)["request-id"]
-        while True:
-            answer = self._get(f"/jobs/{job}/savepoints/{trigger}")
-            if answer["status"]["id"] == "COMPLETED":
-                break
-            if time.monotonic() - began_s > TIMEOUT_S:
-                raise TimeoutError("Flink's savepoint did not complete")
-            time.sleep(0.02)
+        self._completed(job, self._post(f"/jobs/{job}/savepoints", asked)["request-id"])
         answered_s = time.monotonic() - began_s
-        if "location" not in answer["operation"]:
-            raise RuntimeError(f"Flink's savepoint failed: {answer}")
         time.sleep(0.3)  # the statistics are cached
         newest = self._get(f"/jobs/{job}/checkpoints")["latest"]["savepoint"]
         return FlinkSavepoint(
@@ -143,6 +141,25 @@ class FlinkCluster:
             answered_s=answered_s,
             size_bytes=newest["state_size"],
         )
+
+    def stop(self, job: str, folder: Path) -> str:
+        """Stop a job with a native savepoint, as ``flink stop`` does; returns where the savepoint is."""
+        asked = {"targetDirectory": folder.as_uri(), "formatType": "NATIVE", "drain": False}
+        return self._completed(job, self._post(f"/jobs/{job}/stop", asked)["request-id"])
+
+    def _completed(self, job: str, trigger: str) -> str:
+        """Wait for a savepoint; returns where it is."""
+        deadline_s = time.monotonic() + TIMEOUT_S
+        while True:
+            answer = self._get(f"/jobs/{job}/savepoints/{trigger}")
+            if answer["status"]["id"] == "COMPLETED":
+                break
+            if time.monotonic() > deadline_s:
+                raise TimeoutError("Flink's savepoint did not complete")
+            time.sleep(0.02)
+        if "location" not in answer["operation"]:
+            raise RuntimeError(f"Flink's savepoint failed: {answer}")
+        return str(answer["operation"]["location"])
 
     def _java(self, *options: str) -> list[str]:
         opened = [f"--add-opens=java.base/java.{name}=ALL-UNNAMED" for name in _OPENED]

@@ -185,7 +185,7 @@ def is_true(refusal: Refused, truth: Truth, position: int) -> bool:
     if "before the source's start" in reason:
         return position < truth.source_start
     if "records behind" in reason:
-        unmirrored = [entry for entry in truth.source if entry.offset > truth.mirrored_to]
+        unmirrored = [entry for entry in truth.source if entry.offset >= truth.mirrored_to]
         return absent == unmirrored and f" {len(absent)} records" in reason
     if "not allowed" in reason and "tombstone" in reason:
         return bool(absent) and all(entry.tombstone for entry in absent)

@@ -220,7 +220,7 @@ class Stage:
             for tp in self.partitions(flow):
                 log_range, truth = source.topics[tp[0]].partitions[tp[1]], self.truths[tp]
                 truth.source_start, truth.source_end = log_range.start, log_range.end
-                truth.mirrored_to = positions.get(tp, -1)
+                truth.mirrored_to = positions.get(tp, 0)
             target = describe(self.new, {topic for topic, _ in copies})
 
             def keep(

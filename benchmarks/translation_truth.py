@@ -36,8 +36,8 @@ class Truth:
     """Numbers that the target's own producers wrote: new to the job wherever it goes on."""
     source_start: int = 0
     source_end: int = 0
-    mirrored_to: int = -1
-    """MirrorMaker's own last word."""
+    mirrored_to: int = 0
+    """The first source offset that MirrorMaker has not replicated, by its own word."""
 
     def unread(self, position: int) -> list[Entry]:
         """Return what a reader at the position has not read yet."""

@@ -8,6 +8,9 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import ssl
+    from pathlib import Path
+
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
@@ -41,6 +44,26 @@ class CertificateAuthority:
         text = key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption())
         signed = self._sign(_named(name), key, valid_for, is_ca=False)
         return Certificate(certificate=_pem(signed), key=text.decode())
+
+    def server_context(self, folder: Path) -> ssl.SSLContext:
+        """Return what a server of this process needs; its certificate and key are written to ``folder``."""
+        import ssl
+
+        issued, place = self.issue("server"), folder / "server.pem"
+        place.write_text(issued.certificate + issued.key)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(place)
+        return context
+
+    def java_options(self, folder: Path) -> str:
+        """Return the JVM options by which Java trusts this authority; the store is written to ``folder``."""
+        from cryptography.hazmat.primitives.serialization import NoEncryption
+        from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12Certificate as Trusted
+        from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_java_truststore
+
+        place = folder / "trusted.p12"
+        place.write_bytes(serialize_java_truststore([Trusted(self._own, b"testbed")], NoEncryption()))
+        return f"-Djavax.net.ssl.trustStore={place} -Djavax.net.ssl.trustStoreType=PKCS12"
 
     def _sign(
         self, subject: x509.Name, key: EllipticCurvePrivateKey, valid_for: timedelta, *, is_ca: bool

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.spec import JobSpec
     from testbed.exactly_once import ExactlyOnceJob
     from testbed.judge import Judgement, StateReader
-    from testbed.kafka import Broker
     from testbed.outputs import OutputJudgement
+    from testbed.topics import Reached
 
 MOST_SHARDS = 4
 LONGEST_RUN_S = 3.0
@@ -109,7 +109,7 @@ class Moves:
         """First record that the next mirror is to copy, per partition of the cluster that the job reads."""
 
     @property
-    def reads(self) -> Broker:
+    def reads(self) -> Reached:
         """The cluster that the job reads now."""
         return self._orders.new if self._on_new else self._orders.old
 
@@ -243,5 +243,5 @@ class Moves:
         return self._orders.checkpoint(generation, query=query) / "commits" / str(batch)
 
 
-def _cluster(broker: Broker) -> KafkaCluster:
+def _cluster(broker: Reached) -> KafkaCluster:
     return KafkaCluster(name=broker.name, config={"bootstrap.servers": broker.bootstrap})

@@ -6,7 +6,7 @@ import json
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from testbed.paths import jar_set
+from testbed import paths
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def delta_settings() -> dict[str, str]:
     """Return the settings of a session with Delta, as small as it goes."""
-    jars = [str(jar) for jar in jar_set("delta")]
+    jars = [str(jar) for jar in paths.jar_set(f"delta-{paths.SPARK}" if paths.SPARK else "delta")]
     return {
         "spark.jars": ",".join(jars),
         "spark.driver.extraClassPath": ":".join(jars),

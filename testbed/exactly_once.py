@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.jobs.spec import JobSpec
     from testbed.judge import Judgement, StateReader
-    from testbed.kafka import Broker
     from testbed.scenario import OrdersScenario
+    from testbed.topics import Reached
 
 SCRIPT = paths.ROOT / "examples" / "exactly_once_job.py"
 QUERIES = ("orders", "receipts")
@@ -42,7 +42,7 @@ class ExactlyOnceJob:
         """Receipts and totals; no mirror of the test bed copies them."""
         return f"receipts-{self.orders.topic}", f"totals-{self.orders.topic}"
 
-    def spec(self, *, shards: int, out: Broker) -> JobSpec:
+    def spec(self, *, shards: int, out: Reached) -> JobSpec:
         """Return the job with this number of shards, and where it writes."""
         receipts, totals = self.topics
         args = {
@@ -63,7 +63,7 @@ class ExactlyOnceJob:
         for broker in (self.orders.old, self.orders.new):
             yield from read_committed(broker, topic)
 
-    def judge(self, reader: StateReader, broker: Broker) -> tuple[Judgement, OutputJudgement]:
+    def judge(self, reader: StateReader, broker: Reached) -> tuple[Judgement, OutputJudgement]:
         """End the producer, let both queries read everything, and judge state and output."""
         judgement = self.orders.judge(reader, broker)
         self.orders.wait_all_read(broker, query="receipts")

@@ -5,21 +5,17 @@ from __future__ import annotations
 import base64
 import secrets
 import subprocess
-import time
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from testbed import paths
 from testbed.jvm import QUICK, from_archive
 from testbed.ports import LOOPBACK, free_port, is_listening
 from testbed.process import Service
+from testbed.topics import Reached
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
-
-    from confluent_kafka.admin import AdminClient
-
-_CALL_TIMEOUT_S = 30
 
 AUTHORIZER = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -49,7 +45,7 @@ def new_cluster_id() -> str:
     return base64.urlsafe_b64encode(secrets.token_hex(8).encode()).decode().rstrip("=")
 
 
-class Broker:
+class Broker(Reached):
     """One broker: start, stop, kill, restart on the same data and port."""
 
     def __init__(
@@ -84,14 +80,14 @@ class Broker:
             class_options: Those that name the archive of its classes.
             host: The address at which clients reach it.
         """
-        self.name, self._host = name, host
+        super().__init__(name)
+        self._host = host
         self.port = port or free_port()
         self._controller_port = controller_port or free_port()
         self._cluster_id = cluster_id or new_cluster_id()
         self._folder = folder
         self._settings = dict(settings or {})
         self._listeners = dict(listeners or {})
-        self._admin: AdminClient | None = None
         self._jvm: tuple[str | Path, ...] = (
             *(paths.java(), f"-Xmx{heap_mb}m", *QUICK, "-Dorg.apache.logging.log4j.level=INFO"),
             *(*java_options, *(() if version else class_options)),
@@ -115,11 +111,6 @@ class Broker:
     def bootstrap(self) -> str:
         """``host:port`` for clients."""
         return f"{self._host}:{self.port}"
-
-    @property
-    def cluster_id(self) -> str:
-        """The cluster's id, as the broker tells it."""
-        return str(self.admin().describe_cluster().result(_CALL_TIMEOUT_S).cluster_id)
 
     def start(self) -> None:
         """Format the data folder if it is new, start the broker, wait until it answers."""
@@ -147,90 +138,6 @@ class Broker:
     def kill(self) -> None:
         """End the broker with SIGKILL; its data stays."""
         self.service.kill()
-
-    def admin(self) -> AdminClient:
-        """Return an admin client; one that is not kept referenced would fail its calls."""
-        if self._admin is None:
-            from confluent_kafka.admin import AdminClient
-
-            # Silent while the broker is down: tests take it down on purpose.
-            self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
-        return self._admin
-
-    def create_topic(
-        self, topic: str, *, partitions: int, config: Mapping[str, str] | None = None, copies: int = 1
-    ) -> None:
-        """Create a topic and wait until the broker knows it."""
-        from confluent_kafka.admin import NewTopic
-
-        new = NewTopic(topic, num_partitions=partitions, replication_factor=copies, config=dict(config or {}))
-        self.admin().create_topics([new])[topic].result(_CALL_TIMEOUT_S)
-        self.wait_for_topic(topic)
-
-    def alter_topic(self, topic: str, config: Mapping[str, str]) -> None:
-        """Set some of a topic's settings; the others stay."""
-        from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
-
-        entries = [
-            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-            for name, value in config.items()
-        ]
-        resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
-        for future in self.admin().incremental_alter_configs([resource]).values():
-            future.result(_CALL_TIMEOUT_S)
-
-    def wait_for_topic(self, topic: str, *, timeout_s: float = 60) -> int:
-        """Wait until the topic can be read, e.g. because it was mirrored; return its partition count."""
-        deadline_s = time.monotonic() + timeout_s
-        while time.monotonic() < deadline_s:
-            found = self.admin().list_topics(timeout=_CALL_TIMEOUT_S).topics.get(topic)
-            if found is not None and found.partitions and self._leads(topic, len(found.partitions)):
-                return len(found.partitions)
-            time.sleep(0.2)
-        raise TimeoutError(f"Topic {topic} was expected on broker {self.name} within {timeout_s} s.")
-
-    def _leads(self, topic: str, partitions: int) -> bool:
-        """Whether the broker serves all partitions; it lists a new topic a moment before it does."""
-        from confluent_kafka import KafkaError, KafkaException
-        from confluent_kafka.admin import OffsetSpec
-
-        not_yet = (
-            KafkaError.NOT_LEADER_FOR_PARTITION,
-            KafkaError.UNKNOWN_LEADER_EPOCH,
-            KafkaError.UNKNOWN_TOPIC_OR_PART,
-        )
-        try:
-            self._offsets(topic, partitions, OffsetSpec.latest())
-        except KafkaException as error:
-            if error.args[0].code() not in not_yet:
-                raise
-            return False
-        return True
-
-    def delete_records(self, topic: str, before: Mapping[int, int]) -> None:
-        """Delete the records of each partition below the given offset."""
-        from confluent_kafka import TopicPartition
-
-        cuts = [TopicPartition(topic, partition, offset) for partition, offset in before.items()]
-        for future in self.admin().delete_records(cuts).values():
-            future.result(_CALL_TIMEOUT_S)
-
-    def log_range(self, topic: str) -> dict[int, tuple[int, int]]:
-        """Return per partition the earliest offset and the end offset."""
-        from confluent_kafka.admin import OffsetSpec
-
-        partitions = self.wait_for_topic(topic)
-        earliest = self._offsets(topic, partitions, OffsetSpec.earliest())
-        latest = self._offsets(topic, partitions, OffsetSpec.latest())
-        return {partition: (earliest[partition], latest[partition]) for partition in sorted(earliest)}
-
-    def _offsets(self, topic: str, partitions: int, spec: Any) -> dict[int, int]:  # noqa: ANN401  # no public base
-        from confluent_kafka import TopicPartition
-
-        asked = {TopicPartition(topic, number): spec for number in range(partitions)}
-        answers = self.admin().list_offsets(asked, request_timeout=_CALL_TIMEOUT_S)
-        found = {cut.partition: answer.result(_CALL_TIMEOUT_S) for cut, answer in answers.items()}
-        return {partition: int(answer.offset) for partition, answer in found.items()}
 
     @property
     def _properties(self) -> Path:

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from testbed.judge import Total
-    from testbed.kafka import Broker
     from testbed.ledger import Entry
+    from testbed.topics import Reached
 
 _TIMEOUT_S = 30.0
 
@@ -100,7 +100,7 @@ def judge_outputs(
     )
 
 
-def read_committed(broker: Broker, topic: str) -> Iterable[Written]:
+def read_committed(broker: Reached, topic: str) -> Iterable[Written]:
     """Yield every committed record of a topic; a customer's in the order of the log.
 
     A commit's end is written to each partition a moment after it is answered: the whole log is waited for.

@@ -1,6 +1,7 @@
 """Where set-up has put things; found from the checkout.
 
-The environment names one thing: the version of Spark that ``make test-versions`` runs the tests on.
+The environment names two things: the version of Spark that ``make test-versions`` runs the tests on, and the
+Python of their drivers, if that is not the tests' own (``make test-python-versions``).
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ VENV_AIRFLOW = _OWN if _OWN.parent == HOME and _OWN.name.startswith("venv-airflo
 SPARK_VARIABLE = "FLINKSTYLE_TEST_SPARK"
 SPARK = os.environ.get(SPARK_VARIABLE, "")
 """Minor version of the Spark that drivers of the tests run on; empty for the one of ``locks/spark.txt``."""
+
+DRIVER_PYTHON = os.environ.get("FLINKSTYLE_TEST_PYTHON", "")
+"""Interpreter of drivers that ``spark-submit`` starts; empty for that of Spark's environment."""
 
 
 def venv_of_spark(minor: str) -> Path:

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.running.start_plan import Origin
     from airflow_flinkstyle.storage.s3_settings import S3Settings
     from airflow_flinkstyle.types import Generation
-    from testbed.kafka import Broker
     from testbed.s3 import S3Server
+    from testbed.topics import Reached
 
 QUERY = "orders"
 PARTITIONS = 4
@@ -87,8 +87,8 @@ class OrdersScenario:
         self,
         *,
         folder: Path,
-        old: Broker,
-        new: Broker,
+        old: Reached,
+        new: Reached,
         topic: str,
         job: str = "orders",
         s3: S3Server | None = None,
@@ -377,11 +377,12 @@ class OrdersScenario:
 
     def kafka_side(self) -> LiveKafka:
         """Return both clusters with the mirror between them."""
-        return LiveKafka(
-            old=KafkaCluster(name="old", config={"bootstrap.servers": self.old.bootstrap}),
-            new=KafkaCluster(name="new", config={"bootstrap.servers": self.new.bootstrap}),
-            mirror=MirrorSettings(source_alias="old", target_alias="new"),
+        patience_s = CutoverSettings().broker_timeout_s
+        old, new = (
+            KafkaCluster(name=name, config={"bootstrap.servers": side.bootstrap}, patience_s=patience_s)
+            for name, side in (("old", self.old), ("new", self.new))
         )
+        return LiveKafka(old=old, new=new, mirror=MirrorSettings(source_alias="old", target_alias="new"))
 
     def cutover(self, *, migration_id: str = "m1", hot: str | None = None, **changes: Any) -> Cutover:
         """Return the window of a migration to ``new``; ``changes`` replace its parts."""
@@ -407,7 +408,7 @@ class OrdersScenario:
 
     # --- judgement ----------------------------------------------------------------------------
 
-    def wait_all_read(self, broker: Broker, *, query: str = QUERY, timeout_s: float = 120) -> None:
+    def wait_all_read(self, broker: Reached, *, query: str = QUERY, timeout_s: float = 120) -> None:
         """Wait until a query of the job has committed everything that stands in the topic."""
         ends = {number: end for number, (_, end) in broker.log_range(self.topic).items()}
 
@@ -419,7 +420,7 @@ class OrdersScenario:
 
         wait_until(f"everything up to {ends} read from {broker.name}", read)
 
-    def judge(self, reader: StateReader, broker: Broker) -> Judgement:
+    def judge(self, reader: StateReader, broker: Reached) -> Judgement:
         """End the producer, let the job read everything, and judge its state."""
         self.end_producer()
         self.wait_all_read(broker)
@@ -427,5 +428,5 @@ class OrdersScenario:
         return judge(chain.from_iterable(map(read_ledger, ledgers)), reader.read(self.checkpoint()))
 
 
-def _kafka_connection(broker: Broker) -> dict[str, Any]:
+def _kafka_connection(broker: Reached) -> dict[str, Any]:
     return {"conn_type": "kafka", "extra": {"bootstrap.servers": broker.bootstrap}}

@@ -6,6 +6,7 @@ import json
 import os
 import urllib.request
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from testbed import paths
@@ -16,7 +17,6 @@ from testbed.zookeeper import ZooKeeper
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
 
 def jar_sets(minor: str) -> tuple[str, ...]:
@@ -79,7 +79,7 @@ def spark_paths(*, java_options: str = "", minor: str = paths.SPARK) -> SparkPat
         asked = f"python3 -m tools.setup {minor}" if minor else "make setup"
         raise FileNotFoundError(f"PySpark was expected in {venv}, found none. Run `{asked}`.")
     return SparkPaths(
-        python=venv / "bin" / "python",
+        python=Path(paths.DRIVER_PYTHON) if paths.DRIVER_PYTHON else venv / "bin" / "python",
         spark_home=homes[-1],
         java_home=paths.java_home(),
         jars=tuple(jar for name in jar_sets(minor) for jar in paths.jar_set(name)),

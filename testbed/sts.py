@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Self
 from urllib.parse import parse_qs
 
 if TYPE_CHECKING:
+    import ssl
+
     from testbed.s3 import S3Server
 
 ROLE = "arn:aws:iam::000000000000:role/flinkstyle"
@@ -47,7 +49,14 @@ class Seen:
 class TokenService:
     """Answers ``AssumeRole`` and ``AssumeRoleWithWebIdentity``, and passes S3 on; one address for all."""
 
-    def __init__(self, upstream: S3Server, *, life_s: float = 1.0, told_s: float | None = None) -> None:
+    def __init__(
+        self,
+        upstream: S3Server,
+        *,
+        life_s: float = 1.0,
+        told_s: float | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         """Prepare; nothing is answered yet.
 
         Args:
@@ -55,8 +64,9 @@ class TokenService:
             life_s: How long a token is good.
             told_s: How long it is by what boto3 is told; None for the truth. Java's SDK is told the truth: it
                 asks for no other token before the time that it was given.
+            tls: Certificate for those who come by https through this server as their proxy.
         """
-        self.upstream, self.life_s, self.told_s = upstream, life_s, told_s
+        self.upstream, self.life_s, self.told_s, self.tls = upstream, life_s, told_s, tls
         self.seen, self._ends = Seen(), dict[str, float]()
         self._lock = threading.Lock()
         service = self
@@ -70,7 +80,12 @@ class TokenService:
     @property
     def endpoint(self) -> str:
         """URL of the token service, and of the S3 behind it."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def port(self) -> int:
+        """Of that address."""
+        return int(self._server.server_address[1])
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
@@ -99,6 +114,11 @@ class TokenService:
             token=token,
             until=until.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
         )
+
+    def expire(self) -> None:
+        """End every token that was given."""
+        with self._lock:
+            self._ends = dict.fromkeys(self._ends, time.monotonic())
 
     def fault(self, token: str | None) -> tuple[int, str] | None:
         """Return why a request is refused; None if it is not."""
@@ -134,11 +154,28 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _handle
 
+    def do_CONNECT(self) -> None:
+        """Be the proxy, and the server behind it too, so that no port 443 is needed here."""
+        if self.owner.tls is None:
+            self.send_error(501, "no certificate was given for https")
+            return
+        self.send_response(200)
+        self.end_headers()
+        self.connection = self.owner.tls.wrap_socket(self.connection, server_side=True)
+        self.rfile, self.wfile = self.connection.makefile("rb"), self.connection.makefile("wb", 0)
+        self.close_connection = False
+
+    def finish(self) -> None:
+        """Close what ``do_CONNECT`` put in the socket's place."""
+        super().finish()
+        self.connection.close()
+
     def _pass_on(self, body: bytes) -> None:
         link = http.client.HTTPConnection("127.0.0.1", self.owner.upstream.port, timeout=60)
         try:
             headers = {n: v for n, v in self.headers.items() if n.lower() not in _DROPPED}
-            link.request(self.command, self.path, body=body, headers=headers)
+            path = self.path.partition(f":{self.owner.port}")[2] if "://" in self.path else self.path
+            link.request(self.command, path, body=body, headers=headers)
             answer = link.getresponse()
             content = answer.read()
             self.send_response(answer.status)

@@ -84,27 +84,61 @@ class SeemingJob:
         failed: bool = False,
         pace: Pace | None = None,
         error: tuple[str, str] | None = None,
+        generation: int = 1,
+        from_savepoint: str | None = None,
+        asked_by: Mapping[str, str] | None = None,
+        ui_url: str | None = None,
+        drivers: int = 1,
+        claimed_after_min: int | None = None,
+        said_after_min: int | None = None,
     ) -> None:
-        """Leave the records of a driver that runs on another machine and answers nothing."""
+        """Leave the records of a driver that runs on another machine and answers nothing.
+
+        Args:
+            state: What it said last.
+            query_id: Of its only query, ``totals``.
+            groups: What was committed back.
+            lease_s: Its lease.
+            beats: Whether it writes heartbeats until the test has ended.
+            failed: Whether an error has ended the query.
+            pace: What Spark says of the query.
+            error: Why it failed.
+            generation: Which run it is; the ones before are there.
+            from_savepoint: Where it began.
+            asked_by: The task that started it.
+            ui_url: Of Spark's UI.
+            drivers: How many drivers the run has had.
+            claimed_after_min: When it was claimed; None: a minute after the run before.
+            said_after_min: When its last word was; None: as it was claimed.
+        """
+        number, newest = Generation(generation), Incarnation(drivers)
+        minutes = generation - 1 if claimed_after_min is None else claimed_after_min
+        claimed_at_ms = self.begun_at_ms + minutes * 60_000
+        said_at_ms = claimed_at_ms if said_after_min is None else self.begun_at_ms + said_after_min * 60_000
         claim = Claim(
             claim_key=self.claim_key,
-            follows=None,
-            checkpoint_location=str(self.folder / "checkpoints"),
+            follows=Generation(generation - 1) if generation > 1 else None,
+            checkpoint_location=str(self.folder / f"checkpoints{'' if generation == 1 else generation}"),
             prepare_savepoint_id=None,
             overrides=(),
             lease_s=lease_s,
             launch={},
-            claimed_at_ms=self.begun_at_ms,
+            claimed_at_ms=claimed_at_ms,
+            asked_by=asked_by or {},
         )
-        first, only = Generation(1), Incarnation(1)
-        self.board.create_claim(first, claim)
-        order = TakeoverOrder(savepoint_id=None, carry_planned=False, closed_at=None, expected={})
-        self.board.create_takeover_order(first, order)
-        process = IncarnationRecord(
-            host=self.host, pid=1, jvm_pid=1, pid_started="", started_at_ms=self.begun_at_ms
-        )
-        self.board.create_incarnation(first, only, process)
-        self.board.take_current(Current(generation=first, incarnation=only), seen=None)
+        self.board.create_claim(number, claim)
+        order = TakeoverOrder(savepoint_id=from_savepoint, carry_planned=False, closed_at=None, expected={})
+        self.board.create_takeover_order(number, order)
+        for driver in range(1, drivers + 1):
+            process = IncarnationRecord(
+                host=self.host,
+                pid=1,
+                jvm_pid=1,
+                pid_started="",
+                started_at_ms=claimed_at_ms + (driver - 1) * 60_000,
+            )
+            self.board.create_incarnation(number, Incarnation(driver), process)
+        self.board.take_current(Current(generation=number, incarnation=newest), seen=self.board.current())
         totals = QueryStatus(
             query_id=query_id,
             batch_id=BatchId(4),
@@ -115,16 +149,17 @@ class SeemingJob:
             pace=pace,
         )
         heartbeat = Heartbeat(
-            incarnation=only,
+            incarnation=newest,
             state=state,
             beat=1,
-            written_at_ms=self.begun_at_ms,
+            written_at_ms=said_at_ms,
             error=error,
             spark_version="4.2.0",
             application_id="app",
             queries={"totals": totals},
+            ui_url=ui_url,
         )
         if beats and state not in ("closed", "failed"):
-            hearts.begin(self.board, first, heartbeat)
+            hearts.begin(self.board, number, heartbeat)
         else:
-            self.board.beat(first, heartbeat, seen=None)
+            self.board.beat(number, heartbeat, seen=None)

@@ -25,10 +25,12 @@ VENV_MUTANTS = HOME / "venv-mutants"
 JARS = HOME / "jars"
 SPARKS = tuple(sorted(path.stem.removeprefix("spark-") for path in LOCKS.glob("spark-*.in")))
 """Minor versions of Spark that have an environment of their own, which is made when asked for."""
+SLICED_SPARKS = tuple(minor for minor in SPARKS if f"=={minor}." not in (LOCKS / "spark.in").read_text())
+"""Those of which `make test` runs a slice: all but the one that its other tests run on."""
 KAFKA_VERSIONS = LOCKS / "kafka-versions.lock"
 """Jars of older brokers and mirrors, which only their tests fetch."""
-ICEBERG = LOCKS / "iceberg.lock"
-"""Jars of Iceberg, which only its test fetches."""
+TABLES = LOCKS / "tables.lock"
+"""Jars of Delta Lake and Iceberg for other Sparks, which only their tests fetch."""
 JAVA_HOME_FILE = HOME / "java_home"
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tools.common import LOCKS, ROOT, SPARKS
+from tools.common import TABLES as TABLES_LOCK
 from tools.jars import read_lock
 
 if TYPE_CHECKING:
@@ -29,8 +30,15 @@ AREAS = {
     "rewinds, file sink": "tests/integration/test_rewinding.py",
     "offset commits": "tests/integration/test_offset_commits.py",
     "transactional sink, a broken stream of rows": "tests/integration/test_sink.py",
+    "Delta as source and sink, schemas that change, fork": "tests/integration/test_tables.py",
+    "batch ids used again, Delta's among them": "tests/integration/test_batch_ids.py",
+    "Iceberg as source and sink, fork": "tests/versions/test_iceberg.py",
 }
 """What a row of the table stands for -> the file of its tests."""
+TABLES = {"delta": "delta-spark", "iceberg": "iceberg-spark-runtime"}
+"""Marker of tests, and name of their jar sets -> the jar that has the version."""
+ONLY_OF_TABLES = {"tests/integration/test_tables.py": "delta", "tests/versions/test_iceberg.py": "iceberg"}
+"""Files of tests that nothing is left of on a Spark without that."""
 _OPERATOR = re.compile(r"test_restored_operator_goes_on_as_the_unbroken_one\[(.+)\]")
 _BEGIN, _END = "<!-- spark: written by its tests -->\n", "<!-- spark: end -->\n"
 CHAIN = "tests/versions/test_chain.py"
@@ -90,6 +98,8 @@ def _head(reports: dict[str, Report]) -> Iterator[str]:
     yield from _row(["---"] * (len(SPARKS) + 1))
     yield from _row(("PySpark", *(_pinned(minor) for minor in SPARKS)))
     yield from _row(("Kafka connector", *(_connector(minor) for minor in SPARKS)))
+    for name in TABLES:
+        yield from _row((name.capitalize(), *(table_version(name, minor) or "none" for minor in SPARKS)))
     yield from _row(("run on", *(reports[minor].date or "not run" for minor in SPARKS)))
 
 
@@ -98,7 +108,8 @@ def _areas(reports: dict[str, Report]) -> Iterator[str]:
         cells = []
         for minor in SPARKS:
             words = Counter(word for (of, _), word in reports[minor].cases.items() if of == file)
-            cells.append(_count(words["passed"], words["failed"]))
+            without = file in ONLY_OF_TABLES and not table_version(ONLY_OF_TABLES[file], minor)
+            cells.append("-" if without else _count(words["passed"], words["failed"]))
         yield from _row((area, *cells))
     for minor in SPARKS:
         for (file, name), word in reports[minor].cases.items():
@@ -173,6 +184,12 @@ def _count(passed: int, failed: int) -> str:
 
 def _pinned(minor: str) -> str:
     return (LOCKS / f"spark-{minor}.in").read_text().strip().partition("==")[2]
+
+
+def table_version(name: str, minor: str) -> str:
+    """Return the version of Delta Lake or Iceberg that runs on a Spark; empty if there is none."""
+    jars = [jar.coordinate for jar in read_lock(TABLES_LOCK) if jar.jar_set == f"{name}-{minor}"]
+    return next((jar.version for jar in jars if jar.artifact.startswith(TABLES[name])), "")
 
 
 def _connector(minor: str) -> str:

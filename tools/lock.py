@@ -9,11 +9,11 @@ from pathlib import Path
 from tools import jars
 from tools.common import (
     HOME,
-    ICEBERG,
     JAVA_HOME_FILE,
     KAFKA_VERSIONS,
     LOCKS,
     ROOT,
+    TABLES,
     remove,
     run,
     say,
@@ -21,6 +21,8 @@ from tools.common import (
 )
 from tools.setup import UV
 
+OLDER_PYTHONS = {"spark-3.5": "3.10", "build-3.10": "3.10"}
+"""Locks that are for an older Python, too: drivers are tested on it."""
 BESIDE_SPARK = ("s3a", "spark-kafka")
 """Sets that run inside Spark: what Spark ships is left out."""
 
@@ -28,6 +30,7 @@ BESIDE_SPARK = ("s3a", "spark-kafka")
 def main() -> int:
     """Write every lock file."""
     compile_requirements("build", LOCKS / "build.in")
+    compile_requirements("build-3.10", LOCKS / "build.in")
     compile_requirements("bootstrap", LOCKS / "bootstrap.in")
     compile_requirements("go", LOCKS / "go.in")
     project = ROOT / "pyproject.toml"
@@ -44,14 +47,15 @@ def main() -> int:
         lock_airflow(own)
     lock_jars(jars.LOCK)
     lock_jars(KAFKA_VERSIONS)
-    lock_jars(ICEBERG)
+    lock_jars(TABLES)
     return 0
 
 
 def compile_requirements(name: str, *sources: str | Path) -> None:
     """Write ``locks/NAME.txt`` with hashes, for every platform, naming no index."""
+    python = OLDER_PYTHONS.get(name, "3.11")
     say(f"lock: {name}.txt")
-    fixed = ("--universal", "--python-version", "3.11", "--generate-hashes", "--no-annotate", "--no-header")
+    fixed = ("--universal", "--python-version", python, "--generate-hashes", "--no-annotate", "--no-header")
     plain = ("--no-emit-index-url", "--no-emit-find-links", "--quiet", "--upgrade")
     run(f"lock {name}", [UV, "pip", "compile", *fixed, *plain, *sources, "-o", LOCKS / f"{name}.txt"])
 

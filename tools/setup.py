@@ -13,7 +13,7 @@ import time
 import venv
 from typing import TYPE_CHECKING
 
-from tools import jars, java
+from tools import jars, java, npm
 from tools.common import (
     HOME,
     LOCKS,
@@ -63,6 +63,7 @@ def ensure(sparks: Sequence[str] = ()) -> None:
         install_venv(VENV_SPARK, LOCKS / "spark.txt")
         java_home = java.ensure(VENV_UV / "bin" / "python")
         jars.ensure(java_home)
+        npm.ensure()
         for minor in sparks:
             install_venv(venv_of_spark(minor), LOCKS / f"spark-{minor}.txt")
     say(f"set-up: ready after {time.monotonic() - started_s:.0f} s")

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tools import class_archive, compatibility, jars, setup
-from tools.common import HOME, ICEBERG, JAVA_HOME_FILE, LOGS, ROOT, SPARKS, VENV_SPARK, venv_of_spark
+from tools.common import HOME, JAVA_HOME_FILE, LOGS, ROOT, SPARKS, TABLES, VENV_SPARK, venv_of_spark
 from tools.run_tests import Outcome, report, run_pytest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-CHAIN = tuple(f"tests/versions/test_{name}.py" for name in ("chain", "upgrade", "iceberg"))
+CHAIN = tuple(f"tests/versions/test_{name}.py" for name in ("chain", "upgrade"))
 VARIABLE = "FLINKSTYLE_TEST_SPARK"
 """As ``testbed.paths`` reads it."""
 
@@ -47,9 +47,9 @@ def run_all(wanted: list[str], areas: list[str]) -> list[Outcome]:
     os.environ["PYTEST_ADDOPTS"] = "-W default"  # what older dependencies warn of is theirs
     for minor in minors:
         class_archive.ensure_of_spark(minor)
+    jars.ensure(Path(JAVA_HOME_FILE.read_text()), TABLES, HOME / "jars-tables")
     outcomes = [run_spark(minor, areas) for minor in SPARKS if minor in wanted]
     if "chain" in wanted:
-        jars.ensure(Path(JAVA_HOME_FILE.read_text()), ICEBERG, HOME / "jars-iceberg")
         outcomes.append(run("-".join(["chain", *areas]), VENV_SPARK, _of(areas, CHAIN)))
     return outcomes
 
@@ -60,8 +60,10 @@ def run_spark(minor: str, areas: list[str]) -> Outcome:
         earlier.unlink()
     os.environ[VARIABLE] = minor
     try:
+        tables = [name for name in compatibility.TABLES if not compatibility.table_version(name, minor)]
+        markers = " and not ".join(["spark and not bench", *tables])
         files = _of(areas, compatibility.AREAS.values())
-        return run("-".join(["versions", *areas]), venv_of_spark(minor), files)
+        return run("-".join(["versions", *areas]), venv_of_spark(minor), files, markers)
     finally:
         del os.environ[VARIABLE]
 
@@ -71,9 +73,9 @@ def _of(areas: list[str], files: Iterable[str]) -> list[str]:
     return [file for file in files if not areas or any(area in file for area in areas)]
 
 
-def run(tier: str, venv: Path, files: Iterable[str]) -> Outcome:
+def run(tier: str, venv: Path, files: Iterable[str], markers: str = "spark") -> Outcome:
     """Run these files in an environment; what a version does not have is no failure."""
-    outcome = run_pytest(tier, venv, [ROOT / file for file in files], "spark and not bench and not delta")
+    outcome = run_pytest(tier, venv, [ROOT / file for file in files], markers)
     failed = tuple(name for name in outcome.failed if not compatibility.is_empty(name))
     return Outcome(name=outcome.name, passed=outcome.passed, failed=failed, seconds=outcome.seconds)
 

@@ -199,6 +199,21 @@ class RehearsalError(FlinkstyleError):
         )
 
 
+class VersionIncompatibleError(FlinkstyleError):
+    """A new version changes what it could not continue with."""
+
+    code = "VERSION_INCOMPATIBLE"
+
+    @classmethod
+    def of(cls, query: str, found: Iterable[str]) -> VersionIncompatibleError:
+        """List what it changes."""
+        return cls(
+            f"Query {query} was expected to fit what the savepoint holds, found that {' '.join(found)}",
+            state_after=NOT_STARTED,
+            remedy="Undo what is named in the new version.",
+        )
+
+
 class RehearsalTimeoutError(FlinkstyleError):
     """A rehearsal did not end in time."""
 

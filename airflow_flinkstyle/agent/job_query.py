@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import time
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.agent.jvm.causes import failure_of
@@ -14,6 +13,7 @@ from airflow_flinkstyle.checkpoint.inventory import list_batches
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.protocol.records import QueryStatus
 from airflow_flinkstyle.protocol.sink_records import SinkLineage, Sinks
+from airflow_flinkstyle.python_versions import moment_of
 from airflow_flinkstyle.sinks import resume
 
 if TYPE_CHECKING:
@@ -41,6 +41,9 @@ class Sink:
     """Spark's name of it; None if it is not known."""
     path: str | None = None
     """Where its files go; None for a sink without."""
+    lineage: str | None = None
+    """Of a transactional sink, as the script names it; empty for the query's id; None for another sink, or if
+    it is not known."""
     may_remember: bool = False
     """Whether it is handed batch ids, and only its author knows if it leaves out those that it has seen."""
 
@@ -88,6 +91,8 @@ class JobQuery:
     """Newest committed batch when it was started."""
     started_s: float = 0.0
     """When that was, by the monotonic clock."""
+    started_at_ms: int | None = None
+    """The same as epoch milliseconds."""
     committed: BatchId | None = None
     committed_at_ms: int | None = None
     pace: Pace | None = None
@@ -176,6 +181,8 @@ class JobQuery:
             sinks=self.written(),
             declared=self.declared.recorded(),
             pace=self.pace,
+            started_at_ms=self.started_at_ms,
+            output_mode=self.output_mode,
             failed=self.failure is not None,
         )
 
@@ -184,7 +191,7 @@ def _ended_at_ms(progress: PySpark, batch: BatchId) -> int:
     """Return when Spark says the batch ended; now, if it does not speak of that batch yet."""
     if progress is None or progress["batchId"] != batch:
         return now_ms()
-    begun = datetime.fromisoformat(progress["timestamp"])
+    begun = moment_of(progress["timestamp"])
     return int(begun.timestamp() * 1000) + int(progress["durationMs"].get("triggerExecution", 0))
 
 

@@ -12,6 +12,7 @@ import runpy
 import sys
 import threading
 import time
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -130,7 +131,7 @@ def _run_to_end(runtime: Runtime, script: str, args: Sequence[str]) -> None:
         if left.code in (None, 0):
             runtime.finish(ScriptEnded())
         else:
-            runtime.finish(Failure("SCRIPT_FAILED", f"The script left with exit code {left.code}."))
+            runtime.finish(Failure("SCRIPT_FAILED", _why_left(left)))
     except KeyboardInterrupt:
         runtime.finish(Signalled())
     except BaseException as error:  # whatever the script raises ends the run
@@ -159,8 +160,26 @@ def _brought(script: str) -> Path:
     return next((place for place in [Path(script), *places] if place.is_file()), Path(script))
 
 
+def _why_left(left: SystemExit) -> str:
+    """Return with what a script left Python, and why, where its command line was refused."""
+    said = str(left.__context__ or "") or _refused_arguments(left)
+    return f"The script left with exit code {left.code}{f': {said}' if said else ''}."
+
+
+def _refused_arguments(left: SystemExit) -> str:
+    """Return what ``argparse`` has printed before it left; empty if it was not that."""
+    frames = (frame for frame, _ in traceback.walk_tb(left.__traceback__))
+    told = (
+        frame.f_locals.get("message", "")
+        for frame in frames
+        if (frame.f_code.co_name, frame.f_globals.get("__name__")) == ("error", "argparse")
+    )
+    return str(next(told, ""))
+
+
 def _await_queries(runtime: Runtime) -> None:
     """Wait for queries and threads that the script left behind."""
+    runtime.await_turn()
     while not runtime.ending.is_set():
         queries = runtime.queries.all()
         failed = next((query.failure for query in queries if query.failure is not None), None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.board.heartbeat import HeartbeatThread, HeartbeatWriter, Watchdog
@@ -27,15 +27,19 @@ from airflow_flinkstyle.agent.queries.registry import Queries
 from airflow_flinkstyle.agent.queries.schema_logs import SchemaLogs
 from airflow_flinkstyle.agent.run.admission import Admission
 from airflow_flinkstyle.agent.run.end import RunEnd
+from airflow_flinkstyle.agent.run.postponed import Postponed
 from airflow_flinkstyle.agent.run.reasons import Ending, Failure, ScriptEnded, Signalled
+from airflow_flinkstyle.agent.run.rehearsal import RehearsalRun
 from airflow_flinkstyle.agent.run.serving import Serving
 from airflow_flinkstyle.agent.run.taking import Taking
 from airflow_flinkstyle.agent.script.wrapping import refuse_unsupported
+from airflow_flinkstyle.clock import CLOCK
 from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from airflow_flinkstyle.sinks import resume
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from airflow_flinkstyle.agent.board.takeover import DriverRun
     from airflow_flinkstyle.agent.job_query import JobQuery
@@ -46,6 +50,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.protocol.board import JobBoard
     from airflow_flinkstyle.protocol.query_records import Pace
+    from airflow_flinkstyle.savepoint.manifest import Manifest
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
 
 LINGER_S = 10.0
@@ -78,6 +83,7 @@ class Runtime:
             clock=driver_run.clock,
         )
         self.admission = Admission(self)
+        self.postponed = Postponed(self, self.admission, self, self._rehearse)
         self.serving = Serving(self, self.admission, Taking(self, self.admission))
         self.inbox = Inbox(board, driver_run.generation, driver_run.incarnation, self.serving)
         self.jvm: Java = None
@@ -110,14 +116,37 @@ class Runtime:
         """Start a query in Spark's place: the first one waits for the job to be this process's."""
         self.leave_if_ending()
         try:
-            query = self._admit(writer, seen, run)
+            query = self._register(writer, seen, run)
+            with self._settled_if_not_started(query):
+                if (handle := self.postponed.put_off(query)) is not None:
+                    return handle
+                self.admission.admit(query)
         except (NotOursError, SupersededError) as reason:
             self.leave(str(reason))
         except FlinkstyleError as error:
             self.finish(Failure.of(error))
         else:
-            return self._start(query)
+            return self._start(query, query.run)
         return self.leave_if_ending()
+
+    def start_now(self, query: JobQuery, run: Callable[[], PySpark]) -> None:
+        """Start a query that was put off, for the script's own thread that did not wait."""
+        with self._settled_if_not_started(query):
+            self.admission.admit(query)
+        self._start(query, run)
+
+    def run_to_end(self, action: Callable[[], None]) -> None:
+        """Run what no thread of the script waits for; an error ends the run."""
+        try:
+            action()
+        except (NotOursError, SupersededError) as reason:
+            self.leave(str(reason))
+        except Exception as error:
+            log.exception("What the script has started could not be started in Spark")
+            self.finish(Failure.of(error))
+
+    def _rehearse(self, manifest: Manifest) -> RehearsalRun:
+        return RehearsalRun(self, manifest, self.driver_run.claim.rehearse or Rehearse())
 
     def schema_location(self, reader: PySpark, location: str) -> str:
         """Say where a reader that is about to load a table of Delta finds the log of its schemas."""
@@ -130,34 +159,38 @@ class Runtime:
         self.leave_if_ending()
         raise AssertionError  # it has left
 
-    def _admit(self, writer: PySpark, seen: StreamOptions, run: Callable[[], PySpark]) -> JobQuery:
-        """Check a query; returns once Spark may start it."""
+    def _register(self, writer: PySpark, seen: StreamOptions, run: Callable[[], PySpark]) -> JobQuery:
+        """Note a query that the script starts, and tell its writer its place."""
         refuse_unsupported(seen)
         self._connect(writer)
         sources = sources_of(writer._df)  # noqa: SLF001
         require_replayable(sources)
         declared = declaration(writer, seen, sources)
         query = self.queries.register(seen.query_name, writer, run, sources, declared)
-        try:
+        with self._settled_if_not_started(query):
             query.trigger, query.sink = dict(seen.trigger), sinks.sink_of(self.queries.spark, seen)
             query.output_mode = seen.output_mode or query.output_mode
             # Not through the wrappers: they remember what the script says, for its next start.
             named = writer._jwrite.queryName(query.name)  # noqa: SLF001
             writer._jwrite = named.option("checkpointLocation", query.location)  # noqa: SLF001
             self.schema_logs.at_start(query)
-            self.admission.admit(query)
+        return query
+
+    @contextmanager
+    def _settled_if_not_started(self, query: JobQuery) -> Iterator[None]:
+        try:
+            yield
         except BaseException:
             self.queries.settle(query, None)
             raise
-        return query
 
-    def _start(self, query: JobQuery) -> Java:
+    def _start(self, query: JobQuery, run: Callable[[], PySpark]) -> PySpark:
         handle = None
         with self.start_lock:  # not to be held while waiting for the end, which needs it
             if not self.ending.is_set():
                 try:
                     self.queries.note_start(query)
-                    handle = query.run()
+                    handle = run()
                 finally:
                     self.queries.settle(query, handle)
                     self.admission.starting = False
@@ -175,7 +208,7 @@ class Runtime:
             self.heartbeat_writer.spark_is_up(
                 spark_version=spark.version,
                 application_id=context.applicationId,
-                ui_url=context.uiWebUrl or "",
+                ui_url=context.uiWebUrl,  # None with spark.ui.enabled=false
             )
             self._hook = JvmShutdownHook(context._gateway, lambda: self.finish(Signalled()))  # noqa: SLF001
             self.commits.begin(self.jvm, CommitSetting.of(spark))
@@ -186,9 +219,9 @@ class Runtime:
 
     def _note_sink(self, query_id: str) -> None:
         """Write where a sink has opened before it writes there: whoever continues must know of the place."""
-        until_s = time.monotonic() + _STARTED_S
-        while time.monotonic() < until_s and not self.queries.has_started(query_id):
-            time.sleep(_LOOK_S)  # a first batch may be faster than the return of Spark's start
+        wait = CLOCK.wait(_STARTED_S, every_s=_LOOK_S)
+        while not self.queries.has_started(query_id) and wait.again():
+            pass  # a first batch may be faster than the return of Spark's start
         driver_run = self.driver_run
         patiently(self.heartbeat_writer.beat, for_s=driver_run.claim.lease_s, clock=driver_run.clock)
 
@@ -200,6 +233,11 @@ class Runtime:
             self.ended.wait()
             sys.exit(self.exit_code)
 
+    def await_turn(self) -> None:
+        """Let a thread that needs running queries wait until the job is this driver's; it may end there."""
+        self.postponed.await_turn()
+        self.leave_if_ending()
+
     def wait_if_draining(self) -> bool:
         """Return False at once, or True when everything has drained if it began to."""
         if not self.ending.is_set():
@@ -209,12 +247,16 @@ class Runtime:
 
     def script_stops_spark(self) -> None:
         """Drain before the script stops its session; an exception on its way through is a failure."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, Exception):
+            self.await_turn()
         if self.admission.taken_over and not self.ending.is_set():
-            error = sys.exc_info()[1]
             self.finish(Failure.of(error) if isinstance(error, Exception) else ScriptEnded())
 
     def script_leaves(self, code: int) -> int:
         """End the run where the script leaves Python at once, with success and with no query running."""
+        if not code:
+            self.await_turn()
         if code or any(query.is_active for query in self.queries.started_and_waiting()[0]):
             return code  # an end without a word: the job is relaunched where it is
         self.finish(ScriptEnded())
@@ -224,6 +266,8 @@ class Runtime:
 
     def finish(self, why: Ending) -> None:
         """End the run, once; whoever comes later waits until it has ended."""
+        if isinstance(why, ScriptEnded):
+            self.postponed.await_turn()  # a script that does not wait has ended with its queries all the same
         with self.gate:
             first = not self.ending.is_set()
             self.ending.set()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.errors import FlinkstyleError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _UNTOUCHED = "The checkpoint was only read."
 

@@ -7,7 +7,7 @@ import re
 import shlex
 import sys
 from dataclasses import asdict, dataclass, is_dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,8 @@ import typer
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
+
+from airflow_flinkstyle.python_versions import UTC
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -1,6 +1,6 @@
 """``flinkstyle savepoint pin|unpin|dispose|prune``: what stays, what goes, and why."""
 
-from enum import StrEnum
+from enum import Enum
 from functools import partial
 from typing import Annotated
 
@@ -20,7 +20,7 @@ from airflow_flinkstyle.savepoint.retention.prune import PruneReport
 from airflow_flinkstyle.wording import size
 
 
-class Despite(StrEnum):
+class Despite(str, Enum):
     """The protections of a savepoint, as Typer wants choices of which several may be given."""
 
     PINNED = "pinned"

@@ -42,9 +42,7 @@ def take(
             alignment=alignment,
             progress=move,
         )
-    if isinstance(begun, PendingRequest) and not as_json:
-        note(f"Asked for savepoint {begun.savepoint_id} with key {begun.request_key}.")
-    manifest = begun if isinstance(begun, Manifest) else _follow(client, begun, timeout_s)
+    manifest = begun if isinstance(begun, Manifest) else _follow(client, begun, timeout_s, tell=not as_json)
     found = batches_of(manifest)
     document = {
         "savepoint_id": manifest.savepoint_id,
@@ -58,24 +56,26 @@ def take(
     show(document, table("", "", rows=rows), as_json=as_json)
 
 
-def _follow(client: JobClient, pending: PendingRequest, timeout_s: float) -> Manifest:
-    """Wait for the driver; an interrupt takes the newest request back."""
+def _follow(client: JobClient, pending: PendingRequest, timeout_s: float, *, tell: bool) -> Manifest:
+    """Say what was asked for and wait for the driver; an interrupt takes the newest request back."""
     newest = pending
-    with progress_bar(f"savepoint {pending.savepoint_id}") as move:
+    try:
+        if tell:
+            note(f"Asked for savepoint {pending.savepoint_id} with key {pending.request_key}.")
+        with progress_bar(f"savepoint {pending.savepoint_id}") as move:
 
-        def watch(now: PendingRequest, progress: Progress | None) -> None:
-            nonlocal newest
-            newest = now
-            if progress is not None:
-                move(progress)
+            def watch(now: PendingRequest, progress: Progress | None) -> None:
+                nonlocal newest
+                newest = now
+                if progress is not None:
+                    move(progress)
 
-        try:
             return finish_savepoint(client, pending, timeout_s=timeout_s, watch=watch)
-        except KeyboardInterrupt:
-            withdrawn = isinstance(client.cancel(newest), Withdrawn)
-            said = "was cancelled" if withdrawn else "had ended before it could be cancelled"
-            note(f"Savepoint {newest.savepoint_id} {said}; the job keeps running.")
-            raise
+    except KeyboardInterrupt:
+        withdrawn = isinstance(client.cancel(newest), Withdrawn)
+        said = "was cancelled" if withdrawn else "had ended before it could be cancelled"
+        note(f"Savepoint {newest.savepoint_id} {said}; the job keeps running.")
+        raise
 
 
 def verify(

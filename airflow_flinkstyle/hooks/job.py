@@ -11,6 +11,7 @@ from airflow.sdk import BaseHook
 
 from airflow_flinkstyle.errors import BadInputError, FlinkstyleError
 from airflow_flinkstyle.hooks import aws, connections
+from airflow_flinkstyle.hooks.keys import asked_by
 from airflow_flinkstyle.hooks.urls import NoUrl, manifest_url
 
 if TYPE_CHECKING:
@@ -156,6 +157,7 @@ class StreamingJobHook(BaseHook):
             secret_env=self.secret_env,
             open_checkpoint=partial(open_store, s3=self.s3),
             kafka_logins=self.kafka_logins,
+            asked_by=asked_by(),
         )
 
     def spec(

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+
+_TOLD = {"dag_id": "DAG_ID", "run_id": "DAG_RUN_ID", "task_id": "TASK_ID"}
 
 
 def request_key(context: Context) -> str:
@@ -20,6 +24,12 @@ def run_key(context: Context) -> str:
     """Return a key that all tasks of one DAG run share."""
     ti = context["ti"]
     return _key(ti.dag_id, ti.run_id)
+
+
+def asked_by() -> dict[str, str]:
+    """Return which task of Airflow this process runs, as Airflow tells its environment; empty for none."""
+    told = {name: os.environ.get(f"AIRFLOW_CTX_{variable}", "") for name, variable in _TOLD.items()}
+    return told if all(told.values()) else {}
 
 
 def _key(*parts: str) -> str:

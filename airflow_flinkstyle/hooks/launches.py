@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.hooks.connections import plain
-from airflow_flinkstyle.jobs.upgrade.health import Bounds
+from airflow_flinkstyle.jobs.upgrade.keeping_up import Bounds
 from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 
 if TYPE_CHECKING:
@@ -67,21 +67,37 @@ def rehearse(batches: object, records: object, *, timeout_s: float) -> Rehearse 
     return asked if asked.batches else None
 
 
-def bounds(observe_s: object, max_lag: object) -> Bounds:
+def bounds(observe_s: object, max_lag: object, min_rate: object) -> Bounds:
     """Return what a new version must keep once it has committed."""
     try:
         lag = None if max_lag in (None, "") else int(str(max_lag))
-        asked = Bounds(observe_s=float(str(observe_s)), max_lag=lag)
+        rate = None if min_rate in (None, "") else float(str(min_rate))
+        asked = Bounds(observe_s=float(str(observe_s)), max_lag=lag, min_rate=rate)
     except ValueError:
         asked = Bounds(observe_s=-1)
-    if asked.observe_s < 0 or (asked.max_lag or 0) < 0:
+    if asked.observe_s < 0 or (asked.max_lag or 0) < 0 or not 0 <= (asked.min_rate or 0) <= 1:
         raise BadInputError(
             "A version should be observed for a number of seconds, 0 for none, with a number of records that "
-            f"it may be behind, or none; found {observe_s!r} and {max_lag!r}.",
+            "it may be behind, or none, and a part of the rate before, from 0 to 1, or none; found "
+            f"{observe_s!r}, {max_lag!r} and {min_rate!r}.",
             state_after="Nothing was started or stopped.",
-            remedy="Correct observe_s and max_lag.",
+            remedy="Correct observe_s, max_lag and min_rate.",
         )
     return asked
+
+
+def number(name: str, value: object) -> int | None:
+    """Return a number that was given as such or as text; None for none."""
+    if value in (None, ""):
+        return None
+    try:
+        return int(str(value))
+    except ValueError as error:
+        raise BadInputError(
+            f"{name} was expected to be a number, found {value!r}.",
+            state_after="Nothing was started or stopped.",
+            remedy="Correct it, or leave it empty.",
+        ) from error
 
 
 def mapping(value: Mapping[str, Any] | str | None) -> Mapping[str, Any]:

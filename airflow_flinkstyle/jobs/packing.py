@@ -12,8 +12,9 @@ import airflow_flinkstyle
 from airflow_flinkstyle.jobs.target import launcher_path
 
 ROOMS: Final = (
-    "agent", "sinks", "rewrite", "savepoint", "kafka", "checkpoint", "protocol", "storage", "offsets.py",
-    "types.py", "clock.py", "typed_json.py", "errors.py", "wording.py", "__init__.py",
+    "agent", "sinks", "state", "rewrite", "savepoint", "kafka", "checkpoint", "protocol", "storage",
+    "spark_versions.py", "python_versions.py", "patience.py", "offsets.py", "types.py", "clock.py",
+    "typed_json.py", "errors.py", "wording.py", "__init__.py",
 )  # fmt: skip
 """What runs in a driver or an executor: the agent, and the layers below it."""
 _EPOCH: Final = (2020, 1, 1, 0, 0, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -239,6 +240,32 @@ def send(board: JobBoard, pending: PendingRequest, *, confirm: Callable[[], None
         board.put_request(pending.generation, request, seen=slot)
     except (ObjectChangedError, ObjectExistsError) as error:
         raise _busy("another caller's or the driver's") from error
+
+
+def ask_to_attend(board: JobBoard, heartbeat: Heartbeat, generation: Generation, seconds: float) -> None:
+    """Tell a running driver that a stop will follow, if its slot is free: it looks there more often then.
+
+    Args:
+        board: The job's board.
+        heartbeat: The driver's newest.
+        generation: Its generation.
+        seconds: For how long.
+    """
+    slot = board.request(generation)
+    notice = Request(
+        request_id=f"rq-{generation}-{heartbeat.incarnation}-attend-{now_ms()}",
+        incarnation=heartbeat.incarnation,
+        command="none",
+        state="cancelled",
+        savepoint_id=None,
+        sent_at_ms=now_ms(),
+        attend_s=seconds,
+    )
+    in_use = slot is not None and slot.value.state != "cancelled"
+    if slot is not None and in_use and board.end(generation, slot.value.request_id) is None:
+        return
+    with suppress(ObjectChangedError, ObjectExistsError):  # somebody asks for something meanwhile
+        board.put_request(generation, notice, seen=slot)
 
 
 def _is_busy(board: JobBoard, pending: PendingRequest, slot: Slot[Request]) -> bool:

@@ -12,8 +12,9 @@ from airflow_flinkstyle.savepoint.retention.dispose import dispose_savepoint
 from airflow_flinkstyle.savepoint.retention.prune import prune
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
+    from airflow_flinkstyle.jobs.journal import PhaseRecord
     from airflow_flinkstyle.protocol.board import JobBoard
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
     from airflow_flinkstyle.savepoint.retention.dispose import Disposed, Protection
@@ -68,11 +69,23 @@ def dispose_of(
     )
 
 
-def savepoints_in_use(board: JobBoard, repository: SavepointRepository) -> dict[str, str]:
-    """Return savepoint id -> who needs it: the run that may run, those that wait, and open migrations."""
+def savepoints_in_use(
+    board: JobBoard,
+    repository: SavepointRepository,
+    *,
+    journals: Mapping[str, Sequence[PhaseRecord]] | None = None,
+) -> dict[str, str]:
+    """Return savepoint id -> who needs it: the run that may run, those that wait, and open migrations.
+
+    Args:
+        board: The job's records.
+        repository: The job's savepoints.
+        journals: Of its migrations and upgrades, where they were read before; None reads them.
+    """
     owned = owners(repository)
     found: dict[str, str] = {}
-    for savepoint_id, migration_id in _of_migrations(board):
+    phases = read_phases(board.store, board.job) if journals is None else journals
+    for savepoint_id, migration_id in _of_migrations(phases):
         found[savepoint_id] = f"migration or upgrade {migration_id} has not ended"
     current = board.current()
     named = current.value.generation if current else 0
@@ -108,9 +121,9 @@ def _of_waiting(board: JobBoard, generation: Generation) -> dict[str, str]:
     return {name: f"generation {generation} is to start from it" for name in wanted if name is not None}
 
 
-def _of_migrations(board: JobBoard) -> Iterator[tuple[str, str]]:
+def _of_migrations(journals: Mapping[str, Sequence[PhaseRecord]]) -> Iterator[tuple[str, str]]:
     """Yield the savepoints that journals without an end name, each with its migration."""
-    for migration_id, phases in read_phases(board.store, board.job).items():
+    for migration_id, phases in journals.items():
         if has_ended(phases):
             continue
         for phase in phases:

@@ -7,7 +7,7 @@ takeover order that they wait for.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from airflow_flinkstyle.jobs.errors import SigningKeyError
 from airflow_flinkstyle.protocol import signatures
@@ -15,6 +15,8 @@ from airflow_flinkstyle.protocol.record import SignedRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from typing_extensions import Self
 
     from airflow_flinkstyle.protocol.records import Claim, TakeoverOrder
 

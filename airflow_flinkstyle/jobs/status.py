@@ -7,9 +7,10 @@ on a clock of its own knows that the driver is dead, on whichever host it ran.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.jobs.deployments.base import Alive, DriverState, Gone, Unknown, Waiting
+from airflow_flinkstyle.python_versions import assert_never
 from airflow_flinkstyle.wording import batch_words
 
 if TYPE_CHECKING:

@@ -326,7 +326,7 @@ class JobView:
         ask = getattr(self.deployment_of(run.generation, run.claim), "pages", None)
         native_id = run.submit.native_id if run.submit is not None else {}
         found: DriverPages = ask(native_id) if ask is not None and native_id else DriverPages()
-        ui_url = run.heartbeat.ui_url if run.heartbeat is not None else ""
+        ui_url = (run.heartbeat.ui_url if run.heartbeat is not None else None) or ""
         return found if found.spark_ui else replace(found, spark_ui=ui_url)
 
     def log_tail(self, run: Run, *, lines: int = 30) -> str:

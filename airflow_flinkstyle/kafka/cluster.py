@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.kafka.errors import NOTHING_CHANGED, TopicMissingError
+from airflow_flinkstyle.kafka.patience import patient
 from airflow_flinkstyle.kafka.settings import SETTLING, admin_client
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.typed_json import complete
@@ -111,6 +112,7 @@ class TopicSettings:
     """The broker overwrites timestamps, so a record's timestamp is no part of its identity."""
 
 
+@patient
 def describe(cluster: KafkaCluster, topics: Collection[str]) -> ClusterView:
     """Return the cluster's id and, for each topic, its id and the offsets of every partition.
 
@@ -137,6 +139,7 @@ def describe(cluster: KafkaCluster, topics: Collection[str]) -> ClusterView:
         )
 
 
+@patient
 def existing_topics(cluster: KafkaCluster) -> frozenset[str]:
     """Return the names of all topics that the credentials may describe."""
     with admin_client(cluster) as admin:
@@ -199,6 +202,7 @@ def _list_ranges(
     return {tp: LogRange(start=starts[tp], end=ends[tp], last_stable=stable[tp]) for tp in wanted}
 
 
+@patient
 def first_offsets_since(
     cluster: KafkaCluster, since_ms: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, NextOffset | None]:
@@ -249,6 +253,7 @@ def _look_up(
     }
 
 
+@patient
 def topic_settings(cluster: KafkaCluster, topics: Collection[str]) -> dict[str, TopicSettings]:
     """Return the settings in force per topic, broker defaults included."""
     from confluent_kafka.admin import ConfigResource

@@ -13,6 +13,7 @@ from airflow_flinkstyle.kafka.errors import (
     GroupMissingError,
     name_partitions,
 )
+from airflow_flinkstyle.kafka.patience import patient
 from airflow_flinkstyle.kafka.settings import admin_client, consumer
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.types import NextOffset
@@ -56,6 +57,7 @@ class GroupCommit:
         )
 
 
+@patient
 def group_offsets(cluster: KafkaCluster, group: str, topics: Collection[str]) -> Offsets:
     """Return what a group has committed on these topics; partitions without a commit are left out.
 
@@ -73,6 +75,7 @@ def group_offsets(cluster: KafkaCluster, group: str, topics: Collection[str]) ->
     return found
 
 
+@patient
 def set_group_offsets(cluster: KafkaCluster, group: str, offsets: Offsets) -> GroupCommit:
     """Commit offsets for a group, so that whoever watches its lag continues; back or on, whatever it had.
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, assert_never, get_args
+from typing import TYPE_CHECKING, get_args
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.kafka.verdict import Bounded, Chosen, Exact, ExtraClass, Refused, Verdict
+from airflow_flinkstyle.python_versions import assert_never
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -7,18 +7,50 @@ from typing import TYPE_CHECKING
 from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, require_positions
 from airflow_flinkstyle.kafka.errors import (
     NOTHING_CHANGED,
+    ClusterMismatchError,
     OffsetBeforeStartError,
     OffsetBeyondEndError,
     PartitionSetError,
     TopicMissingError,
+    TopicRecreatedError,
 )
 from airflow_flinkstyle.kafka.verdict import Chosen, Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from airflow_flinkstyle.offsets import Offsets
     from airflow_flinkstyle.types import NextOffset, TopicPartition
+
+
+def require_same_log(cluster_id: str, topic_ids: Mapping[str, str], view: ClusterView, where: str) -> None:
+    """Check that a cluster and its topics are those in which positions were recorded.
+
+    Args:
+        cluster_id: Recorded.
+        topic_ids: Recorded, by topic.
+        view: The live cluster, described with these topics.
+        where: What has the positions, for messages.
+
+    Raises:
+        ClusterMismatchError: If it is another cluster.
+        TopicMissingError: If the view lacks a topic.
+        TopicRecreatedError: If a topic has the same name and is another one.
+    """
+    if view.cluster_id != cluster_id:
+        raise ClusterMismatchError(
+            f"its positions belong to Kafka cluster {cluster_id}, "
+            f"but its options reach cluster {view.cluster_id}.",
+            state_after=NOTHING_CHANGED,
+            remedy="Plan and apply a rewrite (PlanOffsetRewriteOperator) and resume from the new savepoint, "
+            "or correct kafka.bootstrap.servers.",
+        )
+    for topic, topic_id in topic_ids.items():
+        seen = view.topics.get(topic)
+        if seen is None:
+            raise TopicMissingError.on(f"of {where}", [topic])
+        if seen.topic_id != topic_id:
+            raise TopicRecreatedError.between(where, topic, expected=topic_id, found=seen.topic_id)
 
 
 def require_within_log(positions: Offsets, view: ClusterView, where: str) -> None:

@@ -83,6 +83,8 @@ class KafkaCluster:
     ``oauth_cb``. Holds secrets."""
     request_timeout_s: float = 20.0
     """Longest wait for one answer."""
+    patience_s: float = 0.0
+    """How long a question is asked again while no broker answers it, or none leads; 0: it is asked once."""
 
     def __post_init__(self) -> None:
         if not self.config.get("bootstrap.servers"):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, assert_never
+from typing import ClassVar, Literal
 
 from airflow_flinkstyle.offsets import Offsets
+from airflow_flinkstyle.python_versions import assert_never
 from airflow_flinkstyle.typed_json import stored
 from airflow_flinkstyle.types import NextOffset, TopicPartition
 

@@ -24,6 +24,8 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
     :param script: The new script. (templated)
     :param args: Its arguments. (templated)
     :param conf: Spark settings to change; null takes one away. (templated)
+    :param shuffle_partitions: Spread the state over so many partitions from the new version on; empty for as
+        many as it has. Needs state in RocksDB and PySpark 4.2. (templated)
     :param if_committed: How to go back from a version that had committed, or had opened a transactional sink
         on another cluster: ``fork`` (new query id) or ``re-emit`` (batch ids are used again); ``continue``
         fails and leaves the choice. (templated)
@@ -38,11 +40,13 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
     :param rehearse_records: How many records such a batch reads from Kafka at most. (templated)
     :param rehearse_timeout_s: How long that may take.
     :param observe_s: How long the new version is watched after its first batch, several times what a batch
-        takes; 0 for not at all. If it is not well (its driver died, a query ended or is stuck), the old
-        version continues from where it is; if its plan does not fit the state any more, ``if_committed``
-        decides, and with ``continue`` the new one runs on while the task fails. (templated)
-    :param max_lag: How many records a topic may be behind at the end of that, where offsets are committed to
-        Kafka; empty for any number. (templated)
+        takes; 0 for not at all. If it is not well (its driver died, a query ended, is stuck or falls behind),
+        the old version continues from where it is; if its plan does not fit the state any more,
+        ``if_committed`` decides, and with ``continue`` the new one runs on while the task fails. (templated)
+    :param max_lag: How many records a topic, or a source of Kafka, may be behind at the end of that; empty
+        for any number. (templated)
+    :param min_rate: Which part of the old version's input rows per second it must read, 0 to 1, if it falls
+        further behind; empty for any. (templated)
     :param stop_timeout_s: How long draining and savepoint may take.
     :param first_commit_timeout_s: How long the new version may take to commit its first batch. (templated)
     """
@@ -51,7 +55,7 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
         *StreamingJobOperator.template_fields,
         *("script", "args", "conf", "if_committed", "skip_known_batches", "spark_conn_id"),
         *("standby", "rehearse_batches", "rehearse_records", "first_commit_timeout_s"),
-        *("observe_s", "max_lag"),
+        *("observe_s", "max_lag", "min_rate", "shuffle_partitions"),
     )
 
     def __init__(
@@ -60,6 +64,7 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
         script: str | None = None,
         args: Sequence[str] | str | None = None,
         conf: Mapping[str, Any] | str | None = None,
+        shuffle_partitions: int | str | None = None,
         if_committed: str = "continue",
         skip_known_batches: bool | str = False,
         spark_conn_id: str | None = None,
@@ -69,6 +74,7 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
         rehearse_timeout_s: float = 300.0,
         observe_s: float | str = 0.0,
         max_lag: int | str | None = None,
+        min_rate: float | str | None = 0.5,
         stop_timeout_s: float = 300.0,
         first_commit_timeout_s: float | str = 180.0,
         **kwargs: Any,
@@ -77,6 +83,7 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
         self.script = script
         self.args = args
         self.conf = conf
+        self.shuffle_partitions = shuffle_partitions
         self.if_committed = if_committed
         self.skip_known_batches = skip_known_batches
         self.spark_conn_id = spark_conn_id
@@ -86,6 +93,7 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
         self.rehearse_timeout_s = rehearse_timeout_s
         self.observe_s = observe_s
         self.max_lag = max_lag
+        self.min_rate = min_rate
         self.stop_timeout_s = stop_timeout_s
         self.first_commit_timeout_s = first_commit_timeout_s
 
@@ -95,6 +103,7 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
             bounds,
             mapping,
             next_version,
+            number,
             rehearse,
             rewind,
             standby,
@@ -102,6 +111,7 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
         from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
         from airflow_flinkstyle.jobs.journal import CutoverJournal
         from airflow_flinkstyle.jobs.running.recorded import recorded_launch
+        from airflow_flinkstyle.jobs.upgrade.repartition import with_partitions
         from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
 
         with airflow_errors():
@@ -113,7 +123,10 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
                 journal=CutoverJournal(
                     hook.store, self.job, request_key(context), UPGRADE_PHASES, signer=hook.signer
                 ),
-                spec=next_version(spec, script=self.script, args=self.args, conf=mapping(self.conf)),
+                spec=with_partitions(
+                    next_version(spec, script=self.script, args=self.args, conf=mapping(self.conf)),
+                    number("shuffle_partitions", self.shuffle_partitions),
+                ),
                 target=hook.target(self.spark_conn_id) if self.spark_conn_id else target,
                 if_committed=rewind(self.if_committed),
                 skip_known_batches=is_true("skip_known_batches", self.skip_known_batches),
@@ -121,7 +134,7 @@ class UpgradeStreamingJobOperator(StreamingJobOperator):
                 rehearse=rehearse(
                     self.rehearse_batches, self.rehearse_records, timeout_s=self.rehearse_timeout_s
                 ),
-                bounds=bounds(self.observe_s, self.max_lag),
+                bounds=bounds(self.observe_s, self.max_lag, self.min_rate),
                 settings=CutoverSettings(
                     stop_timeout_s=self.stop_timeout_s,
                     first_commit_timeout_s=float(self.first_commit_timeout_s),

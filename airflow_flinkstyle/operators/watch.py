@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG
@@ -10,6 +10,7 @@ from airflow.sdk import DAG
 from airflow_flinkstyle.hooks.airflow_versions import AirflowSkipException
 from airflow_flinkstyle.jobs.answers.values import seconds_or_none
 from airflow_flinkstyle.operators.base import StreamingJobOperator, airflow_errors
+from airflow_flinkstyle.python_versions import UTC
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

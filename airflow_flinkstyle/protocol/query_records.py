@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.typed_json import stored
@@ -11,6 +11,8 @@ from airflow_flinkstyle.types import BatchId, Count
 
 MOST_SOURCES = 16
 """Of so many sources a heartbeat says how fast they are."""
+MOST_PARTS = 12
+"""Of a batch's time."""
 MOST_CHARACTERS = 120
 """Of a source's description."""
 
@@ -51,6 +53,9 @@ class Pace:
     """In all stores of state together."""
     sources: tuple[SourcePace, ...]
     """In Spark's order, at most 16."""
+    parts_ms: Mapping[str, Count] = field(default_factory=dict)
+    """What ``batch_ms`` consists of, by Spark's names (``durationMs``), at most 12; empty from an agent that
+    did not say."""
 
     @property
     def lag_records(self) -> int | None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar
 
 from airflow_flinkstyle.errors import MessageFormatError, ProtocolVersionError
 from airflow_flinkstyle.typed_json import MismatchError, decode, encode, stored
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 PROTOCOL_VERSION = 2
 """Counts breaking changes of the records, not of the package."""

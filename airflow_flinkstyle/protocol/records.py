@@ -28,6 +28,8 @@ Rewind = Literal["continue", "fork", "re-emit"]
 on under a new query id, or use their ids again."""
 SubmitState = Literal["asked", "submitted", "failed", "dead"]
 """``failed``: no process was started; ``dead``: a person says that it has ended."""
+MOST_URL_CHARACTERS = 200
+"""Of the address of Spark's UI; a longer one is left out."""
 AgentState = Literal["starting", "standby", "running", "draining", "closed", "failed"]
 """``starting`` until the script starts its first query; ``standby`` then, until it has an order to run."""
 
@@ -72,6 +74,8 @@ class Claim(SignedRecord):
     """It is on the driver's command line: two stores may hold the same root, job and generation."""
     rehearse: Rehearse | None = None
     """Whether its queries are tried on a copy of ``prepare_savepoint_id`` before the driver waits."""
+    asked_by: Mapping[str, str] = field(default_factory=dict)
+    """The task of Airflow that asks (``dag_id``, ``run_id``, ``task_id``), for people; empty for others."""
 
 
 @stored
@@ -221,6 +225,10 @@ class QueryStatus:
     """The run continues it, and its script has not started it yet."""
     pace: Pace | None = None
     """What Spark says of its newest batch; None before the first, and from an agent that did not say."""
+    started_at_ms: int | None = None
+    """When Spark was told to start it last, epoch milliseconds; None if it was not, or nobody said."""
+    output_mode: str | None = None
+    """``append``, ``update`` or ``complete``; None from an agent that did not say."""
     failed: bool = False
     """An error has ended it, and its script has not ended the run for that: it may await another query."""
 
@@ -247,10 +255,12 @@ class Heartbeat(Record):
     """``failed`` only: error code and text."""
     transient: bool = False
     """``failed`` only: the cause may pass by itself, so the run may be started again as it is."""
+    python_version: str = ""
+    """Of the driver; empty from an agent that did not say."""
     dropped: tuple[Name, ...] = ()
     """Queries whose checkpoints may stand beside the others', and that the job is to have no more."""
-    ui_url: str = ""
-    """Where Spark's own pages are, as the driver knows its host; empty if it has none."""
+    ui_url: str | None = None
+    """Address of Spark's own UI, for people: ``uiWebUrl``, at most 200 characters; None without one."""
 
     def batches(self) -> dict[str, int]:
         """Return query name -> newest committed batch, leaving out queries without one."""
@@ -286,6 +296,8 @@ class Request(Record):
     """How long the agent holds its queries for the others of a cut, before all continue uncut."""
     on_failed_savepoint: OnFailedSavepoint = "keep_running"
     """Stops with a savepoint only: what to do if that fails. ``close`` stops the job without it."""
+    attend_s: float = 0.0
+    """``none`` only: a stop will follow within so long, so the agent looks at the slot more often."""
     timeout_s: float | None = None
     """How long the caller waits. By then the agent gives up a savepoint, and a stop that may be undone; None:
     nobody said, and the agent's own patience decides."""

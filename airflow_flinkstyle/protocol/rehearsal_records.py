@@ -15,7 +15,7 @@ from airflow_flinkstyle.wording import row
 StateSchema = Literal["unchanged", "changed", "none"]
 """Whether Spark wrote another schema of the state than the savepoint has; ``none``: there is no state."""
 
-Verdict = Literal["compatible", "needs a new source identity", "incompatible"]
+Verdict = Literal["compatible", "needs repartition", "needs a new source identity", "incompatible"]
 
 
 @stored
@@ -23,6 +23,8 @@ Verdict = Literal["compatible", "needs a new source identity", "incompatible"]
 class Compared:
     """One thing in which a new version may differ from what the savepoint holds."""
 
+    query: str = ""
+    """Whose it is; empty for the whole job."""
     what: str
     before: str
     now: str
@@ -59,6 +61,8 @@ class RehearsedQuery:
     seconds: tuple[float, ...] = ()
     """What each batch took, by Spark's ``triggerExecution``."""
     state_schema: StateSchema = "none"
+    state_changes: tuple[str, ...] = ()
+    """What became of the state's columns: added, dropped, renamed, widened; a part of a sentence each."""
     watermark_ms: int | None = None
     """Of the last batch, epoch milliseconds; None for a query without."""
     untested: tuple[str, ...] = ()
@@ -78,7 +82,7 @@ class Rehearsal(Record):
     failure: tuple[str, str] | None = None
     """Error code and text; None if it passed."""
     compared: tuple[Compared, ...] = ()
-    """What the new version changes of the query that was rehearsed."""
+    """What the new version changes of the job, and of the queries that it starts."""
     seconds: float
     """All of it, the restore of the copy included."""
     ended_at_ms: int
@@ -115,6 +119,13 @@ class Rehearsal(Record):
         shown = [self.summary(), "", row(heads), "|---" * len(heads) + "|", *rows]
         if self.compared:
             heads = ("compared", "in the savepoint", "in the new version", "verdict", "why")
-            cells = [(one.what, one.before, one.now, one.verdict, one.reason) for one in self.compared]
+            cells = [
+                (self._named(one), one.before, one.now, one.verdict, one.reason) for one in self.compared
+            ]
             shown += ["", row(heads), "|---" * len(heads) + "|", *map(row, cells)]
         return "\n".join(shown)
+
+    def _named(self, compared: Compared) -> str:
+        """Return what was compared, with its query if there are several."""
+        several = len({one.query for one in self.compared if one.query}) > 1
+        return f"{compared.what} of {compared.query}" if several and compared.query else compared.what

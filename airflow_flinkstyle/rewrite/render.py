@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.kafka.verdict import GRAVEST_FIRST, Bounded, Chosen, Exact, Refused, Verdict, describe
+from airflow_flinkstyle.python_versions import assert_never
 from airflow_flinkstyle.wording import row
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 
+from airflow_flinkstyle.python_versions import assert_never
 from airflow_flinkstyle.rewrite.errors import SourceChangeError
 
 if TYPE_CHECKING:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.errors import ClusterMismatchError
 from airflow_flinkstyle.kafka.start.resolve import require_known
+from airflow_flinkstyle.python_versions import assert_never
 from airflow_flinkstyle.rewrite.chosen_positions import start_at_chosen
 from airflow_flinkstyle.rewrite.drained import drained_then_chosen
 from airflow_flinkstyle.rewrite.errors import NOTHING_WRITTEN, old_cluster_needed

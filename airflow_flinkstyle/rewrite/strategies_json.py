@@ -5,7 +5,7 @@ A start that was read from a file or a savepoint is its table here: those may ch
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.kafka.start.kinds import (
     AtOffsets,
@@ -19,6 +19,7 @@ from airflow_flinkstyle.kafka.start.kinds import (
     StartRules,
 )
 from airflow_flinkstyle.offsets import Offsets
+from airflow_flinkstyle.python_versions import assert_never
 from airflow_flinkstyle.rewrite.rules import SourceRule, StrategyRules
 from airflow_flinkstyle.typed_json import decode, encode
 

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from airflow_flinkstyle.checkpoint.stores_in_use import SHUFFLE_PARTITIONS
 from airflow_flinkstyle.savepoint.errors import SparkIncompatibleError
 
 if TYPE_CHECKING:
@@ -18,12 +19,13 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.manifest import Manifest
 
 _MINOR = re.compile(r"(\d+)\.(\d+)")
-_PARTITIONS: Final = "spark.sql.shuffle.partitions"
-_PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
+PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
+REPARTITION: Final = "spark.flinkstyle.repartition"
+"""Setting with the number of shuffle partitions that a savepoint's state is to be given before a start."""
 _REMEDIES: Final = {
-    _PARTITIONS: "The state is split into that many parts. State in RocksDB can be given another number: "
-    "`flinkstyle savepoint repartition` makes a savepoint of it, with PySpark 4.2.",
-    _PROVIDER: "No Spark converts the state of one provider into another's: keep it, or start fresh.",
+    SHUFFLE_PARTITIONS: "The state is split into that many parts. State in RocksDB can be given another "
+    "number with PySpark 4.2: upgrade with shuffle_partitions, or run `flinkstyle savepoint repartition`.",
+    PROVIDER: "No Spark converts the state of one provider into another's: keep it, or start fresh.",
 }
 _KEPT: Final = "Spark would use the checkpoint's value and ignore yours."
 
@@ -83,6 +85,12 @@ def check_confs(query: str, pinned: Mapping[str, str], confs: Mapping[str, str])
         for name, saved in sorted(pinned.items())
         if name in confs and _plain(confs[name]) != _plain(saved)
     )
+
+
+def as_repartitioned(pinned: Mapping[str, str], confs: Mapping[str, str]) -> dict[str, str]:
+    """Return what a query pins once its state has the number of partitions that is asked for, if one is."""
+    asked = confs.get(REPARTITION)
+    return {**pinned, SHUFFLE_PARTITIONS: asked} if asked and SHUFFLE_PARTITIONS in pinned else dict(pinned)
 
 
 def require_compatible(what: str, findings: Sequence[Finding], *, state_after: str) -> None:

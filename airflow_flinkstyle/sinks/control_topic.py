@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, cast
 
+from airflow_flinkstyle.clock import CLOCK
 from airflow_flinkstyle.kafka.cluster import topic_settings
 from airflow_flinkstyle.kafka.settings import SETTLING, admin_client, consumer
 from airflow_flinkstyle.sinks.errors import REPLAYS, ControlTopicError, ProducerFencedError
@@ -93,18 +94,17 @@ def _watermarks(client: Consumer, settings: SinkSettings, number: int) -> tuple[
     from confluent_kafka import KafkaException, TopicPartition
 
     place = TopicPartition(settings.control_topic, number)
-    deadline_s = time.monotonic() + _SETTLED_S
+    wait = CLOCK.wait(_SETTLED_S, every_s=0.05)
     while True:
         try:
             return client.get_watermark_offsets(place, timeout=_TIMEOUT_S)
         except KafkaException as error:
             name = error.args[0].name()
-            if time.monotonic() < deadline_s and name in SETTLING | _UNKNOWN:
-                time.sleep(0.05)
-            elif name in _UNKNOWN:
+            if name in SETTLING | _UNKNOWN and wait.again():
+                continue
+            if name in _UNKNOWN:
                 raise _missing(settings, f"partition {number}") from error
-            else:
-                raise
+            raise
 
 
 def _read(client: Consumer, settings: SinkSettings, number: int, start: int, high: int) -> dict[str, bytes]:
@@ -204,9 +204,9 @@ def _create(settings: SinkSettings, partitions: int) -> None:
         except KafkaException as error:
             if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
                 raise
-    deadline_s = time.monotonic() + _TIMEOUT_S
-    while (_partition_count(settings) or 0) < partitions and time.monotonic() < deadline_s:
-        time.sleep(0.1)
+    wait = CLOCK.wait(_TIMEOUT_S, every_s=0.1)
+    while (_partition_count(settings) or 0) < partitions and wait.again():
+        pass
 
 
 def _grow(settings: SinkSettings, partitions: int) -> None:

@@ -104,6 +104,11 @@ class TransactionalKafkaSink:
         self.last_batch: BatchWritten | None = None
         """What became of the newest batch of this run."""
 
+    @property
+    def named_lineage(self) -> str | None:
+        """The lineage as it was given; None for the query's id."""
+        return self._lineage
+
     def foreach_batch(self, frame: DataFrame, batch_id: int) -> None:
         """Write one micro-batch; for ``writeStream.foreachBatch``."""
         query_id = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)

@@ -19,6 +19,17 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.protocol.records import Rewind
 
 
+def is_lineage_of(recorded: str, own: str) -> bool:
+    """Return whether a recorded lineage is that of a sink, or one that a rewind has begun for it.
+
+    Args:
+        recorded: As a savepoint has it.
+        own: As the script names it, or the query's id.
+    """
+    name, _, generation = recorded.rpartition(".")
+    return recorded == own or (name == own and generation.isdigit())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resume:
     """What the savepoint that a query starts from says of a sink, and what was chosen."""
@@ -49,10 +60,7 @@ class Resume:
 
     def is_for(self, own: str) -> bool:
         """Return whether this is about the sink whose lineage is named so in the script."""
-        if self.mode != "continue" or self.lineage is None:
-            return True
-        name, _, generation = self.lineage.rpartition(".")
-        return self.lineage == own or (name == own and generation.isdigit())
+        return self.mode != "continue" or self.lineage is None or is_lineage_of(self.lineage, own)
 
     def begins_behind(self, *, cluster_id: str, batch_id: int, completed: int | None) -> int | None:
         """Return the batch behind which the lineage begins on a cluster; None to take it as it is there.

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.sinks.errors import SinkConfigError
+from airflow_flinkstyle.spark_versions import checkpoint_files, source_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import SparkSession
 
-_Java = Any
-"""An object of the driver's JVM."""
+    from airflow_flinkstyle.spark_versions import Java
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,10 +37,10 @@ class RunningQuery:
         Raises:
             SinkConfigError: If Spark does not know it: the batch is not called by a streaming query.
         """
-        self._jvm: _Java = session.sparkContext._jvm  # noqa: SLF001
-        self._conf: _Java = session.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
-        active: _Java = session._jsparkSession.sharedState().activeStreamingQueries()  # noqa: SLF001
-        self._query: _Java = active.get(self._jvm.java.util.UUID.fromString(query_id))
+        self._jvm: Java = session.sparkContext._jvm  # noqa: SLF001
+        self._conf: Java = session.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
+        active: Java = session._jsparkSession.sharedState().activeStreamingQueries()  # noqa: SLF001
+        self._query: Java = active.get(self._jvm.java.util.UUID.fromString(query_id))
         if self._query is None:
             raise SinkConfigError(
                 f"Query {query_id} was expected to run in this driver, found that it does not.",
@@ -77,9 +77,8 @@ class RunningQuery:
     def create(self, name: str, content: str) -> None:
         """Create a file of the checkpoint as a whole; leave it as it is if it exists by then."""
         path, files = self._open(name)
-        manager = self._jvm.org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
         files.mkdirs(path.getParent())
-        stream = manager.create(path.getParent(), self._conf).createAtomic(path, False)
+        stream = checkpoint_files(self._jvm, path.getParent(), self._conf).createAtomic(path, False)
         stream.write(content.encode())
         try:
             stream.close()
@@ -99,16 +98,15 @@ class RunningQuery:
         path, files = self._open(name)
         files.delete(path, True)
 
-    def _open(self, name: str) -> tuple[_Java, _Java]:
+    def _open(self, name: str) -> tuple[Java, Java]:
         path = self._jvm.org.apache.hadoop.fs.Path(f"{self.checkpoint}/{name}")
         return path, path.getFileSystem(self._conf)
 
 
-def _source(position: int, leaf: _Java) -> KafkaSource:
+def _source(position: int, leaf: Java) -> KafkaSource:
     options = dict(leaf.extraOptions().asCaseSensitiveMap())
-    name = str(leaf.sourceIdentifyingName().toString()).rpartition("=")[2].strip("\"'")
     return KafkaSource(
         position=position,
-        name=None if name.startswith("<") else name,
+        name=source_name(leaf),
         options={key.lower(): value for key, value in options.items()},
     )

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 from airflow_flinkstyle.sinks.frame import spread
 from airflow_flinkstyle.sinks.task import shards_of_task, tasks_for
 from airflow_flinkstyle.sinks.whole_input import whole
+from airflow_flinkstyle.spark_versions import ends_the_rows_of_a_killed_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     import pyarrow as pa
+    from pyspark import RDD
     from pyspark.sql import DataFrame, SparkSession
 
     from airflow_flinkstyle.sinks.settings import SinkSettings
@@ -47,15 +49,34 @@ class Spread:
         """Return what each task answers to its rows and the shards they belong to."""
         tasks, shards = self.tasks, self.shards
 
+        def found_in(batches: Iterator[pa.RecordBatch]) -> object:
+            return work(whole(batches), shards_of_task(_task(), tasks=tasks, shards=shards))
+
         def answer(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             import pyarrow
 
-            found = work(whole(batches), shards_of_task(_task(), tasks=tasks, shards=shards))
-            yield pyarrow.RecordBatch.from_pydict({"answer": [pickle.dumps(found)]})
+            yield pyarrow.RecordBatch.from_pydict({"answer": [pickle.dumps(found_in(batches))]})
 
-        with _set(self.records.sparkSession, _CONFS):
+        session = self.records.sparkSession
+        with _set(session, _CONFS):
+            if ends_the_rows_of_a_killed_task(session.sparkContext._jvm):  # noqa: SLF001
+                batches = _in_arrow(self.records)
+                return list(batches.mapPartitions(lambda rows: [found_in(rows)]).collect())
             rows = self.records.mapInArrow(answer, _ANSWER).collect()
         return [pickle.loads(row.answer) for row in rows]  # noqa: S301  # ours
+
+
+def _in_arrow(records: DataFrame) -> RDD[pa.RecordBatch]:
+    """Return rows as batches of Arrow, by a way on which the stream breaks off when the task is killed."""
+    from pyarrow import ipc
+    from pyspark.rdd import RDD
+    from pyspark.serializers import NoOpSerializer
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    schema = to_arrow_schema(records.schema)
+    batches = records._jdf.toArrowBatchRdd().toJavaRDD()  # noqa: SLF001  # as PySpark's own toPandas
+    sent = RDD(batches, records.sparkSession.sparkContext, NoOpSerializer())
+    return sent.mapPartitions(lambda rows: (ipc.read_record_batch(batch, schema) for batch in rows))
 
 
 @contextmanager

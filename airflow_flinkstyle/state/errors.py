@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 from airflow_flinkstyle.errors import FlinkstyleError
 
 if TYPE_CHECKING:
     from collections.abc import Collection
+
+    from typing_extensions import Self
 
 _UNTOUCHED: Final = "The savepoint and the job are as they were."
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
+    from airflow_flinkstyle.state.scratch import OpenPlace
     from airflow_flinkstyle.storage.s3_settings import S3Settings
     from airflow_flinkstyle.types import BatchId
 
@@ -87,7 +88,9 @@ def open_copy(
     scratch = scratch_for(spark, scratch)
     repository = SavepointRepository(open_store(root, s3), job)
     manifest = find_savepoint(repository, savepoint)
-    return copy_to(spark, repository, manifest, _query(manifest, query), scratch, s3)
+    return copy_to(
+        spark, repository, manifest, _query(manifest, query), scratch, lambda place: open_store(place, s3)
+    )
 
 
 def scratch_for(spark: SparkSession, scratch: str | None) -> str:
@@ -110,13 +113,13 @@ def copy_to(
     manifest: Manifest,
     query: QuerySnapshot,
     scratch: str,
-    s3: S3Settings | None,
+    open_place: OpenPlace,
 ) -> QueryCopy:
     """Copy one query below ``scratch``."""
     _ = (
         spark.streams.active
     )  # starts what stores report to, which Spark 4.2's reader expects and does not start
-    location, is_format_2 = copy_query(manifest, query, repository, scratch, s3)
+    location, is_format_2 = copy_query(manifest, query, repository, scratch, open_place)
     return QueryCopy(
         spark=spark,
         savepoint_id=manifest.savepoint_id,

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
     from airflow_flinkstyle.state.query_copy import QueryCopy
+    from airflow_flinkstyle.state.scratch import OpenPlace
     from airflow_flinkstyle.storage.s3_settings import S3Settings
 
 _SINCE: Final = (4, 2)
@@ -81,24 +82,54 @@ def repartition_savepoint(
         raise RepartitionError.bad_number(partitions)
     repository = SavepointRepository(open_store(root, s3), job)
     manifest = find_savepoint(repository, savepoint)
-    wanted = [query for query in manifest.queries if _changes(query, partitions)]
-    if not wanted:
+    if not to_repartition(manifest, partitions):
         raise RepartitionError.nothing_to_do(manifest.savepoint_id, partitions)
+    scratch = scratch_for(spark, scratch)
+    return repartition(spark, repository, manifest, partitions, scratch, lambda place: open_store(place, s3))
+
+
+def to_repartition(manifest: Manifest, partitions: int) -> list[QuerySnapshot]:
+    """Return the queries whose state is in another number of partitions."""
+    return [query for query in manifest.queries if _changes(query, partitions)]
+
+
+def repartition(
+    spark: SparkSession,
+    repository: SavepointRepository,
+    manifest: Manifest,
+    partitions: int,
+    scratch: str,
+    open_place: OpenPlace,
+) -> Repartitioned:
+    """Do what ``repartition_savepoint`` does, with a repository that is open.
+
+    Args:
+        spark: As there.
+        repository: Where the savepoint is, and the new one goes.
+        manifest: The savepoint.
+        partitions: As there; some query's state is in another number.
+        scratch: Location for the copy, reached by driver and executors.
+        open_place: Opens the store at a location.
+    """
+    if tuple(int(part) for part in spark.version.split(".")[:2]) < _SINCE:
+        raise RepartitionError.spark_too_old(spark.version)
+    wanted = to_repartition(manifest, partitions)
     for query in wanted:
         _require_possible(query)
-    scratch = f"{scratch_for(spark, scratch)}/{partitions}-partitions"
-    copies = {q.name: copy_to(spark, repository, manifest, q, scratch, s3) for q in wanted}
+    scratch = f"{scratch}/{partitions}-partitions"
+    copies = {q.name: copy_to(spark, repository, manifest, q, scratch, open_place) for q in wanted}
     keys = sum(_spread(copied, partitions) for copied in copies.values())
 
     def change(query: QuerySnapshot) -> QuerySnapshot:
         copied = copies.get(query.name)
-        return _captured(copied, repository, partitions, s3) if copied else query
+        return _captured(copied, repository, partitions, open_place) if copied else query
 
-    published = publish_derived(manifest, repository, _derived_id(manifest, partitions), change)
+    published = publish_derived(manifest, repository, derived_id(manifest, partitions), change)
     return Repartitioned(savepoint=published, keys=keys)
 
 
-def _derived_id(manifest: Manifest, partitions: int) -> str:
+def derived_id(manifest: Manifest, partitions: int) -> str:
+    """Return the id that a savepoint has with so many partitions."""
     text = f"{manifest.savepoint_id}\0{partitions}"
     return f"sp-repartition-{hashlib.sha256(text.encode()).hexdigest()[:20]}"
 
@@ -151,7 +182,7 @@ def _compared(copied: QueryCopy, operator: int, which: dict[str, str]) -> int:
 
 
 def _captured(
-    copied: QueryCopy, repository: SavepointRepository, partitions: int, s3: S3Settings | None
+    copied: QueryCopy, repository: SavepointRepository, partitions: int, open_place: OpenPlace
 ) -> QuerySnapshot:
     """Return the old snapshot with the copy's files, under its old number where that is possible."""
     query = copied.query
@@ -160,7 +191,7 @@ def _captured(
         for source, at in query.kafka.items()
     }
     found = capture_query(
-        open_store(copied.location, s3),
+        open_place(copied.location),
         repository,
         name=query.name,
         kafka=logs,

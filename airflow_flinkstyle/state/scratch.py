@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Final
 from airflow_flinkstyle.checkpoint import commit_log, offset_log
 from airflow_flinkstyle.checkpoint.stores_in_use import SHUFFLE_PARTITIONS
 from airflow_flinkstyle.savepoint.files.restore import restore_query
-from airflow_flinkstyle.storage.open import open_store
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
     from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
     from airflow_flinkstyle.storage.base import ObjectStore
-    from airflow_flinkstyle.storage.s3_settings import S3Settings
+
+    OpenPlace = Callable[[str], ObjectStore]
 
 _PARTITION: Final = re.compile(r"state/\d+/(?P<partition>\d+)/")
 
@@ -35,7 +37,7 @@ def copy_query(
     query: QuerySnapshot,
     repository: SavepointRepository,
     scratch: str,
-    s3: S3Settings | None,
+    open_place: OpenPlace,
 ) -> tuple[str, bool]:
     """Copy what Spark reads of a query below ``scratch``; what is there already is kept.
 
@@ -44,13 +46,13 @@ def copy_query(
         query: One of its queries.
         repository: Where its files are.
         scratch: A location.
-        s3: Endpoint and keys for a location on S3; None for the environment's.
+        open_place: Opens the store at a location.
 
     Returns:
         The copy's location as Spark writes it, and whether its state is of checkpoint format 2.
     """
     location = f"{scratch.rstrip('/')}/{manifest.job}/{manifest.savepoint_id}/{query.name}"
-    target = open_store(location, s3)
+    target = open_place(location)
     if target.local_path("metadata") is not None:
         Path(target.uri.removeprefix("file://")).mkdir(parents=True, exist_ok=True)
     restore_query(manifest, query, repository, target)

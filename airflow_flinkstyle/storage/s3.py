@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import hashlib
 import os
 import threading
 import time
@@ -17,6 +16,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from airflow_flinkstyle.python_versions import sha256_of
 from airflow_flinkstyle.storage.base import CopiedObject, ObjectInfo, Versioned
 from airflow_flinkstyle.storage.errors import (
     ObjectChangedError,
@@ -345,6 +345,6 @@ class S3Store:
 
 def _sha256_of(file: BufferedReader) -> str:
     """Return an open file's SHA-256 in hex, and go back to its start."""
-    found = hashlib.file_digest(file, "sha256").hexdigest()
+    found = sha256_of(file)
     file.seek(0)
     return found

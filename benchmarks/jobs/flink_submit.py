@@ -1,8 +1,8 @@
 """Submit SQL statements to a Flink cluster: ``flink_submit.py SETTINGS_JSON``; prints the job's id.
 
-Settings: ``java`` (a command line with class path), ``conf`` (Flink's configuration folder), ``statements``;
-the last one starts the job. Needs py4j, which PySpark's environment has: Flink's own Python package would
-bring Beam for the same few calls.
+Settings: ``java`` (a command line with class path), ``conf`` (Flink's configuration folder), ``statements``,
+the last of which starts the job, and perhaps ``restore``, the savepoint that it starts from. Needs py4j,
+which PySpark's environment has: Flink's own Python package would bring Beam for the same few calls.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ def main() -> None:
         flink = JavaGateway(gateway_parameters=GatewayParameters(port=port)).jvm.org.apache.flink
         configuration = flink.configuration.GlobalConfiguration.loadConfiguration(settings["conf"])
         configuration.setString("execution.target", "remote")
+        if settings.get("restore"):
+            configuration.setString("execution.state-recovery.path", settings["restore"])
         builder = flink.table.api.EnvironmentSettings.newInstance().inStreamingMode()
         table = flink.table.api.TableEnvironment.create(builder.withConfiguration(configuration).build())
         results = [table.executeSql(statement) for statement in settings["statements"]]

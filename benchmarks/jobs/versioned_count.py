@@ -1,7 +1,7 @@
 """Count rows per key with a payload beside each count: the job whose versions replace each other.
 
-``versioned_count.py --rows N --keys N --trigger-ms N [--breaks WHERE]``: N numbered rows a batch, one after
-the other over all keys; with ``--breaks`` a version that is broken there.
+``versioned_count.py --servers S --topic T --keys N --trigger-ms N [--breaks WHERE]``: the records of a Kafka
+topic are numbers, spread over all keys; with ``--breaks`` a version that is broken there.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from pyspark.sql import functions as F
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 PAYLOAD_DIGESTS = 8
 """Of 128 characters each, which do not compress."""
+MOST_PER_BATCH = 100_000
 
 
 def main() -> None:
     """Run until somebody stops it."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--rows", type=int, required=True)
+    parser.add_argument("--servers", required=True)
+    parser.add_argument("--topic", required=True)
     parser.add_argument("--keys", type=int, required=True)
     parser.add_argument("--trigger-ms", type=int, required=True)
     parser.add_argument("--breaks", choices=["import", "batch", "schema"])
@@ -33,7 +35,15 @@ def main() -> None:
         .config("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
         .getOrCreate()
     )
-    rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", args.rows).load()
+    records = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", args.servers)
+        .option("subscribe", args.topic)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", MOST_PER_BATCH)
+        .load()
+    )
+    rows = records.select(F.col("value").cast("string").cast("long").alias("value"))
     if args.breaks == "batch":
         rows = rows.withColumn("value", F.raise_error(F.lit("broken in its first batch")).cast("long"))
     key = (F.col("value") % args.keys).alias("k")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_flinkstyle.jobs.migration.cutover import PHASES
+from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES
 from testbed import paths
 from testbed.waiting import PATIENCE_S, wait_until
 
@@ -71,14 +72,16 @@ def blobs(scenario: OrdersScenario) -> int:
     return sum(1 for _ in scenario.board.store.list(f"{scenario.spec.name}/blobs/"))
 
 
-def test_a_window_killed_at_every_journal_write_is_completed_by_its_retries(
-    scenario: OrdersScenario, reader: StateReader
+@pytest.mark.parametrize("kind", ["migration", "upgrade"])
+def test_a_cutover_killed_at_every_journal_write_is_completed_by_its_retries(
+    scenario: OrdersScenario, reader: StateReader, kind: str
 ):
     """Killed behind each intent, before each result (the action is done), and behind each result."""
     scenario.start_producer()
     scenario.start()
     killed_at = scenario.folder / "killed-at"
     settings = {
+        "kind": kind,
         "folder": str(scenario.folder),
         "old": scenario.old.port,
         "new": scenario.new.port,
@@ -88,11 +91,12 @@ def test_a_window_killed_at_every_journal_write_is_completed_by_its_retries(
     program = [sys.executable, str(Path(__file__).parent / "window.py"), json.dumps(settings)]
     done = subprocess.run(program, cwd=paths.ROOT, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
-    phases = [phase for phase in PHASES if phase != "rollback"]
+    phases = {*(PHASES if kind == "migration" else UPGRADE_PHASES)} - {"rollback", "observe"}
     expected = {f"{phase} {point}" for phase in phases for point in ("intent", "unrecorded", "result")}
     assert set(killed_at.read_text().splitlines()) == {"attempt", *expected}
 
-    wait_until("orders go to new", lambda: scenario.producer_is_at() == "new")
+    if kind == "migration":
+        wait_until("orders go to new", lambda: scenario.producer_is_at() == "new")
     scenario.wait_commits(2)
-    judgement = scenario.judge(reader, scenario.new)
+    judgement = scenario.judge(reader, scenario.new if kind == "migration" else scenario.old)
     assert judgement.right, judgement

@@ -38,7 +38,7 @@ def test_migration_moves_the_job_and_a_relaunched_old_driver_exits_before_spark_
     report = scenario.cutover(hot=scenario.hot_savepoint()).run()
     assert report.generation != old
     assert not report.plan.refused
-    assert report.downtime_s is not None
+    assert report.downtime is not None
     wait_until("orders go to new", lambda: scenario.producer_is_at() == "new")
     scenario.wait_commits(2)
 
@@ -73,7 +73,7 @@ def test_a_window_without_any_producer_ends_without_a_commit(scenario: OrdersSce
     scenario.end_producer()
     scenario.wait_all_read(scenario.old)
     report = scenario.cutover(settings=CutoverSettings(first_commit_timeout_s=5)).run()
-    assert report.downtime_s is None
+    assert report.downtime is None
     judgement = scenario.judge(reader, scenario.new)
     assert judgement.right, judgement
 

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
 from airflow_flinkstyle.jobs.errors import UpgradeRolledBackError
-from airflow_flinkstyle.jobs.journal import CutoverJournal
-from airflow_flinkstyle.jobs.upgrade.health import Bounds
-from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
-from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
-from testbed.keys import SIGNER
+from airflow_flinkstyle.jobs.upgrade.keeping_up import Bounds
 from testbed.waiting import wait_until
+from tests.e2e.upgrades import SCRIPTS, upgrade
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,20 +19,6 @@ if TYPE_CHECKING:
     from testbed.scenario import OrdersScenario
 
 pytestmark = pytest.mark.e2e
-SCRIPTS = Path(__file__).parent / "scripts"
-
-
-def upgrade(scenario: OrdersScenario, script: str, *, first_commit_timeout_s: float) -> Upgrade:
-    return Upgrade(
-        client=scenario.client,
-        journal=CutoverJournal(
-            scenario.board.store, scenario.spec.name, script, UPGRADE_PHASES, signer=SIGNER
-        ),
-        spec=replace(scenario.spec, script=str(SCRIPTS / f"{script}.py")),
-        target=scenario.target,
-        rehearse=Rehearse(batches=2, records=1000),
-        settings=CutoverSettings(first_commit_timeout_s=first_commit_timeout_s),
-    )
 
 
 def test_a_new_version_goes_on_where_the_old_one_stopped(scenario: OrdersScenario, reader: StateReader):

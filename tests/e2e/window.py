@@ -1,5 +1,5 @@
-"""A migration's window, tried until it is done: each attempt is a process of its own, which kills itself at
-the first journal write not killed at before.
+"""A cutover, tried until it is done: each attempt is a process of its own, which kills itself at the first
+journal write not killed at before.
 """
 
 from __future__ import annotations
@@ -12,44 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from airflow_flinkstyle.storage.local import LocalStore
 from testbed.kafka import Broker
 from testbed.scenario import OrdersScenario
+from tests.e2e.journal_store import JournalStore
+from tests.e2e.upgrades import upgrade
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 ATTEMPTS = 60
-
-
-class KillingStore(LocalStore):
-    """Ends the process before or behind writes to the migration's journal."""
-
-    killed_at: Path
-
-    def create(self, key: str, data: bytes) -> str:
-        """Create; an intent or the first attempt, if it is the journal's."""
-        version = super().create(key, data)
-        if "/migrations/" in key:
-            self._kill("attempt" if "attempt" in key else f"{json.loads(data)['phase']} intent")
-        return version
-
-    def replace(self, key: str, data: bytes, *, expected: str) -> str:
-        """Replace; a result, if the journal's phase has one."""
-        phase = json.loads(data)["phase"] if "/migrations/" in key and "attempt" not in key else None
-        has_result = phase is not None and json.loads(data)["result"] is not None
-        if has_result:
-            self._kill(f"{phase} unrecorded")
-        version = super().replace(key, data, expected=expected)
-        if has_result:
-            self._kill(f"{phase} result")
-        return version
-
-    def _kill(self, point: str) -> None:
-        before = self.killed_at.read_text().splitlines() if self.killed_at.exists() else []
-        if point not in before:
-            self.killed_at.write_text("\n".join([*before, point]) + "\n")
-            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def main() -> None:
@@ -68,16 +39,23 @@ def main() -> None:
 
 def run(settings: Mapping[str, Any]) -> None:
     """Run one attempt."""
-    folder = Path(settings["folder"])
+    folder, killed_at = Path(settings["folder"]), Path(settings["killed_at"])
     scenario = OrdersScenario(
         folder=folder,
         old=Broker("old", folder / "unused", port=settings["old"]),
         new=Broker("new", folder / "unused", port=settings["new"]),
         topic=settings["topic"],
     )
-    cutover = scenario.cutover()
-    store = KillingStore(folder / "store")
-    store.killed_at = Path(settings["killed_at"])
+    cutover = scenario.cutover() if settings["kind"] == "migration" else upgrade(scenario, "orders_job_v2")
+    store = JournalStore(folder / "store")
+
+    def kill(point: str) -> None:
+        before = killed_at.read_text().splitlines() if killed_at.exists() else []
+        if point not in before:
+            killed_at.write_text("\n".join([*before, point]) + "\n")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    store.told = kill
     cutover.journal._store = store
     cutover.run()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import urllib.error
 import urllib.request
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from airflow_flinkstyle.types import BatchId
 from testbed import paths
 from testbed.airflow import Airflow
 from testbed.keys import SIGNER, SIGNING_KEY
+from tests.page_users import USERS, password_of
 from tests.seeming_jobs import SeemingJob
 from tests.unit.cli.kafka_savepoints import take_on_kafka
 
@@ -30,13 +32,22 @@ HOSTILE_FOLDER = "<script>globalThis.hacked=1<&script>"
 """A folder below the root that looks like a job's; a slash would end its name."""
 SECRETS = {"password": SIGNING_KEY, "secret_key": "pw-of-the-store"}
 """In the connections; nothing of them may leave."""
-USERS = {"admin": "admin", "viewer": "viewer", "nobody": ""}
-"""With their roles; nobody can log in and has no right."""
+ASKED = {"dag_id": "start_job", "run_id": "manual__1", "task_id": "start"}
+OWN_DAG = """
+from airflow.sdk import DAG, task
+
+with DAG("take_savepoint_payments", schedule=None) as dag:
+    task(lambda: None, task_id="take")()
+"""
+"""A DAG that one job has of its own."""
 _MINUTE_MS = 60_000
 
 
 def fill(folder: Path) -> None:
-    """Leave jobs in every state below ``folder/root``: ``orders`` runs, is migrated, has three savepoints."""
+    """Leave jobs in every state below ``folder/root``.
+
+    ``orders`` failed once, runs again from ``sp-1``, has three savepoints, and is being migrated.
+    """
     begun_at_ms = now_ms() - 90 * _MINUTE_MS
     orders = SeemingJob(folder, "orders", begun_at_ms, host="worker-7", claim_key="start_job-start")
     for number in (1, 2, 3):
@@ -46,11 +57,26 @@ def fill(folder: Path) -> None:
             f"sp-{number}",
             {"orders": {0: 41_000 * number, 1: 39_500 * number}},
             taken_at_ms=begun_at_ms + 25 * number * _MINUTE_MS,
+            generation=1 if number == 1 else 2,
         )
     check_savepoint(orders.repository, "sp-3", level="quick", by="a test")
     pin(orders.repository, "sp-1", reason="audit of the quarter", by="a test", at_ms=begun_at_ms)
     orders.board.write_history(_history(begun_at_ms // 1000), seen="")
-    orders.seem_running(pace=_pace("KafkaV2[Subscribe[orders]]"))
+    orders.seem_running(
+        state="failed",
+        error=("SCRIPT_FAILED", "The sink refused the batch: disk full."),
+        drivers=2,
+        said_after_min=40,
+        asked_by=ASKED,
+    )
+    orders.seem_running(
+        generation=2,
+        from_savepoint="sp-1",
+        claimed_after_min=45,
+        pace=_pace("KafkaV2[Subscribe[orders]]"),
+        asked_by=ASKED,
+        ui_url="http://worker-7:4040",
+    )
     store = LocalStore(folder / "root")
     journal = CutoverJournal(store, "orders", "to-new-cluster", ("prepare", "stop"), signer=SIGNER)
     journal.begin(lambda: 1)
@@ -65,7 +91,11 @@ def fill_hostile(folder: Path) -> None:
     job = SeemingJob(folder, "hostile", now_ms(), host=MARKUP, claim_key=MARKUP)
     job.take("sp-1", "4.2.0/stateless")
     pin(job.repository, "sp-1", reason=MARKUP, by=MARKUP, at_ms=1)
-    job.seem_running(state="failed", error=(MARKUP, MARKUP), pace=_pace(MARKUP))
+    asked = {"dag_id": MARKUP, "run_id": "../../../logout", "task_id": MARKUP}
+    error = (MARKUP, MARKUP)
+    job.seem_running(state="failed", error=error, pace=_pace(MARKUP), asked_by=asked, drivers=2)
+    script = "javascript:globalThis.hacked=1"
+    job.seem_running(generation=2, pace=_pace(MARKUP), asked_by=asked, ui_url=script)
     (folder / "root" / HOSTILE_FOLDER / "runs").mkdir(parents=True)
 
 
@@ -107,22 +137,47 @@ def an_airflow(folder: Path) -> Airflow:
         "flinkstyle_default": connection(folder / "shop" / "root"),
         "flinkstyle_hostile": connection(folder / "hostile" / "root"),
     }
-    return an_airflow_of(folder, connections, "flinkstyle_default, flinkstyle_hostile, lost:start_job")
+    dags = folder / "dags"
+    shutil.copytree(paths.ROOT / "dags", dags, ignore=shutil.ignore_patterns("__pycache__"))
+    (dags / "own.py").write_text(OWN_DAG)
+    page = "flinkstyle_default, flinkstyle_hostile, lost:start_job"
+    return an_airflow_of(folder, connections, page, dags=dags)
 
 
-def an_airflow_of(folder: Path, connections: Mapping[str, str], page: str) -> Airflow:
-    """Return an Airflow with our users, these connections and this setting of the page."""
+def an_airflow_of(
+    folder: Path,
+    connections: Mapping[str, str],
+    page: str,
+    *,
+    roles: Mapping[str, str] = USERS,
+    dags: Path = paths.ROOT / "dags",
+    env: Mapping[str, str] | None = None,
+) -> Airflow:
+    """Return an Airflow with these connections and this setting of the page.
+
+    Args:
+        folder: Where its home goes.
+        connections: By id, as JSON.
+        page: ``[flinkstyle] page``.
+        roles: User -> role, with a team behind a colon.
+        dags: Where its DAGs are.
+        env: More of its environment.
+    """
     home = folder / "airflow"
     home.mkdir()
-    passwords = {user: password_of(user) for user in USERS}
+    passwords = {user: password_of(user) for user in roles}
     (home / "simple_auth_manager_passwords.json.generated").write_text(json.dumps(passwords))
-    users = ",".join(f"{user}:{role}" for user, role in USERS.items())
+    users = ",".join(f"{user}:{role}" for user, role in roles.items())
     return Airflow(
         home,
-        paths.ROOT / "dags",
+        dags,
         connections=connections,
         all_admins=False,
-        env={"AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": users, "AIRFLOW__FLINKSTYLE__PAGE": page},
+        env={
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": users,
+            "AIRFLOW__FLINKSTYLE__PAGE": page,
+            **(env or {}),
+        },
     )
 
 
@@ -130,11 +185,6 @@ def connection(root: Path) -> str:
     """Return a connection to a savepoint root, with secrets in it, as JSON."""
     extra = {"savepoint_root": str(root), "secret_key": SECRETS["secret_key"]}
     return json.dumps({"conn_type": "flinkstyle", "password": SECRETS["password"], "extra": extra})
-
-
-def password_of(user: str) -> str:
-    """Return a user's password."""
-    return f"{user}-pw"
 
 
 class Caller:

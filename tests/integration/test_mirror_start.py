@@ -47,9 +47,9 @@ def test_positions_are_noted_once_and_those_that_mirrormaker_has_stay(kafka_pair
     assert set_mirror_start(target, mirror, first) == {("a", 0): 10, ("b", 0): 7}, (
         "nothing to leave out of a-1"
     )
-    assert read_positions(target, mirror) == {("a", 0): 9, ("b", 0): 6}
+    assert read_positions(target, mirror) == {("a", 0): 10, ("b", 0): 7}
     assert set_mirror_start(target, mirror, Offsets({("a", 0): 99, ("c", 0): 5})) == {("c", 0): 5}
-    assert read_positions(target, mirror) == {("a", 0): 9, ("b", 0): 6, ("c", 0): 4}
+    assert read_positions(target, mirror) == {("a", 0): 10, ("b", 0): 7, ("c", 0): 5}
 
 
 def test_note_that_the_cluster_does_not_take_is_an_error_that_names_the_partition(kafka_pair: KafkaPair):

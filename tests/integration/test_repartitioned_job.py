@@ -13,9 +13,14 @@ from typer.testing import CliRunner
 from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.cli.app import app
 from airflow_flinkstyle.jobs.errors import DriverFailedError
+from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.running.client import Stopped
 from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint
+from airflow_flinkstyle.jobs.upgrade.repartition import with_partitions
+from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
+from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 from testbed import paths
+from testbed.keys import SIGNER
 from testbed.spark import spark_paths
 from tests.golden.stateful import ROCKSDB
 from tests.integration.detached_lab import TIMEOUT_S, Lab
@@ -71,4 +76,41 @@ def test_stopped_job_goes_on_in_another_number_of_partitions_and_counts_each_row
     assert log.confs["spark.sql.shuffle.partitions"] == "5"
     numbers = [json.loads(line)["batch"] for line in lab.out.read_text().splitlines()]
     assert numbers == list(range(len(numbers))), "no batch number twice, none left out"
+    lab.judge()
+
+
+def upgraded(lab: Lab, partitions: int) -> int:
+    """Upgrade to another number of partitions, rehearsed; returns the newest batch, which was run in it."""
+    client, key = lab.client, f"to-{partitions}"
+    report = Upgrade(
+        client=client,
+        journal=CutoverJournal(client.board.store, "counts", key, UPGRADE_PHASES, signer=SIGNER),
+        spec=with_partitions(on_rocksdb(lab.spec(), partitions), partitions),
+        target=lab.target(),
+        rehearse=Rehearse(batches=1),
+    ).run()
+    assert report.rehearsal is not None
+    assert (
+        f"| spark.sql.shuffle.partitions | {partitions} | {partitions} | compatible |"
+        in (report.rehearsal["table"])
+    )
+    at = lab.until_committed_beyond(client.repository.read(report.savepoint_id).queries[0].batch_id + 1)
+    place = client.claim(client.board.current().value.generation).checkpoint_location
+    log = offset_log.parse((lab.folder / place / f"counts/offsets/{at}").read_text())
+    assert log.confs["spark.sql.shuffle.partitions"] == str(partitions)
+    return at
+
+
+def test_upgrade_spreads_the_state_over_more_partitions_and_back_while_rows_come(lab: Lab):
+    client = lab.client
+    client.start(on_rocksdb(lab.spec(), 8), lab.target(), claim_key="run-1/start")
+    lab.until_committed_beyond(2)
+    upgraded(lab, 16)
+    upgraded(lab, 8)
+    client.stop("end", savepoint=True, timeout_s=TIMEOUT_S)
+    ids = client.repository.ids()
+    compared = [one for one in ids if one.startswith("sp-repartition-")]
+    assert len(compared) == 4, "of each hot savepoint, and of each stop's, every key was compared"
+    numbers = [json.loads(line)["batch"] for line in lab.out.read_text().splitlines()]
+    assert numbers == list(range(len(numbers)))
     lab.judge()

@@ -53,7 +53,7 @@ OLDER = [
     )
     if tuple(int(part) for part in golden.split(".")[:2]) < VERSION
 ]
-BY_CHANGELOG = next(case for case in CASES if case.name == "format-v2-changelog")
+BY_CHANGELOG = [case for case in LOCAL if case.name == "format-v2-changelog"]
 ON_S3 = next(case for case in CASES if case.name == "transform-with-state-v2")
 
 
@@ -91,7 +91,7 @@ def test_restored_operator_goes_on_as_the_unbroken_one(lab: OperatorLab, tmp_pat
     assert_goes_on(lab, manifest, str(copy), unbroken)
 
 
-@pytest.mark.parametrize("lab", [BY_CHANGELOG], ids=lambda case: case.name, indirect=True)
+@pytest.mark.parametrize("lab", BY_CHANGELOG, ids=lambda case: case.name, indirect=True)
 def test_batch_that_was_run_again_leaves_two_attempts_and_the_committed_one_counts(
     lab: OperatorLab, tmp_path: Path
 ):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark import InheritableThread
 
 from airflow_flinkstyle.kafka.errors import GroupInUseError, GroupMissingError
 from airflow_flinkstyle.kafka.groups import group_offsets
@@ -31,11 +34,12 @@ from airflow_flinkstyle.sinks.settings import SinkSettings
 from airflow_flinkstyle.sinks.shard import Chunk
 from airflow_flinkstyle.sinks.spread import Spread
 from airflow_flinkstyle.sinks.task import write_shards
+from airflow_flinkstyle.spark_versions import ends_the_rows_of_a_killed_task
+from testbed.waiting import PATIENCE_S, wait_until
 from tests.integration.sink_lab import ROWS, Lab, as_records, die, once, refused, topic_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -86,7 +90,10 @@ def test_batch_that_spark_runs_again_is_not_written_again(lab: Lab):
 
 
 def test_batch_without_rows_leaves_the_markers_that_the_brokers_have(lab: Lab):
-    """Batch 1 has no partition, as far as Spark knows beforehand, and no task: nothing is marked."""
+    """Batch 1 has no partition, as far as Spark knows beforehand, and no task: nothing is marked.
+
+    Spark 3.5 runs its tasks all the same, on the way that it is given the rows by.
+    """
     sink = lab.sink()
 
     def without_batch_1(frame: DataFrame, batch_id: int) -> None:
@@ -96,8 +103,9 @@ def test_batch_without_rows_leaves_the_markers_that_the_brokers_have(lab: Lab):
     told = states(lab.query_id)[-1]
     opened = open_lineage(settings_of(lab, 2, "look"), query_id=lab.query_id, batch_id=2)
     found = {shard: marker.batch_id for shard, marker in opened.markers.items()}
-    assert (told.completed_batch, dict(told.markers)) == (1, {0: 0, 1: 0})
-    assert (opened.completed.batch_id, found) == (1, {0: 0, 1: 0})
+    marked = int(ends_the_rows_of_a_killed_task(lab.spark.sparkContext._jvm))
+    assert (told.completed_batch, dict(told.markers)) == (1, {0: marked, 1: marked})
+    assert (opened.completed.batch_id, found) == (1, {0: marked, 1: marked})
     lab.forget_commit(1)
     lab.run(without_batch_1, batches=2)  # the empty one again, and the next
     assert lab.counts() == Counter([*range(ROWS), *range(2 * ROWS, 3 * ROWS)])
@@ -277,6 +285,40 @@ def test_task_whose_rows_break_off_answers_nothing(two_tasks: SparkSession, tmp_
         spread(95_000).answers(work)
     assert not told.exists()
     assert spread(100_000).answers(work) == [100_000]
+
+
+def test_task_that_is_killed_while_it_reads_does_not_take_its_rows_for_whole(
+    two_tasks: SparkSession, tmp_path: Path
+):
+    """As when another task of the batch fails, and Spark ends those that still run."""
+    begun, told = tmp_path / "begun", tmp_path / "told"
+
+    def work(batches: Iterator[pa.RecordBatch], _: range) -> None:
+        rows = next(batches).num_rows
+        begun.write_text(str(os.getpid()))
+        rows += sum(batch.num_rows for batch in batches)
+        told.write_text(f"{rows} rows")
+
+    def run() -> None:
+        two_tasks.sparkContext.setJobGroup("to be cut", "to be cut")
+        with pytest.raises(Exception, match="cancelled"):
+            Spread(records=slow, tasks=1, shards=1).answers(work)
+
+    slow = two_tasks.range(0, 5_000, 1, 1).selectExpr(
+        "reflect('java.lang.Thread', 'sleep', 20L) slept", "repeat('x', 10000) value"
+    )
+    two_tasks.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "10")
+    reader = InheritableThread(target=run)
+    reader.start()
+    try:
+        wait_until("the task reads", lambda: begun.exists() and bool(begun.read_text()))
+        two_tasks.sparkContext.cancelJobGroup("to be cut")
+        reader.join(PATIENCE_S)
+        worker = Path("/proc") / begun.read_text()
+        wait_until("the task has ended", lambda: told.exists() or not worker.exists())
+    finally:
+        two_tasks.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    assert not told.exists(), told.read_text()
 
 
 def test_nothing_of_a_task_is_written_whose_rows_break_off(lab: Lab):

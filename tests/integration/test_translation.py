@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,7 +13,11 @@ import pytest
 from airflow_flinkstyle.jobs.errors import MirrorBehindError
 from airflow_flinkstyle.jobs.migration.kafka_side import LiveKafka
 from airflow_flinkstyle.kafka.cluster import describe
-from airflow_flinkstyle.kafka.errors import ClusterMismatchError, MirrorPositionMissingError
+from airflow_flinkstyle.kafka.errors import (
+    ClusterMismatchError,
+    ClusterUnreachableError,
+    MirrorPositionMissingError,
+)
 from airflow_flinkstyle.kafka.mirror.lag import Behind, CaughtUp, mirror_lag, wait_caught_up
 from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.reading import ReadRange, scan
@@ -28,13 +32,14 @@ from airflow_flinkstyle.savepoint.manifest import KafkaPosition, Manifest, Query
 from airflow_flinkstyle.types import BatchId, NextOffset
 from testbed.mirror import Mirror
 from testbed.mirror import MirrorSettings as MirrorProcessSettings
-from testbed.waiting import PATIENCE_S
+from testbed.waiting import PATIENCE_S, wait_until
 from tests.manifests import a_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from airflow_flinkstyle.kafka.translation.evidence import Translation
+    from testbed.kafka import Broker
 
 pytestmark = [pytest.mark.integration, pytest.mark.kafka]
 
@@ -162,7 +167,7 @@ def test_evidence_names_both_logs_and_counts(bed: Bed):
     translation = translated(bed, {("c.plain", 0): 150})
     evidence = translation.evidence["c.plain", 0]
     assert (evidence.unread_records, evidence.matched_records, evidence.context_records) == (250, 250, 32)
-    assert evidence.mirrored_to == 399
+    assert evidence.mirrored_to == 400
     assert evidence.source_topic_id == describe(bed.old, ["c.plain"]).topics["c.plain"].topic_id
     assert evidence.target_topic_id == translation.target.topics["c.plain"].topic_id
 
@@ -304,3 +309,38 @@ def test_mirror_that_comes_back_makes_the_same_positions_exact(behind: Bed):
         assert values_from(behind.new, topic, partition, verdict.offset) == values_from(
             behind.old, topic, partition, position
         )
+
+
+@contextmanager
+def gone_until_asked_in_vain(broker: Broker, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Kill a broker; start it again once a question had no answer and is asked again."""
+    asked = caplog.text.count("Trying again")
+    broker.kill()
+
+    def come_back() -> None:
+        wait_until("a question is asked again", lambda: caplog.text.count("Trying again") > asked)
+        broker.start()
+
+    back = threading.Thread(target=come_back)
+    back.start()
+    yield
+    back.join()
+
+
+def test_brokers_that_restart_during_proof_and_watch_are_waited_for(
+    behind: Bed, caplog: pytest.LogCaptureFixture
+):
+    """Behind the mirror's catching up: each position is exact. Without patience the first question fails."""
+    hasty = replace(behind.old, request_timeout_s=2)
+    old, new = (replace(one, request_timeout_s=2, patience_s=PATIENCE_S) for one in (hasty, behind.new))
+    kafka = LiveKafka(old=old, new=new, mirror=MIRROR)
+    ends = kafka.watch.ends(["c.plain"])
+    request = ProofRequest(positions=Offsets({("c.plain", 0): NextOffset(150)}), mirror=MIRROR)
+    with gone_until_asked_in_vain(behind.pair.old, caplog):
+        with pytest.raises(ClusterUnreachableError):
+            describe(hasty, ["c.plain"])
+        assert kafka.watch.late_writes(ends) is None
+    for broker in (behind.pair.old, behind.pair.new):
+        with gone_until_asked_in_vain(broker, caplog):
+            verdict = translate_positions(old, new, request).verdicts["c.plain", 0]
+            assert isinstance(verdict, Exact), verdict

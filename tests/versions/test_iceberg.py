@@ -1,4 +1,4 @@
-"""A job on Iceberg tables, on the newest Spark that Iceberg runs on; ``make test-versions`` runs it."""
+"""A job on Iceberg tables, on each Spark that Iceberg runs on; ``make test-versions`` runs it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from airflow_flinkstyle.jobs.running.start_choice import plan_start
 from airflow_flinkstyle.jobs.running.start_plan import Fresh, FromSavepoint
 from airflow_flinkstyle.jobs.view import JobView
 from airflow_flinkstyle.savepoint.files.verify import verify_savepoint
-from testbed.paths import jar_set
-from testbed.spark import spark_paths
+from testbed.paths import SPARK, jar_set
 from tests.integration.agent_lab import Lab
 
 if TYPE_CHECKING:
@@ -25,9 +24,8 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.manifest import Manifest
     from tests.integration.agent_lab import Driver
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.iceberg]
 
-MINOR = "4.1"
 ROWS = 10
 JOB = """
 import json, sys
@@ -58,8 +56,7 @@ class Lake:
 
     def __init__(self, folder: Path) -> None:
         self.lab = Lab(folder / "lab", lease_s=15, patience_s=600)
-        self.lab.spark = MINOR
-        jars = [str(jar) for jar in (*spark_paths(minor=MINOR).jars, *jar_set(f"iceberg-{MINOR}"))]
+        jars = [str(jar) for jar in jar_set(f"iceberg-{SPARK}")]
         self.lab.conf = {
             "spark.jars": ",".join(jars),
             "spark.driver.extraClassPath": ":".join(jars),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import platform
 import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -22,7 +23,7 @@ from airflow_flinkstyle.agent.jvm.process import (
 )
 from airflow_flinkstyle.clock import LEASE_CLOCK, now_ms
 from airflow_flinkstyle.protocol.board import JobBoard
-from airflow_flinkstyle.protocol.records import Heartbeat
+from airflow_flinkstyle.protocol.records import MOST_URL_CHARACTERS, Heartbeat
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectExistsError
 from airflow_flinkstyle.storage.open import impatient
 
@@ -84,6 +85,7 @@ class HeartbeatWriter:
             written_at_ms=0,
             spark_version="",
             application_id="",
+            python_version=platform.python_version(),
             queries={},
         )
 
@@ -97,8 +99,10 @@ class HeartbeatWriter:
         """What was last seen of the queries."""
         return self._known
 
-    def spark_is_up(self, *, spark_version: str, application_id: str, ui_url: str = "") -> None:
-        """Say which Spark runs from the next write on."""
+    def spark_is_up(self, *, spark_version: str, application_id: str, ui_url: str | None = None) -> None:
+        """Say which Spark runs, and where its UI is, from the next write on."""
+        if ui_url is not None and len(ui_url) > MOST_URL_CHARACTERS:
+            ui_url = None
         with self._lock:
             self._newest = replace(
                 self._newest, spark_version=spark_version, application_id=application_id, ui_url=ui_url

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.protocol.records import Outcome, Request
     from airflow_flinkstyle.types import Generation, Incarnation
 
-POLL_S = 0.3
+POLL_S, ATTENTIVE_POLL_S = 0.3, 0.05
+MOST_ATTENTION_S = 3600.0
 END_PATIENCE_S = 60.0
 log = logging.getLogger(__name__)
 
@@ -80,22 +81,30 @@ class Inbox(threading.Thread):
         self._acted_on: set[str] = set()
         self._seen: tuple[str, float] = ("", 0.0)
         """The id of the newest request, and when it was first seen."""
+        self._attends_until_s = 0.0
+        """By the monotonic clock."""
 
     def run(self) -> None:
         """Poll until a stop was accepted."""
         pause = threading.Event()
         while not self.stopping.is_set():
-            pause.wait(POLL_S)
+            pause.wait(self.poll_s())
             try:
                 self.poll()
             except StoreError:
                 log.warning("The request slot could not be read", exc_info=True)
+
+    def poll_s(self) -> float:
+        """Return how long to wait until the next look: less if a caller has said that a stop will follow."""
+        return ATTENTIVE_POLL_S if time.monotonic() < self._attends_until_s else POLL_S
 
     def poll(self) -> None:
         """Look at the slot once, and act on what is new."""
         slot = self._board.request(self._generation, unless=self._read)
         if slot is not None and self._seen[0] != slot.value.request_id:
             self._seen = (slot.value.request_id, time.monotonic())
+            if slot.value.incarnation == self._incarnation:
+                self._attends_until_s = time.monotonic() + min(slot.value.attend_s, MOST_ATTENTION_S)
         if slot is not None and self._is_dealt_with(slot):
             self._read = slot.version
 

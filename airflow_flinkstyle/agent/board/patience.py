@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
+from airflow_flinkstyle import patience
 from airflow_flinkstyle.clock import LEASE_CLOCK
 from airflow_flinkstyle.kafka.errors import ClusterUnreachableError
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 RETRY_S: Final = 0.5
 T = TypeVar("T")
-log = logging.getLogger(__name__)
 
 
 class Patience(Protocol):
@@ -32,12 +31,5 @@ def patiently(call: Callable[[], T], *, for_s: float, clock: Clock = LEASE_CLOCK
     Raises:
         StoreUnavailableError: If the store does not answer in time; ``ClusterUnreachableError`` likewise.
     """
-    until_s = clock.now_s + for_s
-    while True:
-        try:
-            return call()
-        except (StoreUnavailableError, ClusterUnreachableError) as error:
-            if clock.now_s > until_s:
-                raise
-            log.warning("Trying again: %s", error)
-            clock.sleep(RETRY_S)
+    away = (StoreUnavailableError, ClusterUnreachableError)
+    return patience.patiently(call, of=away, for_s=for_s, every_s=RETRY_S, clock=clock)

@@ -6,13 +6,14 @@ import logging
 import os
 import threading
 import time
-from typing import TYPE_CHECKING, Protocol, assert_never
+from typing import TYPE_CHECKING, Protocol
 
 from airflow_flinkstyle.agent.commits.offset_commits import Ignore, OffsetCommits, Replace, Send, Wait
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.kafka.login.driver import scrub
 from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.protocol.query_records import GroupStatus
+from airflow_flinkstyle.python_versions import assert_never
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.agent.commits.offset_commits import BatchOffsets

@@ -201,6 +201,7 @@ def restore(
     carry_planned: bool = False,
     claim_mode: ClaimMode = "no_claim",
     generation: Generation | None = None,
+    precopied: Manifest | None = None,
 ) -> None:
     """Restore every query of a savepoint to its checkpoint; files that are there stay."""
     restored = restore_savepoint(
@@ -211,6 +212,7 @@ def restore(
         generation=generation,
         carry_planned=carry_planned,
         complete=complete,
+        precopied=precopied,
     )
     for name, done in restored.items():
         log.info(

@@ -27,7 +27,7 @@ def require_for_savepoint(spark: PySpark, manifest: Manifest, query: str) -> Non
     snapshot = manifest.query(query)
     pinned = snapshot.pinned_confs if snapshot else {}
     findings = check_version(manifest.spark_version, spark.version)
-    findings += check_confs(query, pinned, _given(spark, pinned))
+    findings += check_confs(query, pinned, given(spark, pinned))
     require_compatible(f"savepoint {manifest.savepoint_id}", findings, state_after=NOT_STARTED)
 
 
@@ -39,11 +39,11 @@ def require_for_checkpoint(spark: PySpark, query: str, checkpoint: ObjectStore) 
     """
     newest = read_positions(checkpoint).newest
     pinned = newest.confs if newest else {}
-    findings = check_confs(query, pinned, _given(spark, pinned))
+    findings = check_confs(query, pinned, given(spark, pinned))
     require_compatible(f"the checkpoint of query {query}", findings, state_after=NOT_STARTED)
 
 
-def _given(spark: PySpark, names: Iterable[str]) -> dict[str, str]:
+def given(spark: PySpark, names: Iterable[str]) -> dict[str, str]:
     """Return those settings that somebody made for the session, Spark's defaults left out."""
     confs = spark._jsparkSession.sessionState().conf()  # noqa: SLF001
     return {name: confs.getConfString(name) for name in names if confs.contains(name)}

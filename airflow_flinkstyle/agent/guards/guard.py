@@ -12,13 +12,8 @@ from airflow_flinkstyle.agent.errors import SourcesChangedError
 from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.checkpoint.inventory import list_batches
 from airflow_flinkstyle.errors import FlinkstyleError
-from airflow_flinkstyle.kafka.errors import (
-    ClusterMismatchError,
-    PartitionSetError,
-    TopicMissingError,
-    TopicRecreatedError,
-)
-from airflow_flinkstyle.kafka.positions import require_within_log
+from airflow_flinkstyle.kafka.errors import PartitionSetError
+from airflow_flinkstyle.kafka.positions import require_same_log, require_within_log
 from airflow_flinkstyle.protocol.records import SourceIdentity
 
 if TYPE_CHECKING:
@@ -115,30 +110,13 @@ def check_source(
     where = f"source {key} of query {query}"
     try:
         for identity in expected:
-            _check_identity(where, view, identity)
+            require_same_log(identity.cluster_id, identity.topic_ids, view, where)
         _check_positions(where, key, view, positions)
     except FlinkstyleError as error:
         raise type(error)(f"{_start(where)}: {error.problem}", _LEFT, error.remedy) from error
     return SourceIdentity(
         cluster_id=view.cluster_id, topic_ids={topic: seen.topic_id for topic, seen in view.topics.items()}
     )
-
-
-def _check_identity(where: str, view: ClusterView, expected: SourceIdentity) -> None:
-    if view.cluster_id != expected.cluster_id:
-        raise ClusterMismatchError(
-            f"its positions belong to Kafka cluster {expected.cluster_id}, "
-            f"but its options reach cluster {view.cluster_id}.",
-            state_after=_LEFT,
-            remedy="Plan and apply a rewrite (PlanOffsetRewriteOperator) and resume from the new savepoint, "
-            "or correct kafka.bootstrap.servers.",
-        )
-    for topic, topic_id in expected.topic_ids.items():
-        seen = view.topics.get(topic)
-        if seen is None:
-            raise TopicMissingError.on(f"of {where}", [topic])
-        if seen.topic_id != topic_id:
-            raise TopicRecreatedError.between(where, topic, expected=topic_id, found=seen.topic_id)
 
 
 def _check_positions(where: str, key: str, view: ClusterView, positions: CheckpointPositions) -> None:

@@ -37,7 +37,18 @@ def sink_of(spark: PySpark, seen: StreamOptions) -> Sink:
     name = name if name in FOREACH else name.lower()
     if seen.table is not None:
         return _sink_of_table(spark, seen.table) or Sink(name=name, may_remember=may_remember(name))
-    return Sink(name=name, path=seen.options.get("path"), may_remember=_may_remember(name, seen.function))
+    return Sink(
+        name=name,
+        path=seen.options.get("path"),
+        lineage=_lineage(seen.function),
+        may_remember=_may_remember(name, seen.function),
+    )
+
+
+def _lineage(function: Any) -> str | None:  # noqa: ANN401  # the script's
+    """Return what a transactional sink calls its lineage; None for another function."""
+    is_sink = getattr(function, "__func__", None) is TransactionalKafkaSink.foreach_batch
+    return (function.__self__.named_lineage or "") if is_sink else None
 
 
 def _may_remember(name: str, function: Any) -> bool:  # noqa: ANN401  # the script's

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import uuid
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.python_versions import sha256_of
 from airflow_flinkstyle.storage.base import ObjectInfo, Versioned
 from airflow_flinkstyle.storage.errors import (
     ObjectChangedError,
@@ -144,7 +144,7 @@ class HadoopStore:
         """Create or overwrite from a local file, without moving its bytes through Python."""
         if sha256 is not None:
             with source.open("rb") as file:
-                found = hashlib.file_digest(file, "sha256").hexdigest()
+                found = sha256_of(file)
             if found != sha256:
                 raise ObjectChangedError.at(self.uri, key, expected=sha256, found=found)
         with self._temporary("write", key) as path:
@@ -154,7 +154,7 @@ class HadoopStore:
     def upload_by_content(self, source: Path, folder: str, name: Callable[[str, int], str | None]) -> str:
         """Store a local file under a name that depends on its content."""
         with source.open("rb") as file:
-            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+            sha256 = sha256_of(file)
             chosen = name(sha256, file.tell())
         if chosen is not None:
             self.upload(f"{folder}/{chosen}", source, sha256=sha256)

@@ -5,11 +5,17 @@ from __future__ import annotations
 import json
 import logging
 import os
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.kafka.login.driver import scrub
-from airflow_flinkstyle.protocol.query_records import MOST_CHARACTERS, MOST_SOURCES, Pace, SourcePace
+from airflow_flinkstyle.protocol.query_records import (
+    MOST_CHARACTERS,
+    MOST_PARTS,
+    MOST_SOURCES,
+    Pace,
+    SourcePace,
+)
+from airflow_flinkstyle.python_versions import moment_of
 from airflow_flinkstyle.types import BatchId
 
 if TYPE_CHECKING:
@@ -45,10 +51,13 @@ def pace_of(progress: Mapping[str, Any]) -> Pace:
     """
     watermark = (progress.get("eventTime") or {}).get("watermark")
     watermark_ms = _epoch_ms(watermark) if watermark else _WITHOUT_WATERMARK_MS
+    parts = dict(progress.get("durationMs", {}))
+    whole = int(parts.pop("triggerExecution", 0))
     return Pace(
         batch_id=BatchId(int(progress["batchId"])),
         begun_at_ms=_epoch_ms(progress["timestamp"]),
-        batch_ms=int(progress.get("durationMs", {}).get("triggerExecution", 0)),
+        batch_ms=whole,
+        parts_ms={name: max(0, int(parts[name])) for name in sorted(parts)[:MOST_PARTS]},
         rows=int(progress.get("numInputRows", 0)),
         input_rows_per_s=_rate(progress, "inputRowsPerSecond"),
         processed_rows_per_s=_rate(progress, "processedRowsPerSecond"),
@@ -86,4 +95,4 @@ def _rate(progress: Mapping[str, Any], name: str) -> float | None:
 
 
 def _epoch_ms(moment: str) -> int:
-    return int(datetime.fromisoformat(moment).timestamp() * 1000)
+    return int(moment_of(moment).timestamp() * 1000)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.agent.jvm.versions import as_dict, source_name
+from airflow_flinkstyle.spark_versions import as_dict, source_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

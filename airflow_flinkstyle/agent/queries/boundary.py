@@ -12,12 +12,13 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from airflow_flinkstyle.agent.jvm.versions import engine_states
+from airflow_flinkstyle.spark_versions import engine_states
 
 if TYPE_CHECKING:
     from airflow_flinkstyle.agent.jvm.untyped import Java
 
 _IN_BATCH, _PLANS, _RUNS = ".executeOneBatch(", ".constructNextBatch(", ".runBatch("
+_SLEEPS = ".waitTillTime("
 _LOCKED_OUT = ("ReentrantLock.lock(", ".withProgressLocked(")
 """Methods by which the stack of the engine's thread tells where it is."""
 _PATIENCE_MS = 50
@@ -62,6 +63,10 @@ class StopFlag:
         self.let_go()
         self._take_lock()  # behind the engine, before it comes by again: it may find nothing to do
         return False
+
+    def sleeps(self) -> bool:
+        """Return whether the engine waits for its next trigger: with the flag set it begins no batch then."""
+        return _SLEEPS in self._stack()
 
     def _set_between(self) -> bool:
         """Set the flag where no batch was begun; take it back if one is begun in that very moment."""

@@ -11,6 +11,7 @@ from airflow_flinkstyle.agent.declared import difference, difference_since_relau
 from airflow_flinkstyle.agent.errors import ONLY_QUERY, QueryNameError
 from airflow_flinkstyle.agent.job_query import JobQuery
 from airflow_flinkstyle.agent.jvm.hadoop_store import HadoopStore, needs_hadoop
+from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.protocol.board import check_name
 from airflow_flinkstyle.storage.keys import below
 from airflow_flinkstyle.storage.open import open_store
@@ -81,7 +82,7 @@ class Queries:
 
     def note_start(self, query: JobQuery) -> None:
         """Note what the query starts from, in the thread that starts it."""
-        query.before, query.started_s = query.look(), time.monotonic()
+        query.before, query.started_s, query.started_at_ms = query.look(), time.monotonic(), now_ms()
         query.local_properties = query.context.getLocalProperties().clone()
 
     def beats(self) -> dict[str, QueryStatus]:

@@ -48,8 +48,8 @@ def stop_at_boundary(
     finally:
         for flag in flags:
             flag.let_go()
-    for query in running:
-        wait_until_stopped(query, look=look)
+    for query, flag in zip(running, flags, strict=True):
+        wait_until_stopped(query, look=look, sleeps=flag.sleeps)
 
 
 def _execution(streaming_query: PySpark) -> Java:
@@ -57,13 +57,24 @@ def _execution(streaming_query: PySpark) -> Java:
     return wrapped.streamingQuery()
 
 
-def wait_until_stopped(query: JobQuery, *, look: Callable[[], None] = keep_waiting) -> None:
-    """Wait for a query that was told to stop."""
+def wait_until_stopped(
+    query: JobQuery,
+    *,
+    look: Callable[[], None] = keep_waiting,
+    sleeps: Callable[[], bool] = lambda: False,
+) -> None:
+    """Wait for a query that was told to stop; one that sleeps until its next trigger is woken.
+
+    Args:
+        query: Its stop flag is set.
+        look: Called in every round; raises to end the wait.
+        sleeps: Whether the engine is known to sleep; else a while without a batch shows it.
+    """
     thread = _execution(query.query).queryExecutionThread()
     idle = 0
     while thread.isAlive():
         idle = 0 if query.query.status["isTriggerActive"] else idle + 1
-        if idle >= _IDLE_LOOKS:
+        if idle >= _IDLE_LOOKS or (idle and sleeps()):
             log.info("Query %s only waits for its next trigger", query.name)
             query.query._jsq.stop()  # noqa: SLF001
             return

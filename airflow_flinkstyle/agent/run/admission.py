@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from airflow_flinkstyle.agent.board import takeover
 from airflow_flinkstyle.agent.board.patience import patiently
 from airflow_flinkstyle.agent.guards import checks, compat, lineages, sinks, waiting
-from airflow_flinkstyle.agent.run import scratch
-from airflow_flinkstyle.agent.run.rehearsal import rehearse
+from airflow_flinkstyle.agent.run import repartition, scratch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,6 +43,8 @@ class Admission:
         self.starting = False
         """The job was taken over for a query that Spark has not started yet."""
         self._taking = False
+        self._prepared: Manifest | None = None
+        """The hot savepoint that was copied to the checkpoint."""
         self._lock = threading.Lock()
         self._order: TakeoverOrder  # once it was given
         self._expected: checks.Expected = {}
@@ -76,8 +77,8 @@ class Admission:
     def _take_over(self, first: JobQuery) -> None:
         """Wait for the order, restore, guard, and take ``current.json``: the protocol's sequence."""
         driver_run, board = self._driver_run, self._board
-        if not self.relaunched:
-            self._prepare(first)
+        if (hot := self.to_prepare()) is not None:
+            self.prepare(hot, first)
         self._patiently(lambda: self._heartbeat_writer.beat("standby"))
         self._order = order = self._wait_for_order()
         seen = driver_run.seen if self.relaunched else board.current()
@@ -113,15 +114,20 @@ class Admission:
             target=scratch.remove_left, args=left, name="flinkstyle-scratch", daemon=True
         ).start()
 
-    def _prepare(self, first: JobQuery) -> None:
-        """Copy a hot savepoint while waiting, and rehearse on it, so that little is left for the window."""
+    def to_prepare(self) -> Manifest | None:
+        """Return the hot savepoint that this driver restores while it waits; None if it does not wait."""
         savepoint_id = self._driver_run.claim.prepare_savepoint_id
-        if savepoint_id is not None and self._board.takeover_order(self._driver_run.generation) is None:
-            manifest = self._repository.read(savepoint_id)
-            compat.require_for_savepoint(self._queries.spark, manifest, first.name)
-            checks.restore(manifest, self._repository, self._queries.checkpoint, complete=False)
-            if (asked := self._driver_run.claim.rehearse) is not None:
-                rehearse(self._driver, manifest, first, asked)
+        if savepoint_id is None or self.relaunched or self._prepared is not None:
+            return None
+        if self._board.takeover_order(self._driver_run.generation) is not None:
+            return None
+        return repartition.as_asked(self._driver, self._repository.read(savepoint_id))
+
+    def prepare(self, hot: Manifest, first: JobQuery) -> None:
+        """Copy a hot savepoint while waiting, so that little is left for the window."""
+        compat.require_for_savepoint(self._queries.spark, hot, first.name)
+        checks.restore(hot, self._repository, self._queries.checkpoint, complete=False)
+        self._prepared = hot
 
     def _wait_for_order(self) -> TakeoverOrder:
         log.info("Waiting for the takeover order")
@@ -150,7 +156,7 @@ class Admission:
 
     def _restore(self, order: TakeoverOrder, first: JobQuery) -> None:
         if order.savepoint_id is not None:
-            self.manifest = self._repository.read(order.savepoint_id)
+            self.manifest = repartition.as_asked(self._driver, self._repository.read(order.savepoint_id))
             compat.require_for_savepoint(self._queries.spark, self.manifest, first.name)
             if order.rewind == "fork":
                 newest = sinks.newest_batch(self._queries.spark, first.sink)
@@ -163,6 +169,7 @@ class Admission:
                 carry_planned=order.carry_planned,
                 claim_mode=order.claim_mode,
                 generation=self._driver_run.generation,
+                precopied=self._prepared,
             )
         self._expected = checks.expected_identities(order, self.manifest, None)
 

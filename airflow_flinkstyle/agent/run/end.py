@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.errors import NoQueryError, ScriptFailedError, SupersededError
 from airflow_flinkstyle.agent.jvm.process import EXIT_DONE, EXIT_FAILED
 from airflow_flinkstyle.agent.queries.stopping import commit_planned, stop_at_boundary
 from airflow_flinkstyle.agent.run.reasons import Failure, ScriptEnded, Signalled, StopAsked
 from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.python_versions import assert_never
 from airflow_flinkstyle.storage.errors import StoreError
 
 if TYPE_CHECKING:

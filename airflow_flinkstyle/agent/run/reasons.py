@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 _PLAN = "\n=== Streaming Query ==="
 """Behind this, Spark's message holds the plan of the query that failed."""
 _SHOWN_LINES = 6
-_SHOWN_CHARACTERS = 2000
+_SHOWN_CHARACTERS = 1000
 _OWN_LINES = 10
+_OWN_LINE_CHARACTERS = 240
 _FRAME = re.compile(r'\s+File "([^"]+)", line \d+')
 _NOT_OWN = re.compile(r"^<|/(site-packages|dist-packages|pyspark|airflow_flinkstyle)/|/py4j")
 _STANDARD_LIBRARY = str(Path(os.__file__).parent)
@@ -73,10 +74,16 @@ class Failure:
             line for line in whole.partition(_PLAN)[0].splitlines() if line.strip() and not _JVM.match(line)
         ]
         end = [line for line in end[-_SHOWN_LINES:] if not own or not (line[0].isspace() or line in own)]
-        shown, said = "\n".join(own)[: _SHOWN_CHARACTERS // 2], "\n".join(end)[-_SHOWN_CHARACTERS // 2 :]
+        shown, said = "\n".join(map(_shortened, own)), "\n".join(end)[-_SHOWN_CHARACTERS:]
         return Failure(
             ScriptFailedError.code, "\n".join(filter(None, (shown, said))), transient=passes(error)
         )
+
+
+def _shortened(line: str) -> str:
+    """Return a line of bearable length: a path says most at its end, a message at its beginning."""
+    half = _OWN_LINE_CHARACTERS // 2
+    return line if len(line) <= 2 * half else f"{line[:half]} ... {line[-half:]}"
 
 
 def own_lines(text: str) -> list[str]:

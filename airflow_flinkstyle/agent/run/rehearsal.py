@@ -1,6 +1,6 @@
-"""Rehearsal: while a driver waits, its query runs on a scratch copy of the hot savepoint, and writes nothing.
+"""Rehearsal: while a driver waits, its queries run on scratch copies of the hot savepoint, and write nothing.
 
-The plan is the script's own, started through Spark's sink ``noop``, which computes every row. The copy has a
+The plan is the script's own, started through Spark's sink ``noop``, which computes every row. A copy has a
 query id of its own and a folder beside the checkpoint; it is removed afterwards, and after a crash by the
 driver that takes the job over next. No checkpoint, consumer group, control topic or output of the job is
 written.
@@ -15,9 +15,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.errors import RehearsalError
-from airflow_flinkstyle.agent.guards import checks
+from airflow_flinkstyle.agent.guards import checks, compat
 from airflow_flinkstyle.agent.run import scratch
-from airflow_flinkstyle.agent.run.comparison import compare, with_state
+from airflow_flinkstyle.agent.run.comparison import (
+    Version,
+    compare,
+    compare_job,
+    require_no_obstacle,
+    with_refused_state,
+    with_state,
+)
 from airflow_flinkstyle.agent.run.reasons import Failure
 from airflow_flinkstyle.agent.run.scratch_batches import ScratchBatches
 from airflow_flinkstyle.clock import now_ms
@@ -30,49 +37,91 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.savepoint.manifest import Manifest
 
 _ELSEWHERE = "Positions: it read the newest records of the cluster that it will read."
+_SINK_EVOLUTION = "spark.sql.streaming.queryEvolution.enableSinkEvolution"
 _FUNCTIONS = {"foreach", "foreachBatch"}
 log = logging.getLogger(__name__)
 
 
-def rehearse(driver: Driver, manifest: Manifest, query: JobQuery, asked: Rehearse) -> None:
-    """Rehearse the query that the script starts first, and record what came of it.
+class RehearsalRun:
+    """The rehearsals of one driver's queries, and the record that says what came of them."""
 
-    Args:
-        driver: This process; it has not taken the job over.
-        manifest: The hot savepoint.
-        query: Its writer is the script's.
-        asked: How much.
+    def __init__(self, driver: Driver, manifest: Manifest, asked: Rehearse) -> None:
+        """Rehearse on a savepoint.
 
-    Raises:
-        RehearsalError: If it failed, with the script's own error.
-    """
-    log.info("Rehearsing query %s on savepoint %s", query.name, manifest.savepoint_id)
-    begun_s, failure = time.monotonic(), None
-    found = {other.name: _untested("the script starts it after another one") for other in manifest.queries}
-    try:
-        found[query.name] = _one(driver, manifest, query, asked)
-    except Exception as error:  # whatever fails here would have failed after the takeover
-        log.exception("The rehearsal of query %s failed", query.name)
+        Args:
+            driver: This process; it has not taken the job over.
+            manifest: The hot savepoint.
+            asked: How much, and within which time.
+        """
+        self._driver, self._manifest, self._asked = driver, manifest, asked
+        self._begun_s = time.monotonic()
+        self._found: dict[str, RehearsedQuery] = {}
+        follows = driver.driver_run.claim.follows
+        before = driver.board.heartbeat(follows) if follows is not None else None
+        self._before = before.value if before is not None else None
+        self._compared = compare_job(manifest, Version(spark=driver.spark_version), self._before)
+
+    def missing(self) -> list[str]:
+        """Return the queries of the savepoint that were not rehearsed, nor said why not."""
+        return [query.name for query in self._manifest.queries if query.name not in self._found]
+
+    def try_out(self, query: JobQuery) -> None:
+        """Rehearse a query that the script starts.
+
+        Raises:
+            RehearsalError: If it failed, with the script's own error; that is recorded.
+        """
+        savepoint_id = self._manifest.savepoint_id
+        log.info("Rehearsing query %s on savepoint %s", query.name, savepoint_id)
+        snapshot, spark = self._manifest.query(query.name), self._driver.queries.spark
+        given = compat.given(spark, snapshot.pinned_confs if snapshot is not None else ())
+        compared = compare(query, self._manifest, given, self._before, elsewhere=self._asked.elsewhere)
+        try:
+            compat.require_for_savepoint(spark, self._manifest, query.name)
+            require_no_obstacle(query.name, compared)
+            until_s = self._begun_s + self._asked.timeout_s
+            rehearsed = _one(self._driver, self._manifest, query, self._asked, until_s)
+        except Exception as error:  # whatever fails here would have failed after the takeover
+            self._compared += with_refused_state(compared, error)
+            raise self.failed(query.name, error) from error
+        self._found[query.name] = rehearsed
+        self._compared += with_state(compared, rehearsed)
+
+    def leave_out(self, query: str, why: str) -> None:
+        """Note a query that is not rehearsed."""
+        self._found[query] = _untested(why)
+
+    def failed(self, query: str, error: BaseException) -> RehearsalError:
+        """Record what a query failed of; returns the error that ends the run."""
+        log.error("The rehearsal of query %s failed", query, exc_info=error)
         failure = Failure.of(error)
-    compared = compare(query, manifest, driver.spark_version, elsewhere=asked.elsewhere)
-    rehearsal = Rehearsal(
-        incarnation=driver.driver_run.incarnation,
-        savepoint_id=manifest.savepoint_id,
-        queries=found,
-        failure=(failure.code, failure.text) if failure is not None else None,
-        compared=with_state(compared, found.get(query.name)),
-        seconds=time.monotonic() - begun_s,
-        ended_at_ms=now_ms(),
-    )
-    driver.board.write_rehearsal(driver.driver_run.generation, rehearsal)
-    log.info("%s", rehearsal.summary())
-    if failure is not None:
-        raise RehearsalError.of(query.name, manifest.savepoint_id, failure.text)
+        for name in self.missing():
+            self.leave_out(name, "the rehearsal had failed before")
+        self.write(failure)
+        return RehearsalError.of(query, self._manifest.savepoint_id, failure.text)
+
+    def write(self, failure: Failure | None = None) -> None:
+        """Record what came of all."""
+        rehearsal = Rehearsal(
+            incarnation=self._driver.driver_run.incarnation,
+            savepoint_id=self._manifest.savepoint_id,
+            queries=self._found,
+            failure=(failure.code, failure.text) if failure is not None else None,
+            compared=tuple(self._compared),
+            seconds=time.monotonic() - self._begun_s,
+            ended_at_ms=now_ms(),
+        )
+        self._driver.board.write_rehearsal(self._driver.driver_run.generation, rehearsal)
+        log.info("%s", rehearsal.summary())
 
 
-def _one(driver: Driver, manifest: Manifest, query: JobQuery, asked: Rehearse) -> RehearsedQuery:
+def _one(
+    driver: Driver, manifest: Manifest, query: JobQuery, asked: Rehearse, until_s: float
+) -> RehearsedQuery:
     if manifest.query(query.name) is None:
         return _untested(f"savepoint {manifest.savepoint_id} does not hold it")
+    if driver.queries.spark.conf.get(_SINK_EVOLUTION, "false").lower() == "true":
+        return _untested("its sink may have a name (sink evolution), under which no other sink may write")
     if query.schema_logs:
         return _untested("it follows the schema of a table, whose log is in its checkpoint")
     spark, location = driver.queries.spark, scratch.location_of(driver.driver_run.claim.checkpoint_location)
@@ -84,11 +133,12 @@ def _one(driver: Driver, manifest: Manifest, query: JobQuery, asked: Rehearse) -
             scratch.read_newest(driver.describe, copy, asked.records * asked.batches)
         expected = {} if asked.elsewhere else checks.identities_of(manifest)[query.name]
         checks.guard(driver.describe, copy, expected)
-        found = ScratchBatches(driver, copy, asked).run()
+        found = ScratchBatches(driver, copy, asked, until_s).run()
     finally:
         with suppress(Exception):  # the next driver removes it
             scratch.remove(spark, location)
     spark.streams._jsqm.resetTerminated()  # noqa: SLF001  # else the script's wait ends for a query of ours
+    driver.held.count += 1  # the same for a wait that has begun
     sink = query.sink.name
     left_out = f"The function of its {sink}." if sink in _FUNCTIONS else f"Its sink {sink}."
     untested = (*found.untested, left_out, *([_ELSEWHERE] if asked.elsewhere else []))

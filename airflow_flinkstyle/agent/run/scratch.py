@@ -35,6 +35,11 @@ def location_of(checkpoint_location: str) -> str:
     return f"{checkpoint_location.rstrip('/')}.rehearsal"
 
 
+def open_at(spark: PySpark, place: str) -> ObjectStore:
+    """Open a scratch place, as Spark's executors reach it."""
+    return HadoopStore(spark, place) if needs_hadoop(place) else open_store(place)
+
+
 def restore(
     spark: PySpark, location: str, manifest: Manifest, name: str, repository: SavepointRepository
 ) -> tuple[ObjectStore, str]:
@@ -43,7 +48,7 @@ def restore(
     Spark refuses two active queries of one id, so the copy gets a fresh one.
     """
     place = below(location, name)
-    store = HadoopStore(spark, place) if needs_hadoop(place) else open_store(place)
+    store = open_at(spark, place)
     snapshot = manifest.query(name)
     if snapshot is None:
         raise AssertionError(f"savepoint {manifest.savepoint_id} has no query {name}")

@@ -5,15 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.agent.errors import RehearsalTimeoutError
 from airflow_flinkstyle.agent.run.barrier import check_batch, look, plan_batch
+from airflow_flinkstyle.checkpoint import state_columns
 from airflow_flinkstyle.checkpoint.inventory import list_batches
-from airflow_flinkstyle.checkpoint.state_store import is_schema
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.protocol.rehearsal_records import RehearsedQuery
+from airflow_flinkstyle.python_versions import moment_of
 from airflow_flinkstyle.types import NextOffset
 
 if TYPE_CHECKING:
@@ -44,29 +44,30 @@ class _Seen:
         self.seconds.append(progress["durationMs"].get("triggerExecution", 0) / 1000)
         told = progress["eventTime"].get("watermark") if progress["eventTime"] else None
         if told:
-            self.watermark_ms = int(datetime.fromisoformat(told).timestamp() * 1000)
+            self.watermark_ms = int(moment_of(told).timestamp() * 1000)
 
 
 class ScratchBatches:
     """The batches of one query; every wait ends with the time-out or with the run."""
 
-    def __init__(self, driver: Driver, copy: JobQuery, asked: Rehearse) -> None:
-        self._driver, self._copy, self._asked = driver, copy, asked
-        self._until_s = time.monotonic() + asked.timeout_s
+    def __init__(self, driver: Driver, copy: JobQuery, asked: Rehearse, until_s: float) -> None:
+        """Args: ``until_s``: when the time-out is over, by the monotonic clock."""
+        self._driver, self._copy, self._asked, self._until_s = driver, copy, asked, until_s
         self._seen = _Seen()
 
     def run(self) -> RehearsedQuery:
         """Run them; raises what a batch fails of, as Spark raises it."""
-        before, begun = self._schemas(), self._committed()
+        before, begun = self._columns(), self._committed()
         reads_kafka = any(source.is_kafka for source in self._copy.sources)
         untested = self._chosen() if reads_kafka else self._as_they_come()
-        after = self._schemas()
-        schema: StateSchema = "changed" if after - before else "unchanged" if after else "none"
+        after = self._columns()
+        schema: StateSchema = "changed" if after != before else "unchanged" if after else "none"
         return RehearsedQuery(
             batches=self._committed() - begun,
             input_rows=self._seen.rows,
             seconds=tuple(self._seen.seconds),
             state_schema=schema,
+            state_changes=tuple(state_columns.difference(before, after)),
             watermark_ms=self._seen.watermark_ms,
             untested=untested,
         )
@@ -167,10 +168,7 @@ class ScratchBatches:
     def _committed(self) -> int:
         return max(list_batches(self._copy.checkpoint, "commits"), default=-1)
 
-    def _schemas(self) -> set[bytes]:
-        """Return the contents of the files that describe the state."""
+    def _columns(self) -> dict[str, state_columns.Columns]:
+        """Return what the state is made of, by store."""
         store = self._copy.checkpoint
-        found = (info.key for info in store.list("state/"))
-        return {
-            store.read(key) for key in found if is_schema(key) and not key.rpartition("/")[2].startswith(".")
-        }
+        return state_columns.read_columns({info.key for info in store.list("state/")}, store.read)

@@ -22,6 +22,9 @@ class Agent(Protocol):
     def schema_location(self, reader: PySpark, location: str) -> str:
         """Say where a reader finds the log of schemas that the script keeps at ``location``."""
 
+    def await_turn(self) -> None:
+        """Wait until what the script has started so far runs; at once where no start was put off."""
+
     def wait_if_draining(self) -> bool:
         """Return False at once, or True when everything has drained if it began to."""
 

@@ -1,10 +1,14 @@
-"""What a script is told of its running queries: one that is held between two batches seems to run on."""
+"""What a script is told of its running queries: one that is held between two batches seems to run on.
+
+One that a driver has put off until the job is its own seems to run, too; whoever needs more of it waits.
+"""
 
 from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING, Any
 
+from airflow_flinkstyle.agent.queries.stand_in import stand_in_of
 from airflow_flinkstyle.agent.script.agent import replace
 
 if TYPE_CHECKING:
@@ -48,6 +52,7 @@ def _await_again(
         def call(self: PySpark, timeout: float | None = None) -> PySpark:
             until_s = time.monotonic() + (timeout or 0)
             while True:
+                agent.await_turn()
                 result, error, went_on = None, None, begin(self, agent.held)
                 try:
                     result = original(self, timeout)
@@ -82,7 +87,7 @@ def _active_while_held(cls: PySpark, agent: Agent) -> None:
     original = cls.isActive.fget
 
     def is_active(self: PySpark) -> bool:
-        if agent.held.is_held(self):
+        if stand_in_of(self) is not None or agent.held.is_held(self):
             return True
         agent.held.follow(self, self.runId)
         return bool(original(self))
@@ -92,11 +97,17 @@ def _active_while_held(cls: PySpark, agent: Agent) -> None:
 
 def _list_held(cls: PySpark, agent: Agent) -> None:
     original = cls.active.fget
-    cls.active = property(lambda self: agent.held.with_held(original(self)))
+
+    def active(self: PySpark) -> list[PySpark]:
+        agent.await_turn()
+        return agent.held.with_held(original(self))
+
+    cls.active = property(active)
 
 
 def _get_held(original: Callable[..., Any], agent: Agent) -> Callable[..., Any]:
     def call(self: PySpark, id: str) -> PySpark:  # Spark's name
+        agent.await_turn()
         handle = agent.held.handle(id)
         return original(self, id) if handle is None else handle
 

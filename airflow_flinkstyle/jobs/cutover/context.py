@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from airflow_flinkstyle.jobs.errors import JobNotRunningError, StepTimeoutError
 from airflow_flinkstyle.jobs.requests import AS_IT_IS
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.jobs.status import Successor
     from airflow_flinkstyle.protocol.rehearsal_records import Rehearse
 
+_WINDOW_POLL_S = 0.05
 log = logging.getLogger(__name__)
 
 
@@ -34,6 +35,8 @@ class CutoverSettings:
     """For producers to obey; people who hold them by hand need more."""
     steady_window_s: float = 1.0
     """How long nothing may arrive; longer than the producers' ``linger.ms`` plus a request."""
+    broker_timeout_s: float = 60.0
+    """How long a question to a cluster is asked again: a broker restarts, partitions change leaders."""
     caught_up_timeout_s: float = 120.0
     stop_timeout_s: float = 300.0
     takeover_timeout_s: float = 180.0
@@ -78,6 +81,11 @@ class CutoverContext:
             return phase.record.result
         log.info("Phase %s", name)
         return self.journal.close(phase, action())
+
+    def in_window(self) -> Self:
+        """Return the same with a client that looks often, for as long as the job is down."""
+        client = self.client
+        return replace(self, client=replace(client, poll_s=min(client.poll_s, _WINDOW_POLL_S)))
 
     def generation(self, which: str) -> Generation:
         """Return generation ``old`` or ``new`` as the journal has it."""

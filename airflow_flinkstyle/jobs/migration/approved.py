@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import FlinkstyleError, MessageFormatError
 from airflow_flinkstyle.jobs.cutover.context import CutoverSettings
@@ -27,6 +27,8 @@ from airflow_flinkstyle.wording import row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from typing_extensions import Self
 
     from airflow_flinkstyle.kafka.settings import Isolation
     from airflow_flinkstyle.kafka.start.kinds import Start, StartRules
@@ -80,7 +82,8 @@ class Migration:
     """Producers know the two clusters by each other's names: it reverses an earlier migration."""
 
     def on(self, *, old: KafkaCluster, new: KafkaCluster) -> LiveKafka:
-        """Return both clusters, and the rules between them."""
+        """Return both clusters, asked as patiently as the window may wait, and the rules between them."""
+        old, new = (replace(one, patience_s=self.settings.broker_timeout_s) for one in (old, new))
         return LiveKafka(
             old=old,
             new=new,

@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.jobs.cutover.downtime import batch_ms
 from airflow_flinkstyle.jobs.errors import StepTimeoutError
 from airflow_flinkstyle.jobs.migration import fence_phase
 from airflow_flinkstyle.jobs.status import Dead, describe_status
@@ -33,10 +34,9 @@ def _release_new(context: MigrationContext) -> Mapping[str, Any]:
 
 def complete_cutover(context: MigrationContext, rewritten: Manifest) -> Mapping[str, Any]:
     """Wait for the first batch, look back once more, and commit for the group whose lag is watched."""
-    first_ms = _first_commit(context, rewritten)
     group = context.group
     return {
-        "first_commit_at_ms": first_ms,
+        **_first_commit(context, rewritten),
         "late_writes": warned(lambda: fence_phase.late_writes(context.journal, context.kafka.watch)),
         "group": warned(lambda: context.kafka.commit_for(group, rewritten)) if group else None,
     }
@@ -51,8 +51,13 @@ def warned(look: Callable[[], str | None]) -> str | None:
         return f"WARNING: {error}"
 
 
-def _first_commit(context: MigrationContext, rewritten: Manifest) -> int | None:
-    """Wait for a batch beyond the savepoint's, or for proof that there is nothing to read."""
+def _first_commit(context: MigrationContext, rewritten: Manifest) -> Mapping[str, Any]:
+    """Wait for a batch beyond the savepoint's, or for proof that there is nothing to read.
+
+    Returns:
+        ``first_commit_at_ms``, epoch milliseconds, None for nothing to read; ``first_batch_ms``, what the
+        batch consisted of, as far as Spark has told.
+    """
     client, new = context.client, context.generation("new")
     before = {query.name: query.batch_id for query in rewritten.queries}
     timeout_s = context.settings.first_commit_timeout_s
@@ -66,12 +71,14 @@ def _first_commit(context: MigrationContext, rewritten: Manifest) -> int | None:
             if beat.batch_id is not None and beat.batch_id > before.get(name, -1)
         ]
         if commits:
-            return min(at for at in commits if at is not None)
+            first_ms = min(at for at in commits if at is not None)
+            told = batch_ms(slot.value, before) if slot else {}
+            return {"first_commit_at_ms": first_ms, "first_batch_ms": told}
         if wait.again():
             continue
         if not isinstance(status, Dead):
             if context.kafka.unread(rewritten) == 0:
-                return None
+                return {"first_commit_at_ms": None, "first_batch_ms": {}}
             raise StepTimeoutError(
                 f"Generation {new} was expected to commit a batch on the new cluster within "
                 f"{timeout_s:g} s, found that {describe_status(status)}.",

@@ -71,7 +71,7 @@ class Cutover(MigrationContext):
         except FlinkstyleError as error:
             raise self._give_up(error) from error
         completion.release(self)
-        self.phase("running", {}, lambda: completion.complete_cutover(self, rewritten))
+        self.phase("running", {}, lambda: completion.complete_cutover(self.in_window(), rewritten))
         return build_report(self.client, self.journal)
 
     def _refuse_if_ended(self) -> None:
@@ -92,7 +92,7 @@ class Cutover(MigrationContext):
             self.phase("hold", {"position": "hold"}, lambda: window.hold(self), again=True)
             self.phase("caught-up", {}, lambda: window.caught_up(self), again=True)
             fence_phase.note_ends(self.journal, self.kafka.watch, self.topics)
-        stopped = self.phase("stop", {}, lambda: steps.stop(self))
+        stopped = self.phase("stop", {}, lambda: steps.stop(self.in_window()))
         manifest = self.client.repository.read(stopped["savepoint_id"])
         planned = self.phase(
             "translate", {"savepoint_id": manifest.savepoint_id}, lambda: window.translate(self, manifest)
@@ -102,7 +102,7 @@ class Cutover(MigrationContext):
         self.phase(
             "takeover-order", written, lambda: window.order_takeover(self, rewritten, stopped["batches"])
         )
-        self.phase("takeover", {}, lambda: steps.takeover(self))
+        self.phase("takeover", {}, lambda: steps.takeover(self.in_window()))
         return rewritten
 
     # --- back, and the last task --------------------------------------------------------------

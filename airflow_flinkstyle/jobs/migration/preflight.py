@@ -11,7 +11,7 @@ from airflow_flinkstyle.jobs.errors import PreflightError
 from airflow_flinkstyle.jobs.migration import control_topics
 from airflow_flinkstyle.jobs.running.compat import spark_findings
 from airflow_flinkstyle.jobs.spec import from_launch
-from airflow_flinkstyle.jobs.status import Running, describe_status
+from airflow_flinkstyle.jobs.status import NeverStarted, Running, describe_status
 from airflow_flinkstyle.kafka.mirror.lag import mirror_lag
 from airflow_flinkstyle.kafka.mirror.retention import retention_findings
 from airflow_flinkstyle.rewrite.route import incompatible_topics
@@ -137,7 +137,10 @@ def spark_finding(client: JobClient, target: SubmitTarget | None) -> Finding:
 
 def _standby(client: JobClient, target: SubmitTarget | None) -> Finding:
     """Say what the next driver takes beside the one that runs."""
-    spec, at = client.launch_of(client.settled_status(at_most_s=0).run.generation)
+    status = client.settled_status(at_most_s=0)
+    if isinstance(status, NeverStarted):
+        return Finding(check="standby", level="warning", detail="The job never ran: nothing tells its size.")
+    spec, at = client.launch_of(status.run.generation)
     told, is_free = require_room(client, spec, target or at)
     return Finding(check="standby", level="ok" if is_free else "warning", detail=told)
 

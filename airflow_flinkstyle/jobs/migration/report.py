@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from airflow_flinkstyle.jobs.cutover.downtime import Downtime, of_cutover
 from airflow_flinkstyle.jobs.migration import fence_phase
 from airflow_flinkstyle.rewrite import plan_json
 from airflow_flinkstyle.wording import escape, size
@@ -33,7 +34,7 @@ class CutoverReport:
     """Seconds per phase, retries included."""
     held_s: float
     """From the switch to hold until the release."""
-    downtime_s: float | None
+    downtime: Downtime | None
     """From the last commit on the old cluster to the first on the new; None if there was nothing to read."""
     rehearsal: Mapping[str, str] | None
     """What the next driver did on a scratch copy before the window: ``summary``, a line, and ``table``,
@@ -45,17 +46,21 @@ class CutoverReport:
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, for XCom."""
         told = {"phases_s": dict(self.phases_s), "notes": list(self.notes), "table": self.plan.as_markdown()}
-        fields = {name: getattr(self, name) for name in self.__slots__ if name not in ("plan", *told)}
-        return {**fields, **told}
+        fields = {
+            name: getattr(self, name) for name in self.__slots__ if name not in ("plan", "downtime", *told)
+        }
+        downtime = asdict(self.downtime) if self.downtime is not None else None
+        whole = self.downtime.total_s if self.downtime is not None else None
+        return {**fields, **told, "downtime": downtime, "downtime_s": whole}
 
     def as_markdown(self) -> str:
         """Render the table of positions and the times."""
         times = ", ".join(f"{phase} {seconds:.1f} s" for phase, seconds in self.phases_s.items())
-        downtime = "nothing to read" if self.downtime_s is None else f"{self.downtime_s:.1f} s"
+        downtime = "Downtime: nothing to read." if self.downtime is None else self.downtime.as_markdown()
         rehearsed = f"{self.rehearsal['table']}\n\n" if self.rehearsal else ""
         return (
             f"{self.plan.as_markdown()}\n\n{rehearsed}"
-            f"Producers held {self.held_s:.1f} s, downtime {downtime}, "
+            f"{downtime} Producers held {self.held_s:.1f} s, "
             f"savepoint {size(self.savepoint_bytes)}. Phases: {times}."
             + "".join(f"\n\n{escape(note)}" for note in self.notes)
         )
@@ -67,10 +72,8 @@ def build_report(client: JobClient, journal: CutoverJournal) -> CutoverReport:
     rewritten_id = _result(journal, "rewrite")["savepoint_id"]
     hold, release = journal.read("hold"), journal.read("release")
     held_ms = release.result_at_ms - hold.intent_at_ms if hold and release and release.result_at_ms else 0
-    first_ms = _result(journal, "running")["first_commit_at_ms"]
-    slot = client.board.heartbeat(standby["old"])
-    commits = [beat.batch_committed_at_ms for beat in slot.value.queries.values()] if slot else []
-    last_ms = max((at for at in commits if at is not None), default=None)
+    slot, running = client.board.heartbeat(standby["old"]), _result(journal, "running")
+    old, new = slot.value if slot else None, client.run(standby["new"]).heartbeat
     return CutoverReport(
         migration_id=journal.migration_id,
         job=client.board.job,
@@ -80,7 +83,7 @@ def build_report(client: JobClient, journal: CutoverJournal) -> CutoverReport:
         savepoint_bytes=client.repository.read(stop["savepoint_id"]).total_bytes,
         phases_s=journal.seconds(),
         held_s=held_ms / 1000,
-        downtime_s=None if first_ms is None or last_ms is None else (first_ms - last_ms) / 1000,
+        downtime=of_cutover(journal, old, new, began="hold", seen=running),
         rehearsal=standby.get("rehearsal"),
         notes=_notes(journal),
         plan=plan_json.from_json(_result(journal, "translate")["plan"]),

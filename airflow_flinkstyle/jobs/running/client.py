@@ -133,6 +133,12 @@ class JobClient(JobRuns):
             expected = spoke
         requests.send(self.board, requests.request_for(request_key, "stop", run.generation, expected))
 
+    def ask_to_attend(self, generation: Generation, seconds: float) -> None:
+        """Tell a driver that it will be asked to stop within so long, so that it looks more often."""
+        beat = self.run(generation).heartbeat
+        if beat is not None:
+            requests.ask_to_attend(self.board, beat, generation, seconds)
+
     def _was_sent(self, pending: PendingRequest) -> bool:
         if self.board.end(pending.generation, pending.request_id) is not None:
             return True

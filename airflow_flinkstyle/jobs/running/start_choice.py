@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.jobs.errors import HistoryError, LastStateError, RewindError
 from airflow_flinkstyle.jobs.running import last_run, start_plan
@@ -19,6 +19,7 @@ from airflow_flinkstyle.jobs.running.start_plan import (
     LastState,
     StartPlan,
 )
+from airflow_flinkstyle.python_versions import assert_never
 from airflow_flinkstyle.savepoint.repository.summary import list_savepoints
 from airflow_flinkstyle.wording import batch_words
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.clock import now_ms
@@ -52,6 +52,8 @@ class JobStarts(JobView):
     kafka_logins: Callable[[Collection[str]], Mapping[str, str]] | None = None
     """From the connections that overrides name to the environment that brings their logins; None: they
     must stand in this process's own environment."""
+    asked_by: Mapping[str, str] = field(default_factory=dict)
+    """Written into each claim that this caller makes, so that people find the task that asked."""
 
     def start(
         self, spec: JobSpec, target: SubmitTarget, *, claim_key: str, origin: Origin | None = None
@@ -205,6 +207,7 @@ class JobStarts(JobView):
             lease_s=spec.lease_s,
             launch=launch_of(spec, target),
             claimed_at_ms=now_ms(),
+            asked_by=self.asked_by,
         )
         try:
             self.board.create_claim(generation, self.signer.sign(claim, self.board.claim_place(generation)))

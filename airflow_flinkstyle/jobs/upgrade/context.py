@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from airflow_flinkstyle.jobs.cutover.context import CutoverContext
-from airflow_flinkstyle.jobs.upgrade.health import UNWATCHED, Bounds
+from airflow_flinkstyle.jobs.upgrade.keeping_up import UNWATCHED, Bounds
 from airflow_flinkstyle.types import Generation
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 Standby = Literal["warm", "none"]
 """``warm``: the new version's driver is up and waits before the old one stops; ``none``: it starts then."""
-_WINDOW_POLL_S = 0.05
 
 
 @dataclass(kw_only=True)
@@ -39,8 +38,3 @@ class UpgradeContext(CutoverContext):
         """Return the generation to replace."""
         stopped = self.journal.result("stop")
         return Generation(stopped["generation"]) if stopped else super().old()  # an older package's journal
-
-    def in_window(self) -> Self:
-        """Return the same with a client that looks often, for as long as the job is down."""
-        client = self.client
-        return replace(self, client=replace(client, poll_s=min(client.poll_s, _WINDOW_POLL_S)))

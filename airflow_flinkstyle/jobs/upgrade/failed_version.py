@@ -7,7 +7,9 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.checkpoint.inventory import list_batches
+from airflow_flinkstyle.checkpoint.stores_in_use import SHUFFLE_PARTITIONS
 from airflow_flinkstyle.jobs.running import last_run, stopped
 from airflow_flinkstyle.savepoint.files.derive import changed_file, publish_derived
 from airflow_flinkstyle.types import BatchId
@@ -101,9 +103,18 @@ def carry_planned(manifest: Manifest, failed: FailedVersion, client: JobClient) 
         told = failed.last_words[query.name].sinks or query.sinks
         logged = source_logs(query, failed.checkpoints[query.name], client)
         files = tuple(sorted((*query.files, *logged), key=lambda entry: entry.path))
-        return replace(query, planned_offsets=planned[query.name][1], sinks=told, files=files)
+        offsets = _as_saved(planned[query.name][1], query)
+        return replace(query, planned_offsets=offsets, sinks=told, files=files)
 
     return publish_derived(manifest, client.repository, f"sp-carry-{digest}", carry)
+
+
+def _as_saved(planned: str, query: QuerySnapshot) -> str:
+    """Return a planned batch with the partitions of the saved state, which the new version had changed."""
+    log, saved = offset_log.parse(planned), query.pinned_confs.get(SHUFFLE_PARTITIONS)
+    if saved is None or log.confs.get(SHUFFLE_PARTITIONS) == saved:
+        return planned
+    return log.with_confs({**log.confs, SHUFFLE_PARTITIONS: saved}).render()
 
 
 def source_logs(query: QuerySnapshot, checkpoint: ObjectStore, client: JobClient) -> list[FileEntry]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.checkpoint.inventory import list_batches
+from airflow_flinkstyle.jobs.cutover.downtime import batch_ms
 from airflow_flinkstyle.jobs.errors import DriverFailedError
 from airflow_flinkstyle.jobs.running import last_run
-from airflow_flinkstyle.jobs.status import Dead, Running
+from airflow_flinkstyle.jobs.status import Closed, Running
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +27,8 @@ def await_first(context: CutoverContext, new: Generation, before: Mapping[str, i
 
     Returns:
         ``failure``, why there was none, or None; ``batches``, query name -> batch seen committed, or None if
-        there was nothing to read; ``first_commit_at_ms``, epoch milliseconds, or None.
+        there was nothing to read; ``first_commit_at_ms``, epoch milliseconds, or None; ``first_batch_ms``,
+        what that batch consisted of, as far as Spark has told.
     """
     client, timeout_s = context.client, context.settings.first_commit_timeout_s
     wait = client.waiting(timeout_s)
@@ -47,8 +49,10 @@ def await_first(context: CutoverContext, new: Generation, before: Mapping[str, i
                 "failure": None,
                 "batches": batches,
                 "first_commit_at_ms": min(at_ms, default=None),
+                "first_batch_ms": batch_ms(run.heartbeat, before) if run.heartbeat else {},
             }
-        if status is None or (run.is_over and not isinstance(status, Dead)):
+        # The status decides, not the later look: a driver that failed between the two is asked for its error.
+        if status is None or isinstance(status, Closed):
             return _failed(failure if status is None else "its script ended.")
         if not wait.again():
             idle = isinstance(status, Running) and not _has_planned(context, new, before)

@@ -12,29 +12,17 @@ from typing import TYPE_CHECKING, Any
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.errors import DriverFailedError
 from airflow_flinkstyle.jobs.running import last_run
+from airflow_flinkstyle.jobs.upgrade import keeping_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from airflow_flinkstyle.jobs.cutover.context import CutoverContext
+    from airflow_flinkstyle.jobs.upgrade.keeping_up import Bounds
     from airflow_flinkstyle.protocol.records import Heartbeat
     from airflow_flinkstyle.types import Generation
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
-    """What a new version must keep, and for how long."""
-
-    observe_s: float = 0.0
-    """How long it is watched after its first batch; several times what a batch takes. 0: not at all."""
-    max_lag: int | None = None
-    """How many records a topic may be behind at the end, unless it was further behind at the begin; known
-    only where offsets are committed to Kafka. None: any number."""
-
-
-UNWATCHED = Bounds()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +59,7 @@ def observe(context: CutoverContext, new: Generation, bounds: Bounds) -> Health:
     """Watch a version for a while; returns early with what makes it unhealthy for certain."""
     client, clock = context.client, context.client.clock
     begun_s, first, now = clock.now_s, client.run(new).heartbeat, client.run(new).heartbeat
-    wait = client.waiting(bounds.observe_s)
+    wait, rates = client.waiting(bounds.observe_s), keeping_up.Rates(first.written_at_ms if first else 0)
     over, ended = False, ""
     while first is not None and not over:
         try:
@@ -80,16 +68,17 @@ def observe(context: CutoverContext, new: Generation, bounds: Bounds) -> Health:
             ended = f"Its driver has ended: {error.problem}"
         run = client.run(new)
         now = run.heartbeat or first
+        rates.add(now)
         if not ended and run.is_over:
             ended = "Its script has ended."
         over = bool(ended or list(_certain(first, now))) or not wait.again()
         context.journal.check()
     if first is None or now is None:
         return Health(observed_s=0, reasons=("It told nothing.",), batches={}, unknown=())
-    reasons, unknown = [ended] if ended else [*_certain(first, now)], [*_unknown(now, bounds)]
+    reasons = [ended] if ended else [*_certain(first, now)]
+    unknown: list[str] = []
     if not reasons:
-        stalled, unseen = _stalled(context, new, first)
-        reasons, unknown = [*stalled, *_behind(first, now, bounds)], [*unknown, *unseen]
+        reasons, unknown = _judged(context, new, (first, now), rates.rows_per_s(), bounds)
     return Health(
         observed_s=round(clock.now_s - begun_s, 1),
         reasons=tuple(reasons),
@@ -98,6 +87,26 @@ def observe(context: CutoverContext, new: Generation, bounds: Bounds) -> Health:
         },
         unknown=tuple(unknown),
     )
+
+
+def _judged(
+    context: CutoverContext,
+    new: Generation,
+    seen: tuple[Heartbeat, Heartbeat],
+    rate: float | None,
+    bounds: Bounds,
+) -> tuple[list[str], list[str]]:
+    """Return what a whole observation shows, and what it cannot show."""
+    board, (first, now) = context.client.board, seen
+    old, history = board.heartbeat(context.old()), board.history()
+    before = keeping_up.rate_before(old.value, history.value if history else None) if old else None
+    stalled, unseen = _stalled(context, new, first)
+    reasons = [
+        *stalled,
+        *keeping_up.behind(first, now, bounds),
+        *keeping_up.slower(first, now, rate=rate, before=before, bounds=bounds),
+    ]
+    return reasons, [*unseen, *keeping_up.unknown(now, rate=rate, before=before, bounds=bounds)]
 
 
 def _certain(first: Heartbeat, now: Heartbeat) -> Iterator[str]:
@@ -126,28 +135,3 @@ def _stalled(context: CutoverContext, new: Generation, first: Heartbeat) -> tupl
         if planned is not None and (-1 if done is None else done) <= before < planned:
             stalled.append(f"Query {name} has committed no batch, and batch {planned} is under way.")
     return stalled, unseen
-
-
-def _behind(first: Heartbeat, now: Heartbeat, bounds: Bounds) -> Iterator[str]:
-    if bounds.max_lag is None:
-        return
-    before = _lags(first)
-    for (name, topic), lag in sorted(_lags(now).items()):
-        if lag > bounds.max_lag and lag > before.get((name, topic), 0):
-            yield f"Query {name} is {lag} records behind in {topic}, at most {bounds.max_lag} were allowed."
-
-
-def _lags(beat: Heartbeat) -> dict[tuple[str, str], int]:
-    return {
-        (name, topic): lag
-        for name, query in beat.queries.items()
-        for group in query.groups.values()
-        for topic, lag in group.lag.items()
-    }
-
-
-def _unknown(now: Heartbeat, bounds: Bounds) -> Iterator[str]:
-    if bounds.max_lag is not None:
-        for name, query in sorted(now.queries.items()):
-            if not any(group.lag for group in query.groups.values()):
-                yield f"The lag of query {name}: it commits no offsets to Kafka."

@@ -25,9 +25,10 @@ from airflow_flinkstyle.jobs.running.compat import require_fitting
 from airflow_flinkstyle.jobs.running.savepoints import begin_savepoint, finish_savepoint
 from airflow_flinkstyle.jobs.running.start_plan import FromSavepoint, plan_savepoint, require_allowed
 from airflow_flinkstyle.jobs.status import Closed, Dead, Failed, Starting
-from airflow_flinkstyle.jobs.upgrade import first_batch, way_back
+from airflow_flinkstyle.jobs.upgrade import first_batch, repartition, way_back
 from airflow_flinkstyle.jobs.upgrade.context import UpgradeContext
-from airflow_flinkstyle.jobs.upgrade.health import UNWATCHED, observe, summary
+from airflow_flinkstyle.jobs.upgrade.health import observe, summary
+from airflow_flinkstyle.jobs.upgrade.keeping_up import UNWATCHED
 from airflow_flinkstyle.jobs.upgrade.report import UpgradeReport, build_report
 from airflow_flinkstyle.storage.errors import StoreError
 from airflow_flinkstyle.types import Generation
@@ -128,6 +129,7 @@ class Upgrade(UpgradeContext):
         If it does not, what was chosen counts; where nothing was, the new version runs on.
         """
         spec, target = self.client.launch_of(self.old())
+        spec = repartition.undone(spec, self.spec, self._saved())
         back = replace(
             self,
             journal=self.journal.part("back"),
@@ -247,6 +249,9 @@ class Upgrade(UpgradeContext):
         health = observe(self, self._taken(), self.bounds).as_result()
         log.info("The new version is %s", summary(health))
         return health
+
+    def _saved(self) -> Manifest:
+        return self.client.repository.read((self.journal.result("stop") or {})["savepoint_id"])
 
     def _taken(self) -> Generation:
         return Generation((self.journal.result("takeover") or {})["generation"])

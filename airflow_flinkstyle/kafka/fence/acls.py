@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from airflow_flinkstyle.kafka.errors import NOTHING_CHANGED, ClusterDeniedError, NoAuthorizerError
+from airflow_flinkstyle.kafka.patience import patient
 from airflow_flinkstyle.kafka.settings import admin_client
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from confluent_kafka.admin import AclBinding, AclBindingFilter, AdminClient
+    from typing_extensions import Self
 
     from airflow_flinkstyle.kafka.settings import KafkaCluster
 
@@ -52,6 +54,7 @@ class AclRule:
         return f"{self.permission} {self.principal} {self.operation} on {place}"
 
 
+@patient
 def rules_on(cluster: KafkaCluster, topics: Collection[str]) -> dict[str, frozenset[AclRule]]:
     """Return per topic every entry that applies to it, wildcards and prefixes included.
 
@@ -88,6 +91,7 @@ def rules_on(cluster: KafkaCluster, topics: Collection[str]) -> dict[str, frozen
         return {topic: frozenset(map(_rule_of, found)) for topic, found in answers.items()}
 
 
+@patient
 def topics_are_open(cluster: KafkaCluster) -> bool | None:
     """Return whether topics without any entry are open to all; None if the brokers do not tell.
 
@@ -133,6 +137,7 @@ def _require_rights(cluster: KafkaCluster, admin: AdminClient, wanted: Collectio
         )
 
 
+@patient
 def create_rules(cluster: KafkaCluster, rules: Collection[AclRule]) -> None:
     """Create the entries; those that exist stay as they are."""
     if not rules:
@@ -143,6 +148,7 @@ def create_rules(cluster: KafkaCluster, rules: Collection[AclRule]) -> None:
             future.result(cluster.request_timeout_s)
 
 
+@patient
 def delete_rules(cluster: KafkaCluster, rules: Collection[AclRule]) -> None:
     """Delete exactly these entries; those that do not exist are no error."""
     if not rules:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.kafka.cluster import describe, existing_topics
@@ -26,6 +26,8 @@ from airflow_flinkstyle.kafka.fence.acls import (
 
 if TYPE_CHECKING:
     from collections.abc import Collection
+
+    from typing_extensions import Self
 
     from airflow_flinkstyle.kafka.settings import KafkaCluster
 

@@ -1,20 +1,22 @@
 """How far MirrorMaker 2 has mirrored, by its own account.
 
-The last source offset it has replicated is the one thing the records themselves cannot prove: that
-nothing is still missing at the end.
+How far it has replicated is the one thing the records themselves cannot prove: that nothing is still missing
+at the end.
 """
 
 from __future__ import annotations
 
 import logging
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from airflow_flinkstyle.clock import CLOCK
 from airflow_flinkstyle.kafka.cluster import describe
 from airflow_flinkstyle.kafka.errors import NOTHING_CHANGED, MirrorPositionMissingError, name_partitions
 from airflow_flinkstyle.kafka.mirror.topics import read_positions
 from airflow_flinkstyle.kafka.reading import ReadRange, count_records
+from airflow_flinkstyle.offsets import Offsets
+from airflow_flinkstyle.types import NextOffset
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -59,10 +61,8 @@ class Behind:
         )
 
 
-def mirrored_positions(
-    target: KafkaCluster, mirror: MirrorSettings, topics: Collection[str]
-) -> dict[TopicPartition, int]:
-    """Return the last source offset that the mirror has replicated, per source partition.
+def mirrored_positions(target: KafkaCluster, mirror: MirrorSettings, topics: Collection[str]) -> Offsets:
+    """Return the next source offset that the mirror has not replicated, per source partition.
 
     Raises:
         MirrorPositionMissingError: If MirrorMaker's offsets topic does not exist.
@@ -71,13 +71,14 @@ def mirrored_positions(
     if mirror.keeps_offsets:
         names = {mirror.target_topic(topic): topic for topic in topics}
         view = describe(target, names)
-        return {
-            (names[name], number): log.end - 1
-            for name, topic in view.topics.items()
-            for number, log in topic.partitions.items()
-        }
-    positions = read_positions(target, mirror)
-    return {tp: offset for tp, offset in positions.items() if tp[0] in topics}
+        return Offsets(
+            {
+                (names[name], number): NextOffset(log.end)
+                for name, topic in view.topics.items()
+                for number, log in topic.partitions.items()
+            }
+        )
+    return read_positions(target, mirror).in_topics(topics)
 
 
 def mirror_lag(
@@ -87,7 +88,7 @@ def mirror_lag(
     view: ClusterView,
     partitions: Collection[TopicPartition] | None = None,
 ) -> dict[TopicPartition, int]:
-    """Return per source partition how many records stand above the mirrored position.
+    """Return per source partition how many records the mirror has not replicated.
 
     Args:
         source: The cluster that is mirrored.
@@ -127,10 +128,10 @@ def lag_above(
     source: KafkaCluster,
     mirror: MirrorSettings,
     view: ClusterView,
-    positions: Mapping[TopicPartition, int],
+    positions: Mapping[TopicPartition, NextOffset],
     partitions: Collection[TopicPartition] | None = None,
 ) -> dict[TopicPartition, int]:
-    """Return per partition how many source records stand above the given mirrored positions.
+    """Return per partition how many source records there are from the given mirrored positions on.
 
     A position beyond the source's end is one in another log: the topic was created again, and nothing of it
     is known to be mirrored.
@@ -143,7 +144,7 @@ def lag_above(
         log_range = view.log_range(tp)
         if log_range is None:
             continue
-        low = max(log_range.start, 0 if tp in foreign else positions.get(tp, -1) + 1)
+        low = max(log_range.start, 0 if tp in foreign else positions.get(tp, 0))
         above = log_range.end - low
         if above > _COUNTED:
             lag[tp] = above
@@ -163,7 +164,7 @@ def lag_above(
 def _of_another_log(
     source: KafkaCluster,
     view: ClusterView,
-    positions: Mapping[TopicPartition, int],
+    positions: Mapping[TopicPartition, NextOffset],
     partitions: Collection[TopicPartition],
 ) -> set[TopicPartition]:
     """Return the partitions whose position is beyond the source's end, also now: a view may be older."""
@@ -174,9 +175,9 @@ def _of_another_log(
     return {tp for tp in beyond if _is_beyond(now, tp, positions)}
 
 
-def _is_beyond(view: ClusterView, tp: TopicPartition, positions: Mapping[TopicPartition, int]) -> bool:
+def _is_beyond(view: ClusterView, tp: TopicPartition, positions: Mapping[TopicPartition, NextOffset]) -> bool:
     log_range = view.log_range(tp)
-    return log_range is not None and positions.get(tp, -1) >= log_range.end
+    return log_range is not None and positions.get(tp, 0) > log_range.end
 
 
 def _readable_end(end: int, last_stable: int, mirror: MirrorSettings) -> int:
@@ -200,7 +201,7 @@ def wait_caught_up(
     Raises:
         MirrorPositionMissingError: If a position is still missing when the time is over.
     """
-    began = time.monotonic()
+    began_s, wait = CLOCK.now_s, CLOCK.wait(timeout_s, every_s=poll_s)
     while True:
         missing: MirrorPositionMissingError | None = None
         lag: dict[TopicPartition, int] = {}
@@ -208,12 +209,11 @@ def wait_caught_up(
             lag = mirror_lag(source, target, mirror, describe(source, topics))
         except MirrorPositionMissingError as error:
             missing = error
-        waited_s = time.monotonic() - began
+        waited_s = CLOCK.now_s - began_s
         if missing is None and not any(lag.values()):
             return CaughtUp(waited_s=waited_s)
         log.debug("MirrorMaker is not in sync yet: %s", missing or lag)
-        if waited_s + poll_s > timeout_s:
+        if not wait.again():
             if missing is not None:
                 raise missing
             return Behind(lag={tp: n for tp, n in lag.items() if n}, waited_s=waited_s)
-        time.sleep(poll_s)

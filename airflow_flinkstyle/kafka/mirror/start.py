@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from typing import TYPE_CHECKING
 
+from airflow_flinkstyle.clock import CLOCK
 from airflow_flinkstyle.kafka.cluster import describe, existing_topics
 from airflow_flinkstyle.kafka.errors import MirrorStartError, name_partitions
 from airflow_flinkstyle.kafka.mirror.lag import Behind, CaughtUp, lag_above
@@ -140,13 +140,13 @@ def wait_copied(
     Raises:
         MirrorPositionMissingError: If MirrorMaker's topic with positions does not exist.
     """
-    began, view = time.monotonic(), describe(source, topics)
+    began_s, view = CLOCK.now_s, describe(source, topics)
+    wait = CLOCK.wait(timeout_s, every_s=poll_s)
     while True:
         lag = lag_above(source, mirror, view, read_positions(target, mirror))
         behind = {tp: records for tp, records in lag.items() if records}
-        waited_s = time.monotonic() - began
+        waited_s = CLOCK.now_s - began_s
         if not behind:
             return CaughtUp(waited_s=waited_s)
-        if waited_s + poll_s > timeout_s:
+        if not wait.again():
             return Behind(lag=behind, waited_s=waited_s)
-        time.sleep(poll_s)

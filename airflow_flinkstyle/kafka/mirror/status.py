@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
     from airflow_flinkstyle.kafka.mirror.topics import Checkpoint, OffsetSync
     from airflow_flinkstyle.kafka.settings import KafkaCluster
-    from airflow_flinkstyle.types import TopicPartition
+    from airflow_flinkstyle.offsets import Offsets
+    from airflow_flinkstyle.types import NextOffset, TopicPartition
 
 
 _HEARTBEATS = "heartbeats"
@@ -36,10 +37,10 @@ class PartitionStatus:
     """The offset that the next record on the source gets."""
     target_end: int | None
     """The same on the target; None if the partition does not exist there."""
-    mirrored_to: int | None
-    """Last source offset that MirrorMaker says it has replicated; None before its first note."""
+    mirrored_to: NextOffset | None
+    """The first source offset that MirrorMaker has not replicated, by its own word; None before its first."""
     lag_records: int
-    """Source records above that; offsets instead of records where they are many."""
+    """Source records from there on; offsets instead of records where they are many."""
     last_sync: OffsetSync | None
 
     @property
@@ -93,7 +94,7 @@ class MirrorStatus:
 class MirrorNotes:
     """What MirrorMaker's internal topics say."""
 
-    positions: Mapping[TopicPartition, int]
+    positions: Offsets
     syncs: Mapping[TopicPartition, tuple[OffsetSync, ...]]
     checkpoints: tuple[Checkpoint, ...]
     absent: tuple[str, ...]

@@ -1,6 +1,8 @@
 """What MirrorMaker 2 notes about its own work, decoded from its three internal topics.
 
-- Its **positions** (the connector's offsets, on the target): the last source offset it has replicated.
+- Its **positions** (the connector's offsets, on the target): the last source offset it has replicated. Only
+  here, in its own words; everywhere else a position is the next offset, that of a partition's first record
+  that it has not replicated.
 - **Offset syncs** (on the source unless set otherwise): pairs of offsets of one record in both logs. Only
   some records get one, and compaction keeps the newest per partition.
 - **Checkpoints** (on the target): where it would let a consumer group continue, translated by the syncs.
@@ -25,6 +27,8 @@ from airflow_flinkstyle.kafka.errors import (
     TopicMissingError,
 )
 from airflow_flinkstyle.kafka.reading import ReadRange, scan
+from airflow_flinkstyle.offsets import Offsets
+from airflow_flinkstyle.types import NextOffset
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,15 +71,15 @@ class Checkpoint:
     noted_at_ms: int
 
 
-def read_positions(target: KafkaCluster, mirror: MirrorSettings) -> dict[TopicPartition, int]:
-    """Return the last source offset that MirrorMaker says it has replicated, per source partition.
+def read_positions(target: KafkaCluster, mirror: MirrorSettings) -> Offsets:
+    """Return per source partition how far MirrorMaker says it has replicated.
 
     Raises:
         MirrorPositionMissingError: If its offsets topic does not exist.
         MessageFormatError: If a record of ours in it cannot be understood.
     """
     topic = mirror.positions_topic
-    positions: dict[TopicPartition, int] = {}
+    positions: dict[TopicPartition, NextOffset] = {}
 
     def keep(record: Record) -> None:
         entry = decode_position(record, mirror)
@@ -97,7 +101,7 @@ def read_positions(target: KafkaCluster, mirror: MirrorSettings) -> dict[TopicPa
             remedy="Start MirrorMaker 2, or set the mirror's source_alias, or offsets_topic "
             "(Connect: its offset.storage.topic), to what it really uses.",
         ) from error
-    return positions
+    return Offsets(positions)
 
 
 def read_offset_syncs(
@@ -153,7 +157,9 @@ def _read(cluster: KafkaCluster, topic: str, keep: Callable[[Record], None]) -> 
     scan(cluster, ranges, lambda _, record: keep(record), "read_committed")
 
 
-def decode_position(record: Record, mirror: MirrorSettings) -> tuple[TopicPartition, int | None] | None:
+def decode_position(
+    record: Record, mirror: MirrorSettings
+) -> tuple[TopicPartition, NextOffset | None] | None:
     """Return partition and position; None if the record belongs to another connector or cluster."""
     try:
         connector, place = json.loads(record.key() or b"")
@@ -161,7 +167,7 @@ def decode_position(record: Record, mirror: MirrorSettings) -> tuple[TopicPartit
             return None
         partition = (str(place["topic"]), int(place["partition"]))
         value = record.value()
-        return partition, None if value is None else int(json.loads(value)["offset"])
+        return partition, None if value is None else NextOffset(int(json.loads(value)["offset"]) + 1)
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         expected = '["connector", {"cluster", "partition", "topic"}] = {"offset"} as JSON'
         raise _not_understood(record, expected, error) from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from airflow_flinkstyle.kafka.positions import validate_position
@@ -10,6 +10,7 @@ from airflow_flinkstyle.kafka.start.kinds import AtTimestamp, Shifted
 from airflow_flinkstyle.kafka.start.seek import Reached, Seek, seek_by_records
 from airflow_flinkstyle.kafka.start.timestamp_lookup import TooFar, look_up_timestamps
 from airflow_flinkstyle.kafka.verdict import Refused
+from airflow_flinkstyle.python_versions import UTC
 from airflow_flinkstyle.types import NextOffset
 
 if TYPE_CHECKING:

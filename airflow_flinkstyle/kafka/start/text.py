@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,7 @@ from airflow_flinkstyle.kafka.start.kinds import (
     StartRules,
 )
 from airflow_flinkstyle.kafka.start.offset_table import read_table, table_of
+from airflow_flinkstyle.python_versions import moment_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -147,7 +147,7 @@ def _timestamp_ms(value: object) -> int:
             raise _bad("a timestamp in milliseconds since 1970", f"{text}, which may be seconds")
         return int(text)
     try:
-        moment = datetime.fromisoformat(text)
+        moment = moment_of(text)
     except ValueError as error:
         raise _bad("a timestamp as ISO 8601 or in milliseconds since 1970", value) from error
     if moment.tzinfo is None:

@@ -9,6 +9,7 @@ from airflow_flinkstyle.clock import CLOCK
 from airflow_flinkstyle.kafka.cluster import ClusterView, describe
 from airflow_flinkstyle.kafka.mirror.lag import lag_above, mirrored_positions
 from airflow_flinkstyle.kafka.verdict import Refused, offset_of
+from airflow_flinkstyle.offsets import Offsets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,7 +29,8 @@ class ClusterSnapshot:
 
     source: ClusterView
     target: ClusterView
-    mirrored: Mapping[TopicPartition, int]
+    mirrored: Offsets
+    """How far MirrorMaker has replicated; empty without a mirror."""
 
 
 def take_snapshot(
@@ -39,7 +41,7 @@ def take_snapshot(
         return _snapshot_while_growing(source, target, request, topics)
     # MirrorMaker's positions first, the source's end next, the target last: a record that arrives
     # between the looks then shows as lag or as an extra, never as "nothing is missing".
-    mirrored = mirrored_positions(target, request.mirror, topics) if request.mirror else {}
+    mirrored = mirrored_positions(target, request.mirror, topics) if request.mirror else Offsets()
     return ClusterSnapshot(
         mirrored=mirrored,
         source=describe(source, topics),
@@ -52,7 +54,7 @@ def _snapshot_while_growing(
 ) -> ClusterSnapshot:
     """Fix the source's stable ends, give MirrorMaker a moment to reach them, then look at the target."""
     view = _stable(describe(source, topics))
-    mirrored: dict[TopicPartition, int] = {}
+    mirrored = Offsets()
     wait = CLOCK.wait(_PREVIEW_WAIT_S, every_s=0.5)
     while request.mirror is not None:
         mirrored = mirrored_positions(target, request.mirror, topics)

@@ -140,7 +140,7 @@ def _mirror_refusals(
     lag = lag_above(state.source, mirror, state.snapshot.source, mirrored, partitions)
     refused = {}
     for tp, records in lag.items():
-        if mirrored.get(tp, -1) >= state.ranges(tp)[0].end:
+        if mirrored.get(tp, 0) > state.ranges(tp)[0].end:
             refused[tp] = Refused(
                 f"MirrorMaker's position {mirrored[tp]} is beyond the source's end: it mirrored another log",
                 None,

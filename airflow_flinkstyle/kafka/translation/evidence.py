@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.kafka.cluster import ClusterView
     from airflow_flinkstyle.kafka.verdict import ExtraClass, Verdict
-    from airflow_flinkstyle.types import TopicPartition
+    from airflow_flinkstyle.types import NextOffset, TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +34,8 @@ class Evidence:
     source_log: tuple[int, int] | None
     """Start and end of the source's log; None if there is no such partition."""
     target_log: tuple[int, int] | None
-    mirrored_to: int | None
-    """Last source offset that MirrorMaker says it has replicated."""
+    mirrored_to: NextOffset | None
+    """The first source offset that MirrorMaker says it has not replicated."""
     unread_records: int | None
     """Source records from the position on; None if refused before anything was read."""
     matched_records: int | None

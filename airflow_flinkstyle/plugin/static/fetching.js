@@ -16,7 +16,7 @@ export async function ask(url, options) {
     throw new Error("Airflow's API server does not answer.");
   }
   const body = await answer.json().catch(() => ({}));
-  if (!answer.ok) throw new Error(sentence(answer.status, body));
+  if (!answer.ok) throw Object.assign(new Error(sentence(answer.status, body)), { status: answer.status });
   return body;
 }
 
@@ -24,6 +24,7 @@ function sentence(status, body) {
   if (body.error) return `${body.error.problem} ${body.error.state_after} ${body.error.remedy}`;
   if (status === 401) return "You are not logged in, or no longer. Reload this page.";
   if (typeof body.detail === "string") return body.detail;
+  if (Array.isArray(body.detail)) return body.detail.map((one) => `${[one.loc].flat().pop()}: ${one.msg}.`).join(" ");
   return body.detail ? JSON.stringify(body.detail) : `The API server answered with status ${status}.`;
 }
 
@@ -48,4 +49,11 @@ export function useAnswer(url, { again = true } = {}) {
     return () => clearInterval(timer);
   }, [read, again, loading]);
   return { ...state, read };
+}
+
+// What the user may do, and the DAGs of a job's buttons.
+export function useActions(conn, job) {
+  const url = ownUrl("roots", conn, "actions");
+  if (job) url.searchParams.set("job", job);
+  return useAnswer(url, { again: false });
 }

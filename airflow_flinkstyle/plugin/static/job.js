@@ -1,37 +1,44 @@
 // One job: what it does, what it did, its savepoints, how fast it was.
-import { ownUrl, useAnswer } from "./fetching.js";
-import { Badge, Checked, Facts, Fault, Table, Time } from "./parts.js";
+import { JobActions } from "./actions.js";
+import { AskedBy, DagRun } from "./dagruns.js";
+import { ownUrl, useActions, useAnswer } from "./fetching.js";
+import { Lineage } from "./lineage.js";
+import { Badge, Checked, Facts, Fault, Outside, Table, Time, keptBecause } from "./parts.js";
 import { Plots } from "./plots.js";
+import { NewestPositions } from "./positions.js";
 import { Timeline } from "./timeline.js";
-import { linkTo, linkToDiff } from "./route.js";
-import { Actions } from "./trigger.js";
-import { batches, bytes, duration, number, rate } from "./words.js";
+import { linkTo, linkToDiff, linkToRun } from "./route.js";
+import { batches, bytes, duration, moment, number, rate } from "./words.js";
 
 const { createElement: h, Fragment } = globalThis.React;
 
 export function JobView({ conn, job }) {
   const { value, error } = useAnswer(ownUrl("roots", conn, "jobs", job));
-  const { value: allowed } = useAnswer(ownUrl("roots", conn, "actions"), { again: false });
+  const { value: allowed } = useActions(conn, job);
   return h(Fragment, null,
     h("nav", { "aria-label": "Breadcrumb" }, h("a", { href: linkTo() }, "Savepoints"), " / ", job),
     h("h1", null, job, " ", value && h(Badge, { state: value.state })),
     h(Fault, { text: error }),
     value && h(Fragment, null,
       h("p", null, value.reason, h("span", { className: "quiet" }, " (read ", h(Time, { at: value.read_at_ms }), ")")),
-      allowed && h(Actions, { conn, dags: allowed.dags, known: { job } }),
-      h(Now, { value }),
-      h("h2", null, "Timeline"), h(Timeline, { value, conn }),
+      h(Fault, { text: value.error && `${value.error.state_after} ${value.error.remedy}` }),
+      allowed && h(JobActions, { conn, dags: allowed.dags, value }),
+      h(Now, { value, conn }),
+      h("h2", null, "Timeline"), h(Timeline, { value, conn }), h(Trouble, { trouble: value.trouble }),
       h("h2", null, "Plots"), h(Plots, { value }),
       h("h2", null, "Queries"), h(Queries, { queries: value.queries }),
+      h("h2", null, "Positions"), h(NewestPositions, { conn, job, newest: value.savepoints[0] }),
       h("h2", null, "Savepoints"), h(Savepoints, { value, conn, job }),
+      h("h2", null, "Lineage"), h(Lineage, { lineage: value.lineage, conn, job }),
       h("h2", null, "Migrations and upgrades"), h(Journals, { journals: value.journals }),
       h("h2", null, "Runs"), h(Runs, { runs: value.runs, conn, job })));
 }
 
-const Now = ({ value }) => h(Facts, { rows: [
+const Now = ({ value, conn }) => h(Facts, { rows: [
   ["Since", h(Time, { at: value.since_ms })],
-  ["Generation", value.generation], ["Host", value.host], ["Started by", value.started_by],
-  ["Spark", value.spark_version], ["Application", value.application_id],
+  ["Generation", value.generation && h("a", { href: linkToRun(conn, value.job, value.generation) }, `${value.generation}, with the driver's log`)],
+  ["Host", value.host], ["Asked by", h(AskedBy, { asked: value.asked_by, otherwise: value.started_by })],
+  ["Spark", value.spark_version], ["Application", value.application_id], ["Spark UI", h(Outside, { href: value.spark_ui })],
   ["Last batch", h(Time, { at: value.last_batch_at_ms })],
   ["Lag", `${number(value.lag_records)} records`],
 ] });
@@ -55,8 +62,8 @@ function Savepoints({ value, conn, job }) {
     const older = value.savepoints[at + 1];
     return [
       h("a", { href: linkTo(conn, job, one.savepoint_id) }, one.savepoint_id),
-      h(Time, { at: one.taken_at_ms }), one.generation ?? "–", batches(one.batches), bytes(one.size_bytes),
-      one.spark_version, h(Checked, { savepoint: one }), one.pinned ? `pinned: ${one.pinned}` : "–", one.parent ?? "–",
+      h(Time, { at: one.taken_at_ms }), one.generation ?? "–", batches(one.batches), bytes(one.size_bytes), bytes(one.new_bytes),
+      one.spark_version, h(Checked, { savepoint: one }), keptBecause(one), one.parent ?? "–",
       older ? h("a", { href: linkToDiff(conn, job, one.savepoint_id, older.savepoint_id) }, "to the one before") : "–",
     ];
   });
@@ -64,26 +71,34 @@ function Savepoints({ value, conn, job }) {
   return h(Fragment, null,
     h(Table, {
       caption: `${value.savepoints_total} savepoints${shown}`, rows, empty: "The job has no savepoint.",
-      columns: ["Savepoint", "Taken", "Generation", "Batches", "Size", "Spark", "Checked", "Kept because", "Made from", "Difference"],
+      columns: ["Savepoint", "Taken", "Generation", "Batches", "Size", "New", "Spark", "Checked", "Kept because", "Made from", "Difference"],
     }),
     value.damaged.map((one) => h(Fault, { key: one.savepoint_id, text: `${one.savepoint_id}: ${one.problem} ${one.remedy}` })));
 }
 
 const Journals = ({ journals }) => h(Table, {
-  caption: "The newest first", columns: ["Id", "Began", "Phase", "Phases"], empty: "There was none.",
+  caption: "The newest first", columns: ["Id", "Began", "State", "Phases", "Asked by"], empty: "There was none.",
   rows: journals.map((one) => [
-    one.id, h(Time, { at: one.begun_at_ms }), h(Badge, { state: one.ended ? "closed" : one.phase }),
+    one.id, h(Time, { at: one.begun_at_ms }),
+    h(Fragment, null, h(Badge, { state: one.went_back ? "went back" : one.ended ? "done" : one.phase }), one.failure && h("div", { className: "reason" }, one.failure)),
     one.phases.map((phase) => `${phase.phase}${phase.done_at_ms == null ? " (open)" : ` ${duration(phase.done_at_ms - phase.begun_at_ms)}`}`).join(", "),
+    one.asked_by ? h(DagRun, { dag: one.asked_by.dag_id, run: one.asked_by.run_id }) : "–",
   ]),
 });
 
 const Runs = ({ runs, conn, job }) => h(Table, {
-  caption: "The newest 20", columns: ["Generation", "Started by", "Claimed", "State", "From savepoint", "Closed with", "Batches", "Error"],
+  caption: "The newest 20", columns: ["Generation", "Asked by", "Claimed", "State", "From savepoint", "Closed with", "Batches", "Error"],
   rows: runs.map((run) => [
-    run.generation, run.started_by ?? "–", h(Time, { at: run.claimed_at_ms }), h(Badge, { state: run.state }),
+    h("a", { href: linkToRun(conn, job, run.generation) }, run.generation), h(AskedBy, { asked: run.asked_by, otherwise: run.started_by }),
+    h(Time, { at: run.claimed_at_ms }), h(Badge, { state: run.state }),
     savepointLink(conn, job, run.from_savepoint), savepointLink(conn, job, run.savepoint_id), batches(run.batches),
     run.error ? run.error.join(": ") : "–",
   ]),
+});
+
+const Trouble = ({ trouble }) => trouble.length > 0 && h(Table, {
+  caption: "What went wrong, the newest first", columns: ["When", "What", "Generation", "Why"],
+  rows: trouble.slice(0, 10).map((one) => [moment(one.at_ms), h(Badge, { state: one.kind, tone: "failed" }), one.generation ?? "–", one.text]),
 });
 
 const savepointLink = (conn, job, id) => (id ? h("a", { href: linkTo(conn, job, id) }, id) : "–");

@@ -1,8 +1,8 @@
 // The table of all jobs.
-import { ask, ownUrl, useAnswer } from "./fetching.js";
+import { ask, ownUrl, useActions, useAnswer } from "./fetching.js";
 import { Badge, Checked, Fault, Table, Time } from "./parts.js";
 import { linkTo } from "./route.js";
-import { Actions } from "./trigger.js";
+import { StartOfAJob } from "./actions.js";
 import { duration, number, rate } from "./words.js";
 
 const { createElement: h, Fragment, useState } = globalThis.React;
@@ -18,7 +18,7 @@ export function JobsView() {
 }
 
 function Root({ root }) {
-  const { value: allowed } = useAnswer(ownUrl("roots", root.conn_id, "actions"), { again: false });
+  const { value: allowed } = useActions(root.conn_id);
   const fault = root.error && `${root.error.problem} ${root.error.state_after} ${root.error.remedy}`;
   return h("section", null,
     h("h2", null, root.conn_id),
@@ -30,7 +30,7 @@ function Root({ root }) {
       empty: "There is no job below this savepoint root.",
     }),
     root.not_jobs.length > 0 && h("p", { className: "quiet" }, "Not shown, because no job can have such a name: ", root.not_jobs.join(", ")),
-    allowed && !fault && h(Actions, { conn: root.conn_id, dags: allowed.dags.filter((dag) => dag === "start_job"), known: {} }));
+    allowed && !fault && h(StartOfAJob, { conn: root.conn_id, dags: allowed.dags }));
 }
 
 function row(conn, job) {

@@ -4,6 +4,7 @@ import { parseRoute } from "./route.js";
 import { style } from "./style.js";
 import { JobsView } from "./jobs.js";
 import { JobView } from "./job.js";
+import { RunView } from "./run.js";
 import { SavepointView } from "./savepoint.js";
 
 const { createElement: h, useEffect, useState } = globalThis.React;
@@ -20,6 +21,7 @@ function Page() {
 
 function view(route) {
   if (route.savepoint) return h(SavepointView, { ...route, key: JSON.stringify(route) });
+  if (route.job && route.run) return h(RunView, { ...route, key: JSON.stringify(route) });
   if (route.job) return h(JobView, { ...route, key: JSON.stringify(route) });
   return h(JobsView);
 }

@@ -1,4 +1,4 @@
-// Plots as inline SVG: lag, batch time, rates, savepoint sizes.
+// Plots as inline SVG: lag, batch time, rates, size of savepoints and what was new in each.
 import { bytes, duration, moment, number, rate } from "./words.js";
 
 const { createElement: h, useState } = globalThis.React;
@@ -9,7 +9,7 @@ export function Plots({ value }) {
   const [step, setStep] = useState("60");
   const points = value.history[step] || [];
   const column = (place) => points.map((row) => [row[0] * 1000, row[place]]);
-  const sizes = value.savepoints.map((one) => [one.taken_at_ms, one.size_bytes]).reverse();
+  const sizes = (name) => value.savepoints.map((one) => [one.taken_at_ms, one[name]]).reverse();
   return h("div", null,
     h("div", { role: "group", "aria-label": "Time" }, SPANS.map(([key, words]) =>
       h("button", { key, type: "button", "aria-pressed": key === step, onClick: () => setStep(key) }, words))),
@@ -18,7 +18,8 @@ export function Plots({ value }) {
       h(Plot, { title: "Longest batch", points: column(3), say: duration }),
       h(Plot, { title: "Rows per second, in", points: column(1), say: rate }),
       h(Plot, { title: "Rows per second, processed", points: column(2), say: rate }),
-      h(Plot, { title: "Size of savepoints", points: sizes, say: bytes, dots: true })));
+      h(Plot, { title: "Size of savepoints", points: sizes("size_bytes"), say: bytes, dots: true }),
+      h(Plot, { title: "New in each savepoint", points: sizes("new_bytes"), say: bytes, dots: true })));
 }
 
 function Plot({ title, points, say, dots }) {

@@ -1,9 +1,10 @@
-// Where the page is: #/<connection>/<job>/<savepoint>?diff=<other savepoint>
+// Where the page is: #/<connection>/<job>?run=<generation> or #/<connection>/<job>/<savepoint>?diff=<other savepoint>
 
 export function parseRoute(hash) {
   const [path, query] = hash.replace(/^#\/?/, "").split("?");
   const [conn, job, savepoint] = path.split("/").filter(Boolean).map(decoded);
-  return { conn, job, savepoint, other: new URLSearchParams(query || "").get("diff") };
+  const asked = new URLSearchParams(query || "");
+  return { conn, job, savepoint, other: asked.get("diff"), run: asked.get("run") };
 }
 
 function decoded(part) {
@@ -22,5 +23,7 @@ export function linkTo(...parts) {
 export function linkToDiff(conn, job, savepoint, other) {
   return `${linkTo(conn, job, savepoint)}?diff=${encodeURIComponent(other)}`;
 }
+
+export const linkToRun = (conn, job, generation) => `${linkTo(conn, job)}?run=${encodeURIComponent(generation)}`;
 
 export const airflowBase = new URL("../../", import.meta.url);

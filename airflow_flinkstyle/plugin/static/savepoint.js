@@ -1,32 +1,39 @@
 // One savepoint, and what changed since another one.
-import { ownUrl, useAnswer } from "./fetching.js";
-import { Checked, Facts, Fault, Table, Time } from "./parts.js";
-import { linkTo, linkToDiff } from "./route.js";
-import { Actions } from "./trigger.js";
+import { SavepointActions } from "./actions.js";
+import { ownUrl, useActions, useAnswer } from "./fetching.js";
+import { Checked, Facts, Fault, Table, Time, keptBecause } from "./parts.js";
+import { Positions } from "./positions.js";
+import { Pin } from "./pin.js";
+import { linkTo, linkToDiff, linkToRun } from "./route.js";
+import { Start } from "./start.js";
 import { bytes, moment, number } from "./words.js";
 
 const { createElement: h, Fragment } = globalThis.React;
 
 export function SavepointView({ conn, job, savepoint, other }) {
-  const { value, error } = useAnswer(ownUrl("roots", conn, "jobs", job, "savepoints", savepoint), { again: false });
-  const { value: allowed } = useAnswer(ownUrl("roots", conn, "actions"), { again: false });
+  const { value, error, read } = useAnswer(ownUrl("roots", conn, "jobs", job, "savepoints", savepoint));
+  const { value: running } = useAnswer(ownUrl("roots", conn, "jobs", job));
+  const { value: allowed } = useActions(conn, job);
   return h(Fragment, null,
     h("nav", { "aria-label": "Breadcrumb" }, h("a", { href: linkTo() }, "Savepoints"), " / ", h("a", { href: linkTo(conn, job) }, job), " / ", savepoint),
     h("h1", null, savepoint),
     h(Fault, { text: error }),
     value && h(Fragment, null,
-      allowed && h(Actions, { conn, dags: allowed.dags.filter((dag) => dag === "start_job"), known: { job, start_from: "savepoint", savepoint_id: savepoint } }),
+      allowed && h(SavepointActions, { conn, dags: allowed.dags, job, state: running?.state, savepoint },
+        allowed.pin && h(Pin, { conn, job, savepoint, pinned: value.pinned, changed: read })),
       h(About, { value, conn, job }),
+      h(Start, { conn, job, savepoint, mayAskKafka: Boolean(allowed?.kafka) }),
       value.queries.map((query) => h(Query, { key: query.name, query })),
       h(Difference, { conn, job, savepoint, other })));
 }
 
 const About = ({ value, conn, job }) => h(Facts, { rows: [
   ["Taken", h(Fragment, null, h(Time, { at: value.taken_at_ms }), `, ${moment(value.taken_at_ms)}`)],
-  ["Generation", value.generation], ["Spark", value.spark_version], ["Alignment", value.alignment], ["Cut", value.cut_id],
+  ["Generation", value.generation && h("a", { href: linkToRun(conn, job, value.generation) }, value.generation)], ["Spark", value.spark_version], ["Alignment", value.alignment], ["Cut", value.cut_id],
   ["Size", `${bytes(value.size_bytes)} in ${number(value.files)} files, if nothing were shared`],
+  ["New", value.new_bytes == null ? "not known" : `${bytes(value.new_bytes)} that the one before it did not have`],
   ["Checked", h(Checked, { savepoint: value })], ...(value.damaged ? [["Damage", value.damaged]] : []),
-  ["Kept because", value.pinned ? `pinned: ${value.pinned}` : "retention decides"],
+  ["Kept because", keptBecause(value)],
   ["Made from", value.parent ? h("a", { href: linkTo(conn, job, value.parent) }, value.parent) : null],
   ...Object.entries(value.evidence).map(([name, text]) => [`Evidence: ${name}`, text]),
 ] });
@@ -38,10 +45,7 @@ const Query = ({ query }) => h("section", null,
     ["Files", `${number(query.files)}, ${bytes(query.size_bytes)}`],
     ["Pinned settings", Object.keys(query.settings).length === 0 ? "none" : Object.entries(query.settings).map(([name, value]) => h("div", { key: name }, `${name}=${value}`))],
   ] }),
-  query.positions.length > 0 && h(Table, {
-    caption: "Positions", columns: ["Source", "Cluster", "Topic", "Partition", "Next offset", "Unread then"],
-    rows: query.positions.map((at) => [at.source, at.cluster, at.topic, at.partition, number(at.next_offset), number(at.unread)]),
-  }));
+  query.positions.length > 0 && h(Positions, { caption: "Positions", positions: query.positions }));
 
 function Difference({ conn, job, savepoint, other }) {
   const { value: listed } = useAnswer(ownUrl("roots", conn, "jobs", job, "savepoints"), { again: false });

@@ -1,12 +1,12 @@
 // Colours are Airflow's own (Chakra's variables), so the page is light or dark as Airflow is.
 export const style = `
-.flinkstyle { --line: var(--chakra-colors-border, #8886); --soft: var(--chakra-colors-bg-subtle, #8881); --brand: var(--chakra-colors-brand-solid, #017cee);
+.flinkstyle { --line: var(--chakra-colors-border, #8886); --soft: var(--chakra-colors-bg-subtle, #8881); --brand: var(--chakra-colors-brand-solid, #0b5cad);
   --quiet: var(--chakra-colors-fg-muted, #71717a); color: var(--chakra-colors-fg, inherit); padding: 1rem; overflow: auto; height: 100%; font-size: 0.875rem; }
 .flinkstyle h1 { font-size: 1.5rem; font-weight: 600; margin: 0.25rem 0 0.75rem; overflow-wrap: anywhere; }
 .flinkstyle h2 { font-size: 1.1rem; font-weight: 600; margin: 1.25rem 0 0.5rem; overflow-wrap: anywhere; }
 .flinkstyle h3 { font-weight: 600; margin: 0.75rem 0 0.25rem; }
 .flinkstyle a { color: var(--chakra-colors-fg-info, var(--brand)); text-decoration: underline; overflow-wrap: anywhere; }
-.flinkstyle .wide { overflow-x: auto; }
+.flinkstyle *, .flinkstyle *::before { box-sizing: border-box; } .flinkstyle .wide { overflow-x: auto; } .flinkstyle .wide + .wide, .flinkstyle .wide + .quiet { margin-top: 0.75rem; }
 .flinkstyle table { border-collapse: collapse; width: 100%; }
 .flinkstyle caption { text-align: left; color: var(--quiet); padding-bottom: 0.25rem; }
 .flinkstyle th, .flinkstyle td { text-align: left; vertical-align: top; padding: 0.35rem 0.6rem; border-bottom: 1px solid var(--line); }
@@ -30,5 +30,8 @@ export const style = `
 .flinkstyle figure { border: 1px solid var(--line); border-radius: 0.4rem; padding: 0.5rem; margin: 0; } .flinkstyle svg { width: 100%; height: auto; } .flinkstyle svg.timeline { min-width: 40rem; }
 .flinkstyle svg text { font-size: 13px; fill: var(--quiet); } .flinkstyle .axis { stroke: var(--line); } .flinkstyle .line { fill: none; stroke: var(--chakra-colors-fg-info, var(--brand)); stroke-width: 1.5; } .flinkstyle .dot { fill: var(--chakra-colors-fg-info, var(--brand)); }
 .flinkstyle rect.good { fill: var(--chakra-colors-success-solid, #16a34a); } .flinkstyle rect.calm { fill: var(--quiet); } .flinkstyle rect.busy { fill: var(--chakra-colors-warning-solid, #ca8a04); }
-.flinkstyle rect.bad, .flinkstyle circle.bad { fill: var(--chakra-colors-error-solid, #dc2626); }
+.flinkstyle rect.bad, .flinkstyle circle.bad { fill: var(--chakra-colors-error-solid, #dc2626); } .flinkstyle .cross { fill: none; stroke: var(--chakra-colors-error-solid, #dc2626); stroke-width: 2.5; }
+.flinkstyle .edge { fill: none; stroke: var(--quiet); stroke-width: 1.2; } .flinkstyle .edge.started { stroke-dasharray: 6 3; } .flinkstyle .edge.rewritten { stroke-dasharray: 2 3; }
+.flinkstyle pre { border: 1px solid var(--line); border-radius: 0.4rem; padding: 0.5rem; overflow: auto; max-height: 60vh; font-size: 0.8rem; white-space: pre-wrap; overflow-wrap: anywhere; }
+.flinkstyle .line { display: flex; flex-wrap: wrap; gap: 0.5rem; align-items: center; margin: 0.5rem 0; } .flinkstyle summary { cursor: pointer; } .flinkstyle details ul { margin: 0.25rem 0 0.25rem 1.5rem; }
 `;

@@ -1,82 +1,70 @@
-// Buttons that open a DAG's form with what the page knows filled in. Airflow itself starts the run, checks the
-// values and the user's rights; its own form takes no values from an address, so the form is here.
-import { airflowUrl, ask, useAnswer } from "./fetching.js";
-import { Fault } from "./parts.js";
-import { airflowBase } from "./route.js";
+// A DAG's form with what the page knows filled in. Airflow itself starts the run, and checks the values and the
+// user's rights; its own form takes no values from an address, so the form is here.
+import { airflowUrl, ask, ownUrl, useAnswer } from "./fetching.js";
+import { Field, isNeeded, typed } from "./fields.js";
+import { RunLink, RunsUnderWay } from "./dagruns.js";
+import { Fault, useDialog } from "./parts.js";
 
-const { createElement: h, Fragment, useEffect, useRef, useState } = globalThis.React;
+const { createElement: h, Fragment, useState } = globalThis.React;
 
-const WORDS = {
-  take_savepoint: "Take a savepoint", start_job: "Start", upgrade_job: "Upgrade", migrate_kafka_cluster: "Migrate to another Kafka cluster",
-};
+// Named when the form opens, so that a second click, or a second answer to the same form, starts no second run.
+const newRunId = () => `page__${new Date().toISOString()}__${Math.random().toString(36).slice(2, 8)}`;
 
-export function Actions({ conn, dags, known }) {
-  const [open, setOpen] = useState(null);
-  if (!dags.length) return null;
-  return h("p", { className: "actions" },
-    dags.map((dag) => h("button", { key: dag, type: "button", onClick: () => setOpen(dag) }, WORDS[dag] || dag)),
-    open && h(TriggerForm, { dag: open, known: { ...known, flinkstyle_conn_id: conn }, close: () => setOpen(null) }));
-}
-
-function TriggerForm({ dag, known, close }) {
-  const dialog = useRef(null);
+export function TriggerForm({ dag, words, conn, savepoint, known, close }) {
+  const dialog = useDialog();
   const { value, error } = useAnswer(airflowUrl("dags", dag, "details"), { again: false });
   const [conf, setConf] = useState(known);
+  const [runId] = useState(newRunId);
   const [fault, setFault] = useState(null);
+  const [busy, setBusy] = useState(false);
   const [run, setRun] = useState(null);
-  useEffect(() => { dialog.current?.showModal(); }, []);
-  const params = Object.entries(value?.params || {});
   const trigger = async (event) => {
     event.preventDefault();
+    setBusy(true);
     try {
-      const body = JSON.stringify({ logical_date: null, conf: typed(conf, value.params) });
-      setRun(await ask(airflowUrl("dags", dag, "dagRuns"), { method: "POST", body, headers: { "Content-Type": "application/json" } }));
+      setRun(await triggered(dag, runId, typed(conf, value.params), { conn, job: known.job, savepoint }));
       setFault(null);
     } catch (refused) {
       setFault(refused.message);
     }
+    setBusy(false);
   };
-  return h("dialog", { ref: dialog, onClose: close, "aria-label": WORDS[dag] || dag },
+  return h("dialog", { ref: dialog, onClose: close, "aria-label": words },
     h("form", { onSubmit: trigger },
-      h("h2", null, WORDS[dag] || dag),
+      h("h2", null, words),
       h(Fault, { text: error || fault }),
       value?.is_paused && h("p", { className: "quiet" }, "This DAG is paused: its run waits until the DAG is unpaused."),
-      run ? h("p", { role: "status" }, "Started: ", h("a", { href: new URL(`dags/${encodeURIComponent(dag)}/runs/${encodeURIComponent(run.dag_run_id)}`, airflowBase).href }, run.dag_run_id))
-        : params.map(([name, param]) => h(Field, { key: name, name, param, value: conf[name], set: (to) => setConf((before) => ({ ...before, [name]: to })) })),
+      !run && value && h(RunsUnderWay, { dag, job: known.job, most: value.max_active_runs }),
+      run ? h("p", { role: "status" }, h(RunLink, { run })) : h(Fields, { params: value?.params || {}, conf, setConf, known }),
       h("p", { className: "actions" },
-        !run && h("button", { type: "submit", disabled: !value, className: "strong" }, "Trigger"),
+        !run && h("button", { type: "submit", disabled: !value || busy, className: "strong" }, "Trigger"),
         h("button", { type: "button", onClick: () => dialog.current?.close() }, run ? "Close" : "Cancel"))));
 }
 
-function Field({ name, param, value, set }) {
-  const schema = param.schema || {};
-  const shown = value ?? (param.value == null ? "" : typeof param.value === "object" ? JSON.stringify(param.value) : String(param.value));
-  const change = (event) => set(event.target.value);
-  const input = schema.enum
-    ? h("select", { name, value: shown, onChange: change }, schema.enum.map((one) => h("option", { key: one, value: one }, schema.values_display?.[one] || one)))
-    : schema.type === "boolean"
-      ? h("select", { name, value: shown, onChange: change }, h("option", { value: "false" }, "no"), h("option", { value: "true" }, "yes"))
-      : h("input", { name, value: shown, onChange: change });
-  return h("label", null, h("span", null, schema.title || name), input,
-    typeof param.description === "string" && h("small", null, param.description));
-}
-
-// Only what was filled in or changed is sent, in the type that the DAG expects; the rest has the DAG's defaults.
-function typed(conf, params) {
-  const sent = {};
-  for (const [name, text] of Object.entries(conf)) {
-    if (!(name in params) || text === "") continue;
-    const types = [params[name].schema?.type].flat();
-    sent[name] = types.includes("string") || typeof text !== "string" ? text : parsed(text, types);
-  }
-  return sent;
-}
-
-function parsed(text, types) {
-  if (types.includes("array") && !text.trim().startsWith("[")) return text.split("\n").join(" ").split(" ").filter(Boolean);
+// The savepoint may have been disposed of while the form was open: then nothing is triggered.
+async function triggered(dag, runId, conf, { conn, job, savepoint }) {
+  if (savepoint) await ask(ownUrl("roots", conn, "jobs", job, "savepoints", savepoint));
+  const body = JSON.stringify({ dag_run_id: runId, logical_date: null, conf });
+  const options = { method: "POST", body, headers: { "Content-Type": "application/json" } };
   try {
-    return JSON.parse(text);
-  } catch {
-    return text; // Airflow says what it expects
+    return await ask(airflowUrl("dags", dag, "dagRuns"), options);
+  } catch (refused) {
+    if (refused.status === 409) return { dag_id: dag, dag_run_id: runId, state: "triggered already" };
+    throw refused;
   }
+}
+
+// What the DAG puts into a section of its own stands behind one click, unless something is needed or filled in there.
+function Fields({ params, conf, setConf, known }) {
+  const sections = new Map();
+  for (const [name, param] of Object.entries(params)) {
+    const section = param.schema?.section || "";
+    sections.set(section, [...(sections.get(section) || []), [name, param]]);
+  }
+  const fields = (list) => list.map(([name, param]) => h(Field, {
+    key: name, name, param, value: conf[name], set: (to) => setConf((before) => ({ ...before, [name]: to })),
+  }));
+  const isOpen = ([name, param]) => (name in known && name !== "flinkstyle_conn_id") || (isNeeded(param) && (param.value ?? "") === "");
+  return h(Fragment, null, fields(sections.get("") || []), [...sections].filter(([section]) => section).map(([section, list]) =>
+    h("details", { key: section, open: list.some(isOpen) }, h("summary", null, section), fields(list))));
 }

@@ -31,8 +31,24 @@ class Pin(Record):
     """Epoch milliseconds, UTC."""
 
 
-def pin(repository: SavepointRepository, savepoint_id: str, *, reason: str, by: str, at_ms: int) -> Pin:
+def pin(
+    repository: SavepointRepository,
+    savepoint_id: str,
+    *,
+    reason: str,
+    by: str,
+    at_ms: int,
+    wait_s: float = 600.0,
+) -> Pin:
     """Pin a savepoint, or pin it anew for another reason.
+
+    Args:
+        repository: The job's savepoints.
+        savepoint_id: Which one.
+        reason: Why it is kept.
+        by: Who pins it.
+        at_ms: When, epoch milliseconds.
+        wait_s: How long to wait for a prune to end.
 
     Raises:
         SavepointMissingError: If there is none of that id.
@@ -45,7 +61,9 @@ def pin(repository: SavepointRepository, savepoint_id: str, *, reason: str, by: 
             remedy="Say why it is kept, for those who clean up later.",
         )
     made = Pin(reason=reason, by=by, at_ms=at_ms)
-    with hold_intent(repository, "pin", holder=by):  # else a prune that has read the pins disposes of it
+    with hold_intent(
+        repository, "pin", holder=by, wait_s=wait_s
+    ):  # else a prune that has read the pins disposes of it
         repository.read(savepoint_id)
         repository.store.write(note_key(repository, _FOLDER, savepoint_id), made.to_bytes())
     return made

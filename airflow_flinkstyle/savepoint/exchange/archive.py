@@ -13,7 +13,7 @@ import io
 import os
 import tarfile
 import uuid
-from typing import IO, TYPE_CHECKING, Final, Self
+from typing import IO, TYPE_CHECKING, Final
 
 from airflow_flinkstyle.savepoint.errors import ExportFormatError, TargetOccupiedError
 from airflow_flinkstyle.storage.base import ObjectInfo
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
     from types import TracebackType
+
+    from typing_extensions import Self
 
 _BLOCK_BYTES: Final = tarfile.BLOCKSIZE
 _CHUNK_BYTES: Final = 1 << 20

@@ -68,6 +68,7 @@ def restore_savepoint(
     generation: int | None = None,
     carry_planned: bool = False,
     complete: bool = True,
+    precopied: Manifest | None = None,
     progress: Callable[[FileProgress], None] = ignore,
 ) -> Mapping[str, Restored]:
     """Restore every query of a savepoint and return what was done, by query name.
@@ -81,6 +82,8 @@ def restore_savepoint(
         generation: The job's run that is restored; None where a person restores to a location.
         carry_planned: Also write the offsets of planned batches, where there are any.
         complete: False for a pre-copy.
+        precopied: The savepoint that this process has copied to the targets before; nobody has written there
+            since. What is the same in both is not read again.
         progress: Told after each file that had to be written, per query.
 
     Raises:
@@ -94,6 +97,7 @@ def restore_savepoint(
             open_target(query.name),
             carry_planned=carry_planned and query.planned_offsets is not None,
             complete=complete,
+            precopied=precopied.query(query.name) if precopied is not None else None,
             progress=progress,
         )
         for query in manifest.queries
@@ -120,6 +124,7 @@ def restore_query(
     prefix: str = "",
     carry_planned: bool = False,
     complete: bool = True,
+    precopied: QuerySnapshot | None = None,
     threads: int = 8,
     progress: Callable[[FileProgress], None] = ignore,
 ) -> Restored:
@@ -136,6 +141,7 @@ def restore_query(
         carry_planned: Also write the planned batch's offsets, so that Spark runs it again under its id.
         complete: False copies everything but leaves the seal, so that only the files that differ are left
             for the final savepoint.
+        precopied: What this process has copied there before; nobody has written there since.
         threads: Files written at a time.
         progress: Told after each file that had to be written.
 
@@ -144,7 +150,8 @@ def restore_query(
         SavepointDamagedError: If a file is missing or altered; the target stays sealed.
     """
     folder = f"{prefix.strip('/')}/" if prefix else ""
-    writer = _Writer(manifest, query, repository, target, folder, threads, progress)
+    known = _copied(precopied) if precopied is not None else {}
+    writer = _Writer(manifest, query, repository, target, folder, threads, progress, known)
     planned = _planned_content(query, carry=carry_planned)
     holder = f"the restore of {manifest.savepoint_id} to {writer.uri}"
     with hold_intent(repository, "restore" if complete else "precopy", holder=holder):
@@ -180,6 +187,12 @@ def _restore(writer: _Writer, planned: bytes | None, *, complete: bool) -> Resto
         files_removed=len(extra),
         bytes_written=bytes_written,
     )
+
+
+def _copied(query: QuerySnapshot) -> dict[str, str]:
+    """Return the files that a pre-copy has written, by path: their blobs. Its newest log is the seal."""
+    seals = {f"offsets/{query.batch_id}", f"offsets/{query.batch_id + 1}"}
+    return {entry.path: entry.blob for entry in query.files if entry.path not in seals}
 
 
 def _planned_content(query: QuerySnapshot, *, carry: bool) -> bytes | None:
@@ -251,6 +264,8 @@ class _Writer:
     prefix: str
     threads: int
     progress: Callable[[FileProgress], None]
+    known: Mapping[str, str]
+    """Files that this process has written there, by path: their blobs."""
 
     def occupied(self, expected: str, found: str) -> TargetOccupiedError:
         """Build the error that names the target."""
@@ -273,8 +288,8 @@ class _Writer:
         return {entry.path for entry in compress(candidates, equal)}
 
     def _is_equal(self, entry: FileEntry) -> bool:
-        """Compare by content, but for SSTs, whose names are unique."""
-        if is_unique_sst(entry.path):
+        """Compare by content, but for SSTs, whose names are unique, and what was written here before."""
+        if is_unique_sst(entry.path) or self.known.get(entry.path) == entry.blob:
             return True
         if is_relocatable(entry.path):
             return self.target.read(self.prefix + entry.path) == self._relocated(entry)

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
+from airflow_flinkstyle.python_versions import sha256_of
 from airflow_flinkstyle.savepoint.digests import matches
 from airflow_flinkstyle.savepoint.progress import FileProgress
 from airflow_flinkstyle.storage.errors import ObjectChangedError, ObjectMissingError
@@ -117,7 +118,7 @@ def _copy_large(entry: FileEntry, source: Path, target: tuple[Writable, str]) ->
             ):
                 return altered(entry)
             file.seek(0)
-            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+            sha256 = sha256_of(file)
     store, key = target
     try:
         store.upload(key, source, sha256=sha256)

@@ -92,6 +92,15 @@ def test_drivers_get_the_keys_of_a_connection_of_their_own(connections: SimpleNa
     assert StreamingJobHook().secret_env["AWS_ACCESS_KEY_ID"] == "worker"
 
 
+def test_client_tells_which_task_it_works_for(connections: SimpleNamespace, monkeypatch: pytest.MonkeyPatch):
+    assert StreamingJobHook().client("orders").asked_by == {}
+    task = {"DAG_ID": "start_job", "DAG_RUN_ID": "manual__1", "TASK_ID": "start"}
+    for name, value in task.items():
+        monkeypatch.setenv(f"AIRFLOW_CTX_{name}", value)
+    asked = {"dag_id": "start_job", "run_id": "manual__1", "task_id": "start"}
+    assert StreamingJobHook().client("orders").asked_by == asked
+
+
 def test_signing_keys_of_the_connection_are_masked_and_the_first_one_signs(
     connections: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ):

@@ -26,7 +26,7 @@ def a_truth(target: list[int], *, own: frozenset[int] = frozenset()) -> Truth:
         own=set(own),
         source_start=0,
         source_end=5,
-        mirrored_to=4,
+        mirrored_to=5,
     )
 
 
@@ -70,7 +70,7 @@ def test_compaction_may_take_older_versions_and_nothing_else():
 
 def test_a_refusal_is_true_only_if_the_ledger_says_the_same():
     short = a_truth([1, 2, 3])
-    short.mirrored_to = 2
+    short.mirrored_to = 3
     gone = Refused("2 unread records are not on the target", (NextOffset(3), NextOffset(5)))
     assert is_true(gone, short, 2)
     assert is_true(Refused("MirrorMaker is 2 records behind", None), short, 2)

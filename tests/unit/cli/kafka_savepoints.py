@@ -27,6 +27,7 @@ def take_on_kafka(
     cluster_id: str = "c-1",
     topic_id: str = "id-1",
     taken_at_ms: int = 1,
+    generation: int = 1,
 ) -> None:
     """Take a savepoint of query ``totals``, whose only source stands at these offsets."""
     files = {
@@ -39,7 +40,10 @@ def take_on_kafka(
         (checkpoint / name).write_text(content)
     log = KafkaLog(cluster_id=cluster_id, topic_ids=dict.fromkeys(offsets, topic_id), log_range={})
     label = SavepointLabel(
-        savepoint_id=savepoint_id, taken_at_ms=taken_at_ms, spark_version="4.2.0", taken_from_generation=1
+        savepoint_id=savepoint_id,
+        taken_at_ms=taken_at_ms,
+        spark_version="4.2.0",
+        taken_from_generation=generation,
     )
     source = QuerySource(name="totals", checkpoint=LocalStore(checkpoint), kafka={"0": log})
     take_savepoint(repository, [source], label)

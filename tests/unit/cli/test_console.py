@@ -7,11 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from testbed.waiting import PATIENCE_S
 
 SCRIPT = Path(sys.executable).with_name("flinkstyle")
 Root = Any
@@ -23,7 +24,7 @@ def run(*command: object, env: dict[str, str]) -> subprocess.CompletedProcess[st
         capture_output=True,
         text=True,
         env={**os.environ, **env},
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
 
@@ -74,13 +75,11 @@ def test_ctrl_c_cancels_the_savepoint_that_was_asked_for(root: Root):
         [SCRIPT, "savepoint", "take"], env=env, stderr=subprocess.PIPE, text=True
     ) as process:
         try:
-            deadline = time.monotonic() + 30
-            while (slot := root.board.request(1)) is None:
-                assert time.monotonic() < deadline
-                time.sleep(0.02)
+            assert process.stderr.readline().startswith("Asked for savepoint sp-")
+            slot = root.board.request(1)
             assert (slot.value.command, slot.value.state) == ("savepoint", "sent")
             process.send_signal(signal.SIGINT)
-            _, said = process.communicate(timeout=30)
+            _, said = process.communicate(timeout=PATIENCE_S)
         finally:
             process.kill()
     assert process.returncode == 130

@@ -26,7 +26,7 @@ from airflow_flinkstyle.agent.errors import PredecessorError
 from airflow_flinkstyle.checkpoint import offset_log
 from airflow_flinkstyle.clock import CLOCK, Clock
 from airflow_flinkstyle.errors import FlinkstyleError, SignatureError
-from airflow_flinkstyle.jobs.deployments.base import Alive, Gone
+from airflow_flinkstyle.jobs.deployments.base import Alive, DriverPages, Gone
 from airflow_flinkstyle.jobs.errors import MirrorBehindError
 from airflow_flinkstyle.jobs.running.client import JobClient
 from airflow_flinkstyle.jobs.spec import JobSpec, Submission, SubmitTarget
@@ -212,6 +212,10 @@ class Mood:
     moves_sink: bool = False
     adds_query: bool = False
     """One that Spark does not start."""
+    pace: Any = None
+    """What Spark tells of its batches."""
+    finds_no_room: bool = False
+    """The cluster has taken it and never starts it."""
 
 
 class _Leave(Exception):
@@ -240,6 +244,9 @@ class Driver(threading.Thread):
         self.incarnation: Any = None
 
     def run(self) -> None:
+        if self.mood.finds_no_room:
+            self.killed.wait()
+            return
         with contextlib.suppress(_Leave, takeover.NotOursError, ObjectChangedError, ObjectExistsError):
             self.driver_run = takeover.begin(
                 self.board, self.generation, self.process, submit=self.submit, order_keys=self.order_keys
@@ -339,11 +346,11 @@ class Driver(threading.Thread):
             planned = committed + 1
             text = f'v1\n{_CONFS}\n{{"{TOPIC}":{{"0":{end}}}}}'
             self.checkpoint.write(f"offsets/{planned}", text.encode())
-        if self.mood.fails_in_batch:
-            raise RuntimeError("ZeroDivisionError: in the first batch")
         while self.mood.hangs_in_batch:
             self.beat("running")
             self.pause()
+        if self.mood.fails_in_batch:
+            raise RuntimeError("ZeroDivisionError: in the first batch")
         base, end = logs.base(self.cluster), self.position(planned)
         with logs.lock:
             logs.counted.update(logs.records[at - base : end - base])
@@ -483,6 +490,7 @@ class Driver(threading.Thread):
                 },
                 sink=self.mood.sink,
                 sinks=self.sinks(),
+                pace=self.mood.pace,
             )
         if self.mood.adds_query:
             queries["more"] = QueryStatus(query_id="", batch_id=None, batch_committed_at_ms=None, sources={})
@@ -597,6 +605,9 @@ class World:
 
     def log_tail(self, native_id: Any, *, lines: int = 30) -> str:
         return "the end of the log"
+
+    def pages(self, native_id: Any) -> DriverPages:
+        return DriverPages(cluster=f"https://cluster/drivers/{native_id['pid']}")
 
     # tests
 

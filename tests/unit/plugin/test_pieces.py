@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from airflow_flinkstyle.plugin.errors import StoreBusyError
-from airflow_flinkstyle.plugin.meter import Meter, MeteredStore
-from airflow_flinkstyle.plugin.pieces import MOST_PIECES, MOST_READERS, Pieces
+from airflow_flinkstyle.plugin.cache.errors import StoreBusyError
+from airflow_flinkstyle.plugin.cache.meter import Meter, MeteredStore
+from airflow_flinkstyle.plugin.cache.pieces import MOST_PIECES, MOST_READERS, Pieces
 from testbed.memory_store import MemoryStore
 from testbed.waiting import wait_until
 from tests.unit.clocks import SleptClock
@@ -147,3 +147,37 @@ def test_metered_store_counts_calls_and_each_page_of_a_listing():
     assert meter.requests == 1
     assert len(list(metered.list("job/"))) == 1001
     assert meter.requests == 3
+
+
+def test_change_makes_the_answers_that_it_touches_be_read_again():
+    pieces, reads = Pieces(Meter()), Reads()
+    assert [pieces.get("savepoints", reads), pieces.get("other", reads)] == [1, 2]
+    changed = []
+    pieces.act(lambda: changed.append(1), "savepoints", "never read")
+    assert changed == [1]
+    assert [pieces.get("savepoints", reads), pieces.get("other", reads)] == [3, 2]
+
+
+def test_change_that_fails_leaves_the_answers():
+    pieces, reads = Pieces(Meter()), Reads()
+    pieces.get("savepoints", reads)
+
+    def fails() -> None:
+        raise StoreBusyError("a", state_after="b", remedy="c")
+
+    with pytest.raises(StoreBusyError):
+        pieces.act(fails, "savepoints")
+    assert pieces.get("savepoints", reads) == 1
+
+
+def test_change_is_refused_while_too_many_wait_for_the_store():
+    pieces, reads = Pieces(Meter(), patience_s=0.05), Reads()
+    reads.may_end.clear()
+    with ThreadPoolExecutor(MOST_READERS) as pool:
+        held = [pool.submit(pieces.get, number, reads) for number in range(MOST_READERS)]
+        wait_until("all read", lambda: reads.count == MOST_READERS)
+        with pytest.raises(StoreBusyError, match="Nothing was changed"):
+            pieces.act(lambda: None)
+        reads.may_end.set()
+        for one in held:
+            one.result()

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.plugin import root_watch
-from airflow_flinkstyle.plugin.meter import Meter
-from airflow_flinkstyle.plugin.root_watch import RootWatch
+from airflow_flinkstyle.plugin.cache import root_watch
+from airflow_flinkstyle.plugin.cache.meter import Meter
+from airflow_flinkstyle.plugin.cache.root_watch import RootWatch
 from airflow_flinkstyle.savepoint.blobs.pins import pin
 from airflow_flinkstyle.storage.errors import StoreUnavailableError
 from airflow_flinkstyle.storage.local import LocalStore

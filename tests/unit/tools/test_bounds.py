@@ -9,7 +9,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from tools.common import LOCKS, ROOT, SPARKS
-from tools.versions import AIRFLOWS, locked
+from tools.version_pages import AIRFLOWS, locked
 
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 SHOWN = {

@@ -53,6 +53,19 @@ def test_beat_in_the_background_takes_back_no_state() -> None:
     assert state_of(board) == "running"
 
 
+@pytest.mark.parametrize(
+    ("url", "said"), [("http://host:4040", "http://host:4040"), (None, None), ("http://" + "h" * 200, None)]
+)
+def test_heartbeat_names_sparks_ui_unless_its_address_is_too_long(url: str | None, said: str | None) -> None:
+    board = JobBoard(MemoryStore(), "orders")
+    writer = a_writer(board)
+    writer.spark_is_up(spark_version="4.2.0", application_id="app-1", ui_url=url)
+    writer.beat("running")
+    slot = board.heartbeat(G1)
+    assert slot is not None
+    assert slot.value.ui_url == said
+
+
 def test_driver_that_dies_before_its_queries_start_hands_on_what_was_known_of_them() -> None:
     board = JobBoard(MemoryStore(), "orders")
     before = {

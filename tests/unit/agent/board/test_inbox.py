@@ -77,6 +77,20 @@ def test_request_is_accepted_in_the_store_before_it_is_acted_on(desk: Desk) -> N
     assert len(desk.worker.takes) == 1
 
 
+def test_driver_looks_more_often_once_it_was_told_that_a_stop_will_follow(desk: Desk) -> None:
+    assert desk.inbox.poll_s() == 0.3
+    desk.put("r1", "none", state="cancelled", incarnation=I1, attend_s=60.0)
+    desk.inbox.poll()
+    assert desk.inbox.poll_s() == 0.3, "that was said to an earlier driver"
+    desk.put("r2", "none", state="cancelled", attend_s=60.0)
+    desk.inbox.poll()
+    assert (desk.inbox.poll_s(), desk.worker.takes, desk.worker.stops) == (0.05, [], [])
+    desk.put("r3")
+    desk.inbox.poll()
+    assert desk.inbox.poll_s() == 0.3, "the next request counts"
+    assert len(desk.worker.takes) == 1
+
+
 @pytest.mark.parametrize("call", [2, 3])
 def test_request_is_acted_on_once_whichever_call_fails(desk: Desk, call: int) -> None:
     desk.put("r1", "stop")

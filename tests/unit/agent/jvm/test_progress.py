@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow_flinkstyle.agent.jvm.progress import newest_pace, pace_of
 from airflow_flinkstyle.kafka.login.driver import VARIABLE
-from airflow_flinkstyle.protocol.query_records import MOST_CHARACTERS, MOST_SOURCES
+from airflow_flinkstyle.protocol.query_records import MOST_CHARACTERS, MOST_PARTS, MOST_SOURCES
 
 KAFKA = {
     "description": "KafkaV2[Subscribe[orders]]",
@@ -41,6 +41,7 @@ def test_lag_is_what_the_batch_left_unread_in_kafka_and_unknown_elsewhere():
     assert [source.lag_records for source in pace.sources] == [25 + 3, None]
     assert pace.lag_records == 28
     assert (pace.batch_id, pace.batch_ms, pace.rows, pace.state_rows) == (7, 420, 10, 10)
+    assert pace.parts_ms == {"addBatch": 300}
     assert (pace.input_rows_per_s, pace.processed_rows_per_s) == (20.0, 23.8)
     assert pace.begun_at_ms - (pace.watermark_ms or 0) == 60_000
 
@@ -56,7 +57,9 @@ def test_what_spark_cannot_say_is_left_out():
 
 
 def test_a_query_of_many_sources_does_not_make_the_heartbeat_grow():
-    pace = pace_of(a_progress(sources=[{**KAFKA, "description": "x" * 5000}] * 100))
+    long = {"triggerExecution": 900} | {f"part {number:02}": number for number in range(100)}
+    pace = pace_of(a_progress(sources=[{**KAFKA, "description": "x" * 5000}] * 100, durationMs=long))
+    assert len(pace.parts_ms) == MOST_PARTS
     assert len(pace.sources) == MOST_SOURCES
     assert {len(source.description) for source in pace.sources} == {MOST_CHARACTERS}
 

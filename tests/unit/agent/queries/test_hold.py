@@ -233,7 +233,7 @@ def test_query_that_is_held_is_found_by_its_id() -> None:
     hold = Hold(queries)
     run, query = a_running_query(queries, "fast")
     run.batch_ended.set()
-    get = held._get_held(lambda _self, _id: None, SimpleNamespace(held=hold))
+    get = held._get_held(lambda _self, _id: None, SimpleNamespace(held=hold, await_turn=lambda: None))
     assert get(None, "fast") is None  # Spark's own answer
     with hold.begin(MagicMock(), **WANTED):
         assert get(None, "fast") is query.query

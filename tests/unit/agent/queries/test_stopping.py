@@ -37,6 +37,9 @@ class SparkRun:
         self.looks += 1
         return not (self.stopped or (self.flagged.is_set() and self.batch_ended.is_set()))
 
+    def getStackTrace(self) -> str:
+        return "its frames"
+
     def stop(self) -> None:
         self.stopped = True
 
@@ -65,6 +68,15 @@ def test_query_that_sleeps_until_its_next_trigger_is_woken_once_it_was_seen_to_s
     stop_at_boundary(MagicMock(), [running(run)])
     assert run.stopped
     assert run.looks == 3, "a batch may have been about to begin"
+
+
+def test_query_that_is_seen_to_sleep_by_its_stack_is_woken_at_once() -> None:
+    run, jvm = SparkRun(in_batch=False), MagicMock()
+    stack = "at org.apache.spark.util.SystemClock.waitTillTime(Clock.scala:73)"
+    jvm.py4j.Protocol.getThrowableAsString.return_value = stack
+    stop_at_boundary(jvm, [running(run)])
+    assert run.stopped
+    assert run.looks == 1
 
 
 def test_all_are_told_before_any_is_waited_for_and_one_that_was_not_started_is_left_out() -> None:

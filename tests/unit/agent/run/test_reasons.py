@@ -33,6 +33,18 @@ def test_traceback_without_a_line_of_the_script_shows_none() -> None:
     assert own_lines("no traceback\n  at all") == []
 
 
+def test_long_paths_and_messages_hide_no_line_of_the_script() -> None:
+    """Spark 3.5 puts a function's traceback into a message that is long by itself."""
+    deep = f"/jobs/{'a-folder/' * 30}app.py"
+    text = IN_BATCH.replace("/jobs/app.py", deep).replace("ValueError: ", f"ValueError: {'because ' * 200}")
+    shown = Failure.of(RuntimeError(text)).text.splitlines()
+    assert shown[0].startswith('  File "/jobs/a-folder/')
+    assert shown[0].endswith('/app.py", line 12, in poisoned')
+    assert shown[1] == '    raise ValueError("poisoned")'
+    assert shown[2].startswith("ValueError: because")
+    assert shown[2].endswith("because poisoned")
+
+
 def test_failure_shows_the_scripts_lines_before_the_end_of_sparks_message() -> None:
     plan = "\n\n=== Streaming Query ===\nplan"
     failure = Failure.of(RuntimeError(f"[STREAM_FAILED] Query terminated with:\n{IN_BATCH}\nat last{plan}"))

@@ -128,6 +128,13 @@ def test_every_answer_that_matters_is_shown():
         assert words in shown
 
 
+def test_both_clusters_are_asked_as_patiently_as_was_approved():
+    moving = replace(PLAIN, settings=CutoverSettings(broker_timeout_s=7), fence=FenceTerms(kind="acl"))
+    found = moving.on(old=moving.source.without_login(), new=moving.target.without_login())
+    assert (found.old.patience_s, found.new.patience_s) == (7, 7)
+    assert found.watch.fence.cluster.patience_s == 7
+
+
 def test_other_answers_are_named_with_both_values():
     approved = Approved(migration=PLAIN, told={"fence": "passive", "way": "proved"})
     found = approved.differing({"fence": "acl", "way": "proved", "added": 1})

@@ -54,7 +54,7 @@ def test_migration_moves_the_job_and_counts_every_record_once(world: World):
 def test_window_with_nothing_left_to_read_ends_without_a_first_commit(world: World):
     world.start()
     report = a_cutover(world).run()
-    assert report.downtime_s is None
+    assert report.downtime is None
     world.logs.produce(5)
     world.judge()
 

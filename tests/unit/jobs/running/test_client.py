@@ -45,6 +45,13 @@ def test_start_runs_the_job_and_a_retry_finds_the_same_driver(world: World):
     assert world.alive() == [1]
 
 
+def test_claim_names_the_task_that_asked_for_the_start(world: World):
+    client = world.client()
+    client.asked_by = {"dag_id": "start_job", "run_id": "manual__1", "task_id": "start"}
+    client.start(world.spec(), world.target(), claim_key="start")
+    assert client.signed_claim(1).claim.asked_by == client.asked_by
+
+
 def test_retry_after_a_crash_between_submit_and_handle_submits_nothing_twice(world: World):
     client = world.start()
     submit = client.board.submit(1)
@@ -291,6 +298,27 @@ def test_cancel_closes_an_empty_slot_against_a_late_sender(world: World):
     assert client.request_stop("stop", savepoint=True) == late
     assert client.poll(late).outcome == "cancelled"
     assert isinstance(client.status(), Running)
+
+
+def test_notice_of_a_stop_takes_no_slot_that_is_in_use_and_keeps_none_from_being_used(
+    world: World, mood: type[Mood]
+):
+    world.moods["v1.py"] = mood(slow_takes_s=0.3)
+    client = world.start()
+
+    def attends() -> float:
+        return client.board.request(1).value.attend_s
+
+    client.ask_to_attend(1, 60)
+    assert attends() == 60
+    pending = client.request_savepoint("s1")
+    client.ask_to_attend(1, 60)
+    assert attends() == 0, "the savepoint has not ended"
+    _, ended = client.wait(pending, timeout_s=10)
+    assert ended.outcome == "done"
+    client.ask_to_attend(1, 60)
+    assert attends() == 60
+    assert isinstance(client.stop("stop", savepoint=True, timeout_s=10), Stopped)
 
 
 def test_sender_that_slept_between_look_and_write_is_refused(world: World):

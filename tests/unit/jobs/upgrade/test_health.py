@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import BadInputError
 from airflow_flinkstyle.jobs.errors import (
     JobNotRunningError,
@@ -15,22 +17,23 @@ from airflow_flinkstyle.jobs.errors import (
 )
 from airflow_flinkstyle.jobs.journal import CutoverJournal, has_ended, read_phases
 from airflow_flinkstyle.jobs.status import Running
-from airflow_flinkstyle.jobs.upgrade.health import Bounds
+from airflow_flinkstyle.jobs.upgrade.keeping_up import Bounds
 from airflow_flinkstyle.jobs.upgrade.roll_back import roll_back_to
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
 from airflow_flinkstyle.jobs.upgrade.ways import as_markdown, ways_back
 from testbed.keys import SIGNER
 from tests.unit.jobs.cutovers import QUICK
+from tests.unit.jobs.upgrade.paces import a_pace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from airflow_flinkstyle.jobs.upgrade.report import UpgradeReport
-    from airflow_flinkstyle.protocol.records import Rewind
+    from airflow_flinkstyle.protocol.records import QueryStatus, Rewind
     from tests.unit.jobs.conftest import Mood, World
 
 OBSERVED = Bounds(observe_s=0.5)
-SHORT = replace(QUICK, stop_timeout_s=1.0, first_commit_timeout_s=10.0)
+SHORT = replace(QUICK, stop_timeout_s=4.0, first_commit_timeout_s=10.0)
 
 
 def an_upgrade(world: World, *, meanwhile: Callable[[], None] = lambda: None, **settings: object) -> Upgrade:
@@ -127,6 +130,32 @@ def test_batch_that_hangs_is_unhealthy_and_what_was_chosen_then_counts(world: Wo
         an_upgrade(world, meanwhile=hangs, if_committed="fork", settings=SHORT).run()
     assert "(fork)" in failed.value.state_after
     assert runs(world) == "v1.py"
+
+
+def test_version_that_falls_behind_goes_back_from_where_it_is(world: World, mood: type[Mood]):
+    world.moods["v1.py"] = mood(pace=a_pace(rate=500.0))
+    new = world.moods["v2.py"] = mood()
+    world.start()
+
+    def falls_behind() -> None:
+        new.pace = a_pace(rate=9000.0, lag=0)
+        world.until(lambda: told(world).pace == new.pace)
+
+        def later() -> None:
+            new.pace = replace(a_pace(2, rate=120.0, lag=900), begun_at_ms=now_ms())
+
+        threading.Timer(0.2, later).start()
+
+    with pytest.raises(UpgradeRolledBackError, match=r"120 rows per second, where .* 500, .* from 0 to 900"):
+        an_upgrade(world, meanwhile=falls_behind).run()
+    assert runs(world) == "v1.py"
+    world.judge()
+
+
+def told(world: World) -> QueryStatus:
+    status = world.client().status()
+    assert isinstance(status, Running)
+    return status.heartbeat.queries["orders"]
 
 
 def go_back(world: World, key: str, savepoint_id: str | None, rewind: Rewind) -> UpgradeReport:

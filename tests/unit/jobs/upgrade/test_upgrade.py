@@ -10,6 +10,7 @@ from airflow_flinkstyle.jobs.journal import CutoverJournal
 from airflow_flinkstyle.jobs.migration.preflight import spark_finding
 from airflow_flinkstyle.jobs.running.compat import spark_findings
 from airflow_flinkstyle.jobs.status import Closed, Running
+from airflow_flinkstyle.jobs.upgrade.first_batch import await_first
 from airflow_flinkstyle.jobs.upgrade.upgrade import UPGRADE_PHASES, Upgrade
 from airflow_flinkstyle.savepoint.errors import SinkSkipsError, SparkIncompatibleError
 from testbed.keys import SIGNER
@@ -63,6 +64,23 @@ def test_new_version_with_nothing_to_read_is_a_success(world: World):
     world.judge()
 
 
+def test_standby_for_which_there_is_no_room_is_given_up_and_the_old_version_never_stopped(
+    world: World, mood: type[Mood]
+):
+    world.moods["v2.py"] = mood(finds_no_room=True)
+    world.start()
+    upgrade = an_upgrade(world)
+    upgrade.settings = replace(upgrade.settings, standby_timeout_s=0.3)
+    with pytest.raises(
+        UpgradeRolledBackError, match=r"(?s)no room for a second driver.*never stopped"
+    ) as failed:
+        upgrade.run()
+    assert "standby='none'" in str(failed.value)
+    assert world.alive() == [1]
+    world.logs.produce(5)
+    world.judge()
+
+
 @pytest.mark.parametrize("standby", ["warm", "none"])
 @pytest.mark.parametrize("how", ["fails_at_import", "fails_in_batch", "hangs_in_batch", "fails_guard"])
 def test_version_that_fails_before_it_commits_goes_back_by_itself(
@@ -82,6 +100,25 @@ def test_version_that_fails_before_it_commits_goes_back_by_itself(
     world.until(lambda: world.alive() == [status.run.generation])
     with pytest.raises(UpgradeRolledBackError):
         an_upgrade(world).run()  # a retry goes back to nothing, it only says so
+
+
+def test_error_of_a_first_batch_that_fails_between_two_looks_is_told(world: World, mood: type[Mood]):
+    driver = world.moods["v1.py"] = mood()
+    client = world.start()
+    driver.hangs_in_batch = driver.fails_in_batch = True
+    world.logs.produce(5)
+    context = an_upgrade(world, first_commit_timeout_s=10.0)
+    look = context.client.ensure_running
+
+    def look_just_before_it_fails() -> object:
+        status = look()
+        driver.hangs_in_batch = False
+        world.until(lambda: client.board.heartbeat(1).value.state == "failed")
+        return status
+
+    context.client.ensure_running = look_just_before_it_fails  # type: ignore[method-assign]
+    context.journal.begin(lambda: 0)
+    assert "ZeroDivisionError" in await_first(context, 1, {"orders": 0})["failure"]
 
 
 @pytest.mark.parametrize("tells_no_sinks", [False, True])

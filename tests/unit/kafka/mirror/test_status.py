@@ -8,6 +8,7 @@ from airflow_flinkstyle.kafka.cluster import ClusterView, LogRange, TopicView
 from airflow_flinkstyle.kafka.mirror.settings import MirrorSettings
 from airflow_flinkstyle.kafka.mirror.status import MirrorNotes, MirrorStatus, is_heartbeats, status_of
 from airflow_flinkstyle.kafka.mirror.topics import Checkpoint, OffsetSync
+from airflow_flinkstyle.offsets import Offsets
 from airflow_flinkstyle.types import NextOffset
 
 if TYPE_CHECKING:
@@ -53,7 +54,9 @@ def a_status(
     found: dict[str, object] = {"syncs": {}, "checkpoints": (), "absent": (), **notes}
     return status_of(
         MIRROR,
-        MirrorNotes(positions={("t", number): offset for number, offset in positions.items()}, **found),  # type: ignore[arg-type]
+        MirrorNotes(
+            positions=Offsets({("t", number): NextOffset(at) for number, at in positions.items()}), **found
+        ),  # type: ignore[arg-type]
         {("t", number): records for number, records in lag.items()},
         source=a_view("t", {0: 10, 1: 10}),
         target=a_view("old.t", copies),
@@ -62,19 +65,19 @@ def a_status(
 
 
 def test_mirror_is_in_sync_only_if_every_partition_is():
-    in_sync = a_status(positions={0: 9, 1: 9}, lag={0: 0, 1: 0}, copies={0: 12, 1: 10})
-    behind = a_status(positions={0: 9, 1: 4}, lag={0: 0, 1: 5}, copies={0: 12, 1: 5})
-    halved = a_status(positions={0: 9}, lag={0: 0, 1: 0}, copies={0: 12})
+    in_sync = a_status(positions={0: 10, 1: 10}, lag={0: 0, 1: 0}, copies={0: 12, 1: 10})
+    behind = a_status(positions={0: 10, 1: 5}, lag={0: 0, 1: 5}, copies={0: 12, 1: 5})
+    halved = a_status(positions={0: 10}, lag={0: 0, 1: 0}, copies={0: 12})
     assert [status.in_sync for status in (in_sync, behind, halved)] == [True, False, False]
     assert [(one.partition, one.lag_records) for one in behind.partitions if not one.in_sync] == [(1, 5)]
-    assert [(one.mirrored_to, one.target_end) for one in halved.partitions] == [(9, 12), (None, None)]
+    assert [(one.mirrored_to, one.target_end) for one in halved.partitions] == [(10, 12), (None, None)]
     assert halved.partitions[1].target_topic == "old.t"
 
 
 def test_mirror_without_a_partition_is_not_in_sync():
     """Another alias or connector has no positions: nothing would be behind."""
     nothing = ClusterView(cluster_id="c", topics={})
-    notes = MirrorNotes(positions={}, syncs={}, checkpoints=(), absent=())
+    notes = MirrorNotes(positions=Offsets(), syncs={}, checkpoints=(), absent=())
     assert not status_of(MIRROR, notes, {}, source=nothing, target=nothing, looked_at_ms=NOW_MS).in_sync
 
 
@@ -86,7 +89,7 @@ def test_only_mirrormakers_own_heartbeats_are_left_out():
 
 def test_newest_sync_is_the_last_written_and_its_age_counts_from_now():
     syncs = {("t", 0): (a_sync(0, 3, 4, age_s=90), a_sync(0, 9, 11, age_s=60)), ("t", 1): ()}
-    status = a_status(positions={0: 9, 1: 9}, lag={0: 0, 1: 0}, copies={0: 12, 1: 10}, syncs=syncs)
+    status = a_status(positions={0: 10, 1: 10}, lag={0: 0, 1: 0}, copies={0: 12, 1: 10}, syncs=syncs)
     assert status.partitions[0].last_sync == a_sync(0, 9, 11, age_s=60)
     assert status.partitions[1].last_sync is None
     assert status.newest_sync_age_s == 60.0
@@ -97,7 +100,7 @@ def test_newest_sync_is_the_last_written_and_its_age_counts_from_now():
 def test_groups_show_what_they_would_read_on_either_side_and_foreign_topics_are_left_out():
     checkpoints = (a_checkpoint("old.t", 8, 7), a_checkpoint("old.other", 1, 1), a_checkpoint("t", 1, 1))
     status = a_status(
-        positions={0: 9, 1: 9}, lag={0: 0, 1: 0}, copies={0: 12, 1: 10}, checkpoints=checkpoints
+        positions={0: 10, 1: 10}, lag={0: 0, 1: 0}, copies={0: 12, 1: 10}, checkpoints=checkpoints
     )
     (group,) = status.groups
     assert (group.topic, group.upstream, group.downstream) == ("t", 8, 7)

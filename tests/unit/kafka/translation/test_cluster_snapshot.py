@@ -28,7 +28,7 @@ def a_view(start: int, end: int) -> ClusterView:
 def a_snapshot(
     *, source: tuple[int, int] = (0, 50), target: tuple[int, int] = (0, 60), at: int = 49
 ) -> ClusterSnapshot:
-    return ClusterSnapshot(source=a_view(*source), target=a_view(*target), mirrored={TP: at})
+    return ClusterSnapshot(source=a_view(*source), target=a_view(*target), mirrored=Offsets({TP: at}))
 
 
 def moved(verdict: Verdict, after: ClusterSnapshot) -> Refused | None:

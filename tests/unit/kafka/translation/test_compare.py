@@ -56,7 +56,7 @@ def a_round(
         snapshot=ClusterSnapshot(
             source=a_view("old", "orders", source),
             target=a_view("new", "sales", target),
-            mirrored={} if mirrored is None else {TP: mirrored},
+            mirrored=Offsets() if mirrored is None else Offsets({TP: mirrored}),
         ),
         settings={"orders": settings or some_settings()},
         target_settings={"sales": target_settings or some_settings()},
@@ -166,7 +166,7 @@ def test_each_partition_is_refused_by_itself_in_the_order_of_their_names():
 def test_mirror_that_is_far_behind_is_refused():
     mirror = a_mirror()
     far = {1: (0, 5_000_000, 5_000_000)}
-    behind = a_round(far, FULL, mirror=mirror, mirrored=999, most_unread=10**9)
+    behind = a_round(far, FULL, mirror=mirror, mirrored=1_000, most_unread=10**9)
     assert reason(behind) == "MirrorMaker is 4999000 records behind"
 
 

@@ -212,6 +212,34 @@ def test_pre_copy_is_sealed_and_the_final_savepoint_adds_only_what_is_missing(
     assert (outcome.files_written, outcome.files_kept, outcome.files_removed) == (5, 8, 4 - 1)
 
 
+def test_final_restore_reads_again_nothing_that_the_pre_copy_has_written_and_is_the_same(
+    repository: Repository, a_checkpoint: Make, take: Make
+):
+    reads: list[str] = []
+
+    class Read(MemoryStore):
+        def read(self, key: str, **part: Any) -> bytes:
+            reads.append(key)
+            return super().read(key, **part)
+
+    checkpoint, targets = a_checkpoint(batches=5), (Read(), Read())
+    hot = take(repository, checkpoint, "sp-hot")
+    for target in targets:
+        restored(hot, repository, target, complete=False)
+    checkpoint.commit()
+    final = take(repository, checkpoint, "sp-final", previous=hot)
+    found = []
+    for target, precopied in zip(targets, (None, hot.queries[0]), strict=True):
+        reads.clear()
+        outcome = restored(final, repository, target, precopied=precopied)
+        found.append((outcome, {key for key in reads if not key.startswith("offsets/")}))
+        assert_startable(target, final, checkpoint.store)
+    (compared, read), (known, read_again) = found
+    assert compared == known
+    assert read
+    assert read_again == set()
+
+
 def test_complete_hot_restore_can_be_followed_by_the_final_one(
     repository: Repository, a_checkpoint: Make, take: Make
 ):

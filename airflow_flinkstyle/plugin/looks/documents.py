@@ -1,4 +1,4 @@
-"""What the page shows of a job, as plain values for JSON. Pure.
+"""What the page shows of a job's runs, as plain values for JSON (``answers`` has the types). Pure.
 
 Names and errors are texts: the page puts them into text nodes, never into markup.
 """
@@ -6,6 +6,7 @@ Names and errors are texts: the page puts them into text nodes, never into marku
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from airflow_flinkstyle.jobs.status import (
     Closed,
@@ -25,10 +26,7 @@ if TYPE_CHECKING:
 
     from airflow_flinkstyle.errors import FlinkstyleError
     from airflow_flinkstyle.jobs.journal import PhaseRecord
-    from airflow_flinkstyle.protocol.records import Heartbeat, IncarnationRecord, QueryStatus
-    from airflow_flinkstyle.savepoint.files.verified import DamagedRecord, VerifiedRecord
-    from airflow_flinkstyle.savepoint.manifest import Manifest
-    from airflow_flinkstyle.savepoint.repository.summary import Summary
+    from airflow_flinkstyle.protocol.records import Claim, Heartbeat, IncarnationRecord, QueryStatus
 
 _STATES = {
     NeverStarted: "never started",
@@ -38,27 +36,58 @@ _STATES = {
     Failed: "failed",
     Dead: "dead",
 }
+_ASKED_BY = ("dag_id", "run_id", "task_id")
+_FAILURE_SHOWN = 500
+_UNKNOWN: dict[str, Any] = {
+    "is_certain": None,
+    "generation": None,
+    "incarnation": None,
+    "started_by": None,
+    "asked_by": None,
+    "host": None,
+    "since_ms": None,
+    "heartbeat_at_ms": None,
+    "spark_version": None,
+    "application_id": None,
+    "spark_ui": None,
+    "queries": [],
+    "error": None,
+}
 
 
 def status_document(status: JobStatus, process: IncarnationRecord | None) -> dict[str, Any]:
     """Return what a job is doing, since when, and where."""
-    document: dict[str, Any] = {"state": _STATES[type(status)], "reason": describe_status(status)}
+    document = {"state": _STATES[type(status)], "reason": describe_status(status), **_UNKNOWN}
     if isinstance(status, NeverStarted):
-        return {**document, "queries": []}
+        return {**document, **totals_document(None)}
     run, heartbeat = status.run, status.run.heartbeat
+    lives = isinstance(status, Running | Starting)
     return {
         **document,
         "is_certain": run.is_certain,
         "generation": run.generation,
         "incarnation": run.incarnation,
         "started_by": run.claim.claim_key,
+        "asked_by": asked_by(run.claim),
         "host": process.host if process is not None else None,
         "since_ms": _since_ms(status, process),
         "heartbeat_at_ms": heartbeat.written_at_ms if heartbeat is not None else None,
         "spark_version": heartbeat.spark_version if heartbeat is not None else None,
         "application_id": heartbeat.application_id if heartbeat is not None else None,
+        "spark_ui": web_address(heartbeat.ui_url) if heartbeat is not None and lives else None,
         "queries": queries_document(heartbeat) if heartbeat is not None else [],
         **totals_document(heartbeat),
+    }
+
+
+def unreadable_document(error: FlinkstyleError) -> dict[str, Any]:
+    """Return the status of a job whose records cannot be read."""
+    return {
+        "state": "unknown",
+        "reason": error.problem,
+        **_UNKNOWN,
+        **totals_document(None),
+        "error": error_document(error),
     }
 
 
@@ -69,6 +98,20 @@ def _since_ms(status: JobStatus, process: IncarnationRecord | None) -> int | Non
     if isinstance(status, Closed | Failed | Dead) and heartbeat is not None:
         return heartbeat.written_at_ms
     return process.started_at_ms if process is not None else status.run.claim.claimed_at_ms
+
+
+def asked_by(claim: Claim) -> dict[str, str] | None:
+    """Return the task of Airflow that asked for a start; None if none did, or none was told."""
+    told = {name: claim.asked_by.get(name, "") for name in _ASKED_BY}
+    return told if all(told.values()) else None
+
+
+def web_address(url: str | None) -> str | None:
+    """Return an address that may become a link: who can write the store must not choose what a click runs."""
+    try:
+        return url if url and urlsplit(url).scheme in ("http", "https") else None
+    except ValueError:
+        return None
 
 
 def queries_document(heartbeat: Heartbeat) -> list[dict[str, Any]]:
@@ -106,85 +149,39 @@ def totals_document(heartbeat: Heartbeat | None) -> dict[str, Any]:
     }
 
 
-def savepoint_document(
-    one: Summary, passed: VerifiedRecord | None, failed: DamagedRecord | None, pinned: str | None = None
+def journal_document(
+    migration_id: str,
+    phases: Sequence[PhaseRecord],
+    *,
+    ended: bool,
+    asked_by: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Return what a list shows of a savepoint."""
-    return {
-        "savepoint_id": one.savepoint_id,
-        "taken_at_ms": one.taken_at_ms,
-        "generation": one.taken_from_generation,
-        "spark_version": one.spark_version,
-        "alignment": one.alignment,
-        "cut_id": one.cut_id,
-        "parent": one.parent,
-        "batches": dict(one.batches),
-        "files": one.files,
-        "size_bytes": one.size_bytes,
-        "verified": encode(passed) if passed is not None and failed is None else None,
-        "damaged": failed.found if failed is not None else None,
-        "pinned": pinned,
-    }
-
-
-def manifest_document(manifest: Manifest) -> dict[str, Any]:
-    """Return what is in a savepoint, without the names of its files."""
-    return {
-        "savepoint_id": manifest.savepoint_id,
-        "evidence": dict(manifest.evidence),
-        "queries": [
-            {
-                "name": query.name,
-                "query_id": query.query_id,
-                "batch_id": query.batch_id,
-                "sink": query.sink,
-                "checkpoint_location": query.checkpoint_location,
-                "has_planned_batch": query.planned_offsets is not None,
-                "files": len(query.files),
-                "size_bytes": sum(entry.size_bytes for entry in query.files),
-                "settings": dict(query.pinned_confs),
-                "positions": positions_document(query.kafka),
-            }
-            for query in manifest.queries
-        ],
-    }
-
-
-def positions_document(sources: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return one row per partition of Kafka; ``unread`` counts to the log's end at the savepoint's time."""
-    rows = []
-    for source, position in sources.items():
-        for (topic, partition), offset in position.offsets.items():
-            first, end = position.log_range.get(topic, {}).get(partition, (None, None))
-            rows.append(
-                {
-                    "source": source,
-                    "cluster": position.cluster_id,
-                    "topic": topic,
-                    "partition": partition,
-                    "next_offset": offset,
-                    "earliest": first,
-                    "unread": None if end is None else max(0, end - offset),
-                }
-            )
-    return rows
-
-
-def journal_document(migration_id: str, phases: Sequence[PhaseRecord], *, ended: bool) -> dict[str, Any]:
-    """Return how far a migration or an upgrade is."""
+    """Return how far a migration or an upgrade is, and whether it went back."""
     in_order = sorted(phases, key=lambda phase: phase.intent_at_ms)
     newest = in_order[-1]
+    told = [_phase(one) for one in in_order]
+    went_back = any(one.phase == "rollback" for one in in_order)
     return {
         "id": migration_id,
         "phase": newest.phase,
         "is_done": newest.result is not None,
         "ended": ended,
+        "went_back": went_back,
+        "failure": next((one["failure"] for one in reversed(told) if one["failure"]), None),
+        "asked_by": asked_by,
         "begun_at_ms": in_order[0].intent_at_ms,
         "newest_at_ms": newest.result_at_ms or newest.intent_at_ms,
-        "phases": [
-            {"phase": one.phase, "begun_at_ms": one.intent_at_ms, "done_at_ms": one.result_at_ms}
-            for one in in_order
-        ],
+        "phases": told,
+    }
+
+
+def _phase(one: PhaseRecord) -> dict[str, Any]:
+    failure = (one.result or {}).get("failure") or one.intent.get("failure")
+    return {
+        "phase": one.phase,
+        "begun_at_ms": one.intent_at_ms,
+        "done_at_ms": one.result_at_ms,
+        "failure": str(failure)[:_FAILURE_SHOWN] if failure else None,
     }
 
 

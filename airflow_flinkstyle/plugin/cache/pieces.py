@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from airflow_flinkstyle.plugin.errors import StoreBusyError
+from airflow_flinkstyle.plugin.cache.errors import StoreBusyError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
 
-    from airflow_flinkstyle.plugin.meter import Meter
+    from airflow_flinkstyle.plugin.cache.meter import Meter
 
 MOST_PIECES = 300
 FRESH_S = 10.0
@@ -67,6 +67,20 @@ class Pieces:
                 piece.value, piece.read_at_s = read(), time.monotonic()
                 return piece.value
 
+    def act(self, change: Callable[[], None], *stale: Hashable) -> None:
+        """Change something in the store, as one of those that wait for it; ``stale`` answers are read again.
+
+        Raises:
+            StoreBusyError: If too many wait for the store.
+        """
+        with _held(self._readers, self._patience_s) as may_act:
+            if not may_act:
+                raise _busy("has not answered others yet", "Nothing was changed.")
+            change()
+        with self._lock:
+            for key in stale:
+                self._kept.pop(key, None)
+
     def _piece(self, key: Hashable) -> _Piece:
         with self._lock:
             piece = self._kept.setdefault(key, _Piece())
@@ -79,11 +93,15 @@ class Pieces:
     def _older(piece: _Piece, why: str) -> Any:  # noqa: ANN401 - as it was read
         if piece.read_at_s is not None:
             return piece.value
-        raise StoreBusyError(
-            f"The store was expected to be read, but it {why}.",
-            state_after="Nothing is shown.",
-            remedy="Try again in some seconds.",
-        )
+        raise _busy(why, "Nothing is shown.")
+
+
+def _busy(why: str, state_after: str) -> StoreBusyError:
+    return StoreBusyError(
+        f"The store was expected to answer, but it {why}.",
+        state_after=state_after,
+        remedy="Try again in some seconds.",
+    )
 
 
 @contextmanager

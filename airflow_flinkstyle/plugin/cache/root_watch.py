@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 from airflow_flinkstyle.clock import now_ms
 from airflow_flinkstyle.errors import FlinkstyleError
 from airflow_flinkstyle.jobs.lease import Sightings
-from airflow_flinkstyle.plugin.documents import error_document
-from airflow_flinkstyle.plugin.job_look import JobLook
-from airflow_flinkstyle.plugin.meter import BURST_MINUTES, Meter, MeteredStore
-from airflow_flinkstyle.plugin.pieces import Pieces
+from airflow_flinkstyle.plugin.cache.meter import BURST_MINUTES, Meter, MeteredStore
+from airflow_flinkstyle.plugin.cache.pieces import Pieces
+from airflow_flinkstyle.plugin.looks.documents import error_document
+from airflow_flinkstyle.plugin.looks.job_look import JobLook
 from airflow_flinkstyle.savepoint.ids import is_job_name
 
 if TYPE_CHECKING:

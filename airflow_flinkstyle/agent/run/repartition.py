@@ -1,0 +1,62 @@
+"""A savepoint's state in another number of partitions, spread by this driver's Spark before it starts."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.agent.run import scratch
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.savepoint.compat import REPARTITION
+
+if TYPE_CHECKING:
+    from airflow_flinkstyle.agent.run.driver import Driver
+    from airflow_flinkstyle.savepoint.manifest import Manifest
+
+log = logging.getLogger(__name__)
+
+
+def as_asked(driver: Driver, manifest: Manifest) -> Manifest:
+    """Return the savepoint with the number of partitions that the session asks for.
+
+    That is another savepoint, published once all keys were compared; an earlier try's is found again.
+
+    Raises:
+        BadInputError: If what is asked for is no number.
+        RepartitionError: If Spark cannot, or a key differs afterwards; no savepoint is made then.
+    """
+    spark = driver.queries.spark
+    asked = spark.conf.get(REPARTITION, "")
+    if not asked:
+        return manifest
+    if not asked.isdigit() or int(asked) < 1:
+        raise BadInputError(
+            f"{REPARTITION} was expected to be a number from 1 on, found {asked!r}.",
+            state_after="No query was started.",
+            remedy="Correct it, or leave it out.",
+        )
+    from airflow_flinkstyle.state.repartition import derived_id, repartition, to_repartition
+
+    partitions = int(asked)
+    if not to_repartition(manifest, partitions):
+        return manifest
+    found = driver.repository.find(derived_id(manifest, partitions))
+    if found is not None:
+        return found
+    location = scratch.location_of(driver.driver_run.claim.checkpoint_location)
+    try:
+        done = repartition(
+            spark,
+            driver.repository,
+            manifest,
+            partitions,
+            location,
+            lambda place: scratch.open_at(spark, place),
+        )
+    finally:
+        scratch.remove(spark, location)
+    log.info(
+        "Savepoint %s has %d partitions, %d keys compared: %s",
+        *(manifest.savepoint_id, partitions, done.keys, done.savepoint.savepoint_id),
+    )
+    return done.savepoint

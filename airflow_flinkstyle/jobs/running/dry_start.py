@@ -1,0 +1,195 @@
+"""What a start from a savepoint would meet: a dry run that claims nothing and asks no driver.
+
+The rules are those of a start (``start_plan``, ``newest``, ``compat``); what only the driver can see, such as
+the script's sources and what its functions remember, is named as not judged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.jobs.errors import JobRunningError
+from airflow_flinkstyle.jobs.running.batch_numbers import counts_behind
+from airflow_flinkstyle.jobs.running.dry_checks import Check, NotJudged, Refuses, judged, refused
+from airflow_flinkstyle.jobs.running.newest import require_newest
+from airflow_flinkstyle.jobs.spec import from_launch
+from airflow_flinkstyle.jobs.status import NeverStarted, Running, Starting, describe_status
+from airflow_flinkstyle.kafka.login.driver import named_connections
+from airflow_flinkstyle.savepoint import compat, sinks
+from airflow_flinkstyle.savepoint.errors import SinkSkipsError
+from airflow_flinkstyle.savepoint.files.renumber import renumber
+from airflow_flinkstyle.types import BatchId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from airflow_flinkstyle.errors import FlinkstyleError
+    from airflow_flinkstyle.jobs.spec import JobSpec, SubmitTarget
+    from airflow_flinkstyle.jobs.status import JobStatus
+    from airflow_flinkstyle.jobs.view import JobView
+    from airflow_flinkstyle.protocol.records import Rewind
+    from airflow_flinkstyle.savepoint.manifest import Manifest, QuerySnapshot
+
+_NOTHING = "Nothing was started."
+_SCRIPT = (
+    "Whether the script has the same queries, sources and schemas, and what its functions do with batch ids "
+    "that they have seen: only the driver sees them, and refuses before it runs a batch."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DryStart:
+    """What is known of a start before it is asked for."""
+
+    since: Mapping[str, int | None]
+    """Query of the savepoint -> batches that the job has committed since; None where no record tells."""
+    checks: tuple[Check, ...]
+    """Whatever becomes of the batches since."""
+    ways: Mapping[Rewind, tuple[Check, ...]]
+    """What each choice about those batches adds."""
+    kafka_connections: tuple[str, ...]
+    """Airflow connections by which the job's own rules log in to Kafka, to check positions with."""
+
+
+def dry_start(runs: JobView, manifest: Manifest) -> DryStart:
+    """Return what a start from a savepoint would meet, by the job's records; reads, and writes nothing."""
+    status = runs.status()
+    since = _since(status, manifest)
+    launch = _last_launch(runs)
+    overrides = launch[0].overrides if launch is not None else ()
+    return DryStart(
+        since=since,
+        checks=(
+            judged("the job has stopped", lambda: _stopped(runs, status)),
+            _spark(status, manifest, launch),
+            Check(about="the script", verdict=NotJudged(_SCRIPT)),
+        ),
+        ways={
+            "continue": (judged("batches since the savepoint", lambda: _newest(runs, manifest, since)),),
+            "fork": tuple(_forks(runs, manifest, since)),
+            "re-emit": tuple(_emits_again(query) for query in manifest.queries),
+        },
+        kafka_connections=tuple(sorted(named_connections(rule.options for rule in overrides))),
+    )
+
+
+def _since(status: JobStatus, manifest: Manifest) -> dict[str, int | None]:
+    heartbeat = None if isinstance(status, NeverStarted) else status.run.heartbeat
+    said = heartbeat.queries if heartbeat is not None else {}
+
+    def of(query: QuerySnapshot) -> int | None:
+        beat = said.get(query.name)
+        if beat is None or beat.query_id != query.query_id or beat.batch_id is None:
+            return None
+        return max(0, beat.batch_id - query.batch_id)
+
+    return {query.name: of(query) for query in manifest.queries}
+
+
+def _stopped(runs: JobView, status: JobStatus) -> str:
+    if isinstance(status, Running | Starting):
+        raise JobRunningError(
+            f"Job {runs.board.job} was expected not to run, found that {describe_status(status)}.",
+            state_after=_NOTHING,
+            remedy="Stop it first; or bring it back to this savepoint while it runs (DAG roll_back).",
+        )
+    return f"It does not run: {describe_status(status)}."
+
+
+def _last_launch(runs: JobView) -> tuple[JobSpec, SubmitTarget] | None:
+    """Return how the job was started last, by its claim; not verified, because nothing is started by it."""
+    current = runs.board.current()
+    generation = current.value.generation if current is not None else None
+    while generation is not None:
+        claim = runs.board.claim(generation)
+        if claim is None:
+            return None
+        if claim.launch:
+            return from_launch(claim.launch, secret_env={})
+        generation = claim.follows  # a caller held the job
+    return None
+
+
+def _spark(status: JobStatus, manifest: Manifest, launch: tuple[JobSpec, SubmitTarget] | None) -> Check:
+    about = "Spark's version and settings"
+    heartbeat = None if isinstance(status, NeverStarted) else status.run.heartbeat
+    version = heartbeat.spark_version if heartbeat is not None else ""
+    if launch is None or not version:
+        return Check(about=about, verdict=NotJudged("No run of this job has told which Spark it uses."))
+    spec, target = launch
+    runtime = compat.SparkRuntime(version=version, confs={**target.conf, **spec.conf})
+
+    def look() -> str:
+        findings = compat.check(manifest, runtime)
+        compat.require_compatible(f"savepoint {manifest.savepoint_id}", findings, state_after=_NOTHING)
+        return f"Spark {version} and the last run's settings fit; Spark {manifest.spark_version} took it."
+
+    return judged(about, look)
+
+
+def _newest(runs: JobView, manifest: Manifest, since: Mapping[str, int | None]) -> str:
+    require_newest(runs, manifest)
+    if None in since.values():
+        return "No run of this job is known to have committed anything after it."
+    return "The job has committed nothing after it: no record is lost or counted twice."
+
+
+def _forks(runs: JobView, manifest: Manifest, since: Mapping[str, int | None]) -> Iterator[Check]:
+    """Check whether each query can count on behind what its sink has seen."""
+    numbers = counts_behind(runs.board, manifest)
+    for query in manifest.queries:
+        if (query.sink in sinks.FILE_SINKS and since[query.name] is None) or _is_unknown(query):
+            yield Check(about=_sink(query), verdict=NotJudged("Only the driver sees which batches it knows."))
+        else:
+            behind = _behind(query, numbers.get(query.name), since[query.name])
+            yield judged(_sink(query), lambda: _counts_on(query, behind))  # noqa: B023  # called now
+
+
+def _is_unknown(query: QuerySnapshot) -> bool:
+    """Return whether no record tells if the sink, or a function, remembers batch ids."""
+    return query.sink is None or (
+        sinks.may_remember(query.sink) and (query.sinks is None or query.sink == "foreach")
+    )
+
+
+def _behind(query: QuerySnapshot, number: int | None, since: int | None) -> int | None:
+    """Return which number a fork counts on behind; the savepoint's own where its sink asks for no other."""
+    if query.sink in sinks.FILE_SINKS:
+        return query.batch_id + (since or 0)
+    is_function = sinks.may_skip(query.sink, query.sinks) and not sinks.remembers_batches(query.sink)
+    return number if is_function else query.batch_id
+
+
+def _counts_on(query: QuerySnapshot, behind: int | None) -> str:
+    if behind is None:
+        raise SinkSkipsError.unknown(f"{query.sink} of query {query.name}", state_after=_NOTHING)
+    renumber(query, BatchId(behind))
+    return "Its batches since are run again, under a new query id and numbers that the sink has not seen."
+
+
+def _emits_again(query: QuerySnapshot) -> Check:
+    """Check whether a sink leaves out batch ids that are used again."""
+    if found := sinks.remembering([query]):
+        error: FlinkstyleError = SinkSkipsError.of(
+            f"{found[0]}, which silently leaves out batches whose ids it has seen", state_after=_NOTHING
+        )
+        return Check(about=_sink(query), verdict=refused(error))
+    if sinks.may_skip(query.sink, query.sinks) or _is_unknown(query):
+        return Check(
+            about=_sink(query),
+            verdict=NotJudged(
+                "It may leave out batches whose ids it has seen; the driver refuses it then, unless that is "
+                "accepted (skip_known_batches)."
+            ),
+        )
+    return judged(_sink(query), lambda: "Its batches since are run again, under the same ids.")
+
+
+def _sink(query: QuerySnapshot) -> str:
+    return f"sink {query.sink or 'unknown'} of query {query.name}"
+
+
+def is_refused(checks: tuple[Check, ...]) -> bool:
+    """Return whether a start would certainly be refused."""
+    return any(isinstance(check.verdict, Refuses) for check in checks)

@@ -1,0 +1,50 @@
+"""Another number of shuffle partitions as a part of an upgrade: what the new version's driver is told. Pure.
+
+The driver spreads the state before it starts (``agent.run.repartition``): that of the hot savepoint, on which
+it rehearses, and in the window that of the savepoint with which the old version stopped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from airflow_flinkstyle.checkpoint.stores_in_use import SHUFFLE_PARTITIONS
+from airflow_flinkstyle.errors import BadInputError
+from airflow_flinkstyle.savepoint.compat import REPARTITION
+
+if TYPE_CHECKING:
+    from airflow_flinkstyle.jobs.spec import JobSpec
+    from airflow_flinkstyle.savepoint.manifest import Manifest
+
+
+def with_partitions(spec: JobSpec, partitions: int | None) -> JobSpec:
+    """Return the job with another number of shuffle partitions; None: as it is.
+
+    Raises:
+        BadInputError: If it is no number of partitions.
+    """
+    if partitions is None:
+        return spec
+    if partitions < 1:
+        raise BadInputError(
+            f"A number of shuffle partitions from 1 on was expected, found {partitions}.",
+            state_after="Nothing was started or stopped.",
+            remedy="Correct shuffle_partitions.",
+        )
+    asked = str(partitions)
+    return replace(spec, conf={**spec.conf, SHUFFLE_PARTITIONS: asked, REPARTITION: asked})
+
+
+def undone(old: JobSpec, new: JobSpec, saved: Manifest) -> JobSpec:
+    """Return the old version as it can continue where the new one is: with its own number of partitions.
+
+    Args:
+        old: What ran before.
+        new: The version that is left.
+        saved: What the old one stopped with.
+    """
+    numbers = {query.pinned_confs.get(SHUFFLE_PARTITIONS) for query in saved.queries} - {None}
+    if REPARTITION not in new.conf or len(numbers) != 1:
+        return old
+    return replace(old, conf={**old.conf, REPARTITION: str(numbers.pop())})

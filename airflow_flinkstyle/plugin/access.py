@@ -1,0 +1,109 @@
+"""Who may see and do what: each route asks for one of these.
+
+Reading asks for the right to read the root's DAG, everything else for the right to trigger it. The cookie of
+the UI authenticates a POST too, so one from another origin is refused.
+"""
+
+# FastAPI reads the annotations at run time, so they are not postponed.
+
+import logging
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
+from airflow.api_fastapi.core_api.security import GetUserDep
+from airflow.models.dag import DagModel
+from fastapi import Depends, HTTPException, Request
+
+from airflow_flinkstyle.hooks.page_roots import PageRoot
+from airflow_flinkstyle.plugin.looks.job_look import JobLook
+from airflow_flinkstyle.plugin.roots import Root, Roots
+from airflow_flinkstyle.protocol.board import check_job_name
+
+log = logging.getLogger(__name__)
+
+
+def roots_of(request: Request) -> Roots:
+    """Return the roots of the application that answers."""
+    roots: Roots = request.app.state.roots
+    return roots
+
+
+def may(user: BaseUser, root: PageRoot, *, trigger: bool, dag_id: str | None = None) -> bool:
+    """Return whether a user may read, or trigger, the DAG of a root, or another one."""
+    entity = DagAccessEntity.RUN if trigger else None
+    return _may(user, dag_id or root.dag_id, "POST" if trigger else "GET", entity)
+
+
+def may_read_logs(user: BaseUser, root: PageRoot) -> bool:
+    """Return whether a user may read the logs of the root's DAG."""
+    return _may(user, root.dag_id, "GET", DagAccessEntity.TASK_LOGS)
+
+
+def _may(user: BaseUser, dag_id: str, method: str, entity: DagAccessEntity | None) -> bool:
+    allowed: bool = get_auth_manager().is_authorized_dag(
+        method=method,  # type: ignore[arg-type] # one of Airflow's literals
+        access_entity=entity,
+        details=_details(dag_id),
+        user=user,
+    )
+    return allowed
+
+
+def _details(dag_id: str) -> DagDetails:
+    if not hasattr(DagModel, "get_team_name"):  # before Airflow 3.2
+        return DagDetails(id=dag_id)
+    return DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id))
+
+
+def denied(user: BaseUser, sentence: str) -> HTTPException:
+    """Return a refusal, and log whom it met."""
+    log.info("The Savepoints page refused user %s: %s", user.get_name(), sentence)
+    return HTTPException(403, sentence)
+
+
+def readable(conn_id: str, request: Request, user: GetUserDep) -> Root:
+    """Return a root that the user may read."""
+    root = roots_of(request).by_connection.get(conn_id)
+    if root is None or not may(user, root.page, trigger=False):
+        # The same answer for both: who may not read a root does not learn that it is there.
+        raise denied(user, "No savepoint root of that connection, or no right to read its DAG.")
+    return root
+
+
+Readable = Annotated[Root, Depends(readable)]
+
+
+def triggerable(root: Readable, user: GetUserDep) -> Root:
+    """Return a root whose DAG the user may trigger."""
+    if not may(user, root.page, trigger=True):
+        raise denied(user, f"No right to trigger DAG {root.page.dag_id}.")
+    return root
+
+
+Triggerable = Annotated[Root, Depends(triggerable)]
+
+
+def looked(job: str, root: Readable) -> JobLook:
+    """Return a job below a root that the user may read."""
+    check_job_name(job)
+    found: JobLook | None = root.watch.pieces.get(("is job", job), lambda: root.watch.look(job))
+    if found is None:
+        raise HTTPException(404, f"No job {job} below the savepoint root of {root.page.conn_id}.")
+    return found
+
+
+Looked = Annotated[JobLook, Depends(looked)]
+
+
+def require_same_origin(request: Request) -> None:
+    """Refuse what another site makes a browser send: the UI's cookie goes along with it."""
+    origin = request.headers.get("origin")
+    if origin is None:  # no browser, or a token in the header
+        if request.headers.get("authorization"):
+            return
+        raise HTTPException(403, "A request that changes something by a cookie needs an Origin header.")
+    if urlsplit(origin).netloc != request.headers.get("host"):
+        raise HTTPException(403, "A request from another origin is refused.")

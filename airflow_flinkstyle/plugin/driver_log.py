@@ -1,0 +1,32 @@
+"""The end of a driver's log, and where else a run can be looked at."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow_flinkstyle.plugin.looks.documents import web_address
+
+if TYPE_CHECKING:
+    from airflow_flinkstyle.plugin.roots import Root
+    from airflow_flinkstyle.types import Generation
+
+
+def driver_log(root: Root, job: str, generation: Generation, lines: int) -> dict[str, Any]:
+    """Return the end of a run's log and what its cluster shows of the driver.
+
+    A file is read, and a cluster asked, only as a claim says that a caller has signed.
+    """
+    client = root.client(job)
+    run = client.run(generation)
+    text = client.log_tail(run, lines=lines)
+    native_id = run.submit.native_id if run.submit is not None else {}
+    pages = client.pages(run)
+    return {
+        "generation": generation,
+        "host": native_id.get("host"),
+        "file": native_id.get("log") or None,
+        "cluster_page": web_address(pages.cluster),
+        "log_page": web_address(pages.log),
+        "spark_ui": web_address(pages.spark_ui),
+        "text": text,
+    }

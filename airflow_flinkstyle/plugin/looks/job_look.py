@@ -1,0 +1,164 @@
+"""One job as the page sees it in its store: what changes often is read often, the rest seldom."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow_flinkstyle.clock import now_ms
+from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.jobs.deployments.detached import DetachedDeployment
+from airflow_flinkstyle.jobs.journal import has_ended, read_phases
+from airflow_flinkstyle.jobs.retention import savepoints_in_use
+from airflow_flinkstyle.jobs.status import NeverStarted
+from airflow_flinkstyle.jobs.view import JobView
+from airflow_flinkstyle.plugin.looks.documents import (
+    journal_document,
+    status_document,
+    unreadable_document,
+)
+from airflow_flinkstyle.plugin.looks.lineage import lineage
+from airflow_flinkstyle.plugin.looks.run_look import RunLook
+from airflow_flinkstyle.plugin.looks.savepoint_look import SavepointLook
+from airflow_flinkstyle.plugin.looks.trouble import troubles
+from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+
+if TYPE_CHECKING:
+    from airflow_flinkstyle.jobs.journal import PhaseRecord
+    from airflow_flinkstyle.jobs.lease import Sightings
+    from airflow_flinkstyle.jobs.status import JobStatus
+    from airflow_flinkstyle.protocol.records import IncarnationRecord
+    from airflow_flinkstyle.storage.base import ObjectStore
+    from airflow_flinkstyle.types import Generation, Incarnation
+
+SELDOM_S = 60.0
+"""How old what is read of savepoints and migrations may be in the table of jobs."""
+NEWEST_SAVEPOINTS = 200
+NEWEST_JOURNALS = 20
+
+
+class JobLook:
+    """Reads one job; remembers what cannot have changed. Threads that read at once may read twice."""
+
+    def __init__(self, store: ObjectStore, job: str, sightings: Sightings) -> None:
+        self.job = job
+        self.board, self.repository = JobBoard(store, job), SavepointRepository(store, job)
+        self.savepoints, self.runs = SavepointLook(self.repository), RunLook(self.board)
+        self._view = JobView(
+            board=self.board, repository=self.repository, deployment=DetachedDeployment(), sightings=sightings
+        )
+        self._process: tuple[tuple[Generation, Incarnation], IncarnationRecord | None] | None = None
+        self._seldom: dict[str, Any] = {}
+        self._seldom_at_s: float | None = None
+
+    def row(self, now_s: float) -> dict[str, Any]:
+        """Return the job's row in the table: 4 to 8 requests, and 6 more once a minute.
+
+        An error of the store, or of what is in it, is part of the row: one job does not hide the others.
+        """
+        try:
+            if self._seldom_at_s is None or now_s - self._seldom_at_s >= SELDOM_S:
+                self._seldom, self._seldom_at_s = self._read_seldom(), now_s
+            return {"job": self.job, **self._status(), **self._seldom}
+        except FlinkstyleError as error:
+            nothing: dict[str, Any] = {"newest_savepoint": None, "savepoints": None, "open": []}
+            return {"job": self.job, **unreadable_document(error), **nothing}
+
+    def detail(self) -> dict[str, Any]:
+        """Return everything that the job's own view shows.
+
+        Records that cannot be read are an error in their place: the rest is shown.
+
+        Raises:
+            StoreError: If the store cannot be read.
+        """
+        savepoints, status = self.listed(), self._readable_status()
+        runs = self.runs.newest()
+        journals = self._journals(runs)[:NEWEST_JOURNALS]
+        return {
+            "job": self.job,
+            "read_at_ms": now_ms(),
+            **status,
+            "savepoints": savepoints[:NEWEST_SAVEPOINTS],
+            "savepoints_total": len(savepoints),
+            "damaged": self.savepoints.unreadable(),
+            "runs": runs,
+            "journals": journals,
+            "trouble": troubles(status, runs, journals, self.savepoints.damaged_at_ms()),
+            "lineage": lineage(runs, savepoints),
+            "history": self._history(),
+        }
+
+    def listed(self) -> list[dict[str, Any]]:
+        """Return all savepoints, the newest first."""
+        return self.savepoints.listed(self._in_use())
+
+    # --- parts --------------------------------------------------------------------------------
+
+    def _readable_status(self) -> dict[str, Any]:
+        try:
+            return self._status()
+        except FlinkstyleError as error:
+            if error.retryable:  # the store is away: there is nothing to show
+                raise
+            return unreadable_document(error)
+
+    def _status(self) -> dict[str, Any]:
+        status = self._view.status()
+        return status_document(status, self._process_of(status))
+
+    def _process_of(self, status: JobStatus) -> IncarnationRecord | None:
+        """Return what the driver said of itself: written once, so it is read once."""
+        if isinstance(status, NeverStarted) or status.run.incarnation is None:
+            return None
+        of = (status.run.generation, status.run.incarnation)
+        if self._process is None or self._process[0] != of:
+            self._process = (of, self.board.incarnation(*of))
+        return self._process[1]
+
+    def _read_seldom(self) -> dict[str, Any]:
+        savepoints = self.savepoints.listed(more=0)
+        return {
+            "newest_savepoint": savepoints[0] if savepoints else None,
+            "savepoints": len(savepoints),
+            "open": [one for one in self._journals(()) if not one["ended"]],
+        }
+
+    def _in_use(self) -> dict[str, str]:
+        try:
+            return savepoints_in_use(self.board, self.repository, journals=self._phases())
+        except FlinkstyleError as error:
+            if error.retryable:
+                raise
+            return {}  # a run that cannot be read is an error in its own place
+
+    def _phases(self) -> dict[str, list[PhaseRecord]]:
+        found: dict[str, list[PhaseRecord]] = self.savepoints.folders.remembered(
+            "migrations", lambda: read_phases(self.board.store, self.job)
+        )
+        return found
+
+    def _journals(self, runs: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - documents
+        """Return migrations and upgrades, the newest first, with who asked if they started a run."""
+        asked = {str(run["started_by"]).partition("/")[0]: run["asked_by"] for run in runs}
+        found = [
+            journal_document(name, told, ended=has_ended(told), asked_by=asked.get(name))
+            for name, told in self._phases().items()
+            if told
+        ]
+        return sorted(found, key=lambda one: -int(one["begun_at_ms"]))
+
+    def _history(self) -> dict[str, list[list[float | int | None]]]:
+        """Return per seconds of one point: begin, input and processed rows per second, batch ms, lag."""
+        try:
+            slot = self.board.history()
+        except FlinkstyleError:  # plots are empty; the agent begins it anew
+            return {}
+        samples = slot.value.samples() if slot is not None else {}
+        return {
+            str(step_s): [
+                [one.at_s, one.input_rows_per_s, one.processed_rows_per_s, one.batch_ms, one.lag_records]
+                for one in points
+            ]
+            for step_s, points in samples.items()
+        }

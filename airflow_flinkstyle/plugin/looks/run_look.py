@@ -1,0 +1,118 @@
+"""The runs of one job as the page lists them; one that has ended is read once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow_flinkstyle.errors import FlinkstyleError
+from airflow_flinkstyle.plugin.looks.documents import asked_by
+from airflow_flinkstyle.types import Incarnation
+
+if TYPE_CHECKING:
+    from airflow_flinkstyle.protocol.board import JobBoard
+    from airflow_flinkstyle.protocol.records import Claim, Heartbeat
+    from airflow_flinkstyle.types import Generation
+
+NEWEST_RUNS = 20
+MOST_RESTARTS = 5
+"""Of so many drivers of a run it is told when they began: the newest."""
+
+
+class RunLook:
+    """Reads them."""
+
+    def __init__(self, board: JobBoard) -> None:
+        self._board = board
+        self._ended: dict[int, dict[str, Any]] = {}
+        self._claims: dict[int, Claim] = {}
+        self._began_at_ms: dict[tuple[Generation, int], int | None] = {}
+
+    def newest(self) -> list[dict[str, Any]]:
+        """Return the newest runs, the newest first; raises ``StoreError`` if the store cannot be read."""
+        generations = self._board.generations()[-NEWEST_RUNS:]
+        return [self._run(generation) for generation in reversed(generations)]
+
+    def _run(self, generation: Generation) -> dict[str, Any]:
+        if generation in self._ended:
+            return self._ended[generation]
+        try:
+            run, heartbeat = self._read(generation)
+        except FlinkstyleError as error:
+            if error.retryable:
+                raise
+            return {**_BLANK, "generation": generation, "state": "unreadable", "error": _words(error)}
+        if heartbeat is not None and heartbeat.state == "closed":  # a failed one may be started again
+            self._ended[generation] = run
+        return run
+
+    def _read(self, generation: Generation) -> tuple[dict[str, Any], Heartbeat | None]:
+        claim, order = self._claim(generation), self._board.takeover_order(generation)
+        slot = self._board.heartbeat(generation)
+        heartbeat = slot.value if slot is not None else None
+        run = {**_BLANK, "generation": generation}
+        if claim is not None:
+            run |= {
+                "started_by": claim.claim_key,
+                "asked_by": asked_by(claim),
+                "claimed_at_ms": claim.claimed_at_ms,
+                "follows": claim.follows,
+                "adopts_checkpoint": self._adopts(claim),
+            }
+        if order is not None:
+            run["from_savepoint"] = order.savepoint_id
+        if heartbeat is not None:
+            run |= {
+                "state": heartbeat.state,
+                "heartbeat_at_ms": heartbeat.written_at_ms,
+                "restarted_at_ms": self._restarts(generation, heartbeat.incarnation),
+                "savepoint_id": heartbeat.savepoint_id,
+                "error": list(heartbeat.error) if heartbeat.error else None,
+                "batches": heartbeat.batches(),
+            }
+        return run, heartbeat
+
+    def _claim(self, generation: Generation) -> Claim | None:
+        """Return a claim: written once, so it is read once."""
+        if generation not in self._claims:
+            claim = self._board.claim(generation)
+            if claim is None:
+                return None
+            self._claims[generation] = claim
+        return self._claims[generation]
+
+    def _adopts(self, claim: Claim) -> bool:
+        """Return whether a run continues in the checkpoint of the one that it follows."""
+        before = self._claim(claim.follows) if claim.follows is not None else None
+        return before is not None and before.checkpoint_location == claim.checkpoint_location
+
+    def _restarts(self, generation: Generation, newest: int) -> list[int]:
+        """Return when drivers after the first began: one before them had ended without closing."""
+        numbers = range(max(2, newest - MOST_RESTARTS + 1), newest + 1)
+        return [at_ms for number in numbers if (at_ms := self._began(generation, number)) is not None]
+
+    def _began(self, generation: Generation, number: int) -> int | None:
+        key = (generation, number)
+        if key not in self._began_at_ms:  # written once
+            record = self._board.incarnation(generation, Incarnation(number))
+            self._began_at_ms[key] = record.started_at_ms if record is not None else None
+        return self._began_at_ms[key]
+
+
+_BLANK: dict[str, Any] = {
+    "started_by": None,
+    "asked_by": None,
+    "claimed_at_ms": None,
+    "follows": None,
+    "adopts_checkpoint": False,
+    "from_savepoint": None,
+    "state": "no heartbeat",
+    "heartbeat_at_ms": None,
+    "restarted_at_ms": [],
+    "savepoint_id": None,
+    "error": None,
+    "batches": {},
+}
+
+
+def _words(error: FlinkstyleError) -> list[str]:
+    return [error.code, f"{error.problem} {error.remedy}"]

@@ -1,0 +1,95 @@
+"""The savepoints of one job as the page lists them, and how much of each was new."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+from airflow_flinkstyle.plugin.looks.folders import Folders
+from airflow_flinkstyle.plugin.looks.savepoint_documents import savepoint_document
+from airflow_flinkstyle.savepoint.blobs.pins import pins
+from airflow_flinkstyle.savepoint.files.verified import damaged_records, verified_records
+from airflow_flinkstyle.savepoint.repository.summary import read_listing
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from airflow_flinkstyle.savepoint.repository.repository import SavepointRepository
+    from airflow_flinkstyle.savepoint.repository.summary import Listing, Summary
+
+MANIFESTS_A_LOOK = 10
+"""So many manifests are read at a look to tell how much of a savepoint was new: the newest first."""
+MOST_FILES = 20_000
+"""Of savepoints with more files that is not told: their manifests are large."""
+NEWEST = 50
+"""Of so many it is told."""
+
+
+class SavepointLook:
+    """Reads them; remembers what cannot have changed."""
+
+    def __init__(self, repository: SavepointRepository) -> None:
+        self._repository = repository
+        self.folders = Folders(repository.store, repository.job)
+        self._new_bytes: dict[str, int] = {}
+
+    def listed(
+        self, in_use: Mapping[str, str] | None = None, *, more: int = MANIFESTS_A_LOOK
+    ) -> list[dict[str, Any]]:
+        """Return all savepoints, the newest first.
+
+        Args:
+            in_use: Savepoint id -> who needs it.
+            more: How many manifests may be read to tell how much of a savepoint was new.
+        """
+        passed = self.folders.remembered("verified", lambda: verified_records(self._repository), "damaged")
+        failed = self._failed()
+        pinned = self.folders.remembered("pins", lambda: pins(self._repository))
+        savepoints = self._listing().savepoints
+        self._look_for_new_bytes(savepoints, more)
+        return [
+            savepoint_document(
+                one,
+                passed.get(one.savepoint_id),
+                failed.get(one.savepoint_id),
+                pinned[one.savepoint_id].reason if one.savepoint_id in pinned else None,
+                (in_use or {}).get(one.savepoint_id),
+                self._new_bytes.get(one.savepoint_id),
+            )
+            for one in savepoints
+        ]
+
+    def unreadable(self) -> list[dict[str, str]]:
+        """Return those whose manifest cannot be read."""
+        return [
+            {"savepoint_id": one.savepoint_id, "problem": one.problem, "remedy": one.remedy}
+            for one in self._listing().damaged
+        ]
+
+    def damaged_at_ms(self) -> dict[str, int]:
+        """Return savepoint id -> when a check found it damaged."""
+        return {savepoint_id: one.at_ms for savepoint_id, one in self._failed().items()}
+
+    def _failed(self) -> Any:  # noqa: ANN401 - by id
+        return self.folders.remembered("damaged", lambda: damaged_records(self._repository))
+
+    def _listing(self) -> Listing:
+        found: Listing = self.folders.remembered("savepoints", lambda: read_listing(self._repository))
+        return found
+
+    def _look_for_new_bytes(self, savepoints: Sequence[Summary], most: int) -> None:
+        """Compare some of the newest savepoints with the one before each."""
+        blobs: dict[str, dict[str, int]] = {}
+        for one, older in itertools.pairwise(savepoints[: NEWEST + 1]):
+            if one.savepoint_id in self._new_bytes or max(one.files, older.files) > MOST_FILES:
+                continue
+            wanted = [name for name in (one.savepoint_id, older.savepoint_id) if name not in blobs]
+            if len(blobs) + len(wanted) > most:
+                return
+            blobs.update({name: self._blobs(name) for name in wanted})
+            before, now = blobs[older.savepoint_id], blobs[one.savepoint_id]
+            self._new_bytes[one.savepoint_id] = sum(now[blob] for blob in now.keys() - before.keys())
+
+    def _blobs(self, savepoint_id: str) -> dict[str, int]:
+        manifest = self._repository.find(savepoint_id)
+        return {blob: entry.size_bytes for blob, entry in manifest.blobs.items()} if manifest else {}

@@ -1,0 +1,155 @@
+"""A rehearsed upgrade beside Flink's ``stop --savepointPath`` and ``run -s``: the same keys and payload."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import re
+import tempfile
+import threading
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from benchmarks.common import PAIRS, Report, Spread, Table, Target, interleave, ratios
+from benchmarks.downtime import HOW, REHEARSED, batches, phases, shares
+from benchmarks.flink import FlinkCluster
+from benchmarks.moved_job import KEYS, ROWS_PER_S, CutOver, MovedJob, two_brokers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SIZE, QUICK_SIZE = "600 MiB", "1 MiB"
+FLINK = "Flink 2.3, stop and run -s"
+MOST = 0.25
+DIGESTS = 8
+"""Of 128 characters each beside a key, as in the Spark job."""
+BUILD_TIMEOUT_S = 300.0
+_ROW = re.compile(rb"[+-][IU]\[")
+_LOOK_S = 0.01
+
+
+class Printed:
+    """Notes when the rows come that Flink's sink prints; ends with the context."""
+
+    def __init__(self, log: Path) -> None:
+        self._log, self._at = log, log.stat().st_size
+        self.newest_s, self.count = 0.0, 0
+        self._ends, self._thread = threading.Event(), threading.Thread(target=self._look, daemon=True)
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End."""
+        self._ends.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        with self._log.open("rb") as log:
+            log.seek(self._at)
+            while not self._ends.wait(_LOOK_S):
+                rows = len(_ROW.findall(log.read()))
+                if rows:
+                    self.count, self.newest_s = self.count + rows, time.monotonic()
+
+    def wait_more(self, timeout_s: float) -> float:
+        """Wait for a row; returns when it came."""
+        before, deadline_s = self.count, time.monotonic() + timeout_s
+        while self.count == before:
+            if time.monotonic() > deadline_s:
+                raise TimeoutError(f"Flink was expected to print a row within {timeout_s:g} s")
+            time.sleep(_LOOK_S / 2)
+        return self.newest_s
+
+
+class FlinkJob:
+    """A job in a Flink cluster that is stopped and started from its savepoint again and again."""
+
+    def __init__(self, cluster: FlinkCluster, folder: Path, keys: int) -> None:
+        """Build its state."""
+        self._cluster, self._folder, self._statements = cluster, folder, statements(keys)
+        self._numbers = itertools.count()
+        self._job = cluster.submit(self._statements)
+        deadline_s = time.monotonic() + BUILD_TIMEOUT_S
+        while cluster.records_read(self._job) < keys:
+            if time.monotonic() > deadline_s:
+                raise TimeoutError(f"Flink was expected to read {keys} keys within {BUILD_TIMEOUT_S:g} s")
+            time.sleep(0.5)
+
+    def restarted(self) -> float:
+        """Stop it with a savepoint and start it from that; returns the seconds without a row."""
+        time.sleep(5)
+        with Printed(self._cluster.printed) as printed:
+            printed.wait_more(60)
+            place = self._cluster.stop(self._job, self._folder / f"savepoint-{next(self._numbers)}")
+            last_s = printed.newest_s
+            self._job = self._cluster.submit(self._statements, restore=place)
+            return printed.wait_more(BUILD_TIMEOUT_S) - last_s
+
+
+def statements(keys: int) -> list[str]:
+    """Return Flink's job: every key once, then an even pace of random ones."""
+    digests = " || ".join(f"SHA512('{n}-' || CAST(k AS STRING))" for n in range(DIGESTS))
+    source = "CREATE TABLE {} (k BIGINT) WITH ('connector' = 'datagen', 'rows-per-second' = '{}', {})"
+    once = f"'fields.k.kind' = 'sequence', 'fields.k.start' = '0', 'fields.k.end' = '{keys - 1}'"
+    on = f"'fields.k.min' = '0', 'fields.k.max' = '{keys - 1}'"
+    return [
+        source.format("history", 1_000_000, once),
+        source.format("pace", ROWS_PER_S, on),
+        "CREATE TABLE counts (k BIGINT, n BIGINT, size INT) WITH ('connector' = 'print')",
+        "INSERT INTO counts SELECT k, COUNT(*), CHAR_LENGTH(MAX(payload)) FROM "  # noqa: S608
+        f"(SELECT k, {digests} AS payload FROM (SELECT k FROM history UNION ALL SELECT k FROM pace)) "
+        "GROUP BY k",
+    ]
+
+
+@contextlib.contextmanager
+def both(folder: Path, size: str) -> Iterator[tuple[FlinkJob, MovedJob]]:
+    """Run both jobs side by side."""
+    with FlinkCluster(folder / "flink") as cluster, two_brokers(folder / "kafka") as brokers:
+        flink = FlinkJob(cluster, folder / "savepoints", KEYS[size])
+        with MovedJob(folder / "spark", brokers, "numbers", KEYS[size]) as job:
+            yield flink, job
+
+
+def run(*, quick: bool) -> Report:
+    """Let both be replaced, in turn."""
+    size = QUICK_SIZE if quick else SIZE
+    with tempfile.TemporaryDirectory(prefix="bench-beside-") as name, both(Path(name), size) as (flink, job):
+        ours: list[CutOver] = []
+
+        def upgraded() -> float:
+            ours.append(job.upgraded(*HOW[REHEARSED]))
+            return ours[-1].downtime_s
+
+        contenders = {FLINK: flink.restarted, REHEARSED: upgraded}
+        found = interleave(contenders, rounds=1 if quick else PAIRS)
+    rows = [(size, REHEARSED, ours)]
+    table = tuple(
+        (how, Spread.of(of).text(" s"), ratios(of, found[FLINK]).text("x")) for how, of in found.items()
+    )
+    return Report(
+        about=(
+            f"The same count of {KEYS[size]:,} keys with 1 KiB beside each, {ROWS_PER_S:,} rows a second, in "
+            "Flink (RocksDB, native savepoint, rows printed) and in Spark, side by side on one machine. "
+            "Flink: from the last row before the stop to the first row after the start, the start of its "
+            "client's JVM included, as with its command line; its savepoint is on the local disk. Ours: as "
+            "above."
+        ),
+        tables=(
+            Table(columns=("what", "downtime", "against Flink"), rows=table),
+            *(shares(rows), batches(rows), phases(rows)),
+        ),
+        targets=(
+            Target(
+                what=f"downtime against Flink's, {size}",
+                limit=MOST,
+                found=ratios(found[REHEARSED], found[FLINK]),
+            ),
+        ),
+        raw={"seconds": found, "ours": [asdict(one) for one in ours]},
+    )

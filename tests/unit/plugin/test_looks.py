@@ -1,0 +1,213 @@
+"""What is read of one job for the page, and what it costs."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_flinkstyle.jobs.lease import Sightings
+from airflow_flinkstyle.plugin.cache.memo_store import MemoStore
+from airflow_flinkstyle.plugin.cache.meter import Meter, MeteredStore
+from airflow_flinkstyle.plugin.looks import savepoint_look
+from airflow_flinkstyle.plugin.looks.documents import web_address
+from airflow_flinkstyle.plugin.looks.job_look import JobLook
+from airflow_flinkstyle.plugin.looks.lineage import MOST_SAVEPOINTS, lineage
+from airflow_flinkstyle.plugin.looks.savepoint_look import MANIFESTS_A_LOOK
+from airflow_flinkstyle.protocol.board import JobBoard
+from airflow_flinkstyle.savepoint.files.verified import record_damaged
+from airflow_flinkstyle.storage.errors import StoreUnavailableError
+from airflow_flinkstyle.storage.local import LocalStore
+from tests.seeming_jobs import SeemingJob
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.airflow
+ASKED = {"dag_id": "start_job", "run_id": "manual__1", "task_id": "start"}
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> SeemingJob:
+    """Two runs: the first failed after three drivers, the second began from ``sp-1``."""
+    job = SeemingJob(tmp_path)
+    for number, golden in enumerate(("4.2.0/stateless", "4.2.0/dedup"), 1):
+        job.take(f"sp-{number}", golden, minute=number)
+    job.seem_running(
+        state="failed", error=("SCRIPT_FAILED", "disk full"), drivers=3, asked_by=ASKED, said_after_min=1
+    )
+    job.seem_running(generation=2, from_savepoint="sp-1", ui_url="http://worker:4040", beats=False)
+    return job
+
+
+def look_at(job: SeemingJob, meter: Meter | None = None) -> JobLook:
+    store: Any = LocalStore(job.folder / "root")
+    return JobLook(MeteredStore(store, meter) if meter else store, job.job, Sightings())  # type: ignore[arg-type]
+
+
+def test_runs_say_who_asked_and_when_drivers_were_started_again(job: SeemingJob):
+    second, first = look_at(job).detail()["runs"]
+    assert (first["asked_by"], second["asked_by"]) == (ASKED, None)
+    assert first["restarted_at_ms"] == [job.begun_at_ms + 60_000, job.begun_at_ms + 120_000]
+    assert second["from_savepoint"] == "sp-1"
+    assert not second["adopts_checkpoint"]
+
+
+def test_failures_restarts_and_damage_are_on_the_timeline(job: SeemingJob):
+    record_damaged(job.repository, "sp-2", "quick", "a file is missing")
+    trouble = look_at(job).detail()["trouble"]
+    assert sorted(one["at_ms"] for one in trouble) == [one["at_ms"] for one in reversed(trouble)]
+    assert [(one["kind"], one["generation"]) for one in trouble if one["kind"] != "damaged"] == [
+        ("restarted", 1),
+        ("failed", 1),
+        ("restarted", 1),
+    ]
+    assert "sp-2" in next(one["text"] for one in trouble if one["kind"] == "damaged")
+    assert any("disk full" in one["text"] for one in trouble)
+
+
+def test_graph_leads_from_a_run_to_its_savepoints_and_from_one_to_the_next_run(job: SeemingJob):
+    graph = look_at(job).detail()["lineage"]
+    edges = {(edge["source"], edge["target"]): edge["kind"] for edge in graph["edges"]}
+    assert edges == {
+        ("run/1", "savepoint/sp-1"): "took",
+        ("run/1", "savepoint/sp-2"): "took",
+        ("savepoint/sp-1", "run/2"): "started",
+    }
+    assert {node["id"] for node in graph["nodes"]} == {"run/1", "run/2", "savepoint/sp-1", "savepoint/sp-2"}
+
+
+def a_savepoint(name: str, **more: Any) -> dict[str, Any]:
+    blank = {"parent": None, "generation": 1, "taken_at_ms": 1, "damaged": None, "verified": None}
+    return {"savepoint_id": name, **blank, **more}
+
+
+def a_run(number: int, **more: Any) -> dict[str, Any]:
+    blank = {"from_savepoint": None, "adopts_checkpoint": False, "follows": None, "claimed_at_ms": 1}
+    return {"generation": number, "state": "closed", **blank, **more}
+
+
+def test_graph_keeps_an_old_savepoint_that_a_run_began_from_and_counts_what_it_leaves_out():
+    savepoints = [a_savepoint(f"sp-{number}") for number in range(MOST_SAVEPOINTS + 10)]
+    savepoints += [a_savepoint("old", parent="older"), a_savepoint("older")]
+    graph = lineage([a_run(2, from_savepoint="old")], savepoints)
+    assert graph["left_out"] == 10
+    assert {"source": "savepoint/older", "target": "savepoint/old", "kind": "rewritten"} in graph["edges"]
+    assert {"source": "savepoint/old", "target": "run/2", "kind": "started"} in graph["edges"]
+
+
+def test_graph_has_no_edge_to_what_is_gone():
+    graph = lineage([a_run(3, from_savepoint="gone"), a_run(2, adopts_checkpoint=True, follows=1)], [])
+    assert graph["edges"] == []
+    assert len(graph["nodes"]) == 2
+
+
+def test_graph_shows_a_run_that_continues_a_checkpoint():
+    graph = lineage([a_run(2, adopts_checkpoint=True, follows=1), a_run(1)], [])
+    assert graph["edges"] == [{"source": "run/1", "target": "run/2", "kind": "continued"}]
+
+
+def test_new_bytes_are_those_that_the_savepoint_before_did_not_have(job: SeemingJob):
+    job.take("sp-3", "4.2.0/dedup", minute=3)
+    found = {one["savepoint_id"]: one for one in look_at(job).savepoints.listed()}
+    assert found["sp-3"]["new_bytes"] == 0  # the same files again
+    assert 0 < found["sp-2"]["new_bytes"] <= found["sp-2"]["size_bytes"]
+    assert found["sp-1"]["new_bytes"] is None  # there is none before it
+
+
+def test_new_bytes_cost_few_manifests_a_look_and_are_known_after_some(tmp_path: Path):
+    job = SeemingJob(tmp_path)
+    for number in range(25):
+        job.take(f"sp-{number:02d}", "4.2.0/stateless", minute=number)
+    meter = Meter()
+    look = look_at(job, meter)
+    look.savepoints.listed(more=0)
+    unknown = []
+    for _ in range(4):
+        before = meter.requests
+        found = look.savepoints.listed()
+        unknown.append(sum(one["new_bytes"] is None for one in found))
+        assert meter.requests - before <= MANIFESTS_A_LOOK + 8
+    assert unknown == [25 - 9, 25 - 18, 1, 1]
+
+
+def test_new_bytes_of_very_large_savepoints_are_left_out(job: SeemingJob, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(savepoint_look, "MOST_FILES", 1)
+    assert {one["new_bytes"] for one in look_at(job).savepoints.listed()} == {None}
+
+
+def test_spark_ui_is_told_while_the_driver_lives(tmp_path: Path):
+    job = SeemingJob(tmp_path)
+    job.seem_running(ui_url="http://worker:4040")
+    assert look_at(job).detail()["spark_ui"] == "http://worker:4040"
+    job.seem_running(generation=2, state="closed", ui_url="http://worker:4040")
+    assert look_at(job).detail()["spark_ui"] is None
+
+
+@pytest.mark.parametrize(
+    "url", ["javascript:alert(1)", "data:text/html,x", "//evil.example", "http://[", "worker:4040", "", None]
+)
+def test_only_http_becomes_a_link(url: str | None):
+    assert web_address(url) is None
+
+
+def test_agent_of_an_older_protocol_is_a_sentence_and_hides_nothing_else(job: SeemingJob):
+    file = job.folder / "root" / "orders" / "runs" / "000002" / "heartbeat.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "version": 1}))
+    look = look_at(job)
+    detail = look.detail()
+    assert detail["state"] == "unknown"
+    assert "speaks protocol 1, this package speaks 2" in detail["reason"]
+    assert "Install the same airflow-flinkstyle version" in detail["error"]["remedy"]
+    assert [run["state"] for run in detail["runs"]] == ["unreadable", "failed"]
+    assert detail["savepoints_total"] == 2
+    assert look.row(0.0)["error"]["code"] == "PROTOCOL_VERSION"
+
+
+class Away(LocalStore):
+    """A store that fails from some moment on."""
+
+    is_away = False
+
+    def get(self, key: str, *, unless: str | None = None) -> Any:  # noqa: ANN401 - as the store
+        if self.is_away:
+            raise StoreUnavailableError("The store was expected to answer.", "Nothing.", "Wait.")
+        return super().get(key, unless=unless)
+
+
+def test_store_that_is_away_is_no_job_that_cannot_be_read(job: SeemingJob):
+    store = Away(job.folder / "root")
+    look = JobLook(store, "orders", Sightings())
+    store.is_away = True
+    with pytest.raises(StoreUnavailableError):
+        look.detail()
+
+
+def test_detail_reads_what_has_ended_once(job: SeemingJob):
+    job.seem_running(generation=3, state="closed")
+    meter = Meter()
+    look = look_at(job, meter)
+    look.detail()
+    first = meter.requests
+    look.detail()
+    assert meter.requests - first < first - 3
+    assert meter.requests - first <= 32
+
+
+def test_memo_reads_each_object_and_listing_once(job: SeemingJob):
+    meter = Meter()
+    store: Any = MemoStore(MeteredStore(LocalStore(job.folder / "root"), meter))  # type: ignore[arg-type]
+    board = JobBoard(store, "orders")
+    told = [(board.generations(), board.claim(1), board.heartbeat(2)) for _ in range(3)]
+    assert told[0] == told[2]
+    assert meter.requests == 3
+    slot = board.heartbeat(2)
+    assert store.get("orders/runs/000002/heartbeat.json", unless=slot.version) is None
+    assert store.get("orders/nothing") is None
+    assert store.uri.endswith("root")
+
+
+def test_savepoint_that_a_run_needs_says_so(job: SeemingJob):
+    found = {one["savepoint_id"]: one["in_use"] for one in look_at(job).listed()}
+    assert found == {"sp-1": "generation 2 started from it", "sp-2": None}
