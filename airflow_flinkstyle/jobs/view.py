@@ -297,7 +297,7 @@ class JobView:
         """Ask the deployment about a driver that was asked for and has not begun."""
         if run.was_given_up:
             return Successor(state=Gone(), grace_s=0)
-        grace_s = CLAIM_GRACE_S if submit.state == "asked" else START_GRACE_S
+        grace_s = max(CLAIM_GRACE_S if submit.state == "asked" else START_GRACE_S, run.claim.lease_s)
         deployment = self.deployment_of(run.generation, run.claim)
         if submit.deployment != deployment.name:
             state: DriverState = Unknown(f"it was started by deployment {submit.deployment}")
@@ -307,8 +307,7 @@ class JobView:
             state = Alive()
         else:
             state = Unknown("what came of its start was not recorded")
-        asked_s_ago = (now_ms() - submit.asked_at_ms) / 1000
-        return Successor(state=state, grace_s=max(grace_s, run.claim.lease_s), asked_s_ago=asked_s_ago)
+        return Successor(state=state, grace_s=grace_s, asked_s_ago=(now_ms() - submit.asked_at_ms) / 1000)
 
     def native_ids(self, run: Run) -> list[Mapping[str, str]]:
         """Return the driver processes known of a run that may live: submitted, begun, and speaking."""
