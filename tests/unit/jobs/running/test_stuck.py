@@ -75,6 +75,7 @@ def test_driver_that_waits_for_room_is_starting_and_then_ended_and_told_with_the
 ):
     client = begin(world, full)
     assert isinstance(client.status(), Starting)
+    assert f"is starting; it has not begun: {NO_ROOM}" in describe_status(client.status())
     full.wait(client, STUCK_S)
     with pytest.raises(DriverFailedError, match=r"could not be started: .*no node can take it") as error:
         client.wait_running(1, timeout_s=10)
