@@ -67,7 +67,7 @@ def require_no_secrets(where: str, settings: Mapping[str, str]) -> None:
 
 
 def settings_within(resource: object) -> dict[str, str]:
-    """Return the settings and variables of an environment that stand somewhere in a resource of Kubernetes."""
+    """Return the settings, and variables of environments, that stand in a resource of Kubernetes."""
     found: dict[str, str] = {}
     if isinstance(resource, list):
         for one in resource:
