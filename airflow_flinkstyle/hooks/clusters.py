@@ -27,6 +27,7 @@ class OnCluster:
     proxy_user: str | None = None
     kube_config: str | None = None
     spark_operator: str = ""
+    application: Mapping[str, Any] = field(default_factory=dict)
     page_url: str | None = None
     ui_url: str | None = None
     standby_cores: float | None = None
@@ -42,9 +43,10 @@ def on_cluster(
     Args:
         conn_id: Of the connection, for messages.
         extra: ``agent``, ``agent-path``, ``master-web-url``, ``proxy-user``, ``kubernetes-conn-id``,
-            ``spark-operator``, ``page-url``, ``ui-url``, ``standby-cores``, ``standby-memory``,
-            ``cluster-url`` for deployments of other packages, and the provider's ``queue``, ``principal``,
-            ``namespace``, ``rest-scheme``, ``rest-port``, ``yarn_resourcemanager_webapp_address``.
+            ``spark-operator``, ``spark-application``, ``page-url``, ``ui-url``, ``standby-cores``,
+            ``standby-memory``, ``cluster-url`` for deployments of other packages, and the provider's
+            ``queue``, ``principal``, ``namespace``, ``rest-scheme``, ``rest-port``,
+            ``yarn_resourcemanager_webapp_address``.
         master: As Spark writes it.
         connections: Returns a connection by its id.
 
@@ -75,6 +77,7 @@ def on_cluster(
         proxy_user=extra.get("proxy-user") or None,
         kube_config=kube_config,
         spark_operator=extra.get("spark-operator") or "",
+        application=extra.get("spark-application") or {},
         page_url=extra.get("page-url") or None,
         ui_url=extra.get("ui-url") or None,
         standby_cores=_cores(conn_id, extra.get("standby-cores")),

@@ -201,6 +201,7 @@ def submit_target(
         proxy_user=cluster.proxy_user,
         kube_config=cluster.kube_config,
         spark_operator=cluster.spark_operator,
+        application=cluster.application,
         page_url=cluster.page_url,
         ui_url=cluster.ui_url,
         standby_cores=cluster.standby_cores,

@@ -27,6 +27,8 @@ _NOT_THE_SECRET: Final = re.compile(
     re.IGNORECASE,
 )
 """Names of settings that say where a secret is, or what becomes of it."""
+_OF_SETTINGS: Final = ("sparkConf", "hadoopConf", "envVars")
+"""Fields of a ``SparkApplication`` that hold settings by name."""
 _HARMLESS: Final = frozenset({"", "true", "false"})
 _REMEDY: Final = (
     "Take it out, and give it to the driver in the environment of Airflow's worker, by a Hadoop credential "
@@ -62,3 +64,20 @@ def require_no_secrets(where: str, settings: Mapping[str, str]) -> None:
             state_after="Nothing was started.",
             remedy=_REMEDY,
         )
+
+
+def settings_within(resource: object) -> dict[str, str]:
+    """Return the settings, and variables of environments, that stand in a resource of Kubernetes."""
+    found: dict[str, str] = {}
+    if isinstance(resource, list):
+        for one in resource:
+            found |= settings_within(one)
+    elif isinstance(resource, dict):
+        if {"name", "value"} <= resource.keys():
+            found[str(resource["name"])] = str(resource["value"])
+        for name, value in resource.items():
+            if name in _OF_SETTINGS and isinstance(value, dict):
+                found |= {setting: str(text) for setting, text in value.items()}
+            else:
+                found |= settings_within(value)
+    return found

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_flinkstyle.errors import BadInputError, MessageFormatError
 from airflow_flinkstyle.jobs.s3a import PROVIDER, REGION, has_first_sdk, s3a_conf
-from airflow_flinkstyle.jobs.secrets import REDACTED_BY_SPARK, REDACTED_TOO, require_no_secrets
+from airflow_flinkstyle.jobs.secrets import (
+    REDACTED_BY_SPARK,
+    REDACTED_TOO,
+    require_no_secrets,
+    settings_within,
+)
 from airflow_flinkstyle.jobs.signing import KEY_VARIABLE, PREVIOUS_VARIABLE
 from airflow_flinkstyle.jobs.target import SubmitTarget as SubmitTarget
 from airflow_flinkstyle.jobs.target import (
@@ -143,6 +148,7 @@ def require_recordable(spec: JobSpec, target: SubmitTarget) -> None:
     require_no_secrets(f"the conf of job {spec.name}", spec.conf)
     require_no_secrets(f"the env of job {spec.name}", spec.env)
     require_no_secrets("the conf of the Spark connection", target.conf)
+    require_no_secrets("spark-application of the Spark connection", settings_within(target.application))
 
 
 def launch_of(spec: JobSpec, target: SubmitTarget) -> dict[str, Any]:

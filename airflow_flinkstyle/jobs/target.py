@@ -27,6 +27,7 @@ _UNSAID: Final[Mapping[str, object]] = {
     "proxy_user": None,
     "kube_config": None,
     "spark_operator": "",
+    "application": {},
     "page_url": None,
     "ui_url": None,
     "standby_cores": None,
@@ -72,6 +73,9 @@ class SubmitTarget:
     spark_operator: str = ""
     """What makes pods on Kubernetes: ``kubeflow`` or ``apache``, whose operator takes a ``SparkApplication``;
     empty for ``spark-submit``, which runs here."""
+    application: Mapping[str, Any] = field(default_factory=dict)
+    """More of a ``SparkApplication``'s ``spec``, such as templates of pods; no secrets. It changes nothing
+    that this package says there."""
     page_url: str | None = None
     """Of a page about a driver's pod, with ``{namespace}`` and ``{pod}`` in it; None if there is none."""
     ui_url: str | None = None

@@ -296,6 +296,7 @@ def test_operator_pages_and_limits_of_a_standby_are_read():
         "python": "p",
         "deploy-mode": "cluster",
         "spark-operator": "kubeflow",
+        "spark-application": {"batchScheduler": "volcano"},
         "ui-url": "https://spark.example/{pod}",
         "standby-cores": 8,
         "standby-memory": "16g",
@@ -304,6 +305,7 @@ def test_operator_pages_and_limits_of_a_standby_are_read():
     target = submit_target(connection, defaults(), secret_env={})
     assert (target.spark_operator, target.ui_url) == ("kubeflow", "https://spark.example/{pod}")
     assert (target.standby_cores, target.standby_memory) == (8, "16g")
+    assert target.application == {"batchScheduler": "volcano"}
     extra["standby-cores"] = "many"
     with pytest.raises(BadInputError, match="standby-cores of connection"):
         submit_target(a_connection("spark", extra=extra, host="k8s://https://api"), defaults(), secret_env={})

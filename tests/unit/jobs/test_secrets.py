@@ -5,7 +5,12 @@ import re
 import pytest
 
 from airflow_flinkstyle.errors import BadInputError
-from airflow_flinkstyle.jobs.secrets import REDACTED_BY_SPARK, holds_secret, require_no_secrets
+from airflow_flinkstyle.jobs.secrets import (
+    REDACTED_BY_SPARK,
+    holds_secret,
+    require_no_secrets,
+    settings_within,
+)
 
 SECRET = "s3cr3t-value"  # noqa: S105
 SECRETS = {
@@ -69,3 +74,17 @@ def test_whatever_spark_hides_by_its_name_is_a_secret_unless_it_says_where_one_i
         assert holds_secret(f"spark.some.{word}", SECRET)
         assert holds_secret(f"spark.{word}.some", SECRET)
         assert not holds_secret(f"spark.some.{word}.file", "/etc/x")
+
+
+def test_secrets_within_an_application_are_refused_and_references_to_them_are_not():
+    reference = {"name": "PASSWORD", "valueFrom": {"secretKeyRef": {"name": "logins", "key": "password"}}}
+    container = {"name": "spark-kubernetes-driver", "env": [reference]}
+    spec = {"containers": [container], "imagePullSecrets": [{"name": "registry"}]}
+    require_no_secrets("it", settings_within({"driver": {"template": {"spec": spec}}}))
+    for application in (
+        {"driver": {"template": {"spec": {"containers": [{"env": [{"name": "PASSWORD", "value": "x"}]}]}}}},
+        {"sparkConf": {"spark.my.password": "x"}},
+        {"executor": {"envVars": {"API_TOKEN": "x"}}},
+    ):
+        with pytest.raises(BadInputError, match=r"PASSWORD|spark\.my\.password|API_TOKEN"):
+            require_no_secrets("it", settings_within(application))

@@ -118,6 +118,24 @@ def test_kubeflows_operator_is_told_to_run_the_launcher_once(api: Manager, tmp_p
     assert spec["deps"] == {"jars": ["/a.jar", "/b.jar"]}
 
 
+def test_connection_adds_to_an_application_and_changes_nothing_that_is_said(api: Manager, tmp_path: Path):
+    template = {"spec": {"tolerations": [{"key": "streams", "operator": "Exists"}]}}
+    more = {
+        "driver": {"template": template, "podName": "mine"},
+        "restartPolicy": {"type": "Always", "onFailureRetries": 3},
+        "sparkConf": {IMAGE: "mine", "spark.x": "more"},
+        "batchScheduler": "volcano",
+    }
+    api.says(KUBEFLOW, application())
+    target = on_kubernetes(api.url, tmp_path, spark_operator="kubeflow", application=more)
+    deployment_for(target).submit(a_submission(target))
+    [spec] = [json.loads(body)["spec"] for method, path, body in api.asked if path == KUBEFLOW and body]
+    assert spec["driver"] == {"template": template, "podName": POD}
+    assert spec["restartPolicy"]["type"] == "Never"
+    assert spec["batchScheduler"] == "volcano"
+    assert spec["sparkConf"][IMAGE] == "spark:1"
+
+
 def test_apaches_operator_is_told_to_run_the_launcher_once_and_to_keep_its_pod(api: Manager, tmp_path: Path):
     spec = submitted("apache", api, tmp_path)["spec"]
     assert spec["applicationTolerations"]["restartConfig"] == {"restartPolicy": "Never"}

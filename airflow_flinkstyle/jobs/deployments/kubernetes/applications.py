@@ -10,7 +10,7 @@ from airflow_flinkstyle.jobs.deployments.base import DriverState, Unknown, Waiti
 from airflow_flinkstyle.jobs.deployments.kubernetes.api import CONFLICT, RefusedError
 from airflow_flinkstyle.jobs.deployments.kubernetes.driver import failed, wrong
 from airflow_flinkstyle.jobs.deployments.kubernetes.pods import NO_POD
-from airflow_flinkstyle.jobs.deployments.kubernetes.resources import RESOURCES, words_of
+from airflow_flinkstyle.jobs.deployments.kubernetes.resources import RESOURCES, with_more, words_of
 from airflow_flinkstyle.jobs.deployments.rest import NoAnswerError, NotDeliveredError
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ class SparkApplications:
                 "Correct 'spark-operator' in the Spark connection's extra.",
             )
         self._resource, self._api = RESOURCES[target.spark_operator], api
+        self._more = target.application
 
     def require_able(self) -> None:
         """Refuse a cluster without the operator's resources, and an account that may not use them.
@@ -64,7 +65,11 @@ class SparkApplications:
         """
         try:
             try:
-                return self._api.ask(self._path(), method="POST", body=self._resource.body(submission, pod))
+                return self._api.ask(
+                    self._path(),
+                    method="POST",
+                    body=with_more(self._resource.body(submission, pod), self._more),
+                )
             except RefusedError as error:
                 if error.code != CONFLICT:
                     raise failed(f"{self._api.url} says: {error}.") from error

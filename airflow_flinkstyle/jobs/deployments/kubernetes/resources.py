@@ -123,6 +123,20 @@ RESOURCES: Final[dict[str, Resource]] = {"kubeflow": Kubeflow(), "apache": Apach
 """By the name of the operator, as a Spark connection chooses it."""
 
 
+def with_more(body: dict[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a resource with more in its ``spec``, where it says nothing itself."""
+    return {**body, "spec": _merged(body["spec"], more)}
+
+
+def _merged(own: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """Return both; where both have a value that is no object, the own one."""
+    merged = {**more, **own}
+    for name in own.keys() & more.keys():
+        if isinstance(own[name], dict) and isinstance(more[name], dict):
+            merged[name] = _merged(own[name], more[name])
+    return merged
+
+
 def words_of(application: Mapping[str, Any]) -> str:
     """Return what an operator says of an application that has no pod; empty if it says nothing."""
     status = application.get("status") or {}
