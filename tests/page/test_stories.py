@@ -217,7 +217,7 @@ def test_whole_migration_is_clicked_through_and_every_order_counted_once(shop: S
     page.wait_for_selector(decision, timeout=scaled(LONG_MS))
     page.click(decision)
     page.wait_for_url("**/required_actions")
-    page.wait_for_selector("text=| orders |, td:has-text('orders')")
+    page.wait_for_selector("td:text-is('orders')")
     page.click("button:text-is('Approve')")
     open_job(page, shop.airflow.base_url, "orders")
     page.wait_for_selector(
